@@ -106,18 +106,24 @@ def convert(
     dequantize: bool = False,
     *,
     inputs: Mapping[str, Sequence[int]] | None = None,
+    freeze: Mapping[str, Any] | None = None,
     outputs: Sequence[str] = (),
     io_layout: str = "",
     weights: PathLike | None = None,
     force: bool = True,
     signature: str = "",
+    state: Mapping[str, str] | None = None,
+    states: str = "keep",
 ) -> list[Diagnostic]:
     """One conversion from file to file, as `netconv convert` does it; returns what reading and
     writing warn of.
 
     `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
-    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `outputs` keeps
-    only what these tensors or layers need, `io_layout` is "keep" or "native" for channels-last
+    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `freeze` makes inputs
+    constants (arrays, nested lists, or a number that fills the input), `outputs` keeps only what
+    these tensors or layers need. `state` names inputs that are states, and for each the output that
+    is its next value; `states` is "keep" (in the target's own form where it has one) or "io" (as
+    inputs and outputs). `io_layout` is "keep" or "native" for channels-last
     targets, `weights`, `dequantize` and `signature` are as in `load`. Existing files are overwritten unless
     `force` is false, but never an input, nor a side file that another model beside it uses (W302).
     All files appear, or none. Raises what `load` and `save` raise, and UsageError for names and
@@ -125,6 +131,8 @@ def convert(
     """
     from converter.commands.convert import Request, convert
 
+    if states not in ("keep", "io"):
+        raise UsageError(Diagnostic("U501", f"states={states!r} is neither 'keep' nor 'io'"))
     request = Request(
         source=Path(src),
         target=Path(dst),
@@ -132,6 +140,9 @@ def convert(
         target_format=target,
         weights=Path(weights) if weights else None,
         shapes=inputs or {},
+        freeze=freeze or {},
+        state=state or {},
+        states=states,
         outputs=(outputs,) if isinstance(outputs, str) else outputs,
         io_layout=io_layout,
         force=force,

@@ -49,6 +49,11 @@ CALLS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("out.onnx", {"outputs": ["exp", "act"]}, ["--outputs", "exp", "--outputs", "act"]),
     ("out.onnx", {"outputs": "act"}, ["--outputs", "act"]),
     (
+        "out.onnx",
+        {"inputs": {"x": [1, 3, 8, 8]}, "freeze": {"x": 2}},
+        ["--inputs", "x:1,3,8,8", "--freeze", "x=2"],
+    ),
+    (
         "out.nnapi.json",
         {"inputs": {"x": (2, np.int64(3), 8, 8)}, "io_layout": "keep"},
         ["--inputs", "x:2,3,8,8", "--io-layout", "keep"],
@@ -122,6 +127,7 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
         ({"inputs": {"x": [1, 3, 8]}}, "has 4 dimensions, 3 are given"),
         ({"inputs": {"x": [-1, 3, 8, 8]}}, "is not a shape"),
         ({"inputs": {"x": ["n", 3, 8, 8]}}, "is not a shape"),
+        ({"freeze": {"y": 1}}, "--freeze names inputs that the model does not have: y"),
         ({"outputs": ["nothing"]}, "tensors that the model does not have: nothing"),
         ({"io_layout": "nhwc"}, "'nhwc' is not a layout"),
         ({"target": "onnx+opset=21+fp16"}, "no flavour 'fp16'"),

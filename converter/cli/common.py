@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings
-from converter.cli.shapes import Shapes
+from converter.cli.shapes import Pair, Shapes, Values
 from converter.errors import Diagnostic, ExitCode, UsageError
 
 Body = Callable[..., ExitCode | None]
@@ -295,6 +295,29 @@ inputs_option = option(
     type=Shapes(),
     multiple=True,
     help="Fix an input's shape: x:1,3,224,224.",
+)
+freeze_option = option(
+    "--freeze",
+    metavar="NAME=VALUE",
+    type=Values(),
+    multiple=True,
+    help="Make an input a constant: a number, a list [1,2], or file.npy; repeatable.",
+)
+state_options = options(
+    option(
+        "--state",
+        "state",
+        metavar="PAST=PRESENT",
+        type=Pair(),
+        multiple=True,
+        help="The input PAST is a state whose next value is the output PRESENT; repeatable.",
+    ),
+    option(
+        "--states",
+        type=Choice(["keep", "io"]),
+        default="keep",
+        help="keep: states in the target's own form, where it has one; io: as inputs and outputs.",
+    ),
 )
 layout_option = option(
     "--io-layout",

@@ -1,7 +1,9 @@
-"""NAME:1,3,224,224 on the command line."""
+"""NAME:1,3,224,224 and NAME=VALUE on the command line."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,3 +33,62 @@ class Shapes(click.ParamType):  # type: ignore[type-arg]
                 )
             )
         return name, shape
+
+
+class Values(click.ParamType):  # type: ignore[type-arg]
+    """A name and a value: a number, true or false, lists of them, or the array of a .npy file."""
+
+    name = "NAME=VALUE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, Any]:
+        name, equals, text = str(value).partition("=")
+        if not name or not equals:
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"--freeze {value!r} is not NAME=VALUE",
+                    help="for example --freeze sr=16000, --freeze state=state.npy",
+                )
+            )
+        return name, _array_of(text) if text.endswith(".npy") else _value_of(text)
+
+
+def _array_of(file: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.load(Path(file), allow_pickle=False)
+    except (OSError, ValueError) as e:
+        raise UsageError(Diagnostic("U501", f"no array can be read from {file}: {e}")) from None
+
+
+def _value_of(text: str) -> Any:
+    """Numbers and lists as in JSON, 1,2,3 as a list; anything else is text."""
+    for spelling in (text, f"[{text}]"):
+        try:
+            return json.loads(spelling)
+        except ValueError:
+            continue
+    return text
+
+
+class Pair(click.ParamType):  # type: ignore[type-arg]
+    """The names of an input and of the output that is its next value."""
+
+    name = "PAST=PRESENT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        past, _, present = str(value).partition("=")
+        if not past or not present:
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"--state {value!r} is not PAST=PRESENT",
+                    help="for example --state past_key_values.0.key=present.0.key",
+                )
+            )
+        return past, present

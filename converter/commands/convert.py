@@ -16,14 +16,16 @@ from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, in
 from converter.formats import model_files
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.network import Network
+from converter.graph.network import AS_INPUTS, Network
 from converter.io.files import Output
 
 
 @dataclass(frozen=True)
 class Request:
-    """`shapes` fixes inputs, `outputs` cuts the network, `force` allows to overwrite (never an
-    input), `dequantize` and `signature` as in `load`.
+    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network,
+    `state` says which outputs are the next values of inputs, `states` whether the target may keep
+    states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
+    overwrite (never an input), `dequantize` and `signature` are as in `load`.
 
     `with_map`: also OUT.map.json, which says what comes from where.
     """
@@ -34,7 +36,10 @@ class Request:
     target_format: str | None = None
     weights: Path | None = None
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    freeze: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    state: Mapping[str, str] = field(default_factory=dict)
+    states: str = "keep"
     io_layout: str = ""
     force: bool = False
     dequantize: bool = False
@@ -65,7 +70,7 @@ def read(request: Request) -> Network:
         request.dequantize,
         request.signature,
     )
-    if request.outputs or request.shapes:
+    if request.outputs or request.shapes or request.freeze:
         model.source = None  # it is another network than that of the file
     if request.outputs:
         from converter.passes.extract_subgraph import extract_subgraph
@@ -78,25 +83,19 @@ def read(request: Request) -> Network:
                     where=Where(str(request.source)),
                 )
             )
-    if request.shapes:
-        from converter.graph.shapes import fix_inputs, infer_all
-        from converter.passes.unroll import unroll
+        model.tidy()
+    if request.shapes or request.freeze:
+        from converter.passes.fix_inputs import fix_inputs
 
-        if unknown := fix_inputs(
-            model.ir, {name: _sizes(name, shape) for name, shape in request.shapes.items()}
-        ):
-            known = ", ".join(i.name for i in model.inputs)
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--inputs names inputs that the model does not have: {', '.join(unknown)}",
-                    help=f"it has: {known}",
-                )
-            )
-        if unroll(
-            model.ir, lambda node: node.op_type == "If"
-        ):  # what the shapes decide is decided: the other branch need not fit them
-            infer_all(model.ir)
+        shapes = {name: _sizes(name, shape) for name, shape in request.shapes.items()}
+        model.notes.extend(fix_inputs(model.ir, shapes, request.freeze))
+        model.tidy()
+    if request.state:
+        from converter.graph.states import join_states
+
+        join_states(model, tuple(request.state.items()))
+    if request.states == "io":
+        model.interface[AS_INPUTS] = True
     return model
 
 
@@ -130,7 +129,8 @@ def convert(request: Request) -> Written:
     files = sorted(
         (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
     )
-    return Written(model, flavour, tuple(files), (*model.notes, *notes))
+    grown = in_file(model_files.larger(model, files), str(request.source))
+    return Written(model, flavour, tuple(files), (*model.notes, *notes, *grown))
 
 
 def map_of(target: Path) -> Path:

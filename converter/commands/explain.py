@@ -132,6 +132,13 @@ CODES: dict[str, Explanation] = {
         "have by default), or more than four axes as four in NNAPI, which has no more; or "
         "half precision as float32 in TensorFlow Lite, which does not compute it.",
     ),
+    "X212": Explanation(
+        "the written file is much larger than the source's weights",
+        "The target has no place for something that keeps the source small: weights that "
+        "several layers share, weights of a few bits, or loops. They are written out; the "
+        "numbers are the same. Core ML's NeuralNetwork gives each layer its own weights, for "
+        "example, an ML Program (.mlpackage) does not.",
+    ),
     "W301": Explanation(
         "the output could not be written",
         "The folder does not exist, is read-only, or the disk is full. Nothing was left behind.",
@@ -220,6 +227,12 @@ CODES: dict[str, Explanation] = {
         "there is not enough memory",
         "The model, or what it computes, does not fit into the memory of this machine, or of "
         "the limit set for it.",
+    ),
+    "U504": Explanation(
+        "a dimension name has several sizes",
+        "The file calls dimensions by one name that have different sizes in the shapes that were "
+        "given with --inputs or --freeze: some exporters name all unknown dimensions alike ('?'). "
+        "The given shapes hold; other dimensions of that name stay open.",
     ),
     "U502": Explanation(
         "a package is not installed",

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.walk import all_graphs, all_nodes
+from converter.io.files import size_text
 
 if TYPE_CHECKING:
     from converter.graph.network import Network, TensorInfo
@@ -74,7 +75,7 @@ def table(model: Network, name: str) -> Iterator[str]:
         if s["layers"]
         else f"{s['nodes']} nodes"
     )
-    yield f"{name}  {model.format}, {count}, {weights['elements']:,} weights in {size(weights['bytes'])}"
+    yield f"{name}  {model.format}, {count}, {weights['elements']:,} weights in {size_text(weights['bytes'])}"
     for side in ("inputs", "outputs"):
         for t in s[side]:
             yield f"  {side[:-1]:7} {t['name']}  {t['type']}{shape(t['shape'])}"
@@ -119,14 +120,6 @@ def shape(dims: list[Any] | None) -> str:
     return (
         "[?]" if dims is None else "[" + ",".join("?" if d is None else str(d) for d in dims) + "]"
     )
-
-
-def size(count: int) -> str:
-    """Bytes for people: 13.9 MB."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            return f"{count / limit:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def text(model: Network) -> str:

@@ -24,9 +24,10 @@ from converter.graph.network import Network
 SIZES = "sizes"  # of inputs, in the interface
 PICTURES = "pictures"  # outputs that are images
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
+NOTES = "netconv."  # what keys of notes begin with
 REMEMBERED = "netconv.coreml"  # key of the graph's metadata
 _MOST = (1 << 63) - 1
-_TEXTS = ("shortDescription", "versionString", "author", "license")
+TEXTS = ("shortDescription", "versionString", "author", "license")
 _DEFAULTS = {
     "intDefaultValue": np.int32,
     "floatDefaultValue": np.float32,
@@ -59,10 +60,11 @@ def picture_of(image: Any) -> dict[str, Any]:
 
 
 def metadata_of(description: Any) -> dict[str, Any]:
-    """What the author says of a model."""
+    """What the author says of a model, without the notes of a writer of this program."""
     meta = description.metadata
-    fields = {k: getattr(meta, k) for k in _TEXTS if getattr(meta, k)}
-    return {**fields, "userDefined": dict(meta.userDefined)}
+    fields = {k: getattr(meta, k) for k in TEXTS if getattr(meta, k)}
+    own = {k: v for k, v in meta.userDefined.items() if not k.startswith(NOTES)}
+    return {**fields, "userDefined": own}
 
 
 def remember(model: ir.Model, interface: dict[str, Any]) -> None:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx_ir as ir
+
 from converter import formats
 from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, unreadable
+from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
 from converter.graph.verify.node import check_shape
+from converter.graph.walk import all_graphs, all_nodes
 from converter.io.atomic import recover
-from converter.io.files import Output
+from converter.io.files import Output, size_text
 
 PathLike = str | os.PathLike[str]
+D = ir.DataType
+
+TEXT = (".xml", ".txt", ".json")  # of formats whose weights lie beside
+GROWTH = 1.3  # from where a written file is much larger than the weights of the source
+ROOM, NODE_ROOM = 1 << 16, 1 << 10  # bytes for everything but weights: for a file, for each node
 
 
 def load(
@@ -110,7 +120,24 @@ def save(
         expressible(),
         Output(path, check=lambda files: demand_replaceable(files, (), force=True)) as out,
     ):
-        return formats.write(network, out.made, flavour)
+        notes = formats.write(network, out.made, flavour)
+    return [*notes, *larger(network, out.files)]
+
+
+def larger(network: Network, files: Iterable[Path]) -> list[Diagnostic]:
+    """A warning (X212) where the written files take much more than the weights of the source. Text
+    with side files for weights does not count.
+    """
+    tensors = (v.const_value for g in all_graphs(network.ir.graph) for v in g.initializers.values())
+    distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}
+    weights = sum(t.length for t in distinct)
+    written = sum(size_of(p) for p in files if p.suffix not in TEXT)
+    nodes = sum(1 for _ in all_nodes(network.ir.graph))
+    if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:
+        return []
+    message = f"the weights take {size_text(weights)} in the source, the written file {size_text(written)}"
+    help = "weights that the source shares or packs are written out where the target cannot do so"
+    return [Diagnostic("X212", message, "warning", help=help)]
 
 
 @contextmanager

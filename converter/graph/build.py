@@ -370,8 +370,25 @@ def builder_before(node: ir.Node, names: Names) -> Builder:
     """A builder that inserts in front of `node`, with its provenance."""
     assert isinstance(node.graph, ir.Graph)
     b = Builder(node.graph, names, before=node)
-    b.source = {k: v for k, v in node.metadata_props.items() if k.startswith("netconv.")}
+    b.source = _source_of(node)
     return b
+
+
+class RecordingBuilder(Builder):
+    """A builder before a node, with its provenance, that remembers what it placed."""
+
+    def __init__(self, graph: ir.Graph, names: Names, before: ir.Node) -> None:
+        super().__init__(graph, names, before=before)
+        self.source = _source_of(before)
+        self.made: list[ir.Node] = []
+
+    def place(self, node: ir.Node) -> None:
+        super().place(node)
+        self.made.append(node)
+
+
+def _source_of(node: ir.Node) -> Source:
+    return {k: v for k, v in node.metadata_props.items() if k.startswith("netconv.")}
 
 
 def same_attrs(node: ir.Node, *without: str) -> dict[str, Any]:

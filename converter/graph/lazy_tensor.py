@@ -28,7 +28,7 @@ class LazyTensor(ir.LazyTensor):
     or more than `shape` has.
 
     Two weights are equal when they are the same bytes of memory or file, or of the same function,
-    and of the same `element`.
+    of the same `element`, and of as many numbers.
     """
 
     def __init__(
@@ -91,6 +91,12 @@ class LazyTensor(ir.LazyTensor):
             array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array
         )
 
+    def is_view(self) -> bool:
+        """Whether `stored` takes no memory: neither computes nor packs."""
+        if callable(self.source) or self.source.dtype.byteorder == ">":
+            return False
+        return self.decode is not None or self.dtype.bitwidth >= 8 or self.source.dtype == np.uint8
+
     def bytes(self) -> npt.NDArray[np.uint8]:
         """The stored bytes, flat; a view of the source where that is contiguous."""
         return np.ascontiguousarray(self.stored()).reshape(-1).view(np.uint8)
@@ -104,6 +110,23 @@ class LazyTensor(ir.LazyTensor):
         if isinstance(source, np.ndarray) and source.flags.c_contiguous and self._array is not None:
             source = source.reshape(shape)
         return LazyTensor(source, self.dtype, shape, name, element=self.element, decode=self.decode)
+
+    def transposed(self) -> LazyTensor:
+        """The matrix turned: a view, unless its numbers have to be computed."""
+        if self.decode is None and self.dtype.bitwidth >= 8 and not callable(self.source):
+            return LazyTensor(self.numpy().T, self.dtype, name=self.name)
+        return self.derived(lambda array: array.T, shape=self.shape.numpy()[::-1])
+
+    def untransposed(self) -> LazyTensor | None:
+        """The matrices whose last two axes were exchanged to make these, where these are nothing
+        but a view of them; None otherwise.
+        """
+        if self.decode is not None or callable(self.source) or len(self.shape) < 2:
+            return None
+        array = self.numpy()
+        stored = array.swapaxes(-1, -2)
+        turned = stored.flags.c_contiguous and not array.flags.c_contiguous
+        return LazyTensor(stored, self.dtype) if turned else None
 
     def derived(
         self,
@@ -136,6 +159,7 @@ class LazyTensor(ir.LazyTensor):
         return self is other or (
             isinstance(other, LazyTensor)
             and self.element == other.element
+            and self.size == other.size
             and self.place == other.place
         )
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from converter.graph.infer import Array
 
 
+AS_INPUTS = "states_as_inputs"  # in the interface: states shall be inputs and outputs in any format
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """A graph input or output: `shape` holds ints, names of symbolic dimensions, or None
@@ -59,12 +62,32 @@ class Network:
     )
 
     @property
+    def variables(self) -> dict[str, str]:
+        """The states that a target with variables has as such: inputs that may be left out, and the
+        outputs that are their next values, by names. None where inputs and outputs are wanted.
+        """
+        return {} if self.interface.get(AS_INPUTS) else dict(self.interface.get("states", {}))
+
+    @property
     def inputs(self) -> tuple[TensorInfo, ...]:
         return tuple(_info(v) for v in self.ir.graph.inputs)
 
     @property
     def outputs(self) -> tuple[TensorInfo, ...]:
         return tuple(_info(v) for v in self.ir.graph.outputs)
+
+    def tidy(self) -> None:
+        """Drops values, states and shapes of inputs and outputs that the graph no longer has."""
+        inputs, outputs = (
+            {public_name(v) for v in vs} for vs in (self.ir.graph.inputs, self.ir.graph.outputs)
+        )
+        for key in ("defaults", "states", "shapes"):
+            if key in self.interface:
+                self.interface[key] = {
+                    name: found
+                    for name, found in self.interface[key].items()
+                    if name in inputs and (key != "states" or found in outputs)
+                }
 
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,

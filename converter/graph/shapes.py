@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import InferenceError, forget_known, infer, known, shape_of
 from converter.graph.names import public_name
-from converter.graph.walk import all_graphs, all_nodes, subgraphs
+from converter.graph.walk import all_nodes, subgraphs
+
+# inputs that switch something on, or count: no data
+_DECIDING = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
+_FEW = 8  # elements
+_FURTHEST = 2000  # values that are looked at for what decides others
 
 
 def infer_all(model: ir.Model) -> None:
@@ -21,31 +26,74 @@ def infer_all(model: ir.Model) -> None:
 
 def infer_graph(graph: ir.Graph) -> None:
     for node in graph:
-        if node.op_type == "Loop" and not node.domain:
-            _infer_loop_body(node)
-        else:
-            for inner in subgraphs(node):
-                try:
-                    infer_graph(inner)
-                except InferenceError:
-                    if not _passed_over(node, inner):
-                        raise
-        declared = [(o.type, o.shape) for o in node.outputs]
-        infer(node)
-        for out, (type_, shape) in zip(node.outputs, declared, strict=True):
-            _keep_better(out, type_, shape)
+        infer_again(node)
 
 
-def _passed_over(node: ir.Node, branch: ir.Graph) -> bool:
-    """Whether a choice whose condition is known never takes a branch: what is in there need not
+def infer_again(node: ir.Node, branch: Callable[[ir.Graph], None] = infer_graph) -> None:
+    """Infers a node with its bodies, those that are no loop's with `branch`. What is declared stays
+    where inference knows less.
+    """
+    if node.op_type == "Loop" and not node.domain:
+        _infer_loop_body(node)
+    else:
+        _infer_branches(node, branch)
+    declared = [(o.type, o.shape) for o in node.outputs]
+    infer(node)
+    for out, (type_, shape) in zip(node.outputs, declared, strict=True):
+        keep_better(out, type_, shape)
+
+
+def _infer_branches(node: ir.Node, branch: Callable[[ir.Graph], None]) -> None:
+    """The bodies of a choice. One that is never taken, because the condition is known, need not
     fit.
     """
-    condition = known(node.inputs[0]) if node.op_type == "If" and not node.domain else None
-    return (
-        condition is not None
-        and node.attributes["else_branch" if bool(condition.all()) else "then_branch"].as_graph()
-        is branch
-    )
+    choice = node.op_type == "If" and not node.domain
+    condition = known(node.inputs[0]) if choice else None
+    for body in subgraphs(node):
+        try:
+            branch(body)
+        except InferenceError as e:
+            if condition is None:
+                layer = node.metadata_props.get("netconv.layer", node.name)
+                place = f" (in a branch of {layer!r}, whose condition is open)" if choice else ""
+                raise InferenceError(f"{e}{place}") from None
+            if body is taken_branch(node, bool(condition.all())):
+                raise
+
+
+def taken_branch(node: ir.Node, condition: bool) -> ir.Graph:
+    """The branch of a choice that a condition takes."""
+    return node.attributes["then_branch" if condition else "else_branch"].as_graph()
+
+
+def freezing(values: Iterable[ir.Value | None]) -> str:
+    """How the numbers of inputs that may decide `values` are given; "" where there are none."""
+    return " ".join(f"--freeze {name}=VALUE" for name in deciding_inputs(values))
+
+
+def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
+    """The public names of inputs whose numbers, not only their sizes, may decide `values`: few
+    integers or truth values, on which these depend by anything but sizes.
+    """
+    queue = [v for v in values if v is not None]
+    seen: set[ir.Value] = set()
+    found: dict[str, None] = {}
+    while queue and len(seen) < _FURTHEST:
+        value = queue.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None:
+            shape = shape_of(value)
+            few = shape is not None and math.prod(shape) <= _FEW
+            if value.is_graph_input() and value.dtype in _DECIDING and few:
+                found[public_name(value)] = None
+        elif node.op_type not in ("Shape", "Size"):
+            queue.extend(v for v in node.inputs if v is not None)
+            if node.op_type in ("If", "Loop"):
+                queue.extend(o for body in subgraphs(node) for o in body.outputs)
+    return list(found)
 
 
 def _infer_loop_body(node: ir.Node) -> None:
@@ -101,7 +149,8 @@ def forget(graph: ir.Graph) -> None:
             out.shape = None
 
 
-def _keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
+def keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
+    """Lets a declared type and shape stay where inference knows less."""
     if out.type is None:
         out.type = type_
     if shape is not None and (
@@ -111,58 +160,3 @@ def _keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape |
         out.shape = ir.Shape(
             [k if isinstance(k, int) else s for k, s in zip(known, shape, strict=True)]
         )
-
-
-def fix_inputs(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> list[str]:
-    """Sets input shapes by public name and infers again; returns the names that no input has.
-
-    A symbolic dimension gets its number everywhere it is named, in other inputs too. UsageError
-    U501 when a shape contradicts the declared rank, a fixed dimension, another input, or the
-    operators.
-    """
-    by_name = {public_name(v): v for v in model.graph.inputs}
-    numbers: dict[str, int] = {}
-    for name, shape in shapes.items():
-        if name in by_name:
-            _bind(by_name[name], name, shape, numbers)
-    declared: dict[ir.Value, ir.Shape] = {}
-    for graph in all_graphs(model.graph):
-        for value in [*graph.inputs, *(o for n in graph for o in n.outputs)]:
-            if value.shape is not None:
-                value.shape = declared[value] = ir.Shape(
-                    [
-                        numbers.get(d.value or "", d) if isinstance(d, ir.SymbolicDim) else d
-                        for d in value.shape
-                    ]
-                )
-    forget(model.graph)
-    try:
-        infer_all(model)
-    except InferenceError as e:
-        raise _refused(f"the network does not take these shapes: {e}") from None
-    for value, old in declared.items():
-        if value.producer() is not None:
-            _keep_better(value, value.type, old)
-    return [n for n in shapes if n not in by_name]
-
-
-def _bind(value: ir.Value, name: str, shape: Sequence[int], numbers: dict[str, int]) -> None:
-    if value.shape is not None and len(value.shape) != len(shape):
-        raise _refused(f"input {name!r} has {len(value.shape)} dimensions, {len(shape)} are given")
-    for declared, given in zip(value.shape or (), shape, strict=False):
-        if isinstance(declared, int) and declared != given:
-            raise _refused(f"input {name!r} has a fixed dimension of {declared}, {given} is given")
-        if (
-            isinstance(declared, ir.SymbolicDim)
-            and declared.value
-            and numbers.setdefault(declared.value, given) != given
-        ):
-            raise _refused(
-                f"dimension {declared.value!r} of input {name!r} is {given} here and "
-                f"{numbers[declared.value]} elsewhere"
-            )
-    value.shape = ir.Shape(shape)
-
-
-def _refused(message: str) -> UsageError:
-    return UsageError(Diagnostic("U501", message))

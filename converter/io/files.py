@@ -306,3 +306,11 @@ def _final(path: Path) -> Path:
     """The place of a file that is made in a workspace."""
     inside = atomic.workspaces.get(path.parent)
     return path if inside is None else inside.target.with_name(path.name)
+
+
+def size_text(count: int) -> str:
+    """Bytes for people: 13.9 MB."""
+    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.1f} {unit}"
+    return f"{count} bytes"

@@ -22,7 +22,8 @@ from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
-from converter.graph.value import with_operators
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Kind, codec_of
 from converter.mapping.node import Layer, Node, Operands, Parameters
 
@@ -106,7 +107,7 @@ class Reading:
 
     # operands ------------------------------------------------------------------------------------
 
-    def input(self, index: int) -> ir.Value:
+    def input(self, index: int) -> Value:
         """Operand `index`; MappingError R105 when it is left out."""
         value = self.optional(index)
         if value is None:
@@ -123,8 +124,9 @@ class Reading:
             raise MappingError(f"{len(inputs)} inputs, {needed} are needed", "R105")
         return inputs
 
-    def optional(self, index: int) -> ir.Value | None:
-        return self.layer.inputs[index] if index < len(self.layer.inputs) else None
+    def optional(self, index: int) -> Value | None:
+        inputs = self.layer.inputs
+        return with_operators(inputs[index]) if index < len(inputs) else None
 
     def known(self, value: ir.Value | None, what: str) -> Array:
         """The elements of an operand that must be known when converting."""
@@ -152,26 +154,26 @@ class Reading:
 
     # nodes ---------------------------------------------------------------------------------------
 
-    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
         """`value` in another type; constants stay constants."""
         if value.dtype == dtype:
-            return value
+            return with_operators(value)
         array = known(value) if value.const_value is not None else None
         if array is not None and dtype.numpy().kind in "iufb" and array.dtype.kind in "iufb":
             return self.b.const(array.astype(dtype.numpy()), value.name or "const")
         return self.b.op("Cast", value, to=int(dtype))
 
-    def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    def reshape(self, value: ir.Value, shape: Sequence[int]) -> Value:
         """A Reshape; of a constant, the reshaped constant (a view)."""
         if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
             array = value.const_value.numpy().reshape(shape)
             return self.b.const(array, value.name or "const")
         return self.b.op("Reshape", value, list(shape))
 
-    def transpose(self, value: ir.Value, perm: Sequence[int]) -> ir.Value:
+    def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
         """A Transpose; of a constant, the transposed constant (a view)."""
         if list(perm) == list(range(len(perm))):
-            return value
+            return with_operators(value)
         if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
             array = value.const_value.numpy().transpose(perm)
             return self.b.const(array, value.name or "const")
@@ -186,11 +188,27 @@ class Reading:
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
 
+    def set(self, **attrs: Any) -> None:
+        """Attributes of the operator."""
+        self.node.attrs |= attrs
+
+    def set_input(self, index: int, operand: Any) -> None:
+        """Input `index` of the operator; arrays and Python numbers become constants."""
+        self.node.set_input(index, self.b.value(operand))
+
+    def set_inputs(self, *operands: Any) -> None:
+        """The inputs of the operator; arrays and Python numbers become constants."""
+        self.node.inputs = [self.b.value(v) for v in operands]
+
     def then(self, step: Callable[[Results], Results]) -> None:
         """When the node is there: the results of the layer, of those of the node; steps run in
         order.
         """
         self._behind.append(step)
+
+    def behind(self, step: Callable[[Value], ir.Value]) -> None:
+        """When the node is there: the first result of the layer, of that of the node."""
+        self.then(lambda results: [step(with_operators(results[0])), *results[1:]])
 
     def emit(self) -> Results:
         """The results of the row: the node in the graph, and what stands behind it."""
@@ -241,6 +259,11 @@ class Writing:
 
     # operands ------------------------------------------------------------------------------------
 
+    @property
+    def out(self) -> ir.Value:
+        """The first result of the operator."""
+        return self.node.outputs[0]
+
     def input(self, index: int) -> ir.Value:
         """Operand `index`; MappingError when it is left out."""
         value = self.node.input(index)
@@ -260,6 +283,15 @@ class Writing:
 
     def ints(self, index: int, what: str) -> list[int]:
         return whole_numbers(self.constant(index, what), what)
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """The constant matrices whose last two axes were exchanged to make operand `index`, where
+        that is a view of them: a layer that transposes by itself leaves them as they are stored.
+        """
+        value = self.input(index)
+        tensor = value.const_value
+        stored = tensor.untransposed() if isinstance(tensor, LazyTensor) else None
+        return None if stored is None else self.const(stored, value.name or "weights")
 
     def rank(self, index: int = 0, what: str = "the input") -> int:
         return rank(self.input(index), what)

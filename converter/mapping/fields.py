@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.graph.infer import constant, rank_of
+from converter.graph.value import Value
 from converter.mapping.codecs import Codec, Kind, same
 from converter.mapping.context import Reading, Results, Writing
 from converter.mapping.node import Parameters
@@ -39,11 +40,11 @@ class Field:
     inputs: tuple[int, ...] = ()
     folds: bool = False  # what it owns comes back in another form that computes the same
 
-    def lift(self, r: Reading) -> None:
-        """Completes `r.node` with what the field owns of `r.layer`."""
+    def lift(self, r: Any) -> None:
+        """Completes `r.node` with what the field owns of `r.layer`; `r` is the format's Reading."""
 
-    def lower(self, w: Writing) -> None:
-        """Completes `w.layer` with what the field owns of `w.node`."""
+    def lower(self, w: Any) -> None:
+        """Completes `w.layer` with what the field owns of `w.node`; `w` is the format's Writing."""
 
 
 def equal(a: Any, b: Any) -> bool:
@@ -84,7 +85,7 @@ class Attr(Field):
         object.__setattr__(self, "names", (self.name,))
         object.__setattr__(self, "keys", (self.key,))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         if self.key in r.layer.attrs:
             r.node.attrs[self.name] = r.parse(self.key, r.layer.attrs[self.key], self.kind)
         elif self.default is MISSING:
@@ -92,7 +93,7 @@ class Attr(Field):
         elif self.default is not None:
             r.node.attrs[self.name] = self.default
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         value = w.node.attrs.get(self.name, self.node_default)
         if value is MISSING:
             if self.default is MISSING:
@@ -134,7 +135,7 @@ class Fixed(Field):
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", (self.key,))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         found = self.value if self.absent else MISSING
         if self.key in r.layer.attrs:
             found = r.parse(self.key, r.layer.attrs[self.key], self.kind)
@@ -144,7 +145,7 @@ class Fixed(Field):
             error.choice = (self.key, shown, self.value)
             raise error
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         w.layer.attrs[self.key] = w.spell(self.value, self.kind)
 
 
@@ -159,7 +160,7 @@ class Nested(Field):
         self.inputs = tuple(i for f in fields for i in f.inputs)
         self.blobs = tuple(b for f in fields for b in f.blobs)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         found = r.layer.attrs.get(self.key)
         if not isinstance(found, dict):
             error = not_meant(f"{self.key!r} is absent", "R110")
@@ -177,7 +178,7 @@ class Nested(Field):
         finally:
             r.layer = outer
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         outer = w.layer.attrs
         w.layer.attrs = {}
         try:
@@ -255,8 +256,8 @@ class Group(Field):
 
     names: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    lift_: Callable[[Reading], dict[str, Any]] = field(default=lambda r: {})
-    lower_: Callable[[Writing], dict[str, Any]] = field(default=lambda w: {})
+    lift_: Callable[[Any], dict[str, Any]] = field(default=lambda r: {})
+    lower_: Callable[[Any], dict[str, Any]] = field(default=lambda w: {})
     blobs: tuple[str, ...] = ()
 
     def lift(self, r: Reading) -> None:
@@ -339,7 +340,7 @@ class Const(Field):
                 data = np.array(value, self.dtype or _dtype(r))
             except (ValueError, TypeError, OverflowError):
                 raise MappingError(f"{self.key}={value!r} is not a valid value", "R110") from None
-            r.node.set_input(self.index, r.b.const(data, self.key))
+            r.set_input(self.index, r.b.const(data, self.key))
 
     def lower(self, w: Writing) -> None:
         source = w.node.input(self.index)
@@ -408,7 +409,7 @@ class AttrInput(Field):
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", (self.name,))
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         value = r.optional(self.index)
         if value is None:
             if self.default is MISSING:
@@ -427,7 +428,7 @@ class AttrInput(Field):
         if self.index < len(r.node.inputs):
             r.node.inputs[self.index] = None
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         value = w.node.attrs.get(self.name)
         if value is None:
             if self.default is MISSING:
@@ -457,7 +458,7 @@ class Weight(Field):
     index: int
     perm: Sequence[int] | Callable[[int], Sequence[int]] | None = None
     optional: bool = False
-    shape: Callable[[Reading], Sequence[int]] | None = None
+    shape: Callable[[Any], Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blobs", (self.blob,))
@@ -473,7 +474,7 @@ class Weight(Field):
                 raise MappingError(f"the weights {self.blob!r} are absent", "R110")
             return
         if isinstance(array, ir.Value):
-            r.node.set_input(self.index, array)
+            r.set_input(self.index, array)
             return
         array = np.asarray(array)
         if self.shape is not None:
@@ -482,7 +483,7 @@ class Weight(Field):
         if perm is not None:
             array = array.transpose(np.argsort(np.asarray(perm)))
         name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
-        r.node.set_input(self.index, r.b.const(array, name))
+        r.set_input(self.index, r.b.const(array, name))
 
     def lower(self, w: Writing) -> None:
         source = w.node.input(self.index)
@@ -536,7 +537,7 @@ class InputType(Field):
     dtype: ir.DataType = ir.DataType.INT64
     flat: bool = False
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
                 value = r.cast(value, self.dtype)
@@ -603,8 +604,8 @@ class Guard(Field):
     """
 
     reason: str
-    lower_if: Callable[[Writing], bool] | None = None
-    lift_if: Callable[[Reading], bool] | None = None
+    lower_if: Callable[[Any], bool] | None = None
+    lift_if: Callable[[Any], bool] | None = None
     code: str = "X202"
 
     def lift(self, r: Reading) -> None:
@@ -626,16 +627,16 @@ class Hook(Field):
     `after_lower(w)`      layers behind it
     """
 
-    before_lift: Callable[[Reading], None] | None = None
-    after_lift: Callable[[Reading, ir.Value], ir.Value] | None = None
-    before_lower: Callable[[Writing], None] | None = None
-    after_lower: Callable[[Writing], None] | None = None
+    before_lift: Callable[[Any], None] | None = None
+    after_lift: Callable[[Any, Value], ir.Value] | None = None
+    before_lower: Callable[[Any], None] | None = None
+    after_lower: Callable[[Any], None] | None = None
 
     def lift(self, r: Reading) -> None:
         if self.before_lift is not None:
             self.before_lift(r)
         if (after := self.after_lift) is not None:
-            r.then(lambda results: [after(r, results[0]), *results[1:]])
+            r.behind(lambda y: after(r, y))
 
     def lower(self, w: Writing) -> None:
         if self.before_lower is not None:

@@ -13,6 +13,7 @@ from converter.graph.build import attrs_of
 from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
+from converter.graph.shapes import freezing
 from converter.mapping.context import Writing
 from converter.mapping.node import Layer, Node
 
@@ -109,4 +110,7 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     )
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     message = f"{node.op_type}: {error}"
-    return Diagnostic(error.code, message, where=where, evidence=shapes, help=error.help)
+    help = error.help
+    if error.code == "X203" or (node.op_type in ("If", "Loop") and not node.domain):
+        help = "; ".join(filter(None, (help, freezing([*node.inputs, *node.outputs]))))
+    return Diagnostic(error.code, message, where=where, evidence=shapes, help=help)

@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.infer import schema_of
+from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
 from converter.mapping.node import Node
@@ -118,8 +119,8 @@ class Custom:
 
     kinds: tuple[str, ...] = ()
     ops: tuple[tuple[str, str], ...] = ()
-    lift_: Callable[[Reading], Values] | None = None
-    lower_: Callable[[Writing], None] | None = None
+    lift_: Callable[[Any], Values] | None = None
+    lower_: Callable[[Any], None] | None = None
     since: int = 0
     until: int = FOREVER
 
@@ -138,10 +139,10 @@ def op(
     name: str,
     kind: str,
     *fields: Field,
-    before_lift: Callable[[Reading], None] | None = None,
-    after_lift: Callable[[Reading, ir.Value], ir.Value] | None = None,
-    before_lower: Callable[[Writing], None] | None = None,
-    after_lower: Callable[[Writing], None] | None = None,
+    before_lift: Callable[[Any], None] | None = None,
+    after_lift: Callable[[Any, Value], ir.Value] | None = None,
+    before_lower: Callable[[Any], None] | None = None,
+    after_lower: Callable[[Any], None] | None = None,
     **options: Any,
 ) -> Rule:
     """A row. `name` may carry a domain: "netconv::ShuffleChannels". The hooks are those of
@@ -163,8 +164,8 @@ def ops(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 def custom(
     names: str,
     kinds: str,
-    lift: Callable[[Reading], Values] | None = None,
-    lower: Callable[[Writing], None] | None = None,
+    lift: Callable[[Any], Values] | None = None,
+    lower: Callable[[Any], None] | None = None,
     since: int = 0,
     until: int = FOREVER,
 ) -> Custom:

@@ -11,6 +11,7 @@ from converter.errors import Diagnostic, MappingError, Where
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
+from converter.graph.shapes import freezing
 from converter.graph.walk import all_graphs
 from converter.mapping.lowering import refusal
 
@@ -84,11 +85,7 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
     are fixed the others.
     """
     dynamic = [v for v in model.graph.inputs if shape_of(v) is None]
-    help = (
-        "fix the inputs with --inputs NAME:1,3,224,224"
-        if dynamic
-        else "the shapes of the inputs alone do not tell its size"
-    )
+    help = "fix the inputs with --inputs NAME:1,3,224,224"
     if not dynamic:
         dynamic = [
             o
@@ -99,6 +96,12 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
             and shape_of(o) is None
             and (o.uses() or (o.is_graph_output() and o.shape is not None))
         ]
+        wanted = freezing(dynamic)
+        help = (
+            f"what decides its size may be given: {wanted}"
+            if wanted
+            else "the shapes of the inputs alone do not tell its size"
+        )
     return [
         Diagnostic(
             "X203",

@@ -194,7 +194,7 @@ def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
     if axis is None or node.inputs[0] is None:
         return None
     flat = reshaped(b, node.inputs[0], _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
-    return [b.CumSum(flat, np.array(1), **same_attrs(node))]
+    return [b.CumSum(flat, 1, **same_attrs(node))]
 
 
 def _each(

@@ -88,6 +88,18 @@ def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
     return whole @ (1 << places).astype(np.uint8)
 
 
+def unpack_bits(model: ir.Model) -> None:
+    """Constants that are stored as a stream of numbers of a few bits as such of eight, in place:
+    for a target that has no such streams and would take them apart whenever it runs.
+    """
+    names = Names(model)
+    for node in list(all_nodes(model.graph)):
+        array = evaluate_constant(node.outputs[0]) if node.op_type == "UnpackBits" else None
+        if array is not None:
+            value = builder_before(node, names).const(array, str(node.outputs[0].name))
+            node.outputs[0].replace_all_uses_with(value)
+
+
 def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda value: True) -> None:
     """Replaces what is computed from constants alone by its values, in place: a target without
     compact weights stores plain numbers.

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir as ir
 
 from converter.graph import OPSET
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, RecordingBuilder, attrs_of
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import schema_of, shape_of, type_proto
 from converter.graph.names import Names
@@ -77,7 +77,7 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     ):
         if step is None:
             continue
-        b = _Recording(graph, names, node)
+        b = RecordingBuilder(graph, names, node)
         results = _attempt(step, node, b)
         if results is None:
             continue
@@ -86,7 +86,7 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     return []
 
 
-def _attempt(step: Rewrite, node: ir.Node, b: _Recording) -> Any:
+def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Any:
     """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it
     does not apply.
     """
@@ -119,7 +119,7 @@ def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
     """Replaces a node by what one rewrite gives; the new nodes, none when it does not apply."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    b = _Recording(graph, names, node)
+    b = RecordingBuilder(graph, names, node)
     results = _attempt(rewrite, node, b)
     if results is None:
         return []
@@ -137,19 +137,6 @@ def _whole(node: ir.Node, results: Any) -> bool:
         new is not None or not (old.uses() or old.is_graph_output())
         for old, new in zip(node.outputs, found, strict=False)
     )
-
-
-class _Recording(Builder):
-    """A builder before a node that remembers what it made."""
-
-    def __init__(self, graph: ir.Graph, names: Names, before: ir.Node) -> None:
-        super().__init__(graph, names, before=before)
-        self.source = dict(builder_before(before, names).source)
-        self.made: list[ir.Node] = []
-
-    def place(self, node: ir.Node) -> None:
-        super().place(node)
-        self.made.append(node)
 
 
 def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:

@@ -1,20 +1,24 @@
 """Loops whose number of turns is known, and choices whose condition is known, written out.
 
 before:  Loop(3, true, s) { s' = s * 2 }          after:  s1 = s * 2; s2 = s1 * 2; s3 = s2 * 2
+
+What stands behind is inferred anew on the way: a choice often depends on the sizes that the choice
+before it gives.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, builder_before, same_attrs
+from converter.graph.build import Builder, RecordingBuilder, same_attrs
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, known
 from converter.graph.names import Names
-from converter.graph.shapes import infer_all
+from converter.graph.shapes import infer_again, infer_all, taken_branch
 from converter.graph.value import optional
 from converter.graph.walk import all_graphs, release, subgraphs
 
@@ -31,36 +35,74 @@ def unroll(
     whether anything changed. What cannot be stays as it is.
     """
     names, changed = Names(model), False
+    moved: set[ir.Value] = set()  # of which more is known than when their readers were inferred
     for graph in all_graphs(model.graph):
-        queue = list(graph)
+        queue = deque(graph)
         while queue:
-            node = queue.pop(0)
-            if (
-                node.graph is None
-                or node.op_type not in ("Loop", "If")
-                or node.domain
-                or not wanted(node)
-            ):
+            node = queue.popleft()
+            if node.graph is None:
                 continue
-            before = set(graph)
-            if _write_out(node, builder_before(node, names), longest):
+            if not moved.isdisjoint(node.inputs) or (changed and any(subgraphs(node))):
+                _infer_moved(node, moved)
+            if node.op_type not in ("Loop", "If") or node.domain or not wanted(node):
+                continue
+            readers = [use for o in node.outputs for use in o.uses()]
+            made = _write_out(node, names, longest)
+            if made is not None:
                 changed = True
-                queue = [n for n in graph if n not in before] + queue
-    if changed:  # what is behind a loop may now have a size
+                moved.update(v for r in readers if (v := r.node.inputs[r.idx]) is not None)
+                queue.extendleft(reversed(made))
+    if changed:
         infer_all(model)
     return changed
 
 
-def _write_out(node: ir.Node, b: Builder, longest: int) -> bool:
+def infer_and_choose(model: ir.Model) -> None:
+    """Types and shapes of all values of a model of which nothing is inferred yet, where choices are
+    written out as soon as their condition is known. InferenceError for nodes that do not fit.
+
+    The branch that is not taken need not fit the shapes, and what stands behind a choice is
+    inferred from the branch that is.
+    """
+    _infer_and_choose(model.graph, Names(model))
+
+
+def _infer_and_choose(graph: ir.Graph, names: Names) -> None:
+    queue = deque(graph)
+    while queue:
+        node = queue.popleft()
+        if node.op_type == "If" and not node.domain and known(node.inputs[0]) is not None:
+            made = _write_out(node, names, LONGEST)
+            if made is not None:
+                queue.extendleft(reversed(made))
+                continue
+        infer_again(node, lambda branch: _infer_and_choose(branch, names))
+
+
+def _infer_moved(node: ir.Node, moved: set[ir.Value]) -> None:
+    """Infers a node once more; its results join `moved` where that tells more than before."""
+    before = [(o.type, o.shape, known(o) is None) for o in node.outputs]
+    infer_again(node)
+    moved.update(
+        o
+        for o, (type_, shape, unknown) in zip(node.outputs, before, strict=True)
+        if o.type != type_ or o.shape != shape or (unknown and known(o) is not None)
+    )
+
+
+def _write_out(node: ir.Node, names: Names, longest: int) -> list[ir.Node] | None:
+    """The nodes that take the place of `node`; None where it stays."""
+    assert isinstance(node.graph, ir.Graph)
+    b = RecordingBuilder(node.graph, names, node)
     try:
         results = _loop(node, b, longest) if node.op_type == "Loop" else _choice(node, b)
     except InferenceError:  # the pieces that were written are dead, and tidied away
         results = None
     if results is None:
-        return False
+        return None
     release(node)
     replace(node, results, b)
-    return True
+    return b.made
 
 
 def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
@@ -106,7 +148,7 @@ def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     condition = known(node.inputs[0])
     if condition is None:
         return None
-    body = node.attributes["then_branch" if bool(condition.all()) else "else_branch"].as_graph()
+    body = taken_branch(node, bool(condition.all()))
     for value in list(body.initializers.values()):
         del body.initializers[str(value.name)]
         b.graph.register_initializer(value)

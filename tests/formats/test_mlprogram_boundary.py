@@ -14,6 +14,7 @@ import pytest
 from mil_files import Blob, Block, Op, package
 
 import converter
+from converter.api import check
 from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats.coreml_proto import Model_pb2
 from support import ROOT
@@ -25,6 +26,11 @@ F = np.float32
 
 def message_of(path: Path) -> Any:
     return Model_pb2.Model.FromString((path / INNER).read_bytes())
+
+
+def described(path: Path) -> Any:
+    """The message of a bare file or a package."""
+    return Model_pb2.Model.FromString((path / INNER if path.is_dir() else path).read_bytes())
 
 
 def rewrite(path: Path, model: Any) -> Path:
@@ -70,23 +76,22 @@ def test_open_sizes_have_names_and_fixed_ones_numbers(tmp_path: Path) -> None:
     assert x.shape == (1, "x_1", "x_2")
 
 
+@pytest.mark.parametrize("target", ["coreml", "mlprogram"])
 @pytest.mark.parametrize("form", ["coreml", "onnx"])
 def test_bounds_and_choices_are_declared_again_or_said_to_be_lost(
-    form: str, tmp_path: Path
+    form: str, target: str, tmp_path: Path
 ) -> None:
     """In Core ML itself, also by way of ONNX, which keeps notes."""
     for make in (flexible, enumerated):
         path = make(tmp_path / f"{make.__name__}.mlpackage")
-        target = tmp_path / f"{make.__name__}.mlmodel"
+        written = tmp_path / f"{make.__name__}.{target}"
         source = path
         if form == "onnx":
             (note,) = converter.convert(path, source := tmp_path / "net.onnx")
             said = {flexible: "(2 to 8)x4", enumerated: "1x2x4 or 1x6x4 or 1x6x5"}[make]
             assert note.code == "X207" and said in note.message
-        assert converter.convert(source, target, target="coreml") == []
-        wanted = array_of(message_of(path))
-        found = array_of(Model_pb2.Model.FromString(target.read_bytes()))
-        assert found == wanted
+        assert converter.convert(source, written, target=target) == []
+        assert array_of(described(written)) == array_of(message_of(path))
 
 
 def test_numbers_are_made_in_the_sizes_that_are_meant(tmp_path: Path) -> None:
@@ -122,24 +127,84 @@ def test_an_input_that_may_be_left_out(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read.run({"x": x, "z": z})["y"], x + F(2))
 
 
-def test_pictures_and_what_the_author_says(tmp_path: Path) -> None:
-    """Inputs and outputs that are images are so again in an .mlmodel."""
-    op = Op("relu", {"x": "$x"}, {"y": ("float32", [1, 3, 6, 8])})
-    path = package(tmp_path / "m.mlpackage", Block({"x": ("float32", [1, 3, 6, 8])}, [op], ["y"]))
-    model = message_of(path)
+def pictures(path: Path, colour: int = 30) -> Path:
+    """x and y are images of 6 x 8."""
+    channels, kind = (1, "float16") if colour == 40 else (3, "float32")
+    op = Op("relu", {"x": "$x"}, {"y": (kind, [1, channels, 6, 8])})
+    opset = "CoreML6" if colour == 40 else "CoreML5"
+    block = Block({"x": (kind, [1, channels, 6, 8])}, [op], ["y"])
+    model = message_of(package(path, block, opset=opset))
     for feature in (model.description.input[0], model.description.output[0]):
         image = feature.type.imageType
-        image.width, image.height, image.colorSpace = 8, 6, 30
+        image.width, image.height, image.colorSpace = 8, 6, colour
     model.description.metadata.author = "somebody"
-    rewrite(path, model)
-    converter.convert(path, tmp_path / "m.mlmodel")
-    written = Model_pb2.Model.FromString((tmp_path / "m.mlmodel").read_bytes()).description
-    assert [f.type.imageType for f in (*written.input, *written.output)] == [
-        model.description.input[0].type.imageType
-    ] * 2
-    assert written.metadata.author == "somebody"
+    model.description.metadata.userDefined["key"] = "value"
+    return rewrite(path, model)
+
+
+@pytest.mark.parametrize("form", ["mlmodel", "mlpackage"])
+@pytest.mark.parametrize("colour", [30, 40])
+def test_pictures_and_what_the_author_says(colour: int, form: str, tmp_path: Path) -> None:
+    """Inputs and outputs that are images are so again, also by way of ONNX, which keeps notes.
+    Neural networks of the version that is written have no pixels of half precision.
+    """
+    path = pictures(tmp_path / "m.mlpackage", colour)
     (note,) = converter.convert(path, tmp_path / "m.onnx")
-    assert "y is an image (BGR) in the source" in note.message
+    assert "y is an image" in note.message
+    if (colour, form) == (40, "mlmodel"):
+        return
+    for source in (path, tmp_path / "m.onnx"):
+        assert converter.convert(source, tmp_path / f"n.{form}") == []
+        model = described(tmp_path / f"n.{form}")
+        written, own = model.description, message_of(path).description
+        assert [f.type.imageType for f in (*written.input, *written.output)] == [
+            own.input[0].type.imageType
+        ] * 2
+        assert written.metadata == own.metadata
+        if form == "mlpackage":
+            assert model.specificationVersion == (7 if colour == 40 else 6)
+            assert check(tmp_path / "n.mlpackage") == []
+
+
+def test_sizes_of_pictures_may_be_chosen(tmp_path: Path) -> None:
+    """Those of an input; an output is a picture where its size is known."""
+    model = message_of(pictures(tmp_path / "m.mlpackage"))
+    block = model.mlProgram.functions["main"].block_specializations["CoreML5"]
+    for kind in (
+        model.mlProgram.functions["main"].inputs[0].type,
+        block.operations[0].outputs[0].type,
+    ):
+        for axis in (2, 3):
+            kind.tensorType.dimensions[axis].unknown.variadic = False
+    image = model.description.input[0].type.imageType
+    image.imageSizeRange.heightRange.lowerBound, image.imageSizeRange.heightRange.upperBound = 4, 9
+    image.imageSizeRange.widthRange.lowerBound, image.imageSizeRange.widthRange.upperBound = 8, -1
+    path = rewrite(tmp_path / "m.mlpackage", model)
+    (note,) = converter.convert(path, tmp_path / "n.mlpackage")
+    assert "y is an image in the source" in note.message
+    written = described(tmp_path / "n.mlpackage").description
+    assert written.input[0].type.imageType == image
+    assert written.output[0].type.WhichOneof("Type") == "multiArrayType"
+    assert check(tmp_path / "n.mlpackage") == []
+
+
+def test_what_several_inputs_are_that_are_left_out(tmp_path: Path) -> None:
+    """One input has to be given, and an input of several numbers cannot be left out."""
+    path = added(tmp_path / "m.mlpackage", [2, 4], [1, 4])
+    model = message_of(path)
+    for index in range(2):
+        model.description.input[index].type.isOptional = True
+        array_of(model, index).floatDefaultValue = 0.5 + index
+    (note,) = converter.convert(rewrite(path, model), tmp_path / "n.mlpackage")
+    assert "x must be given" in note.message
+    written = described(tmp_path / "n.mlpackage").description.input
+    assert [f.type.isOptional for f in written] == [False, True]
+    assert written[1].type.multiArrayType.floatDefaultValue == 1.5
+    network = converter.load(path)
+    network.interface["defaults"] = {"z": np.arange(4, dtype=F).reshape(1, 4)}
+    (note,) = converter.save(network, tmp_path / "o.mlpackage")
+    assert "several numbers" in note.message
+    assert not any(f.type.isOptional for f in described(tmp_path / "o.mlpackage").description.input)
 
 
 # --- pipelines

@@ -247,7 +247,7 @@ def quantised(path: Path, dtype: Any) -> Path:
     [
         ("", "constexpr_affine_dequantize"),
         ("+ios=18", "constexpr_blockwise_shift_scale"),
-        ("+ios=15", "mul"),
+        ("+ios=15", "linear"),  # has no compressed constants
     ],
 )
 def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, kind: str) -> None:
@@ -260,29 +260,106 @@ def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, k
     assert model_of(package).specificationVersion == version
 
 
-def test_weights_of_four_bits_with_scales_of_blocks_stay_small(tmp_path: Path) -> None:
-    """As com.microsoft's MatMulNBits, whose scales are one line of numbers, is read."""
+def in_blocks(path: Path) -> tuple[Path, Any]:
+    """com.microsoft's MatMulNBits, whose scales are one line of numbers, and its weights."""
     packed = RNG.integers(0, 256, (64, 4, 16)).astype(np.uint8)
     scales = RNG.random(256).astype(F)
     attributes = {"K": 128, "N": 64, "bits": 4, "block_size": 32}
     node = h.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
-    source = network(
-        *(tmp_path / "m.onnx", [node], {"x": [2, 128]}, {"y": [2, 64]}), w=packed, s=scales
-    )
+    network(path, [node], {"x": [2, 128]}, {"y": [2, 64]}, w=packed, s=scales)
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(64, 4, 32).astype(F)
+    return path, ((codes - 8) * scales.reshape(64, 4, 1)).reshape(64, 128)
+
+
+def test_weights_of_four_bits_with_scales_of_blocks_stay_small(tmp_path: Path) -> None:
+    source, weights = in_blocks(tmp_path / "m.onnx")
     package = tmp_path / "m.mlpackage"
     converter.convert(source, package)
     assert kinds(package) == ["constexpr_blockwise_shift_scale", "matmul"]
     assert model_of(package).specificationVersion == 9
     files = content(package)
-    assert sum(map(len, files.values())) < packed.nbytes + scales.nbytes + 6000
+    assert sum(map(len, files.values())) < weights.size // 2 + 4 * 256 + 6000
     converter.convert(package, tmp_path / "b.onnx")
     types = {i.data_type for i in onnx.load(tmp_path / "b.onnx").graph.initializer}
     assert T.UINT4 in types
     x = floats(2, 128)
-    codes = np.stack([packed & 15, packed >> 4], -1).reshape(64, 4, 32).astype(F)
-    weights = ((codes - 8) * scales.reshape(64, 4, 1)).reshape(64, 128)
     for path in (package, tmp_path / "b.onnx"):
         np.testing.assert_allclose(run(path, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ios", "wanted"),
+    [
+        ("16", ["constexpr_affine_dequantize", "reshape", "matmul"]),
+        ("15", ["linear"]),  # has no compressed constants
+    ],
+)
+def test_blocks_are_rows_before_ios18(ios: str, wanted: list[str], tmp_path: Path) -> None:
+    """Scales are there for the places of one axis: a row for each block, one byte for a number."""
+    source, weights = in_blocks(tmp_path / "m.onnx")
+    package, x = tmp_path / "m.mlpackage", floats(2, 128)
+    converter.convert(source, package, target=f"mlprogram+ios={ios}")
+    assert kinds(package) == wanted
+    size = sum(map(len, content(package).values()))
+    assert size < weights.size * (1 if ios == "16" else 4) + 4 * 256 + 6000
+    np.testing.assert_allclose(run(package, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_blocks_of_any_axis_are_rows_before_ios18(axis: int, tmp_path: Path) -> None:
+    codes = RNG.integers(-128, 128, (4, 6, 8)).astype(np.int8)
+    scales = RNG.random([n // 2 if i == axis else n for i, n in enumerate(codes.shape)]).astype(F)
+    nodes = [
+        h.make_node("DequantizeLinear", ["w", "s"], ["f"], axis=axis, block_size=2),
+        h.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    source = network(
+        *(tmp_path / "m.onnx", nodes, {"x": [1, 6, 8]}, {"y": [4, 6, 8]}), w=codes, s=scales
+    )
+    model = onnx.load(source)
+    model.opset_import[0].version = 21
+    onnx.save(model, source)
+    package, x = tmp_path / "m.mlpackage", floats(1, 6, 8)
+    converter.convert(source, package, target="mlprogram+ios=17")
+    assert "constexpr_affine_dequantize" in kinds(package)
+    wanted = x + codes * np.repeat(scales, 2, axis)
+    np.testing.assert_allclose(run(package, x=x), wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_activations_are_quantised_since_ios17(tmp_path: Path) -> None:
+    """In eight bits between quantize and dequantize, with one scale or one for each channel; what
+    else needs the numbers gets them in 32 bits.
+    """
+    zero, scales = np.uint8(7), np.array([0.5, 0.25, 0.125], F)
+    nodes = [
+        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        h.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        h.make_node("QuantizeLinear", ["d", "c"], ["p"], axis=1),
+        h.make_node("Reshape", ["p", "line"], ["r"]),
+        h.make_node("DequantizeLinear", ["r", "one"], ["y"]),
+        h.make_node("Cast", ["q"], ["n"], to=T.FLOAT),
+    ]
+    constants = {"s": F(0.3), "z": zero, "c": scales, "line": np.array([-1]), "one": F(1)}
+    source = network(
+        *(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"y": [6], "n": [2, 3]}), **constants
+    )
+    package, x = tmp_path / "m.mlpackage", floats(2, 3) * 20
+    converter.convert(source, package)
+    assert model_of(package).specificationVersion == 8
+    found = types_of(package)
+    assert [f[:2] for f in found] == [
+        *(("quantize", "uint8"), ("cast", "int32"), ("dequantize", "fp32")),
+        *(("quantize", "uint8"), ("cast", "int32"), ("reshape", "int32"), ("cast", "uint8")),
+        *(("dequantize", "fp32"), ("cast", "fp32")),
+    ]
+    q = np.clip(np.round(x / F(0.3)) + 7, 0, 255)
+    p = np.clip(np.round((q - 7) * F(0.3) / scales), 0, 255)
+    got = converter.load(package).run({"x": x})
+    np.testing.assert_array_equal(got["n"], q)
+    np.testing.assert_array_equal(got["y"], p.reshape(-1))
+    converter.convert(source, package, target="mlprogram+ios=16")
+    assert not {"quantize", "dequantize"} & set(kinds(package))
+    np.testing.assert_array_equal(converter.load(package).run({"x": x})["y"], p.reshape(-1))
 
 
 def test_weights_of_four_bits_are_stored_in_eight_before_ios18(tmp_path: Path) -> None:
@@ -302,14 +379,45 @@ def test_weights_of_four_bits_are_stored_in_eight_before_ios18(tmp_path: Path) -
     np.testing.assert_allclose(run(package, x=x), x @ (codes * scales), rtol=1e-4, atol=1e-4)
 
 
+def types_of(package: Path) -> list[tuple[str, str, list[int]]]:
+    """Operations with the types of their results, each of which `cast` names itself."""
+    words = {10: "fp16", 11: "fp32", 23: "int32", 21: "int8", 31: "uint8", 1: "bool"}
+    found = []
+    for o in operations(package):
+        if o.type != "const":
+            kind = o.outputs[0].type.tensorType
+            sizes = [d.constant.size for d in kind.dimensions]
+            found.append((o.type, words[kind.dataType], sizes))
+            if o.type == "cast":
+                given = o.inputs["dtype"].arguments[0].value.immediateValue.tensor.strings
+                assert list(given.values) == [words[kind.dataType]]
+    return found
+
+
 def test_half_precision_is_inside_and_not_at_the_boundary(tmp_path: Path) -> None:
     weights, x = floats(3, 7), floats(2, 3)
     package = tmp_path / "m.mlpackage"
     converter.convert(linear(tmp_path / "m.onnx", weights), package, target="mlprogram+fp16")
-    assert kinds(package) == ["cast", "linear", "add", "cast"]
-    types = {o.outputs[0].type.tensorType.dataType for o in operations(package) if o.type == "add"}
-    assert types == {10}  # FLOAT16
+    assert types_of(package) == [
+        ("cast", "fp16", [2, 3]),
+        ("linear", "fp16", [2, 7]),
+        ("add", "fp16", [2, 7]),
+        ("cast", "fp32", [2, 7]),
+    ]
     np.testing.assert_allclose(run(package, x=x), x @ weights + 2, rtol=1e-2, atol=1e-2)
+
+
+def test_inputs_without_axes_in_half_precision(tmp_path: Path) -> None:
+    source, package = tmp_path / "m.onnx", tmp_path / "m.mlpackage"
+    network(source, [h.make_node("Exp", ["x"], ["y"])], {"x": []}, {"y": []})
+    converter.convert(source, package, target="mlprogram+fp16")
+    assert types_of(package) == [
+        ("squeeze", "fp32", []),
+        ("cast", "fp16", []),
+        ("exp", "fp16", []),
+        ("cast", "fp32", []),
+    ]
+    np.testing.assert_allclose(run(package, x=F(2)), np.exp(2), rtol=1e-2)
 
 
 def test_a_classifier(tmp_path: Path) -> None:

@@ -102,17 +102,17 @@ def test_reading_copies_no_weights(tmp_path: Path) -> None:
     assert table.stored is not None and np.shares_memory(weights.array(), table.stored.pools[0])
 
 
-def test_lazy_values_are_produced_once(tmp_path: Path) -> None:
+def test_large_lazy_values_are_produced_once(tmp_path: Path) -> None:
     table, asked = network(), []
 
     def make() -> np.ndarray[Any, Any]:
         asked.append(1)
-        return np.arange(100, dtype=np.float32)
+        return np.arange(2000, dtype=np.float32)
 
-    lazy = LazyTensor(make, ir.DataType.FLOAT, [100])
-    table.add(Operand(F32, [100], "lazy", value=lazy))
+    lazy = LazyTensor(make, ir.DataType.FLOAT, [2000])
+    table.add(Operand(F32, [2000], "lazy", value=lazy))
     back = read_table(written(table, tmp_path))
-    np.testing.assert_array_equal(back.operands[-1].array(), np.arange(100, dtype=np.float32))
+    np.testing.assert_array_equal(back.operands[-1].array(), np.arange(2000, dtype=np.float32))
     assert len(asked) == 1
 
 

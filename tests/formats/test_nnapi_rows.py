@@ -25,7 +25,7 @@ from converter.formats.nnapi.lift import SubgraphLift, lift
 from converter.formats.nnapi.lower import lower
 from converter.formats.nnapi.operations import bind, operations
 from converter.formats.nnapi.rules import TABLE
-from converter.formats.nnapi.rules.context import Stored, TableReading, TableWriting
+from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph, Table
 from converter.formats.nnapi.writing import Writer
 from converter.graph.build import Builder, attrs_of, new_model
@@ -93,7 +93,7 @@ def written(
     table = Table()
     writer = Writer(level, subgraph=table)
     table.inputs = [writer.new(v).index for v in b.graph.inputs]
-    w = TableWriting(node, writer, integers)
+    w = Writing(node, writer, integers)
     w.node = filled(w.node)
     rule.lower(w)
     table.outputs = [writer.operands[v] for v in results(node)]
@@ -166,7 +166,7 @@ def test_what_a_row_writes_computes_the_same(rule: Rule) -> None:
             run(b, results(node), table)
 
 
-def reading(table: Table, kind: str) -> TableReading:
+def reading(table: Table, kind: str) -> Reading:
     """The operation of a kind, as it is read."""
     _, b = new_model()
     lifting = SubgraphLift(table, b, "")
@@ -176,7 +176,7 @@ def reading(table: Table, kind: str) -> TableReading:
     lifting.run()
     assert not lifting.problems
     binding = bind(operation, table)
-    return TableReading(b, binding, table.operands, lifting.values, lifting.reals)
+    return Reading(b, binding, table.operands, lifting.values, lifting.reals)
 
 
 BOTH = [p for p in ROWS if not (p.values[0].lower_only or p.values[0].lift_only)]

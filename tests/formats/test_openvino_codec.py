@@ -403,10 +403,14 @@ def test_large_permuted_array(tmp_path: Path) -> None:
         )
 
 
-def test_large_constants_are_shared_only_as_one_object(tmp_path: Path) -> None:
+def test_equal_constants_share_their_place(tmp_path: Path) -> None:
     array = np.zeros(4096, np.float32)
+    other = array.copy()
+    other[7] = 1
     net = constants(
-        ("f32", (4096,), array), ("f32", (4096,), array), ("f32", (4096,), array.copy())
+        ("f32", (4096,), array),
+        ("f32", (64, 64), array.copy().reshape(64, 64)),
+        ("f32", (4096,), other),
     )
     path = write(net, tmp_path / "c.xml")
     assert path.with_suffix(".bin").stat().st_size == 2 * array.nbytes

@@ -210,7 +210,7 @@ def new_layer() -> Layer:
     top = Tensor("y_0", (1, 2), DType.FLOAT32)
     weights, biases = (
         np.arange(6, dtype=np.float32).reshape(2, 3),
-        Constant.lazy(DType.FLOAT32, (2,), lambda: np.array([6, 7], np.float32)),
+        Constant.of(np.array([6, 7], np.float32)),
     )
     return Layer(
         "y",
@@ -241,6 +241,23 @@ def test_a_new_constant_packs_all(tmp_path: Path) -> None:
         data == b"\0" * 24 + b"\1\0\2\0\3\0"
         and "biases_type=int16\nbiases_offset=24\nbiases_size=6\nbiases_shape=[3]" in text
     )
+
+
+def test_equal_constants_share_their_place(tmp_path: Path) -> None:
+    ones = np.ones((2, 3), np.float32)
+    layers = [
+        Layer(
+            name,
+            "Constant",
+            [],
+            [Tensor(f"{name}_0", ones.shape, DType.FLOAT32)],
+            {},
+            {"weights": w},
+        )
+        for name, w in (("a", Constant.of(ones)), ("b", Constant.of(ones.copy())))
+    ]
+    text, data = write(build_document("m", layers, [], ["a_0", "b_0"]), tmp_path / "out")
+    assert text.count("weights_offset=0\n") == 2 and data == ones.tobytes()
 
 
 def test_scalar_and_foreign_byte_order(tmp_path: Path) -> None:
@@ -678,9 +695,13 @@ def test_corpus(case: Path, tmp_path: Path) -> None:
         layer.spelling = {}
     with Output(tmp_path / "model.txt") as out:
         write_ir(document, out)
-    assert shape_of(read_ir(tmp_path / "model.txt")) == shape_of(document) and (
-        tmp_path / "model.bin"
-    ).stat().st_size == len(data)
+    packed = read_ir(tmp_path / "model.txt")
+    assert shape_of(packed) == shape_of(document)
+    for (_, _, _, one), (_, _, _, two) in zip(
+        packed.constants(), document.constants(), strict=True
+    ):
+        assert one.array.tobytes() == two.array.tobytes()
+    assert (tmp_path / "model.bin").stat().st_size <= len(data)
 
 
 def examples() -> list[tuple[str, str]]:

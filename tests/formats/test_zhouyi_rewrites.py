@@ -307,7 +307,7 @@ def with_transposes() -> list[Any]:
 
 def fixed(case: Path) -> Model:
     """The network of a case with the shapes of its data."""
-    from converter.graph.shapes import fix_inputs
+    from converter.passes.fix_inputs import fix_inputs
 
     file = next(p for p in (case / "model.mlmodel", case / "model.xml") if p.exists())
     model = converter.load(file)

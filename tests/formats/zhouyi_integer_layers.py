@@ -29,37 +29,55 @@ def compute(
     **top: Any,
 ) -> Array:
     """The last result of one layer on stored inputs; `also` is the shape of one before it."""
+    dtype = top.pop("dtype", "int8")
+    results = [(top.pop("also"), dtype)] if "also" in top else []
+    return compute_all(folder, kind, feeds, [*results, (shape, dtype)], attrs, constants, **top)[-1]
+
+
+def compute_all(
+    folder: Path,
+    kind: str,
+    feeds: list[Array],
+    results: list[tuple[tuple[int, ...], str]],
+    attrs: Mapping[str, Any],
+    constants: Mapping[str, Array] | None = None,
+    **top: Any,
+) -> list[Array]:
+    """All results, whose shapes and types are `results`."""
+    names = write_layer(folder / "m.txt", kind, feeds, results, attrs, constants, **top)
+    found = converter.load(folder / "m.txt").run(
+        {f"x{i}": a for i, a in enumerate(feeds)},
+    )
+    return [found[n] for n in names]
+
+
+def write_layer(
+    path: Path,
+    kind: str,
+    feeds: list[Array],
+    results: list[tuple[tuple[int, ...], str]],
+    attrs: Mapping[str, Any],
+    constants: Mapping[str, Array] | None = None,
+    **top: Any,
+) -> list[str]:
+    """The file; names of the results."""
     bottoms = [Tensor(f"x{i}", a.shape, DType(str(a.dtype))) for i, a in enumerate(feeds)]
+    params = list(zip(SCALES * 4, ZEROS * 4, strict=True))
     layers = [
-        Layer(
-            t.name, "Input", [], [t], {"layer_top_scale": [SCALES[i]], "layer_top_zp": [ZEROS[i]]}
-        )
-        for i, t in enumerate(bottoms)
+        Layer(t.name, "Input", [], [t], {"layer_top_scale": [scale], "layer_top_zp": [zero]})
+        for t, (scale, zero) in zip(bottoms, params, strict=False)
     ]
-    out = Tensor("y", shape, DType(top.get("dtype", "int8")))
-    before = [Tensor("mean", top["also"], out.dtype)] if "also" in top else []
-    count = 1 + len(before)
+    outs = [Tensor(f"y{i}", shape, DType(dtype)) for i, (shape, dtype) in enumerate(results)]
     own = {
-        "layer_top_scale": [top.get("scale", OUT_SCALE)] * count,
-        "layer_top_zp": [top.get("zero", OUT_ZERO)] * count,
+        "layer_top_scale": [top.get("scale", OUT_SCALE)] * len(outs),
+        "layer_top_zp": [top.get("zero", OUT_ZERO)] * len(outs),
     }
     own |= {"layer_top_range": [top["range"]]} if "range" in top else {}
-    layers.append(
-        Layer(
-            "it",
-            kind,
-            bottoms,
-            [*before, out],
-            {**own, **attrs},
-            {k: Constant.of(v) for k, v in (constants or {}).items()},
-        )
-    )
-    document = build_document(
-        "m", layers, [t.name for t in bottoms], [t.name for t in (*before, out)]
-    )
+    constants = {k: Constant.of(v) for k, v in (constants or {}).items()}
+    layers.append(Layer("it", kind, bottoms, outs, {**own, **attrs}, constants))
+    names = [t.name for t in outs]
+    document = build_document("m", layers, [t.name for t in bottoms], names)
     del document.header["precision"], document.header["compat_quantized_model"]
-    with Output(folder / "m.txt") as file:
+    with Output(path) as file:
         write_ir(document, file)
-    return converter.load(folder / "m.txt").run(
-        {t.name: a for t, a in zip(bottoms, feeds, strict=True)}
-    )["y"]
+    return names

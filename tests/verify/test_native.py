@@ -30,7 +30,7 @@ from converter.commands.report import html, markdown
 from converter.commands.report.facts import Report, of_data
 from converter.commands.verify import Result
 from converter.commands.verify.floor import Noise
-from converter.commands.verify.noise import tolerance
+from converter.commands.verify.noise import Precision, tolerance
 from converter.commands.verify.program import Program
 from converter.commands.verify.stored import result_of
 from converter.engines import file
@@ -518,8 +518,10 @@ def test_what_is_constant_rounds_like_its_largest_number(tmp_path: Path) -> None
     numbers = np.array([7e-4, 3.0, -8.0], np.float32)
     b.output(b.op("Identity", b.const(numbers), name="fixed"))
     read = [[model.run({"x": np.ones((1, 3, 6, 8), np.float32)})["pooled"], numbers]]
-    noise = Noise(Program(model), [{"x": np.ones((1, 3, 6, 8), np.float32)}], read, 2.0**-23)
-    allowed = tolerance(numbers, noise.with_sums()[0][1], noise.step)
+    noise = Noise(
+        Program(model), [{"x": np.ones((1, 3, 6, 8), np.float32)}], read, Precision({}, 2.0**-23)
+    )
+    allowed = tolerance(numbers, noise.with_sums()[0][1], noise.step(1))
     assert 1e-7 < allowed[0] < 1e-5 and not noise.floors(noise.repetitions)[0][1].any()
 
 

@@ -33,6 +33,8 @@ def _renamed(model: Model) -> Model:
     outer = set(copy.ir.graph.outputs)
     for i, v in enumerate(o for n in copy.ir.graph for o in n.outputs if o not in outer):
         v.name = f"v{i}"
+    for node in copy.ir.graph:
+        node.name = None
     return copy
 
 

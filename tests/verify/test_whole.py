@@ -119,7 +119,7 @@ def test_half_precision_weights_are_within_their_own_noise() -> None:
         model, candidate
     ).passed  # nothing says that it is half precision: a real difference
     for v in list(candidate.ir.graph.initializers.values()):
-        if v.const_value is not None and v.const_value.size > 100:
+        if v.const_value is not None and v.const_value.dtype == ir.DataType.FLOAT:
             half = ir.Value(
                 name=f"{v.name}_h",
                 const_value=ir.Tensor(v.const_value.numpy().astype(np.float16)),
@@ -141,7 +141,7 @@ def test_half_precision_weights_are_within_their_own_noise() -> None:
     assert result.passed and result.max_difference > 0, result.first
 
 
-def test_halves_that_overflow_between_two_layers_say_nothing() -> None:
+def test_infinity_is_never_the_same_as_a_number() -> None:
     """A loop rounds its state to halves after every turn; the engine keeps the same layers written
     out in floats, where 90000 is finite.
     """
@@ -165,13 +165,45 @@ def test_halves_that_overflow_between_two_layers_say_nothing() -> None:
         assert unroll(model.ir)
         return model
 
-    large = {"x": np.ones(4, np.float16)}
+    large, small = {"x": np.ones(4, np.float16)}, {"x": np.full(4, 0.1, np.float16)}
     assert net(0.001).run(large)["y"][0] == np.inf and 89 < flat(0.001).run(large)["y"][0] < 91
     for tensors in ("outputs", "all"):
-        assert verify(net(0.001), flat(0.001), large, tensors=tensors).passed
-        assert not verify(
-            net(0.001), flat(0.002), {"x": np.full(4, 0.1, np.float16)}, tensors=tensors
-        ).passed
+        assert verify(net(0.001), flat(0.001), small, tensors=tensors).passed
+        assert not verify(net(0.001), flat(0.002), small, tensors=tensors).passed
+        assert not verify(net(0.001), flat(0.001), large, tensors=tensors).passed
+
+
+def test_a_half_elsewhere_excuses_nothing() -> None:
+    """Every tensor is judged by the types that it is computed in."""
+
+    def net(alpha: float, half: bool = True) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 8])
+        b.output(b.op("LeakyRelu", x, alpha=alpha, name="y"))
+        if half:
+            b.output(b.op("Cast", x, to=int(ir.DataType.FLOAT16), name="half"))
+        return Model(model, "onnx")
+
+    assert verify(net(0.1), net(0.1)).passed
+    result = verify(net(0.1), net(0.10001))
+    assert not result.passed and result.first is not None and result.first.layer == "y"
+    assert {o.reference: o.passed for o in result.outputs} == {"y": False, "half": True}
+
+
+def test_a_layer_in_halves_has_the_noise_of_halves() -> None:
+    def net(half: bool, scale: float = 1.0) -> Model:
+        model, b = new_model()
+        x = b.op("Tanh", b.input("x", ir.DataType.FLOAT, [1, 64]), name="t")
+        if half:
+            x = b.op("Cast", x, to=int(ir.DataType.FLOAT16), name="narrow")
+            x = b.op("Cast", x, to=int(ir.DataType.FLOAT), name="wide")
+        x = b.op("Exp", b.op("Mul", x, np.float32(scale), name="m"), name="e")
+        b.output(b.op("LayerNormalization", x, np.ones(64, np.float32), axis=-1, name="y"))
+        return Model(model, "onnx")
+
+    result = verify(net(False), net(True))
+    assert result.passed and result.max_difference > 1e-5
+    assert not verify(net(False), net(True, 1.1)).passed
 
 
 def test_a_fused_layer_that_keeps_a_name_is_not_a_fault() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from converter.cli.common import (
     REPORTS,
     FilePath,
     FormatName,
+    freeze_option,
     inputs_option,
     layout_option,
     option,
@@ -34,6 +36,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
     help="Say what would not convert to this format.",
 )
 @inputs_option
+@freeze_option
 @layout_option
 @source_options
 def command(
@@ -41,6 +44,7 @@ def command(
     file: Path,
     target: str | None,
     inputs: tuple[tuple[str, list[int]], ...],
+    freeze: tuple[tuple[str, Any], ...],
     io_layout: str | None,
     source: str | None,
     weights: Path | None,
@@ -64,6 +68,7 @@ def command(
             target,
             weights,
             dict(inputs),
+            dict(freeze),
             dequantize=dequantize,
             signature=signature,
         )

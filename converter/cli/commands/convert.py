@@ -11,11 +11,13 @@ from converter.cli.common import (
     REPORTS,
     FilePath,
     FormatName,
+    freeze_option,
     inputs_option,
     layout_option,
     native_option,
     option,
     source_options,
+    state_options,
     subcommand,
 )
 from converter.cli.console import Console
@@ -45,6 +47,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
     help="The format to write, with flavours: openvino+ir=7.",
 )
 @inputs_option
+@freeze_option
 @option(
     "--outputs",
     metavar="NAME",
@@ -52,6 +55,7 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
     help="Keep only what this tensor or layer needs; repeatable.",
 )
 @layout_option
+@state_options
 @option(
     "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
 )
@@ -80,7 +84,10 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
             target_format=options["target"],
             weights=options["weights"],
             shapes=dict(options["inputs"]),
+            freeze=dict(options["freeze"]),
             outputs=options["outputs"],
+            state=dict(options["state"]),
+            states=options["states"],
             io_layout=options["io_layout"] or "",
             force=options["force"],
             dequantize=options["dequantize"],
@@ -101,13 +108,13 @@ def command(console: Console, file: Path, output: Path, **options: Any) -> ExitC
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
-    from converter.commands.inspect import size
     from converter.formats.mlpackage import size_of
+    from converter.io.files import size_text
 
     names = " + ".join(p.name for p in written.files)
     total = sum(map(size_of, written.files))
     console.say(
-        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size(total)})"
+        f"{shown.name} ({written.model.format}) -> {names} ({written.flavour}, {size_text(total)})"
     )
 
 

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
-from converter.commands.inspect import size
 from converter.commands.report import assets, parts, wrong
 from converter.commands.report.facts import Entry, Report
 from converter.commands.report.table import Cell, name, table
 from converter.errors import ExitCode
+from converter.io.files import size_text
 
 ROWS = 2500  # rows of layer tables in one page
 LIMIT = 950_000  # bytes; the list of cases is always whole, and half of it is for details
@@ -153,7 +153,7 @@ def _list(report: Report, places: Sequence[int], address: Link) -> str:
             yield _timed(e)
         if sized:
             total = sum(f["bytes"] for f in e.files.values())
-            yield Cell(size(total) if total else "", total, label="size")
+            yield Cell(size_text(total) if total else "", total, label="size")
 
     last = len(head) - timed - sized
     body = table(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from converter.commands.inspect import size
 from converter.commands.report import plot
 from converter.commands.report.table import Cell, table
 from converter.commands.report.text import group
@@ -15,6 +14,7 @@ from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import EQUAL, INHERITED, NOISE, WRONG, Result, Tensor
 from converter.commands.verify.text import lines
 from converter.errors import Diagnostic
+from converter.io.files import size_text
 
 SHOWN = 40  # groups of diagnostics, fields, names
 
@@ -122,7 +122,7 @@ def structure(sides: Sequence[Mapping[str, Any]]) -> str:
     rows += [
         (f"weights: {k}", *(f"{s['weights'][k]:,}" for s in sides)) for k in ("tensors", "elements")
     ]
-    rows.append(("weights", *(size(s["weights"]["bytes"]) for s in sides)))
+    rows.append(("weights", *(size_text(s["weights"]["bytes"]) for s in sides)))
     rows += [
         (side, *(", ".join(f"{t['name']} {t['type']}{t['shape']}" for t in s[side]) for s in sides))
         for side in ("inputs", "outputs")
@@ -144,7 +144,11 @@ def coverage(data: Mapping[str, Any]) -> str:
 
 def files(found: Mapping[str, Any]) -> str:
     rows = [
-        (name, size(facts["bytes"]), Cell(f'<span class="mono">{escape(facts["sha256"])}</span>'))
+        (
+            name,
+            size_text(facts["bytes"]),
+            Cell(f'<span class="mono">{escape(facts["sha256"])}</span>'),
+        )
         for name, facts in found.items()
     ]
     return "<h3>Files</h3>" + table(("file", "size", "SHA-256"), rows, numbers={1}, extra={2})

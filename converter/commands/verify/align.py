@@ -1,9 +1,10 @@
 """Which tensor of the candidate is which tensor of the reference. Certain or not at all: nothing is
 guessed.
 
-In this order: a map given by the user, equal names, the layers that the nodes come from, then
-structure: consumers of aligned tensors that do the same, and producers of aligned tensors, until
-nothing more follows. A rule that fits two tensors fits none.
+In this order: a map given by the user, equal names, the layers that the nodes come from, names that
+only count layers where the two models count alike, then structure: consumers of aligned tensors
+that do the same, and producers of aligned tensors, until nothing more follows. A rule that fits two
+tensors fits none. What is left may be found by its numbers (numbers.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -22,6 +23,9 @@ from converter.graph.network import Network
 
 LAYER = "netconv.layer"
 ROUNDS = 4
+ALIKE = (
+    0.8  # of the names that count layers on both sides: so many stand for the same, or none does
+)
 
 
 @dataclass
@@ -92,11 +96,34 @@ def align(
             state.add(a.values[r], b.values[c], "output")
     state.match(_names(a), _names(b), "name")
     state.match(_layers(a), _layers(b), "layer", same_operator=True)
+    state.match_counted(_labels(a), _labels(b))
     state.spread()
+    _leave(a, b, found)
+    return found
+
+
+def extended(
+    reference: Network,
+    candidate: Network,
+    known: Alignment,
+    more: Iterable[tuple[str, str]],
+    how: str,
+) -> Alignment:
+    """`known` with `more` pairs (value names) and what follows from them."""
+    found = replace(known, pairs=dict(known.pairs), how=dict(known.how))
+    a, b = Side(reference.ir.graph), Side(candidate.ir.graph)
+    state = _State(a, b, found)
+    for r, c in more:
+        state.add(a.values[r], b.values[c], how)
+    state.spread()
+    _leave(a, b, found)
+    return found
+
+
+def _leave(a: Side, b: Side, found: Alignment) -> None:
     found.only_reference = [n for n in a.values if n not in found.pairs]
     taken = set(found.pairs.values())
     found.only_candidate = [n for n in b.values if n not in taken]
-    return found
 
 
 def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
@@ -116,6 +143,17 @@ def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     taken = {n: layer for layer, n in by_layer.items()}
     return (
         (k, v) for n, v in side.values.items() for k in {n, taken.get(n, n)} if not _counted(k, v)
+    )
+
+
+def _labels(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+    """The names of nodes and of their layers, with the operator: a layer may be several nodes."""
+    return (
+        ((name, node.domain, node.op_type), side.values[str(node.outputs[0].name)])
+        for node in side.nodes
+        if len(node.outputs) == 1 and str(node.outputs[0].name) in side.values
+        for name in {node.metadata_props.get(LAYER), node.name}
+        if name
     )
 
 
@@ -142,6 +180,8 @@ class _State:
         by_name_a, by_name_b = ({str(v.name): v for v in s.graph.inputs} for s in (a, b))
         for r, c in found.inputs:
             self.forward[by_name_a[r]], self.backward[by_name_b[c]] = by_name_b[c], by_name_a[r]
+        for r, c in found.pairs.items():
+            self.forward[a.values[r]], self.backward[b.values[c]] = b.values[c], a.values[r]
 
     def add(self, r: ir.Value, c: ir.Value, how: str) -> bool:
         if (
@@ -170,6 +210,25 @@ class _State:
             c = theirs.get(key)
             if c is not None and (not same_operator or _operator(r) == _operator(c)):
                 self.add(r, c, how)
+
+    def match_counted(
+        self,
+        left: Iterable[tuple[Hashable, ir.Value]],
+        right: Iterable[tuple[Hashable, ir.Value]],
+    ) -> None:
+        """Pairs by names that may only count (`node_Conv_4`): another exporter counts otherwise, so
+        they are believed where nearly all of them have the same shape on either side.
+        """
+        mine, theirs = _unique(left, {}), _unique(right, {})
+        shared = [(r, theirs[key]) for key, r in mine.items() if key in theirs]
+        alike = [
+            (r, c)
+            for r, c in shared
+            if (self.forward.get(r, c) is c and self.backward.get(c, r) is r and comparable(r, c))
+        ]
+        if len(alike) >= ALIKE * len(shared):
+            for r, c in alike:
+                self.add(r, c, "layer")
 
     def spread(self) -> None:
         """Structure, forwards and backwards from every aligned pair; again when something new may
@@ -229,13 +288,14 @@ class _State:
     def _producers(self, r: ir.Value, c: ir.Value) -> None:
         """The operands of nodes that compute aligned tensors with the same operator."""
         n, m = r.producer(), c.producer()
-        if (
-            n is None
-            or m is None
-            or _operator(r) != _operator(c)
-            or len(n.inputs) != len(m.inputs)
-            or n.op_type in _COMMUTATIVE
-        ):
+        if n is None or m is None or _operator(r) != _operator(c) or len(n.inputs) != len(m.inputs):
+            return
+        if n.op_type in _COMMUTATIVE:
+            self.match(
+                ((_operator(v), v) for v in n.inputs if v is not None and not v.is_graph_input()),
+                ((_operator(v), v) for v in m.inputs if v is not None and not v.is_graph_input()),
+                "structure",
+            )
             return
         for x, y in zip(n.inputs, m.inputs, strict=True):
             if (

@@ -16,27 +16,36 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
-from converter.graph.build import attrs_of
+from converter.commands.verify.spelling import attributes, constants
 from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
 
 SHOWN = 4
 
 
+# kinds of causes, the most telling first: a number that is another, what is read instead, an
+# attribute, and that something is computed in another way
+CONSTANT, OPERAND, ATTRIBUTE, FORM = range(4)
+# of a float: constants that rounding alone tells apart are the same
+ROUNDED = 2.0**-21
+
+
 @dataclass(frozen=True)
 class Cause:
     """One difference, told at a node of the reference (None: the node exists only in the
-    candidate).
+    candidate). `rank` is its kind.
     """
 
     node: ir.Node | None
     text: str
+    rank: int = FORM
 
 
 def causes(
     mine: Sequence[ir.Node], theirs: Sequence[ir.Node], back: Mapping[str, str], step: float = 0.0
 ) -> list[Cause]:
-    """Everything that differs between two pieces that should compute the same.
+    """Everything that differs between two pieces that should compute the same, the most telling
+    first, then in the order of the reference.
 
     `back` names the candidate's aligned tensors as the reference does; `step` is the relative
     rounding that weights may have.
@@ -45,12 +54,45 @@ def causes(
     names = dict(back)
     for n, m in pairs:
         names.update((str(b.name), str(a.name)) for a, b in zip(n.outputs, m.outputs, strict=False))
-    found = [
-        Cause(n, t) for n, m in pairs for t in [*_attributes(n, m), *_operands(n, m, names, step)]
-    ]
+    past = _past(set(mine) - {n for n, _ in pairs})
+    found = [c for n, m in pairs for c in differences(n, m, names, step, past)]
+    place = {n: i for i, n in enumerate(mine)}
     return sorted(
-        [*found, *extra], key=lambda c: mine.index(c.node) if c.node is not None else len(mine)
+        [*found, *extra],
+        key=lambda c: (c.rank, place[c.node] if c.node is not None else len(place)),
     )
+
+
+def _past(missing: set[ir.Node]) -> dict[str, set[str]]:
+    """What layers that are missing give -> what stands before them: who reads that instead does so
+    because they are missing.
+    """
+    found: dict[str, set[str]] = {}
+    for n in missing:
+        pending, before = [n], set[str]()
+        while pending:
+            for v in pending.pop().inputs:
+                producer = v.producer() if v is not None else None
+                if v is not None and str(v.name) not in before:
+                    before.add(str(v.name))
+                    pending.extend([producer] if producer in missing and producer else [])
+        found.update((str(o.name), before) for o in n.outputs)
+    return found
+
+
+def differences(
+    n: ir.Node,
+    m: ir.Node,
+    names: Mapping[str, str],
+    step: float = 0.0,
+    past: Mapping[str, set[str]] | None = None,
+) -> Iterator[Cause]:
+    """How two nodes of one operator differ; what one says and the other leaves out is the same
+    where it means the same.
+    """
+    yield from (Cause(n, t, CONSTANT) for t in _constant_operands(n, m, max(step, ROUNDED)))
+    yield from (Cause(n, t, OPERAND) for t in _operands(n, m, names, past or {}))
+    yield from (Cause(n, t, ATTRIBUTE) for t in _attributes(n, m))
 
 
 def _pair(
@@ -65,16 +107,24 @@ def _pair(
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
             pairs.extend(zip(mine[i:j], theirs[k:m], strict=True))
-        elif tag == "replace" and j - i == m - k:
-            extra.extend(
-                Cause(n, f"{kind(n)} became {kind(o)}")
-                for n, o in zip(mine[i:j], theirs[k:m], strict=True)
-            )
+        elif mine[i:j]:
+            extra.append(Cause(mine[i], _form(mine[i:j], theirs[k:m])))
         else:
-            extra.extend(Cause(n, f"{kind(n)} is missing in the candidate") for n in mine[i:j])
             at = mine[min(i, len(mine) - 1)] if mine else None
-            extra.extend(Cause(at, f"{kind(o)} exists only in the candidate") for o in theirs[k:m])
+            extra.append(Cause(at, f"{_kinds(theirs[k:m])} only in the candidate"))
     return pairs, extra
+
+
+def _form(mine: Sequence[ir.Node], theirs: Sequence[ir.Node]) -> str:
+    if theirs:
+        return f"{_kinds(mine)} became {_kinds(theirs)}"
+    return f"{_kinds(mine)} {'is' if len(mine) == 1 else 'are'} missing in the candidate"
+
+
+def _kinds(nodes: Sequence[ir.Node]) -> str:
+    return ", ".join(kind(n) for n in nodes[:SHOWN]) + (
+        f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    )
 
 
 def kind(node: ir.Node) -> str:
@@ -93,23 +143,12 @@ def layer_of(node: ir.Node) -> str:
 
 
 def _attributes(n: ir.Node, m: ir.Node) -> list[str]:
-    a, b = ({**_defaults(x), **attrs_of(x)} for x in (n, m))
+    a, b = attributes(n), attributes(m)
     return [
         f"{k}  {became(a.get(k), b.get(k))}"
         for k in sorted({*a, *b})
         if not _same(a.get(k), b.get(k))
     ]
-
-
-def _defaults(node: ir.Node) -> dict[str, Any]:
-    schema = schema_of(node.op_type) if not node.domain else None
-    if schema is None:
-        return {}
-    return {
-        k: ir.serde.deserialize_attribute(a.default_value).value
-        for k, a in schema.attributes.items()
-        if a.default_value.type
-    }
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -124,6 +163,8 @@ def _same(a: Any, b: Any) -> bool:
         return [kind(x) for x in a] == [kind(x) for x in b]
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) and isinstance(b, float):
+        return bool(np.float32(a) == np.float32(b))
     return bool(a == b)
 
 
@@ -149,12 +190,16 @@ def show(value: Any, digits: int = 9) -> str:
     )
 
 
-def _operands(n: ir.Node, m: ir.Node, names: Mapping[str, str], step: float) -> list[str]:
+def _operands(
+    n: ir.Node, m: ir.Node, names: Mapping[str, str], past: Mapping[str, set[str]]
+) -> list[str]:
+    """What is read from elsewhere."""
     found: list[str] = []
-    mine, theirs = [*n.inputs], [*m.inputs]
-    flow_a = [str(v.name) for v in mine if v is not None and constant(v) is None]
+    flow_a = [str(v.name) for v in n.inputs if v is not None and constant(v) is None]
     flow_b = [
-        names.get(str(v.name), str(v.name)) for v in theirs if v is not None and constant(v) is None
+        names.get(str(v.name), str(v.name))
+        for v in m.inputs
+        if v is not None and constant(v) is None
     ]
     if flow_a != flow_b and sorted(flow_a) == sorted(flow_b):
         found.append(f"operands ({', '.join(flow_a)}) became ({', '.join(flow_b)})")
@@ -162,20 +207,30 @@ def _operands(n: ir.Node, m: ir.Node, names: Mapping[str, str], step: float) -> 
         found.extend(
             f"reads {b} instead of {a}"
             for a, b in zip(flow_a, flow_b, strict=True)
-            if a != b and b in names.values()
+            if a != b and b in names.values() and b not in past.get(a, ())
         )
-    for i in range(max(len(mine), len(theirs))):
-        a, b = (v[i] if i < len(v) else None for v in (mine, theirs))
-        label = _label(n, i)
-        if (a is None) != (b is None):
-            found.append(f"{label} is {'absent' if b is None else 'given'} in the candidate only")
-            continue
-        x, y = constant(a), constant(b)
-        if x is not None and y is not None:
-            found.extend(f"{label}  {t}" for t in weights(x, y, step))
-        elif (x is None) != (y is None) and a is not None:
-            found.append(f"{label} is constant on one side only")
     return found
+
+
+def _constant_operands(n: ir.Node, m: ir.Node, step: float) -> Iterator[str]:
+    mine, theirs = constants(n), constants(m)
+    for i in sorted({*mine, *theirs}):
+        x, y, label = mine.get(i), theirs.get(i), _label(n, i)
+        if x is not None and y is not None:
+            yield from (f"{label}  {t}" for t in weights(*_alike(x, y), step))
+        elif (optional(n, i) is None) != (optional(m, i) is None):
+            yield f"{label} is {'absent' if y is None else 'given'} in the candidate only"
+        else:
+            yield f"{label} is constant on one side only"
+
+
+def _alike(x: Array, y: Array) -> tuple[Array, Array]:
+    """One number that stands for all of an operand's, as many times as the other side says it."""
+    if x.size == 1 < y.size and not x.ndim:
+        return np.broadcast_to(x, y.shape), y
+    if y.size == 1 < x.size and not y.ndim:
+        return x, np.broadcast_to(y, x.shape)
+    return x, y
 
 
 def other_weights(n: ir.Node, m: ir.Node, step: float) -> bool:

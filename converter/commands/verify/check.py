@@ -25,10 +25,10 @@ from converter.commands.verify.native import CHOICES, Side, examine
 from converter.commands.verify.noise import (
     MULTIPLE,
     Floor,
-    precision,
     quantisation_steps,
     tolerance,
 )
+from converter.commands.verify.numbers import more_aligned
 from converter.commands.verify.outputs import Judge
 from converter.commands.verify.program import CannotRun, Program, refuse
 from converter.commands.verify.result import (
@@ -95,8 +95,8 @@ class Check:
         if not self.feeds:
             raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
         self.mine, self.theirs = Program(reference), Program(candidate)
-        self.step = precision(reference.ir, candidate.ir)
         self.steps = quantisation_steps(candidate.ir)
+        self.precision = self._steps(self.alignment).precision()
         self.arrays = [self._by_value(f) for f in self.feeds]
         self.others = [self._for_candidate(f) for f in self.arrays]
         named = any(m.startswith("max=") for m in request.metrics)
@@ -143,8 +143,8 @@ class Check:
             feeds=tuple(f.name for f in self.feeds),
             seed=request.seed,
             measured=request.rtol is None and request.atol is None,
-            step=self.step,
-            aligned=len(alignment.pairs),
+            step=self.precision.largest,
+            aligned=len(self.alignment.pairs),
             only_reference=tuple(self.alignment.only_reference),
             only_candidate=tuple(self.alignment.only_candidate),
             models=request.names,
@@ -259,7 +259,7 @@ class Check:
         """
         mine, theirs = self._run(self.mine, self.arrays, "reference"), self._candidate_outputs()
         self.read = mine, theirs if self.request.engine == "onnxruntime" else None
-        self.noise = Noise(self.mine, self.arrays, mine, self.step)
+        self.noise = Noise(self.mine, self.arrays, mine, self.precision)
         at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
         at_c = {str(v.name): i for i, v in enumerate(self.candidate.ir.graph.outputs)}
         pairs = [(at_r[r], at_c[c]) for r, c in self.alignment.outputs]
@@ -276,12 +276,8 @@ class Check:
         self, i: int, j: int, mine: Results, theirs: Results, floors: list[list[Floor]] | None
     ) -> Output:
         r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
-        step = self.steps.get(str(c.name), 0.0)
-        noise = (
-            None
-            if floors is None
-            else lambda k, base: tolerance(base, floors[k][i], self.step, step)
-        )
+        step, own = self.steps.get(str(c.name), 0.0), self.precision[str(r.name)]
+        noise = None if floors is None else lambda k, base: tolerance(base, floors[k][i], own, step)
         return self.judge.output(
             (public_name(r), public_name(c)), [m[i] for m in mine], [t[j] for t in theirs], noise
         )
@@ -338,6 +334,13 @@ class Check:
         """Piece by piece; a pair that only shares its name is told from a fault by looking at the
         piece that contains it.
         """
+        self.alignment = more_aligned(
+            (self.reference, self.candidate),
+            (self.mine, self.theirs),
+            self.alignment,
+            self.arrays[0],
+            self.others[0],
+        )
         units = self._lockstep(self.alignment)
         doubtful = {u.name for u in units if u.broken and self._doubtful(u)}
         if not doubtful:
@@ -382,14 +385,16 @@ class Check:
             (a, b) for a, b in pairs if a is not None and b is not None and a.op_type == b.op_type
         )
         return any(
-            other_weights(a, b, MULTIPLE * self.step) and (exact or not rewritten(a, b))
+            other_weights(a, b, MULTIPLE * self.precision[str(a.outputs[0].name)])
+            and (exact or not rewritten(a, b))
             for a, b in same
         )
 
+    def _steps(self, alignment: Alignment) -> LockStep:
+        return LockStep(self.mine, self.theirs, alignment, self.limits.tolerance, self.steps)
+
     def _lockstep(self, alignment: Alignment) -> list[Unit]:
-        steps = LockStep(
-            self.mine, self.theirs, alignment, self.step, self.limits.tolerance, self.steps
-        )
+        steps = self._steps(alignment)
         found: list[Unit] = []
         try:
             for unit in steps.run(self.arrays, self.others):
@@ -428,7 +433,7 @@ class Check:
 
     def _finding(self, u: Unit) -> Finding:
         back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        found: list[Cause] = causes(u.nodes, u.others, back, 0.0 if self.step < 1e-6 else self.step)
+        found: list[Cause] = causes(u.nodes, u.others, back, u.step)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)

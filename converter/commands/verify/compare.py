@@ -118,10 +118,8 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
             np.asarray(0.0 if tolerance is None else tolerance, np.float64), x.shape
         )
         ratio = np.where(delta == 0, 0.0, np.where(limit > 0, delta / limit, np.inf))
-        # a limit that is infinite: rounding alone decides whether this element is finite
-        ratio = np.where(
-            np.isnan(ratio), np.where(np.isinf(delta) & ~np.isinf(limit), np.inf, 0.0), ratio
-        )
+        # no limit makes infinity or NaN the same as a number, not one that is infinite itself
+        ratio = np.where(np.isinf(delta), np.inf, np.where(np.isnan(ratio), 0.0, ratio))
         worst = int(
             np.argmax(ratio if np.isfinite(ratio).all() else np.where(np.isinf(ratio), delta, -1.0))
         )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, jitter, spread
+from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, Precision, jitter, spread
 from converter.commands.verify.program import CannotRun, Jitter, Program
 from converter.graph.infer import Array
 
@@ -29,9 +29,13 @@ class Noise:
     """
 
     def __init__(
-        self, program: Program, feeds: Sequence[dict[str, Array]], base: Results, step: float
+        self,
+        program: Program,
+        feeds: Sequence[dict[str, Array]],
+        base: Results,
+        precision: Precision,
     ) -> None:
-        self.program, self.feeds, self.base, self.step = program, feeds, base, step
+        self.program, self.feeds, self.base, self.precision = program, feeds, base, precision
         self._runs: list[Results] = []
         self._floats: Results | None = None
 
@@ -47,7 +51,10 @@ class Noise:
     def of(self, places: Sequence[int]) -> Noise:
         """The noise on some of the feeds, as far as it is known."""
         made = Noise(
-            self.program, [self.feeds[p] for p in places], [self.base[p] for p in places], self.step
+            self.program,
+            [self.feeds[p] for p in places],
+            [self.base[p] for p in places],
+            self.precision,
         )
         made._runs = [[r[p] for p in places] for r in self._runs]
         made._floats = None if self._floats is None else [self._floats[p] for p in places]
@@ -65,13 +72,13 @@ class Noise:
         ]
 
     def _repeated(self, k: int) -> Results:
-        moved = Jitter(k, self.step) if k else None
+        moved = Jitter(k, self.precision) if k else None
         session = self.program.compile(self.program.whole(), moved, optimise=moved is not None)
         if moved is None:
             return [session.run(f) for f in self.feeds]
         rng = [np.random.default_rng([k - 1, i]) for i in range(len(self.feeds))]
         return [
-            session.run({n: jitter(x, rng[i], self.step) for n, x in f.items()})
+            session.run({n: jitter(x, rng[i], self.precision[n]) for n, x in f.items()})
             for i, f in enumerate(self.feeds)
         ]
 
@@ -97,15 +104,22 @@ class Noise:
         """
         floors = self.floors(self.repetitions)
         return [
-            [np.maximum(f, self._rounding(f, b)) for f, b in zip(*two, strict=True)]
+            [
+                np.maximum(f, self._rounding(f, b, self.step(j)))
+                for j, (f, b) in enumerate(zip(*two, strict=True))
+            ]
             for two in zip(floors, self.base, strict=True)
         ]
 
-    def _rounding(self, floor: Floor, base: Array) -> Floor:
+    def step(self, output: int) -> float:
+        """The relative step of an output."""
+        return self.precision[self.program.outputs[output]]
+
+    def _rounding(self, floor: Floor, base: Array, step: float) -> Floor:
         if base.dtype.kind != "f":
             return floor
         size = np.abs(base.astype(np.float64))
-        return np.full(base.shape, self.step / 2 * np.max(size[np.isfinite(size)], initial=0.0))
+        return np.full(base.shape, step / 2 * np.max(size[np.isfinite(size)], initial=0.0))
 
     def with_ties(self) -> list[list[Floor]]:
         """Every repetition, and what the network gives when ties of quantisation fall up or down.

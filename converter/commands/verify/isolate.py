@@ -16,9 +16,18 @@ import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
 from converter.commands.verify.compare import WORST, Difference, compare, wide
-from converter.commands.verify.noise import MULTIPLE, RUNS, jitter, measure, tolerance
+from converter.commands.verify.noise import (
+    MULTIPLE,
+    RUNS,
+    Precision,
+    coarsest,
+    jitter,
+    measure,
+    tolerance,
+)
 from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
 from converter.graph.infer import Array, constant
+from converter.graph.walk import all_nodes, subgraphs
 
 Values = list[Array]  # one array per feed
 Tolerance = Callable[
@@ -44,6 +53,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # something wrong flows in
+    step: float = 0.0  # the relative step of its coarsest type, on either side
 
 
 class LockStep:
@@ -56,11 +66,10 @@ class LockStep:
         mine: Program,
         theirs: Program,
         alignment: Alignment,
-        step: float,
         limit: Tolerance,
         steps: dict[str, float],
     ) -> None:
-        self.mine, self.theirs, self.step, self.limit, self.steps = mine, theirs, step, limit, steps
+        self.mine, self.theirs, self.limit, self.steps = mine, theirs, limit, steps
         pairs = {
             r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
         }
@@ -73,7 +82,7 @@ class LockStep:
         self._by_other = {u.other: u for u in self.units}
 
     def _unit(self, name: str, other: str, stops: set[str], others: set[str]) -> Unit:
-        return Unit(
+        unit = Unit(
             name,
             other,
             self.mine.piece([name], stops - {name}),
@@ -81,6 +90,18 @@ class LockStep:
             self.mine.source.piece([name], stops - {name}).nodes,
             self.theirs.source.piece([other], others - {other}).nodes,
         )
+        unit.step = max(_step(unit.nodes), _step(unit.others))
+        return unit
+
+    def precision(self) -> Precision:
+        """The steps of the reference's tensors, each by the types of its piece on either side."""
+        steps = {r: coarsest([self.mine.values[r], self.theirs.values[c]]) for r, c in self.inputs}
+        for u in self.units:
+            for n in u.mine.nodes:
+                steps.update(
+                    (str(o.name), max(u.step, steps.get(str(o.name), 0.0))) for o in n.outputs
+                )
+        return Precision(steps)
 
     def run(
         self, feeds: Sequence[dict[str, Array]], others: Sequence[dict[str, Array]]
@@ -154,7 +175,7 @@ class LockStep:
             return chain
         if not all(d.equal for d in own):
             self._judge(u, a, session, given)
-        elif (table := _unread(u, self.step)) is not None:
+        elif (table := _unread(u, u.step)) is not None:
             u.own, u.broken = table, table.excess > 1
         if chain is not None:
             u.total = worst(
@@ -182,7 +203,8 @@ class LockStep:
         self, u: Unit, a: dict[str, Values], session: Session, given: dict[str, Values | None]
     ) -> None:
         """Repeats the isolated comparison against the noise of the reference's own piece."""
-        noisy = [self.mine.compile(u.mine, Jitter(i + 1, self.step)) for i in range(RUNS)]
+        moved = Precision({}, u.step)
+        noisy = [self.mine.compile(u.mine, Jitter(i + 1, moved)) for i in range(RUNS)]
         exact = self._in_floats(u)
         found = []
         for i, base in enumerate(a[u.name]):
@@ -194,7 +216,7 @@ class LockStep:
                 limit = tolerance(
                     base,
                     self._floor(u, a, noisy, exact, i),
-                    self.step,
+                    u.step,
                     self.steps.get(u.other, 0.0),
                 )
             found.append(compare(base, result, limit))
@@ -215,11 +237,16 @@ class LockStep:
             try:
                 if k == RUNS:
                     return None if exact is None else exact.run({n: a[n][i] for n in u.mine.inputs})
-                return noisy[k].run({n: jitter(a[n][i], rng, self.step) for n in u.mine.inputs})
+                return noisy[k].run({n: jitter(a[n][i], rng, u.step) for n in u.mine.inputs})
             except CannotRun:
                 return None
 
         return measure([a[u.name][i]], again, RUNS + 1)[0]
+
+
+def _step(nodes: Sequence[ir.Node]) -> float:
+    inner = [v for n in nodes for g in subgraphs(n) for m in all_nodes(g) for v in m.outputs]
+    return coarsest([*inner, *(v for n in nodes for v in (*n.inputs, *n.outputs))])
 
 
 def _unread(u: Unit, step: float) -> Difference | None:

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.floor import Noise, Results
-from converter.commands.verify.noise import Floor, precision, quantisation_steps, tolerance
+from converter.commands.verify.noise import Floor, precision_of, quantisation_steps, tolerance
 from converter.commands.verify.outputs import Judge
 from converter.commands.verify.program import CannotRun, Program
 from converter.commands.verify.result import (
@@ -93,11 +93,11 @@ class Side:
         """The noise of this model alone: in steps of its own types, whatever the other has, and no
         finer than its engine computes.
         """
-        step = max(precision(self.model.ir), _FINEST.get(self.engine, 0.0))
+        own = precision_of(self.model.ir, _FINEST.get(self.engine, 0.0))
         return (
             self.noise
-            if self.noise is not None and self.noise.step == step
-            else Noise(self.program, self.feeds, self.computed, step)
+            if self.noise is not None and self.noise.precision.largest == own.largest
+            else Noise(self.program, self.feeds, self.computed, own)
         )
 
 
@@ -252,7 +252,7 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         name, step = public_name(graph.outputs[i]), steps.get(str(graph.outputs[i].name), 0.0)
 
         def allowed(k: int, base: Array) -> Array:
-            return tolerance(base, floors[k][i], noise.step, step)
+            return tolerance(base, floors[k][i], noise.step(i), step)
 
         return judge.output(
             (name, name), [r[i] for r in read], [np.asarray(r[i]) for r in results], allowed

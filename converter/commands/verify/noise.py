@@ -2,13 +2,14 @@
 of their type.
 
 A difference is judged in units of that floor, element by element, so that no tolerance has to be
-invented. Where the candidate carries a narrower type (half precision), one step of that type is the
-jitter.
+invented. Where a layer of the candidate carries a narrower type (half precision), one step of that
+type is the jitter of this layer, and of no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import onnx_ir as ir
 
 from converter.commands.verify.compare import same_shape, wide
 from converter.graph.infer import Array, constant
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, subgraphs
 
 RUNS = 3
 # a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
@@ -31,26 +32,56 @@ _STEP = {
 Floor = npt.NDArray[np.float64]
 
 
-def precision(*models: ir.Model) -> float:
-    """The relative step of the coarsest floating-point type among the weights and activations of
-    the models.
+def coarsest(values: Iterable[ir.Value | None]) -> float:
+    """The relative step of the coarsest floating-point type among activations and weights; 0.0
+    where none is a float. Single numbers do not count: they are parameters.
     """
-    step = 2.0**-52
-    seen = False
-    for model in models:
-        for graph in all_graphs(model.graph):
-            values = [
-                *graph.inputs,
-                *(
-                    v
-                    for v in graph.initializers.values()
-                    if v.const_value is not None and v.const_value.size > 1
-                ),
-            ]
-            for v in [*values, *(o for n in graph for o in n.outputs)]:
-                if v.dtype in _STEP:
-                    step, seen = max(step, _STEP[v.dtype]), True
-    return step if seen else 2.0**-23
+    return max(
+        (
+            _STEP[v.dtype]
+            for v in values
+            if v is not None
+            and v.dtype in _STEP
+            and (v.const_value is None or v.const_value.size > 1)
+        ),
+        default=0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The relative rounding step of each tensor of a network, by its name: that of the types which
+    it is computed in and from, in either of two models. `finest`: of all others, and no step is
+    finer.
+    """
+
+    steps: Mapping[str, float]
+    finest: float = 2.0**-52
+
+    def __getitem__(self, name: str) -> float:
+        return max(self.steps.get(name, 0.0), self.finest)
+
+    def coarse(self, name: str) -> bool:
+        """Whether a tensor is known to be rounded to less than a float."""
+        return self.steps.get(name, 0.0) > _STEP[ir.DataType.FLOAT]
+
+    @property
+    def largest(self) -> float:
+        return max([self.finest, *self.steps.values()])
+
+
+def precision_of(model: ir.Model, finest: float = 2.0**-52) -> Precision:
+    """The steps of one network by its own types."""
+    steps = {str(v.name): coarsest([v]) for v in model.graph.inputs}
+    for node in model.graph:
+        inner = [v for g in _subgraphs(node) for n in g for v in (*n.inputs, *n.outputs)]
+        step = coarsest([*node.inputs, *node.outputs, *inner])
+        steps.update((str(o.name), step) for o in node.outputs)
+    return Precision(steps, finest)
+
+
+def _subgraphs(node: ir.Node) -> list[ir.Graph]:
+    return [g for inner in subgraphs(node) for g in all_graphs(inner)]
 
 
 def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from converter.commands.verify.floats import in_floats
-from converter.commands.verify.noise import jitter
+from converter.commands.verify.noise import Precision, jitter
 from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.onnxruntime_legalise import legalise_for_onnxruntime
@@ -49,12 +49,13 @@ _ROUNDING = {"QuantizeLinear", "Round"}
 
 @dataclass(frozen=True)
 class Jitter:
-    """Moves weights by one step, seeded; or everything that is rounded to a step of quantisation,
-    by `ties` of its own size.
+    """Moves weights by one step of the layers that read them, and what coarse layers compute by one
+    of theirs, seeded; or everything that is rounded to a step of quantisation, by `ties` of its own
+    size.
     """
 
     seed: int = 0
-    step: float = 0.0
+    precision: Precision | None = None
     ties: float = 0.0
 
 
@@ -265,31 +266,81 @@ def _proto(
     for name in dict.fromkeys(piece.targets):
         if name not in piece.inputs and program.values[name].const_value is None:
             graph.output.append(_typed(program.values[name]))
-    weights: dict[ir.Value, bool] = {}
     for node in piece.nodes:
         graph.node.append(ir.serde.serialize_node(node))
-        for i, v in enumerate(reads(node)):
-            if v.const_value is not None and v.producer() is None:
-                weights[v] = (
-                    weights.get(v, True)
-                    and node.op_type in _WEIGHTED
-                    and not (node.op_type in ("Gemm", "MatMul") and i > 2)
-                )
         for n in [*(x for g in subgraphs(node) for x in all_nodes(g)), node]:
             if (
                 f := program._functions.get(n.op_identifier())
             ) is not None and f not in proto.functions:
                 proto.functions.append(f)
-    for i, (value, movable) in enumerate(weights.items()):
-        _weight(
-            graph,
-            value,
-            Jitter(moved.seed * 1009 + i, moved.step) if moved and moved.step and movable else None,
-            session,
-        )
+    for i, (value, step) in enumerate(_weights(piece.nodes, moved).items()):
+        _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, session)
+    if moved and moved.precision:
+        _move_coarse(graph, program, moved.precision, moved.seed)
     if moved and moved.ties:
         _move_ties(graph, program, moved.ties)
     return proto
+
+
+def _weights(nodes: Sequence[ir.Node], moved: Jitter | None) -> dict[ir.Value, float]:
+    """The constants that nodes read, each with the step by which it moves: that of the coarsest
+    layer that reads it, 0.0 where one of them takes it for more than a weight.
+    """
+    steps: dict[ir.Value, float] = {}
+    fixed: set[ir.Value] = set()
+    for node in nodes:
+        step = _step(node, moved)
+        for i, v in enumerate(reads(node)):
+            if v.const_value is not None and v.producer() is None:
+                steps[v] = max(steps.get(v, 0.0), step)
+                if node.op_type not in _WEIGHTED or (node.op_type in ("Gemm", "MatMul") and i > 2):
+                    fixed.add(v)
+    return {v: 0.0 if v in fixed else step for v, step in steps.items()}
+
+
+def _step(node: ir.Node, moved: Jitter | None) -> float:
+    if moved is None or moved.precision is None:
+        return 0.0
+    return max((moved.precision[str(o.name)] for o in node.outputs), default=0.0)
+
+
+def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision, seed: int) -> None:
+    """What is rounded to a step coarser than a float's is multiplied by numbers near one: a layer
+    without weights has nothing else that moves.
+    """
+    nodes = list(graph.node)
+    del graph.node[:]
+    for place, node in enumerate(nodes):
+        graph.node.append(node)
+        for i, name in enumerate(node.output):
+            value = program.values.get(name)
+            if (
+                value is None
+                or not precision.coarse(name)
+                or value.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+            ):
+                continue
+            inner = f"netconv_coarse_{place}_{i}"
+            graph.node[-1].output[i] = inner
+            step, one = (np.array(x, value.dtype.numpy()) for x in (precision[name], 1))
+            for text, number in (("step", step), ("one", one)):
+                graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))
+            graph.node.add(
+                op_type="RandomUniformLike",
+                input=[inner],
+                output=[f"{inner}_drawn"],
+                attribute=[
+                    onnx.helper.make_attribute("low", -1.0),
+                    onnx.helper.make_attribute("high", 1.0),
+                    onnx.helper.make_attribute("seed", float(seed * 1009 + place)),
+                ],
+            )
+            for op_type, operands, made in (
+                ("Mul", (f"{inner}_drawn", f"{inner}_step"), f"{inner}_small"),
+                ("Add", (f"{inner}_small", f"{inner}_one"), f"{inner}_factor"),
+                ("Mul", (inner, f"{inner}_factor"), name),
+            ):
+                graph.node.add(op_type=op_type, input=operands, output=[made])
 
 
 def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:
@@ -318,8 +369,9 @@ def _typed(value: ir.Value) -> onnx.ValueInfoProto:
 
 
 def _weight(
-    graph: onnx.GraphProto, value: ir.Value, moved: Jitter | None, session: Session
+    graph: onnx.GraphProto, value: ir.Value, moved: tuple[int, float] | None, session: Session
 ) -> None:
+    """`moved`: seed and relative step of a jitter."""
     tensor = value.const_value
     assert tensor is not None
     if (
@@ -333,7 +385,7 @@ def _weight(
         return
     array = tensor.numpy()
     if moved:
-        array = jitter(array, np.random.default_rng(moved.seed), moved.step)
+        array = jitter(array, np.random.default_rng(moved[0]), moved[1])
     proto = onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=array.shape)
     if array.nbytes >= LEND:
         proto.data_location = onnx.TensorProto.EXTERNAL

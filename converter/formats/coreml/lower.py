@@ -47,7 +47,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     refuse(MAPPING.target.refusals(model.ir))
     clone = model.ir.clone()
     fold(clone, limit=4096, keep=holds_numbers)
-    unroll(clone, stops_collecting)
+    unroll(clone, lambda n: n.op_type == "If" or stops_collecting(n))
     round_halves(clone)
     notes.extend(_of_bits(n) for g in all_graphs(clone.graph) for n in g if _large_bits(n))
     written = MLModel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.formats.coreml.collector import CoreLowering
 from converter.formats.coreml.rules import TABLE
-from converter.formats.coreml.rules.context import SPELLING, CoreReading, CoreWriting
+from converter.formats.coreml.rules.context import SPELLING, Reading, Writing
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
@@ -12,7 +12,7 @@ MAPPING = FormatMapping(
     TABLE,
     Target("Core ML", floats_only="Core ML", fed="a Core ML neural network"),
     spelling=SPELLING,
-    reading=CoreReading,
-    writing=CoreWriting,
+    reading=Reading,
+    writing=Writing,
     lowering=CoreLowering,
 )

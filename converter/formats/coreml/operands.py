@@ -16,26 +16,24 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import Value, with_operators
 from converter.mapping.context import Reading
 
 T = ir.DataType
 _CASTS = "coreml.casts"
 
 
-def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+def cast(b: Builder, value: ir.Value, dtype: ir.DataType) -> Value:
     """`value` as `dtype`; a Cast is made once per value and graph, and looks through a lossless
     Cast before it.
     """
     if value.dtype == dtype:
-        return value
-    made: dict[Any, ir.Value] = value.meta.setdefault(_CASTS, {})
+        return with_operators(value)
+    made: dict[Any, Value] = value.meta.setdefault(_CASTS, {})
     key = (b.graph, dtype)
     if key not in made:
-        made[key] = (
-            b.Cast(_origin(value, dtype), to=dtype)
-            if _origin(value, dtype).dtype != dtype
-            else _origin(value, dtype)
-        )
+        origin = with_operators(_origin(value, dtype))
+        made[key] = origin if origin.dtype == dtype else b.Cast(origin, to=dtype)
     return made[key]
 
 
@@ -58,15 +56,15 @@ def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
     )
 
 
-def floats(b: Builder, value: ir.Value) -> ir.Value:
+def floats(b: Builder, value: ir.Value) -> Value:
     return cast(b, value, T.FLOAT)
 
 
-def ints(b: Builder, value: ir.Value) -> ir.Value:
+def ints(b: Builder, value: ir.Value) -> Value:
     return cast(b, value, T.INT64)
 
 
-def vector(b: Builder, value: ir.Value) -> ir.Value:
+def vector(b: Builder, value: ir.Value) -> Value:
     """Whole numbers on one axis: shapes, repeats and lengths, which Core ML takes from a blob of
     any rank (it has no rank 0, so [1,1] is common).
     """
@@ -74,7 +72,7 @@ def vector(b: Builder, value: ir.Value) -> ir.Value:
     return whole if rank_of(whole) == 1 else b.Reshape(whole, [-1])
 
 
-def bools(b: Builder, value: ir.Value) -> ir.Value:
+def bools(b: Builder, value: ir.Value) -> Value:
     return cast(b, value, T.BOOL)
 
 
@@ -182,7 +180,7 @@ def ranked(
     return b.Reshape(value, b.Concat([-1], tail, axis=0)), back
 
 
-def with_shape(b: Builder, value: ir.Value, shape: Sequence[int]) -> ir.Value:
+def with_shape(b: Builder, value: Value, shape: Sequence[int]) -> Value:
     """Numbers that the operator wants in this shape: one number, or a list of them on one axis."""
     known_to_fit = value.shape is not None and rank_of(value) == len(shape) == 1 and shape == (-1,)
-    return value if known_to_fit else b.Reshape(value, b.const(np.array(shape, np.int64)))
+    return value if known_to_fit else b.Reshape(value, np.array(shape, np.int64))

@@ -16,9 +16,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, demand_few_axes
+from converter.graph.infer import constant, demand_few_axes, rank_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import optional
+from converter.graph.value import Value, optional
 from converter.passes.constants import evaluate_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -35,7 +35,7 @@ class Stored:
         """As it is; of a layer that is about to be written, what will be stored."""
         return found if isinstance(found, Stored) else cls(lambda: found, name)
 
-    def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> ir.Value:
+    def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
         """The weights as a float32 value of `shape`. Per-channel scales run along `axis`."""
         data = self.data()
         demand_few_axes(shape)
@@ -58,7 +58,7 @@ class Stored:
             )
         return _linear(b, codes, data, axis, len(shape))
 
-    def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> ir.Value:
+    def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> Value:
         if data.kind == "int8" or data.bits == 8:
             return b.const(data.array()[:count].reshape(shape), self.name)
         packed = b.const(data.array(), self.name)
@@ -76,7 +76,7 @@ class Stored:
         return array[:count].reshape([int(d) for d in shape])
 
 
-def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> ir.Value:
+def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> Value:
     scale = data.scale if data.scale.size else np.ones(1, np.float32)
     shape = codes.shape
     per_channel = scale.size > 1
@@ -88,7 +88,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         )
     value = b.DequantizeLinear(
         codes,
-        b.const(scale if per_channel else scale.reshape(())),
+        scale if per_channel else scale.reshape(()),
         axis=axis if per_channel else None,
     )
     if not data.bias.size or not data.bias.any():
@@ -98,7 +98,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         if data.bias.size == 1
         else data.bias.reshape([-1 if i == axis else 1 for i in range(rank)])
     )
-    return b.Add(value, b.const(bias))
+    return b.Add(value, bias)
 
 
 def plain(data: WeightData) -> Array:
@@ -129,7 +129,7 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     not constant.
 
     `axis` is where the layer expects per-channel scales; scales along another one are multiplied
-    out.
+    out. See `turned_form` for matrices that the layer stores the other way.
     """
     if value is None:
         return None
@@ -142,6 +142,16 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     if array is None:
         array = evaluate_constant(value)
     return None if array is None else of_array(array, half)
+
+
+def turned_form(value: ir.Value) -> WeightData | None:
+    """How the transpose of a quantised matrix is stored, with a scale for all or for each row of
+    the transpose; None where it is no matrix, or its numbers are packed.
+    """
+    node = value.producer()
+    if node is None or node.op_type != "DequantizeLinear" or rank_of(value) != 2:
+        return None
+    return _quantised(node, 1, turned=True)
 
 
 def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
@@ -199,7 +209,7 @@ def _half(node: ir.Node) -> WeightData | None:
     return None
 
 
-def _quantised(node: ir.Node, axis: int) -> WeightData | None:
+def _quantised(node: ir.Node, axis: int, turned: bool = False) -> WeightData | None:
     """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
     if node.op_type == "Add":
@@ -218,7 +228,7 @@ def _quantised(node: ir.Node, axis: int) -> WeightData | None:
     if node.op_type != "DequantizeLinear" or codes is None or attrs_of(node).get("block_size", 0):
         return None
     scale = constant(node.inputs[1])
-    payload = _payload(codes)
+    payload = _payload(codes, turned)
     if scale is None or payload is None or scale.dtype != np.float32 or scale.size == 0:
         return None
     if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
@@ -298,19 +308,27 @@ def _table(node: ir.Node, table: Array) -> WeightData | None:
     )
 
 
-def _payload(codes: ir.Value) -> tuple[Array, int] | None:
-    """The bytes and the number of bits of quantised numbers; None when they are not constant or of
-    another type.
+def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
+    """The bytes and the number of bits of quantised numbers, of a transposed matrix if `turned`;
+    None when they are not constant or of another type.
     """
     node = codes.producer()
     if (
         node is not None
+        and not turned
         and node.op_type == "UnpackBits"
         and attrs_of(node).get("order", "msb") == "msb"
     ):
         packed = constant(node.inputs[0])
         return None if packed is None else (packed, int(attrs_of(node)["bits"]))
     array = constant(codes)
+    array = array.T if array is not None and turned else array
+    if array is not None and codes.dtype == ir.DataType.UINT4:
+        flat = array.reshape(-1).astype(np.uint8)
+        pairs = np.pad(flat, (0, -flat.size % 2)).reshape(-1, 2)
+        return pairs[:, 0] << 4 | pairs[:, 1], 4
+    if array is not None and codes.dtype == ir.DataType.INT4:
+        array = array.astype(np.int8)
     return (array, 8) if array is not None and array.dtype in (np.uint8, np.int8) else None
 
 

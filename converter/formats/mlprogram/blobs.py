@@ -8,12 +8,14 @@ first. Source: MILBlob, StorageFormat.hpp.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from converter.errors import Where, unreadable
+from converter.graph.equal_weights import EqualWeights
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.chunks import write_array
@@ -75,18 +77,18 @@ class NewBlobs:
 
     def __init__(self) -> None:
         self.tensors: list[tuple[int, LazyTensor]] = []
-        self._places: dict[tuple[int, LazyTensor], int] = {}
+        self._places: dict[int, EqualWeights[int]] = defaultdict(EqualWeights)
         self._end = _HEAD
 
     def add(self, tensor: LazyTensor, dtype: int) -> int:
         """Where a value has to point to; `dtype` is the program's."""
-        key = (dtype, tensor)
-        if key not in self._places:
-            self._end += -self._end % _HEAD
-            self._places[key] = self._end
-            self.tensors.append(key)
-            self._end += _HEAD + tensor.length
-        return self._places[key]
+        return self._places[dtype].once(tensor, lambda: self._append(tensor, dtype))
+
+    def _append(self, tensor: LazyTensor, dtype: int) -> int:
+        place = self._end + -self._end % _HEAD
+        self.tensors.append((dtype, tensor))
+        self._end = place + _HEAD + tensor.length
+        return place
 
     def write(self, file: BinaryIO) -> None:
         stored = {program: own for own, program in TYPES.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from converter.formats.coreml_declared import said_of
 from converter.formats.mlprogram.program import CODES, ProgramWriter, set_word
 from converter.graph.infer import constant
 from converter.graph.names import public_name
@@ -35,7 +36,7 @@ def take_out(network: Network, model: ir.Model) -> Classifier | None:
     """The classifier that an output of text is, or one that a Core ML file declared; its outputs
     leave the graph.
     """
-    graph, said = model.graph, network.interface.get("coreml", {}).get("classifier") or {}
+    graph, said = model.graph, said_of(network, model)[0].get("classifier") or {}
     for index, out in enumerate(graph.outputs):
         if out.dtype != D.STRING and public_name(out) != said.get("label"):
             continue

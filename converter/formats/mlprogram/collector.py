@@ -19,18 +19,27 @@ COMPRESSED = "constexpr_"
 
 
 class MilLowering(Lowering):
-    """`half`: every number with a fraction is written in half precision."""
+    """`half`: every number with a fraction is written in half precision. `exact`: values whose type
+    in the program is their own. `stored`: quantised numbers, which all operations but those of
+    quantisation take as whole numbers of 32 bits -> the same as they are stored.
+    """
 
     def __init__(self, mapping: FormatMapping, version: int = 0, half: bool = False) -> None:
         super().__init__(mapping, version)
         self.half = half
+        self.exact: set[ir.Value] = set()
+        self.stored: dict[ir.Value, ir.Value] = {}
 
     def inner(self) -> MilLowering:
         """What collects the operations of a block."""
-        return MilLowering(self.mapping, self.version, self.half)
+        low = MilLowering(self.mapping, self.version, self.half)
+        low.exact, low.stored = self.exact, self.stored
+        return low
 
     def carried(self, value: ir.Value) -> ir.DataType:
         """The type in which a value is written."""
+        if value in self.exact and value.dtype is not None:
+            return value.dtype
         return in_program(value.dtype, self.half)
 
     def add(

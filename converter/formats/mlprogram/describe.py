@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
+from converter.formats.coreml_declared import Declared, said_of
 from converter.formats.mlprogram.collector import MilLowering
 from converter.formats.mlprogram.names import NAMES, SCALARS, STATES
 from converter.formats.mlprogram.program import ProgramWriter
@@ -22,6 +23,7 @@ from converter.mapping.node import Layer
 D = ir.DataType
 ARRAYS = {D.FLOAT: 65568, D.INT32: 131104, D.FLOAT16: 65552}
 WORDS = {D.FLOAT: "fp32", D.INT32: "int32", D.FLOAT16: "fp16", D.BOOL: "bool"}
+GRAYSCALE16 = 40  # the colour space whose pixels are of fp16
 STATES_SINCE = 9  # the specification version
 HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go in and out
 
@@ -39,7 +41,7 @@ class Boundary:
 
 def describe(
     network: Network,
-    graph: ir.Graph,
+    model: ir.Model,
     writer: ProgramWriter,
     description: Any,
     notes: list[Diagnostic],
@@ -48,7 +50,10 @@ def describe(
     """Fills in the description; values of the graph get the names of the program. `hidden` are
     outputs of the graph that the program does not have.
     """
-    side = Describing(network, writer, description, notes)
+    said, images = said_of(network, model)
+    declared = Declared(said, images, notes, version=writer.low.version)
+    side = Describing(network, writer, description, declared)
+    graph = model.graph
     pairs = pairs_of(network, graph)
     kept = {k: v for k, v in pairs.items() if is_state(network, k, writer.low)}
     states = {}
@@ -64,10 +69,15 @@ def describe(
             side.boundary.behind.append(Layer("write_state", "write_state", given))
         elif value not in hidden:
             side.output(value, made)
-    left = {public_name(k): public_name(v) for k, v in pairs.items() if k not in kept}
-    notes += [_as_input(name) for name in left]
+    declared.demand_one(description.input)
+    declared.metadata(description.metadata)
+    if network.variables:
+        notes += [_as_input(public_name(k)) for k in pairs if k not in kept]
+    named = {public_name(k): public_name(v) for k, v in pairs.items()}
+    own = {public_name(k) for k in kept}
+    told = {k: v for k, v in named.items() if k not in own or v != f"{k}_out"}
     changed = {k: v for k, v in side.renamed.items() if k != v}
-    for key, found in ((STATES, left), (SCALARS, side.scalars), (NAMES, changed)):
+    for key, found in ((STATES, told), (SCALARS, side.scalars), (NAMES, changed)):
         if found:
             description.metadata.userDefined[key] = json.dumps(found, sort_keys=True)
     return side.boundary
@@ -81,14 +91,10 @@ class Describing:
     """
 
     def __init__(
-        self, network: Network, writer: ProgramWriter, description: Any, notes: list[Diagnostic]
+        self, network: Network, writer: ProgramWriter, description: Any, declared: Declared
     ) -> None:
-        self.network, self.writer, self.description, self.notes = (
-            network,
-            writer,
-            description,
-            notes,
-        )
+        self.network, self.writer = network, writer
+        self.description, self.declared = description, declared
         self.boundary = Boundary()
         self.renamed: dict[str, str] = {}
         self.scalars: list[str] = []
@@ -101,12 +107,15 @@ class Describing:
     def _outer(self, value: ir.Value, name: str, dtype: ir.DataType, shape: Any) -> ir.Value:
         """A value of the interface, in another type or shape than that of the graph."""
         found = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape)
+        self.writer.low.exact.add(found)
         self.writer.named[found] = name
         return found
 
     def input(self, value: ir.Value) -> None:
         name, own = self._name(value), self.writer.low.carried(value)
-        dtype = interface_type(value, own, self.writer.low.version, self.notes)
+        feature = self.description.input.add(name=name)
+        image = self.declared.image(feature.type, value, ranks=(4,))
+        dtype = self._type(feature, value, own, image)
         steps: list[tuple[str, dict[str, Any]]] = []
         shape = list(value.shape or ())
         if value.shape is not None and not shape:  # inputs have an axis
@@ -119,12 +128,34 @@ class Describing:
         if steps:
             del self.writer.named[value]
             outer = self._outer(value, name, dtype, ir.Shape(shape or [1]))
-        self.boundary.before += _chain(name, outer, value, steps)
+        self.boundary.before += self._chain(name, outer, value, steps)
         self.boundary.inputs.append((name, dtype, outer))
-        feature = self.description.input.add(name=name)
-        if not _image(feature, value, self.network.interface.get("images", {}), self.notes):
-            _declare(feature, value, dtype, [1])
-            _default(feature, self.network.interface.get("defaults", {}).get(public_name(value)))
+        if not image:
+            default = self.network.interface.get("defaults", {}).get(public_name(value))
+            self.declared.default(feature, default)
+
+    def _chain(
+        self, name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
+    ) -> list[Layer]:
+        """Operations one behind the other, from an input to the value of the graph."""
+        layers: list[Layer] = []
+        for i, (kind, given) in enumerate(steps):
+            made = value
+            if i < len(steps) - 1:
+                made = ir.Value(name=name, type=outer.type, shape=ir.Shape([]))
+                self.writer.low.exact.add(made)
+            layers.append(Layer(kind, name, {"x": outer, **given}, outputs=[made]))
+            outer = made
+        return layers
+
+    def _type(self, feature: Any, value: ir.Value, own: ir.DataType, image: bool) -> ir.DataType:
+        """The type in the interface, which for arrays is declared with their sizes."""
+        if image:
+            return D.FLOAT16 if feature.type.imageType.colorSpace == GRAYSCALE16 else D.FLOAT
+        dtype = interface_type(value, own, self.writer.low.version, self.declared.notes)
+        feature.type.multiArrayType.dataType = ARRAYS[dtype]
+        self.declared.shape(feature.type.multiArrayType, value)
+        return dtype
 
     def state(self, value: ir.Value) -> ir.Value:
         """Declares a state that is read at the start; what stands for it."""
@@ -141,7 +172,9 @@ class Describing:
     def output(self, value: ir.Value, made: set[ir.Value]) -> None:
         """The value itself where an operation makes it under no other name, else a copy."""
         name, own = self._name(value), self.writer.low.carried(value)
-        dtype = interface_type(value, own, self.writer.low.version, self.notes)
+        feature = self.description.output.add(name=name)
+        image = self.declared.picture(feature, value, fixed=True)
+        dtype = self._type(feature, value, own, image)
         outer = value
         if dtype == own and value in made and value not in self.writer.named:
             self.writer.named[value] = name
@@ -152,7 +185,6 @@ class Describing:
             given |= {} if dtype == own else {"dtype": WORDS[dtype]}
             self.boundary.behind.append(Layer(kind, name, given, outputs=[outer]))
         self.boundary.outputs.append(outer)
-        _declare(self.description.output.add(name=name), value, dtype, [])
 
 
 def pairs_of(network: Network, graph: ir.Graph) -> dict[ir.Value, ir.Value]:
@@ -170,38 +202,15 @@ def is_state(network: Network, value: ir.Value, low: MilLowering) -> bool:
     start = network.interface.get("defaults", {}).get(public_name(value))
     zeros = start is not None and not np.any(start)
     half = low.carried(value) == D.FLOAT16
+    if public_name(value) not in network.variables:
+        return False
     return low.version >= STATES_SINCE and zeros and half and bool(shape_of(value))
 
 
 def _as_input(name: str) -> Diagnostic:
     text = f"the state {name} is written as an input and an output"
-    help = "states of a program are of half precision and begin with zeros: ios=18"
+    help = "states of a program are of half precision and begin with zeros: mlprogram+ios=18+fp16"
     return Diagnostic("X205", text, level="warning", where=Where(layer=name), help=help)
-
-
-def _default(feature: Any, start: Any) -> None:
-    """What an input is that is left out, where all its numbers are one."""
-    if start is None or not start.size or (start != start.flat[0]).any():
-        return
-    feature.type.isOptional = True
-    array = feature.type.multiArrayType
-    if array.dataType == ARRAYS[D.INT32]:
-        array.intDefaultValue = int(start.flat[0])
-    else:
-        array.floatDefaultValue = float(start.flat[0])
-
-
-def _chain(
-    name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
-) -> list[Layer]:
-    """Operations one behind the other, from an input to the value of the graph."""
-    layers: list[Layer] = []
-    for i, (kind, given) in enumerate(steps):
-        last = i == len(steps) - 1
-        made = value if last else ir.Value(name=name, type=outer.type, shape=ir.Shape([]))
-        layers.append(Layer(kind, name, {"x": outer, **given}, outputs=[made]))
-        outer = made
-    return layers
 
 
 def interface_type(
@@ -216,36 +225,3 @@ def interface_type(
         text = f"{name} is {value.dtype.name}, written as {dtype.name}"
         notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     return dtype
-
-
-def _image(feature: Any, value: ir.Value, images: dict[str, Any], notes: list[Diagnostic]) -> bool:
-    """Declares an input that is an image in the source; False, and a warning, where it has another
-    shape than one image.
-    """
-    said = images.get(public_name(value))
-    if said is None:
-        return False
-    shape, colour = shape_of(value) or (), str(said.get("colour", "RGB")).upper()
-    spaces = {1: 10, 3: 30 if colour == "BGR" else 20}
-    if len(shape) != 4 or shape[0] != 1 or shape[1] not in spaces or value.dtype != D.FLOAT:
-        name = public_name(value)
-        text = f"{name} is an image in the source: it is written as numbers"
-        notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
-        return False
-    image = feature.type.imageType
-    image.height, image.width, image.colorSpace = shape[2], shape[3], spaces[shape[1]]
-    return True
-
-
-def _declare(feature: Any, value: ir.Value, dtype: ir.DataType, scalar: list[int]) -> None:
-    array = feature.type.multiArrayType
-    array.dataType = ARRAYS[dtype]
-    shape = list(value.shape or ())
-    open_ = [not isinstance(n, int) for n in shape]
-    if scalar and any(open_):  # an input
-        array.shape.extend(n if isinstance(n, int) else 1 for n in shape)
-        for n in shape:
-            ends = (n, n) if isinstance(n, int) else (1, -1)
-            array.shapeRange.sizeRanges.add(lowerBound=ends[0], upperBound=ends[1])
-    elif not any(open_):
-        array.shape.extend([n for n in shape if isinstance(n, int)] or scalar)

@@ -14,7 +14,9 @@ from converter.formats.mlprogram.operations import takes
 from converter.formats.mlprogram.rules import TABLE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.mapping.rules import Rule
+from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
 from converter.passes.legalise import Rewrite, Rewrites
@@ -393,7 +395,34 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
     return b.Slice(x, found["s"], found["e"], list(range(rank)), line)
 
 
+def blocks_apart(node: ir.Node, b: Builder) -> Value | None:
+    """before: DequantizeLinear of constants, with a scale for each block of an axis
+    after:  DequantizeLinear with a row for each scale, the rows put together again
+    """
+    data, scale = x_of(node).const_value, evaluate_constant(node.inputs[1])
+    zero, block = evaluate_constant([*node.inputs, None][2]), attrs_of(node).get("block_size", 0)
+    if data is None or scale is None or not block or scale.ndim != len(data.shape):
+        return None
+    sizes = [int(n) for n in data.shape.numpy()]
+    axis, rank = int(attrs_of(node).get("axis", 1)) % len(sizes), len(sizes)
+    if sizes[axis] != scale.shape[axis] * block:
+        return None
+    apart = [*scale.shape[: axis + 1], block, *scale.shape[axis + 1 :]]
+    order = [i for i in range(rank + 1) if i != axis + 1] + [axis + 1]
+    lazy, rows = LazyTensor.of(data), [scale.size, block]
+    stored = LazyTensor(
+        lambda: lazy.numpy().reshape(apart).transpose(order).reshape(rows), data.dtype, rows
+    )
+    zeros = None if zero is None else zero.reshape(-1)
+    y = b.DequantizeLinear(stored, scale.reshape(-1), zeros, axis=0)
+    if axis < rank - 1:
+        y = b.Reshape(y, [apart[i] for i in order])
+        y = b.Transpose(y, perm=[int(i) for i in np.argsort(order)])
+    return b.Reshape(y, sizes)
+
+
 OWN: Rewrites = {
+    ("", "DequantizeLinear"): blocks_apart,
     ("", "Where"): where,
     ("", "Mod"): remainder,
     ("", "Pad"): pad,

@@ -53,11 +53,11 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     env: dict[str, ir.Value] = {}
     reading.member(model, description, env)
     reading.outputs(description, env, model.WhichOneof("Type") == "mlProgram")
-    states = reading.variables.deliver()
+    noted = remembered(model.description, STATES)
+    states = {**noted, **reading.variables.deliver(noted)}
     remove_dead_code(b_model)
     fold(b_model, limit=0)
     defaults = {**reading.boundary.defaults, **reading.variables.defaults()}
-    states = {**remembered(model.description, STATES), **states}
     interface = {"defaults": defaults, "states": states}
     interface |= reading.boundary.interface(model.description)
     remember(b_model, interface)
@@ -173,7 +173,8 @@ class ProgramLifting:
             if sizes is None or None in sizes:
                 raise MappingError("a state without a size", "X203")
             initial = np.zeros([n for n in sizes if n is not None], dtype_of(tensor).numpy())
-            return self.variables.states.setdefault(given.name, State(given.name, initial))
+            state = State(self.names.get(given.name, given.name), initial)
+            return self.variables.states.setdefault(given.name, state)
         tensor = given.type.tensorType
         if given.name not in env:
             scalar = given.name in self.scalars

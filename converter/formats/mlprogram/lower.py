@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
+from converter.formats.coreml_declared import GRAYSCALE16_SINCE, has_halves
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
@@ -24,14 +25,13 @@ from converter.formats.mlprogram.describe import (
 from converter.formats.mlprogram.legalise import REWRITES
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.program import ProgramWriter
-from converter.graph.build import builder_before
-from converter.graph.names import Names
+from converter.formats.mlprogram.rules.quantization import compact_since
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
-from converter.passes.constants import evaluate_constant, holds_numbers
+from converter.passes.constants import holds_numbers, plain_weights, unpack_bits
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.legalise import legalise
@@ -41,6 +41,7 @@ D = ir.DataType
 # iOS -> specification version, and the name of its operation set
 VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
 ATTENTION_SINCE = 9  # the specification version that has it as one operation
+COMPRESSED_SINCE = 7  # the one that has compressed weights
 OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
 
@@ -70,6 +71,10 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
         version = max(version, STATES_SINCE)
     if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
         version = max(version, HALF_INTERFACE)
+    if not asked and has_halves(network, clone):
+        version = max(version, GRAYSCALE16_SINCE)
+    if version < COMPRESSED_SINCE:
+        plain_weights(clone)
     collapse_dims(clone, MOST_AXES)
     if version >= ATTENTION_SINCE:
         fuse_attention(clone)
@@ -93,26 +98,15 @@ def decodes(node: ir.Node) -> bool:
     return half or any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
 
 
-def unpack_bits(model: ir.Model) -> None:
-    """Constants that are stored as numbers of a few bits as such of eight, in place: a program
-    stores them in its own way.
-    """
-    names = Names(model)
-    for graph in all_graphs(model.graph):
-        for node in [n for n in graph if n.op_type == "UnpackBits"]:
-            array = evaluate_constant(node.outputs[0])
-            if array is not None:
-                value = builder_before(node, names).const(array, str(node.outputs[0].name))
-                node.outputs[0].replace_all_uses_with(value)
-
-
 def lowest(model: ir.Model, half: bool) -> int:
-    """The first version that says as many operators as any, without decomposing them."""
+    """The first version that says as many operators as any, without decomposing them or storing
+    their constants with more bits.
+    """
     nodes = [n for g in all_graphs(model.graph) for n in g]
 
     def missing(version: int) -> int:
         refused = _refused(version, half)
-        return sum(refused(n) for n in nodes)
+        return sum(version < compact_since(n) or refused(n) for n in nodes)
 
     return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
 
@@ -161,7 +155,7 @@ def _program(
     classifier: Classifier | None,
     notes: list[Diagnostic],
 ) -> Written:
-    written, graph = Written(), model.graph
+    written = Written()
     writer = ProgramWriter(low, written.blobs)
     program = written.model.mlProgram
     program.version = 1
@@ -172,7 +166,7 @@ def _program(
     try:
         hidden = [] if classifier is None else [classifier.scores]
         description = written.model.description
-        boundary = describe(network, graph, writer, description, notes, hidden)
+        boundary = describe(network, model, writer, description, notes, hidden)
         for name, dtype, value in boundary.inputs:
             given = function.inputs.add(name=name)
             writer.value_type(given.type, value, dtype)

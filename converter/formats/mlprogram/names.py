@@ -9,7 +9,7 @@ from converter.graph.names import Names
 
 NAMES = "netconv.names"  # key of the metadata: names of the program -> names of the source
 SCALARS = "netconv.scalars"  # key of the metadata: inputs of one element that have no axes
-STATES = "netconv.states"  # key of the metadata: inputs -> the outputs that are their next values
+STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 RESERVED = words(
     "any bool program func tensor list dict tuple true false string bf16 fp16 fp32 fp64 int8 "
     "int16 int32 int64 uint8 uint16 uint32 uint64 state"

@@ -4,12 +4,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from converter.formats.nnapi.table import Array, Bytes, Lifetime, Location, Operand, Table
+from converter.formats.nnapi.table import (
+    Array,
+    Bytes,
+    Lifetime,
+    Location,
+    Operand,
+    OperandType,
+    Table,
+)
+from converter.graph.equal_weights import EqualWeights
+from converter.graph.lazy_tensor import LazyTensor
 
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
 # (Android's default request alignment).
@@ -27,6 +38,9 @@ class Layout:
     values: bytes = b""
     chunks: list[tuple[int, Operand]] = field(default_factory=list)
     pool_size: int = 0
+    shared: dict[OperandType, EqualWeights[Location]] = field(
+        default_factory=lambda: defaultdict(EqualWeights)
+    )
 
     def pool(self) -> Iterator[Array]:
         """What makes up the pool: value after value with the gaps between them, each value made
@@ -69,6 +83,12 @@ def _place(operand: Operand, lifetime: Lifetime, values: bytearray, layout: Layo
         location = Location(0, len(values), size)
         values.extend(value_bytes(operand))
         return location
+    value = operand.value
+    weight = LazyTensor(value) if isinstance(value, np.ndarray) else value
+    return layout.shared[operand.type].once(weight, lambda: _append(operand, size, layout))
+
+
+def _append(operand: Operand, size: int, layout: Layout) -> Location:
     offset = layout.pool_size + -layout.pool_size % POOL_ALIGNMENT
     layout.chunks.append((offset, operand))
     layout.pool_size = offset + size

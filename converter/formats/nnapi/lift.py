@@ -12,7 +12,7 @@ from converter.formats.nnapi.control import lift_control
 from converter.formats.nnapi.operations import Binding, NoMatch, bind
 from converter.formats.nnapi.quantisation import DATA_TYPES, quantise
 from converter.formats.nnapi.rules import TABLE
-from converter.formats.nnapi.rules.context import TableReading
+from converter.formats.nnapi.rules.context import Reading
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate_structure import check_structure
 from converter.graph.build import Builder, new_model
@@ -136,7 +136,7 @@ class SubgraphLift:
     def lift(self, operation: Operation, binding: Binding) -> list[ir.Value]:
         """The results of an operation as they are stored."""
         operands = self.subgraph.operands
-        results = TABLE.lift(TableReading(self.b, binding, operands, self.values, self.reals))
+        results = TABLE.lift(Reading(self.b, binding, operands, self.values, self.reals))
         self.settle(operation, results)
         pairs = list(zip(results, operation.outputs, strict=False))
         stored = [self._vector(quantise(self.b, v, operands[i]), i) for v, i in pairs]

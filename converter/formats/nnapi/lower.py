@@ -146,21 +146,20 @@ class Search:
         """
         graph, shapes = prepared(self.model, self.ends)
         cells = any(n.op_type == "LSTM" for n in all_nodes(graph.graph))  # which a newer level has
-        oldest = None if cells else self.attempt(graph, LEVELS[0])
+        oldest = None if cells else self.attempt(graph.clone(), LEVELS[0])
         if oldest is not None and not count(oldest[0], "TRANSPOSE"):  # many networks need no more
             return *oldest, shapes
-        newest = self.written(self.copy(), max(level for level in LEVELS if level <= limit))
+        newest = self.written(graph.clone(), max(level for level in LEVELS if level <= limit))
         if oldest is not None and no_worse(oldest[0], newest[0]):
             return *oldest, shapes
-        return *self._between(newest), shapes
+        return *self._between(graph, newest), shapes
 
-    def _between(self, newest: Written) -> Written:
+    def _between(self, graph: ir.Model, newest: Written) -> Written:
         """By halves; the first level has been tried."""
         best, levels = (
             newest,
             [level for level in LEVELS[1:] if level < feature_level(newest[0])[0]],
         )
-        graph = self.copy() if levels else self.model.ir
         while levels:
             middle = len(levels) // 2
             found = self.attempt(graph.clone(), levels[middle])
@@ -169,9 +168,6 @@ class Search:
             else:
                 levels = levels[middle + 1 :]
         return best
-
-    def copy(self) -> ir.Model:
-        return prepared(self.model, self.ends)[0]
 
     def attempt(self, graph: ir.Model, level: int) -> Written | None:
         """`written`, or None as soon as something needs a newer level."""
@@ -192,6 +188,7 @@ def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes
     fold(graph)
     fuse_biases(graph)
     prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
+    legalise(graph, lambda n: n.op_type == "GRU" and not n.domain, {})  # which no level has
     refuse(dynamic_values(graph))
     shapes = narrow_boundary(graph, ends.stored) if ends.narrow else ({}, {})
     join_reshapes(graph, MOST)

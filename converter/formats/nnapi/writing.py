@@ -282,9 +282,9 @@ class Writer:
 
     def _write(self, node: ir.Node, quantised: bool) -> None:
         from converter.formats.nnapi.rules import TABLE
-        from converter.formats.nnapi.rules.context import TableWriting
+        from converter.formats.nnapi.rules.context import Writing
 
-        TABLE.lower(TableWriting(node, self, quantised))
+        TABLE.lower(Writing(node, self, quantised))
 
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:

@@ -125,6 +125,7 @@ class Lifter:
         self.made, self.most = 0, FEW_NODES + SHARE * nodes
         self.calls: list[tuple[str, str, str]] = []
         self.public: set[str] = set()
+        self.read: set[ir.Value] = set()
         self.defaults = default_names(proto)
 
     def refusal(
@@ -153,6 +154,7 @@ class Lifter:
         outputs = self.graph(graph, Scope(b, opsets, "graph", {}))
         if self.problems:
             raise UnsupportedError(self.problems)
+        self.drop_replaced(model.graph, outputs)
         if ai_onnx_ml.kept(model.graph):
             model.graph.opset_imports[ai_onnx_ml.DOMAIN] = opsets[ai_onnx_ml.DOMAIN]
         declare_outputs(model.graph, outputs, graph, b)
@@ -164,6 +166,14 @@ class Lifter:
         }
         interface = {"defaults": values, "states": state_names(self.proto)} if values else {}
         return Network(with_sizes(model), "onnx", interface=interface)
+
+    def drop_replaced(self, graph: ir.Graph, outputs: list[ir.Value]) -> None:
+        """Weights that the file's nodes read and those that stand for them do not: others were
+        made of them. What the file itself does not read stays.
+        """
+        for name, value in list(graph.initializers.items()):
+            if value in self.read and not value.uses() and value not in outputs:
+                del graph.initializers[name]
 
     def graph(
         self, proto: onnx.GraphProto, scope: Scope, inputs: Sequence[ir.Value] | None = None
@@ -304,6 +314,7 @@ class Lifter:
         self, proto: onnx.NodeProto, scope: Scope, path: str
     ) -> Sequence[ir.Value | None]:
         inputs = [scope.values[i] if i else None for i in proto.input]
+        self.read.update(v for v in inputs if v is not None)
         attributes = decoded(proto, scope.bound, self.weights)
         function = self.functions.get((proto.domain, proto.op_type, proto.overload))
         kind = proto.op_type.partition(APART)[0] if proto.domain in _OWN else proto.op_type

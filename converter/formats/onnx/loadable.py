@@ -160,9 +160,7 @@ def _dequantise(node: ir.Node, names: Names) -> None:
     node.resize_inputs(3)
     node.replace_input_with(
         2,
-        b.Expand(b.const(zero), b.Shape(scale))
-        if shape is None
-        else b.const(np.broadcast_to(zero, shape)),
+        b.Expand(zero, b.Shape(scale)) if shape is None else b.const(np.broadcast_to(zero, shape)),
     )
 
 

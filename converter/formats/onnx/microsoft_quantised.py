@@ -143,7 +143,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
         raise MappingError(f"MatMulNBits of {bits} bits is not supported")
     blocks = -(-k // block)
     scales = b.Reshape(op.need(2), [n, blocks])
-    dtype = ir.DataType.UINT4 if bits == 4 else ir.DataType.UINT8
+    dtype = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
     zero = op.input(3)
     if zero is not None and zero.dtype != ir.DataType.UINT8:
         weights = b.const(_numbers(op.constant(1), bits, [n, blocks, block]), "weight")
@@ -156,9 +156,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
             else unpack(op.constant(3).reshape(n, -1), bits)[:, :blocks]
         )
         weights = b.const(_numbers(op.constant(1), bits, [n, blocks * block]), "weight")
-        real = b.DequantizeLinear(
-            weights, scales, b.const(packed(points, dtype)), axis=1, block_size=block
-        )
+        real = b.DequantizeLinear(weights, scales, packed(points, dtype), axis=1, block_size=block)
     if blocks * block != k:
         real = b.Slice(real, [0], [k], [1])
     return plus(op.need(0) @ b.Transpose(real, perm=[1, 0]), op.input(5))
@@ -174,11 +172,14 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
 
 def _numbers(data: np.ndarray, bits: int, shape: list[int]) -> ir.TensorProtocol:
     """Bytes of numbers of `bits` bits, each row of them full; 4 bits stay packed, as ONNX packs
-    them too.
+    them too, 2 bits become 4.
     """
     if bits == 4:
         return LazyTensor(data, ir.DataType.UINT4, shape)
-    return LazyTensor(unpack(data.reshape(shape[0], -1), bits).reshape(shape), ir.DataType.UINT8)
+    if bits == 2:
+        low, high = (unpack(data.reshape(-1), 2).reshape(-1, 2)[:, i] for i in (0, 1))
+        return LazyTensor(low | high << 4, ir.DataType.UINT4, shape)
+    return LazyTensor(data.reshape(shape), ir.DataType.UINT8)
 
 
 def packed(data: np.ndarray, dtype: ir.DataType) -> ir.TensorProtocol:

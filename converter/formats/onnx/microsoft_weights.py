@@ -13,6 +13,7 @@ from converter.formats.onnx.microsoft_attention import attention
 from converter.formats.onnx.microsoft_quantised import columns, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
+from converter.graph.lazy_tensor import LazyTensor
 
 # the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and
 # quantiles of the normal distribution
@@ -94,11 +95,16 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
-    stored = op.constant(1).reshape(-1)
-    codes = np.stack([stored >> 4, stored & 15], axis=-1).reshape(-1)[: n * k]
-    table = _NF4 if kind == 1 else np.concatenate([_FP4, -_FP4])
-    largest = np.repeat(op.constant(2).reshape(-1), block)[: n * k]
-    weights = (table[codes] * largest.astype(np.float32)).astype(largest.dtype).reshape(n, k)
     if not op.attrs.get("transB", 1):
         raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
-    return op.need(0) @ b.Transpose(b.const(weights, "weight"), perm=[1, 0])
+    if block < 1 or n * k % block or n * k % 2:
+        raise MappingError(f"MatMulBnb4 of {n} times {k} weights in blocks of {block}")
+    stored = op.constant(1).reshape(-1)[: n * k // 2]
+    low_first = LazyTensor(stored << 4 | stored >> 4, ir.DataType.UINT4, [n * k // block, block])
+    table = b.const(_NF4 if kind == 1 else np.concatenate([_FP4, -_FP4]), "table")
+    scales = b.Reshape(op.need(2), [-1, 1])
+    codes = b.Cast(b.const(low_first, "weight"), to=ir.DataType.INT32)
+    if scales.dtype is not None and scales.dtype != table.dtype:
+        table = b.Cast(table, to=scales.dtype)
+    real = b.Gather(table, codes) * scales
+    return op.need(0) @ b.Transpose(b.Reshape(real, [n, k]), perm=[1, 0])

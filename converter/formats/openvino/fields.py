@@ -101,7 +101,7 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
     if r.rank(bounds) > 1:
         edges = r.b.Unsqueeze(edges, [-2])
     below = r.b.op("LessOrEqual" if equal else "Less", edges, points)
-    r.node.inputs = [r.cast(below, T.INT64), r.b.const([-1])]
+    r.set_inputs(r.cast(below, T.INT64), [-1])
 
 
 def leading_axes(r: Reading) -> None:
@@ -115,7 +115,7 @@ def leading_axes(r: Reading) -> None:
     perm = [batch, time, *(i for i in range(n) if i not in (batch, time))]
     r.node.inputs[0] = r.transpose(x, perm)
     a |= {"batch_axis": 0, "time_axis": 1}
-    r.then(lambda results: [r.transpose(results[0], [perm.index(i) for i in range(n)])])
+    r.behind(lambda y: r.transpose(y, [perm.index(i) for i in range(n)]))
 
 
 def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:

@@ -190,7 +190,7 @@ def along_axis(m: PortMap) -> bool:
 def _collected(b: Builder, stacked: ir.Value, m: PortMap, part: int | None) -> ir.Value:
     """[T, ...] -> the parts side by side along the axis; or, without an axis, the last one."""
     if m.axis is None or not along_axis(m):
-        return b.Gather(stacked, b.const(np.int64(-1)), axis=0)
+        return b.Gather(stacked, -1, axis=0)
     if span(m)[2] < 0:
         stacked = b.Slice(stacked, [-1], [LAST], [0], [-1])
     axis = m.axis + (rank(stacked) - 1 if m.axis < 0 else 0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from lxml import etree
@@ -25,10 +24,9 @@ from converter.formats.openvino.ir import (
 from converter.formats.openvino.reader import BODIES
 from converter.formats.openvino.types import ELEMENT_TYPES
 from converter.formats.openvino.xml import XmlElement, join_names
+from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
 
-# Constants up to this size are compared by content; of larger ones only the same object is shared.
-_SMALL = 1 << 12
 # Every constant begins at a multiple of this, so that no element of a mapped .bin is unaligned.
 _ALIGNMENT = 8
 _NOTHING = LazyTensor(np.zeros(1, np.uint8))
@@ -72,33 +70,23 @@ def _check_size(layer: Layer, name: str, size: int) -> None:
 
 
 class _Pool:
-    """Places constants one behind the other and shares equal ones."""
+    """Places constants one behind the other and shares equal ones, whatever their precision."""
 
     def __init__(self) -> None:
         self.weights: list[LazyTensor] = []
         self._end = 0
-        self._by_place: dict[tuple[Any, ...], tuple[int, int]] = {}
-        self._by_content: dict[bytes, tuple[int, int]] = {}
+        self._places: EqualWeights[tuple[int, int]] = EqualWeights()
 
     def place(self, weight: LazyTensor) -> tuple[int, int]:
-        if weight.place not in self._by_place:  # whatever its precision
-            self._by_place[weight.place] = self._append(weight)
-        return self._by_place[weight.place]
+        return self._places.once(weight, lambda: self._append(weight))
 
     def _append(self, weight: LazyTensor) -> tuple[int, int]:
-        size, digest = weight.length, b""
-        if size <= _SMALL:
-            digest = hashlib.blake2b(weight.bytes().tobytes()).digest() + size.to_bytes(4)
-            if digest in self._by_content:
-                return self._by_content[digest]
         gap = -self._end % _ALIGNMENT
         if gap:
             self.weights.append(LazyTensor(np.zeros(gap, np.uint8)))
         self.weights.append(weight)
-        place = (self._end + gap, size)
+        place = (self._end + gap, weight.length)
         self._end = sum(place)
-        if digest:
-            self._by_content[digest] = place
         return place
 
 

@@ -17,6 +17,7 @@ from converter.formats.tflite.associated import write_files
 from converter.formats.tflite.options import accessor, options_of
 from converter.formats.tflite.schema import flatbuffers, schema
 from converter.formats.tflite.sparsity import Dimension, Sparsity
+from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import Array, LazyTensor
 from converter.io.chunks import write_array
 from converter.io.files import Output
@@ -342,6 +343,7 @@ class _Builder:
             raise MemoryError from None
         self.b.head = len(self.b.Bytes)
         self.weights: list[tuple[int, Array]] = []  # distance of the first byte from the end, array
+        self.shared: EqualWeights[int] = EqualWeights()  # indices of buffers
 
     def write(self, f: BinaryIO) -> None:
         """The finished buffer, weights in their places."""
@@ -446,6 +448,10 @@ class _Builder:
             "Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {})
         )
 
+    def _append(self, weight: LazyTensor, buffers: list[int]) -> int:
+        buffers.append(self._buffer(weight.numpy()))
+        return len(buffers) - 1
+
     def _graph(self, graph: LiteGraph, codes: Codes, buffers: list[int]) -> int:
         tensors = [self._tensor(t, buffers) for t in graph.tensors]
         operators = [self._operator(o, codes) for o in graph.operators]
@@ -468,12 +474,9 @@ class _Builder:
             "Name": b.CreateString(tensor.name),
         }
         if tensor.data is not None:
-            buffers.append(
-                self._buffer(
-                    tensor.data if isinstance(tensor.data, np.ndarray) else tensor.data.numpy()
-                )
-            )
-            fields["Buffer"] = len(buffers) - 1
+            data = tensor.data
+            weight = LazyTensor(data) if isinstance(data, np.ndarray) else data
+            fields["Buffer"] = self.shared.once(weight, lambda: self._append(weight, buffers))
         if tensor.scales:
             scales = b.CreateNumpyVector(np.asarray(tensor.scales, "<f4"))
             zeros = b.CreateNumpyVector(np.asarray(tensor.zero_points, "<i8"))

@@ -30,6 +30,7 @@ from converter.mapping.rules import Custom
 from converter.passes.channels_last import to_nhwc
 from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
+from converter.passes.constants import unpack_bits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
@@ -59,6 +60,7 @@ def legal(
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     graph.graph.meta["states"] = states
+    unpack_bits(graph)
     fold(graph)
     fuse_biases(graph)
     unroll(graph, countable)
@@ -231,7 +233,7 @@ def taken_over(node: ir.Node, b: Builder) -> Value | None:
         missing = max(0, length[0] - rank)
         own = b.Concat(own, np.ones(missing, np.int64), axis=0) if missing else own
         own = b.Slice(own, [0], [length[0]], [0]) if length[0] < rank else own
-        return b.Reshape(x, b.Where(b.Equal(wanted, np.int64(0)), own, wanted), allowzero=1)
+        return b.Reshape(x, b.Where(b.Equal(wanted, 0), own, wanted), allowzero=1)
     if 0 not in given:
         return None
     own = b.Shape(x)
@@ -251,7 +253,7 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     sizes = b.Slice(b.Shape(x), [0], [depth], [0])
     whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
     rows = b.Reshape(whole, [-1, depth])  # a comparison takes few axes
-    front = b.Where(b.Less(rows, np.int64(0)), b.Add(rows, sizes), rows)
+    front = b.Where(b.Less(rows, 0), b.Add(rows, sizes), rows)
     front = b.Reshape(front, b.Shape(whole))
     rest = [v for v in node.inputs[2:]]
     y: Value = b.operator(node.op_type)(x, front, *rest, **same_attrs(node))
@@ -289,14 +291,14 @@ def elements(node: ir.Node, b: Builder) -> Value | None:
         return None  # of known sizes the common decomposition is smaller
     axis, shape = int(attrs_of(node).get("axis", 0)) % rank, b.Shape(index)
     whole = index if index.dtype == D.INT64 else b.Cast(index, to=int(D.INT64))
-    size = b.Gather(b.Shape(x), np.int64(axis), axis=0)
-    own = b.Where(b.Less(whole, np.int64(0)), b.Add(whole, size), whole)
+    size = b.Gather(b.Shape(x), axis, axis=0)
+    own = b.Where(b.Less(whole, 0), b.Add(whole, size), whole)
     columns = []
     for i in range(rank):
         if i != axis:
-            count = b.Gather(shape, np.int64(i), axis=0)
+            count = b.Gather(shape, i, axis=0)
             line = [-1 if k == i else 1 for k in range(rank)]
-            steps = b.Range(np.int64(0), count, np.int64(1))
+            steps = b.Range(0, count, 1)
             columns.append(b.Unsqueeze(b.Expand(b.Reshape(steps, line), shape), [-1]))
         else:
             columns.append(b.Unsqueeze(own, [-1]))

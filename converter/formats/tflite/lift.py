@@ -20,7 +20,7 @@ from converter.formats.tflite.flatbuffer import (
     read_flat,
 )
 from converter.formats.tflite.mapping import MAPPING
-from converter.formats.tflite.rules.context import LiteReading
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.signal import MOVES, PAIRS
 from converter.formats.tflite.tensors import (
     COMPLEX,
@@ -237,8 +237,8 @@ class GraphLifting(Lifting):
             return None
         return self.real(index)
 
-    def reading(self, layer: Layer) -> LiteReading:
-        return LiteReading(layer, self.builder, layer.extra, self)
+    def reading(self, layer: Layer) -> Reading:
+        return Reading(layer, self.builder, layer.extra, self)
 
     def lift(self, layer: Layer) -> list[ir.Value]:
         """The results of an operator as they are stored."""

@@ -76,8 +76,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
 def zero_states(model: Network) -> dict[str, str]:
     """The states that begin with zeros: names of inputs and of the outputs that they are next."""
     defaults = model.interface.get("defaults", {})
-    found: dict[str, str] = dict(model.interface.get("states", {}))
-    return {k: v for k, v in found.items() if k in defaults and not np.any(defaults[k])}
+    return {k: v for k, v in model.variables.items() if k in defaults and not np.any(defaults[k])}
 
 
 class States:
@@ -87,7 +86,7 @@ class States:
     """
 
     def __init__(self, model: Network, graph: ir.Graph) -> None:
-        found: dict[str, str] = dict(model.interface.get("states", {}))
+        found = model.variables
         self.defaults: dict[str, Any] = dict(model.interface.get("defaults", {}))
         written = {public_name(v): v for v in graph.outputs}
         self.inputs = {v: n for v in graph.inputs if (n := public_name(v)) in self.defaults}

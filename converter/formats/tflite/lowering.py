@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.writing import (
-    LiteWriting,
     Quantisation,
+    Writing,
     dequantised,
     is_quantised,
 )
@@ -126,11 +126,11 @@ class LiteLowering(Lowering):
         if node.op != "DequantizeLinear" and (behind or is_quantised(node.outputs)):
             mark = self.mark()
             try:
-                self.mapping.table.lower(LiteWriting(node, self, quantised=True))
+                self.mapping.table.lower(Writing(node, self, quantised=True))
                 return
             except MappingError:
                 self.undo(mark)
-        self.mapping.table.lower(LiteWriting(node, self))
+        self.mapping.table.lower(Writing(node, self))
 
     def used(self, outputs: Sequence[ir.Value]) -> list[Layer]:
         """The layers that something needs."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from converter.formats.tflite.lowering import LiteLowering
 from converter.formats.tflite.rules import TABLE
-from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.writing import LiteWriting
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.tensors import NUMBERS
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
@@ -14,7 +14,7 @@ MAPPING = FormatMapping(
     TABLE,
     Target("TensorFlow Lite", types=NUMBERS),
     channels_last=True,
-    reading=LiteReading,
-    writing=LiteWriting,
+    reading=Reading,
+    writing=Writing,
     lowering=LiteLowering,
 )

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from converter.formats.zhouyi.ir import (
 )
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
 from converter.formats.zhouyi.values import print_name, print_names, print_value
+from converter.graph.equal_weights import EqualWeights
+from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output, open_side_file
 from converter.io.mapped_file import MappedFile
 
@@ -153,35 +156,47 @@ def write_ir(document: Document, out: Output) -> None:
 
     A document as it was read keeps its .bin byte for byte, with gaps, order and tail. As soon as
     one constant is new, all are packed without gaps in the order of the text, weights before
-    biases, one at a time in memory. UnsupportedError W330 for a value that no line can carry.
+    biases, equal ones once. UnsupportedError W330 for a value that no line can carry.
     """
     keep = document.bin is not None and all(
         c.offset is not None for _, _, _, c in document.constants()
     )
-    if not keep:
-        _place_constants(document)
     if keep:
         assert document.bin is not None
         out.stream(".bin", [document.bin.bytes])
-    elif document.path is None or any(True for _ in document.constants()):
-        out.stream(".bin", (_numbers(constant) for _, _, _, constant in document.constants()))
+    else:
+        constants = _place_constants(document)
+        if document.path is None or constants:
+            out.stream(".bin", constants)
     with out.open() as f:
         f.write(print_ir(document, out.stem).encode())
 
 
-def _place_constants(document: Document) -> None:
-    offset = 0
+def _place_constants(document: Document) -> list[npt.NDArray[Any]]:
+    """What the .bin consists of; all constants have their offset in it afterwards."""
+    shared: EqualWeights[int] = EqualWeights()
+    stored: list[npt.NDArray[Any]] = []
+    end = 0
+
+    def append(array: npt.NDArray[Any], size: int) -> int:
+        nonlocal end
+        stored.append(array)
+        end += size
+        return end - size
+
     for layer, group, index, constant in list(document.constants()):
-        placed = move(constant, offset)
-        offset += constant.size
+        array = _numbers(constant)
+        place = partial(append, array, constant.size)
+        placed = move(constant, shared.once(LazyTensor(array), place))
         if index is None:
             layer.constants[group] = placed
         else:
             layer.constant_lists[group][index] = placed
+    return stored
 
 
 def _numbers(constant: Constant) -> npt.NDArray[Any]:
-    data = constant.data() if callable(constant.data) else constant.data
+    data = constant.data
     if data is None or (
         not constant.packed
         and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)

@@ -9,7 +9,7 @@ that spelling. Nothing here knows what a layer means.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,14 +53,14 @@ class Constant:
     """A constant group (`G_type`, `G_offset`, `G_size`, `G_shape`): its bytes in the .bin, or an
     array that is to go there.
 
-    `data` is an array, a callable that makes it when it is needed, or None when only the text was
-    parsed. `offset` is None for constants that have no place in a .bin yet. `packed` means 4-bit
-    elements, two to a byte, low half first; `data` are the bytes then.
+    `data` is an array, or None when only the text was parsed. `offset` is None for constants that
+    have no place in a .bin yet. `packed` means 4-bit elements, two to a byte, low half first; `data`
+    are the bytes then.
     """
 
     dtype: DType
     shape: Shape
-    data: Array | Callable[[], Array] | None = None
+    data: Array | None = None
     offset: int | None = None
     size: int = 0
     packed: bool = False
@@ -73,11 +73,6 @@ class Constant:
         t = dtype or dtype_of(array.dtype)
         return cls(t, tuple(array.shape), array, size=array.size * t.numpy.itemsize)
 
-    @classmethod
-    def lazy(cls, dtype: DType, shape: Shape, make: Callable[[], Array]) -> Constant:
-        """A constant whose array is made while it is written, and dropped again."""
-        return cls(dtype, shape, make, size=math.prod(shape) * dtype.numpy.itemsize)
-
     @property
     def array(self) -> Array:
         """The values, shaped; a view of the .bin where it was read from one (4-bit packed ones are
@@ -85,8 +80,7 @@ class Constant:
         """
         if self.data is None:
             raise ValueError("the constant has no data: only the text was parsed")
-        data = self.data() if callable(self.data) else self.data
-        return unpack(data, self.dtype, self.shape) if self.packed else data
+        return unpack(self.data, self.dtype, self.shape) if self.packed else self.data
 
 
 def unpack(data: npt.NDArray[np.uint8], dtype: DType, shape: Shape) -> Array:

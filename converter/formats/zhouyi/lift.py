@@ -265,6 +265,8 @@ class GraphLift:
         blobs: dict[str, Any] = {k: c.array for k, c in layer.constants.items() if not _general(k)}
         if operator is not None:
             self._drop_unknown(layer, attrs)
+        if kind in TABLE and is_integer(layer):
+            attrs = {k: v for k, v in attrs.items() if k not in TABLE[kind].ignored}
         inputs: list[ir.Value | None] = [self.env[t.name] for t in layer.inputs]
         outputs = [declared(t) for t in layer.outputs]
         return FarLayer(kind, layer.name, attrs, blobs, inputs, outputs, layer.where(), layer)

@@ -247,7 +247,6 @@ class DocumentWriter:
         return value
 
     def _constant(self, array: Array, name: str) -> Constant | None:
-        """A constant whose bytes are made when they are written."""
         array = np.asarray(array)
         own = ir.DataType.from_numpy(array.dtype)
         target = NARROW.get(own, own)
@@ -258,7 +257,7 @@ class DocumentWriter:
         except MappingError as e:
             self.problems.append(Diagnostic(e.code, str(e)))
             return None
-        return Constant.lazy(dtype, tuple(array.shape), lambda: array)
+        return Constant.of(array, dtype)
 
     def _add(
         self,

@@ -30,15 +30,13 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
     n = shape[-1]
     work = b.Reshape(x, [-1, n, n])
     count = int(np.prod(shape[:-2]))
-    eye = b.Expand(
-        b.const(np.eye(n, dtype=(x.dtype or ir.DataType.FLOAT).numpy())[None]), [count, n, n]
-    )
+    eye = b.Expand(np.eye(n, dtype=(x.dtype or ir.DataType.FLOAT).numpy())[None], [count, n, n])
     joined = b.Concat(work, eye, axis=2)
     rows = b.const(arange(n)[None, :, None])
     for k in range(n):
         column = b.Slice(joined, [k, k], [n, k + 1], [1, 2])
         pivot = b.Add(b.ArgMax(b.Abs(column), axis=1, keepdims=1), [k])  # [count, 1, 1]
-        here, there = b.Equal(rows, b.const(np.int64(k))), b.Equal(rows, pivot)
+        here, there = b.Equal(rows, k), b.Equal(rows, pivot)
         at = b.Expand(pivot, [count, 1, 2 * n])
         found = b.GatherElements(joined, at, axis=1)
         own = b.Slice(joined, [k], [k + 1], [1])
@@ -69,13 +67,13 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
     index = b.Cast(parents, to=ir.DataType.INT64)
     last = b.Min(b.Cast(lengths, to=ir.DataType.INT64), [steps])
     last = b.Sub(b.Reshape(last, [batch, 1]), [1])
-    beam = b.Expand(b.const(arange(width)[None, :]), [batch, width])
+    beam = b.Expand(arange(width)[None, :], [batch, width])
     stop = b.Reshape(end, [1])
     found: list[Value] = []
     for t in reversed(range(steps)):
         ids = b.Reshape(b.Slice(step_ids, [t], [t + 1], [0]), [batch, width])
         origin = b.Reshape(b.Slice(index, [t], [t + 1], [0]), [batch, width])
-        alive = b.LessOrEqual(b.const(np.int64(t)), last)
+        alive = b.LessOrEqual(t, last)
         found.append(b.Where(alive, b.GatherElements(ids, beam, axis=1), stop))
         beam = b.Where(alive, b.GatherElements(origin, beam, axis=1), beam)
     rows: list[Value] = []

@@ -88,7 +88,7 @@ def _fields(b: Builder, x: Value, layout: _Layout) -> Value:
         step //= 2
     scaled = size / b.Gather(powers, field)
     normal = scaled >= 1
-    field = b.Where(normal, b.Max(field, np.array(1, np.int64)), np.array(0, np.int64))
+    field = b.Where(normal, b.Max(field, 1), 0)
     return _assembled(b, x, zero, size, scaled, normal, field, layout)
 
 
@@ -129,4 +129,4 @@ def _number(b: Builder, x: Value, layout: _Layout) -> Value:
     size = significand * b.Gather(b.const(layout.powers(), "powers"), field)
     odd = b.Equal(field, np.array(layout.top, np.int64)) & (fraction > 0)
     size = b.Where(odd, b.like(size, np.nan), size)
-    return size * b.Where(b.Equal(sign, np.array(1, np.int64)), b.like(size, -1), b.like(size, 1))
+    return size * b.Where(b.Equal(sign, 1), b.like(size, -1), b.like(size, 1))

@@ -33,18 +33,18 @@ def UnpackBits(
     size = packed.shape[0] if packed.shape is not None and len(packed.shape) == 1 else None
     missing = groups * bits - size if isinstance(size, int) else 0
     if missing > 0:
-        packed = b.Concat(packed, b.const(np.zeros(missing, np.uint8)), axis=0)
+        packed = b.Concat(packed, np.zeros(missing, np.uint8), axis=0)
     elif missing < 0:
         packed = b.Slice(packed, [0], [groups * bits])
     grouped = b.Reshape(packed, [groups, bits])
     start = arange(8) * bits
     first, last = start // 8, (start + bits - 1) // 8
     left, right = (first, last) if order == "msb" else (last, first)
-    high = b.Cast(b.Gather(grouped, b.const(left), axis=1), to=UINT32)
-    low = b.Cast(b.Gather(grouped, b.const(right), axis=1), to=UINT32)
+    high = b.Cast(b.Gather(grouped, left, axis=1), to=UINT32)
+    low = b.Cast(b.Gather(grouped, right, axis=1), to=UINT32)
     word = high * b.const(np.array(256, np.uint32)) + low
     shift = np.where(first == last, 8, 16) - bits - start % 8 if order == "msb" else start % 8
-    shifted = b.BitShift(word, b.const(shift.astype(np.uint32)), direction="RIGHT")
-    masked = b.BitwiseAnd(shifted, b.const(np.array((1 << bits) - 1, np.uint32)))
+    shifted = b.BitShift(word, shift.astype(np.uint32), direction="RIGHT")
+    masked = b.BitwiseAnd(shifted, np.array((1 << bits) - 1, np.uint32))
     numbers = b.Slice(b.Reshape(b.Cast(masked, to=UINT8), [-1]), [0], [count])
     return b.Reshape(numbers, [int(d) for d in shape])

@@ -90,7 +90,7 @@ def steps_of(
     new = step(body, now, carried, aside)
     body.output(body.Identity(condition), *new, body.Identity(new[0]))
     steps, count = b.Gather(b.Shape(x), 0), len(states) + 1
-    *last, y = b.Loop(steps, np.array(True), *states, body=body.graph, outputs=count)
+    *last, y = b.Loop(steps, True, *states, body=body.graph, outputs=count)
     if y.shape is not None and own is not None:
         y.shape = ir.Shape([own[0], *list(y.shape)[1:]])
     return [reversed_time(b, y) if backward else y, *last]

@@ -26,12 +26,13 @@ def _matrix(coefficient: Sequence[float]) -> tuple[Array, Array, Array]:
 def RgbToYuv(
     b: Builder, x: Value, *, coefficient: Sequence[float], shift: int, format: str = "I420"
 ) -> Value:
-    """x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M (rgb - offset) + rounding) / 2**shift +
-    offset, colours of every other pixel.
+    """x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M rgb - offset M + rounding) / 2**shift +
+    offset, colours of every other pixel. Source: the vendor's executor, which multiplies the
+    offset with M from the other side than the colours.
     """
     n, h, w, _ = static(x)
     before, after, m = _matrix(coefficient)
-    bias = -m @ before + after * 2.0**shift + 512
+    bias = -before @ m + after * 2.0**shift + 512
     y = x @ b.const(m.T.astype(np.float32)) + b.const(bias.astype(np.float32))
     y = b.Clip(b.Floor(y) * 2.0**-shift, 0.0, 255.0)
     light = b.Reshape(b.Slice(y, [0], [1], [3]), [n, h * w])
@@ -88,7 +89,7 @@ def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
         b.Gather(y, np.minimum(rows + 1, height - 1), axis=2),
     )
     mean = b.Round(above * 0.5 + below * 0.5)
-    y = b.Where(b.const(np.isin(rows, odd).reshape(1, 1, height, 1)), mean, y)
+    y = b.Where(np.isin(rows, odd).reshape(1, 1, height, 1), mean, y)
     columns = arange(width)
     left = np.where(columns % 2 == 1, 0.75, 0.25).astype(np.float32)
     before, behind = (
@@ -96,6 +97,4 @@ def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
         b.Gather(y, np.minimum(columns + 1, width - 1), axis=3),
     )
     mixed = b.Round(before * b.const(left) + behind * b.const(1 - left))
-    return b.Where(
-        b.const(((columns > 0) & (columns < width - 1)).reshape(1, 1, 1, width)), mixed, y
-    )
+    return b.Where(((columns > 0) & (columns < width - 1)).reshape(1, 1, 1, width), mixed, y)

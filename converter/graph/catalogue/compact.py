@@ -31,7 +31,7 @@ def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
     if count > n:
         key = b.Pad(key, [0, 0, 0, count - n])
     top, places = b.TopK(key, [count], axis=1, outputs=2)
-    return b.Where(top > 0.0, places, b.const(np.array(0, np.int64))), top > 0.0
+    return b.Where(top > 0.0, places, 0), top > 0.0
 
 
 @writing
@@ -70,7 +70,7 @@ def GetValidCount(
     return (
         total(b, mask, n),
         take(b, x, places, real, -1.0),
-        b.Where(real, places, b.const(np.array(-1, np.int64))),
+        b.Where(real, places, -1),
     )
 
 
@@ -140,7 +140,7 @@ def Histogram(
     if closed:
         place = b.Floor((wide - first) * (nbins / (last - first)))
         place = b.Where(b.Equal(wide, last), b.like(place, nbins - 1), place)
-        hit = b.Equal(place, b.const(arange(nbins, dtype=np.float32)))
+        hit = b.Equal(place, arange(nbins, dtype=np.float32))
     else:
         lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))
         hit = (wide >= lower) & (wide < upper)

@@ -199,7 +199,7 @@ def _strongest(
         return scores
     flat = b.Reshape(scores, [n, 1, c * p]) if together else scores
     values, places = b.TopK(flat, [k], outputs=2, axis=2)
-    nothing = b.Expand(b.const(np.float32(NOTHING)), b.Shape(flat))
+    nothing = b.Expand(np.float32(NOTHING), b.Shape(flat))
     return b.Reshape(b.ScatterElements(nothing, places, values, axis=2), [n, c, p])
 
 
@@ -217,7 +217,7 @@ def _suppress(
     batch, classes = (n, c) if shared else (n * c, 1)
     by_batch = b.Reshape(scores, [batch, classes, p])
     mask = b.SuppressionMask(
-        b.Reshape(plain, [batch, p, 4]), by_batch, b.const(np.array([threshold], np.float32))
+        b.Reshape(plain, [batch, p, 4]), by_batch, np.array([threshold], np.float32)
     )
     return b.Reshape(b.Where(mask, by_batch, NOTHING), [n, c, p])
 

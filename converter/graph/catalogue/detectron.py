@@ -173,7 +173,7 @@ def DetectronDetectionOutput(
     return (
         filled(b, b.Gather(box, order), max_detections_per_image, real),
         b.Cast(
-            filled(b, b.Gather(b.const(kind), order), max_detections_per_image, real),
+            filled(b, b.Gather(kind, order), max_detections_per_image, real),
             to=ir.DataType.INT32,
         ),
         filled(b, values, max_detections_per_image, real),

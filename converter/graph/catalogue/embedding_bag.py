@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
@@ -52,7 +51,7 @@ def EmbeddingBagOffsets(
     """
     starts = b.Cast(offsets, to=INT64)
     count = b.Squeeze(b.Shape(indices), [0])
-    numbers = b.Unsqueeze(b.Range(b.const(np.int64(0)), count, b.const(np.int64(1))), [1])
+    numbers = b.Unsqueeze(b.Range(0, count, 1), [1])
     begun = b.Cast(numbers >= b.Unsqueeze(starts, [0]), to=INT64)
     segments = b.Sub(b.ReduceSum(begun, [1], keepdims=0), [1])
     result: Value = EmbeddingSegments(

@@ -70,22 +70,22 @@ def _decoded(
     """Labels [N, L] that count, moved to the front, and how many there are [N, 1]."""
     labels = b.Cast(labels, to=INT64)
     size = b.Shape(labels, start=1, end=2)
-    number = b.Range(b.const(np.int64(0)), b.Squeeze(size, [0]), b.const(np.int64(1)))
+    number = b.Range(0, b.Squeeze(size, [0]), 1)
     keep = number < b.Unsqueeze(b.Cast(lengths, to=INT64), [1])
     if unique:
         same = b.Equal(b.Unsqueeze(labels, [2]), b.Unsqueeze(labels, [1]))
         earlier = number < b.Unsqueeze(number, [1])
         repeated = b.ReduceMax(b.Cast(same & earlier, to=INT64), [2], keepdims=0)
-        keep = keep & b.Equal(repeated, b.const(np.int64(0)))
+        keep = keep & b.Equal(repeated, 0)
     elif collapse:
-        previous = b.Slice(b.Pad(labels, [0, 1, 0, 0], b.const(np.int64(-1))), [0], [-1], [1])
-        first = b.Equal(number, b.const(np.int64(0)))
+        previous = b.Slice(b.Pad(labels, [0, 1, 0, 0], -1), [0], [-1], [1])
+        first = b.Equal(number, 0)
         keep = keep & (first | ~b.Equal(labels, previous))
     kept = b.Cast(keep, to=INT64)
     place = b.Where(
-        keep, b.Sub(b.CumSum(kept, b.const(np.int64(1))), [1]), size
+        keep, b.Sub(b.CumSum(kept, 1), [1]), size
     )  # what does not count goes behind the end
-    empty = b.Expand(b.const(np.int64(0)), b.Add(b.Shape(labels), [0, 1]))
+    empty = b.Expand(0, b.Add(b.Shape(labels), [0, 1]))
     moved = b.ScatterElements(empty, place, labels, axis=1)
     return b.Slice(moved, [0], size, [1]), b.ReduceSum(kept, [1], keepdims=1)
 
@@ -102,13 +102,11 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
     """Logarithms of the probabilities to be at each place [N, S] after lengths[N] steps of
     emitted[T, N, S].
     """
-    number = b.Range(
-        b.const(np.int64(0)), b.Squeeze(b.Shape(places, start=1, end=2), [0]), b.const(np.int64(1))
-    )
-    at_first = b.Expand(b.Equal(number, b.const(np.int64(0))), b.Shape(places))
+    number = b.Range(0, b.Squeeze(b.Shape(places, start=1, end=2), [0]), 1)
+    at_first = b.Expand(b.Equal(number, 0), b.Shape(places))
     start = b.Where(at_first, b.like(emitted, 0), b.like(emitted, NEVER))
-    behind = b.Slice(b.Pad(places, [0, 2, 0, 0], b.const(np.int64(-1))), [0], [-2], [1])
-    odd = b.Equal(number % 2, b.const(np.int64(1)))
+    behind = b.Slice(b.Pad(places, [0, 2, 0, 0], -1), [0], [-2], [1])
+    odd = b.Equal(number % 2, 1)
     skips = odd & ~b.Equal(places, behind)  # over the blank between different labels
     with b.body("step") as body:
         step = body.input("step", ir.DataType.INT64, [])
@@ -126,7 +124,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
         going = step < body.Unsqueeze(lengths, [1])
         body.output(body.const(np.array(True), "go_on"), body.Where(going, later, state))
     steps = b.Squeeze(b.Shape(emitted, start=0, end=1), [0])
-    return b.Loop(steps, b.const(np.array(True)), start, body=body.graph)
+    return b.Loop(steps, True, start, body=body.graph)
 
 
 def _shifted(b: Builder, state: Value, by: int) -> Value:

@@ -98,7 +98,7 @@ def _strongest(
 
 def _back(b: Builder, scores: Value, places: Value, values: Value) -> Value:
     """values[B, C, K] at their places in [B, C, N], -inf elsewhere."""
-    nothing = b.Expand(b.const(np.float32(NOTHING)), b.Shape(scores))
+    nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
     return b.ScatterElements(nothing, places, values, axis=2)
 
 
@@ -163,7 +163,7 @@ def MulticlassNms(
 def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
     """scores[C, M] as [B, C, M], -inf where a box belongs to another image."""
     count = b.Max(b.Cast(roisnum, to=INT64), 0)
-    end = b.CumSum(count, b.const(np.array(0)))
+    end = b.CumSum(count, 0)
     start, end = (b.Unsqueeze(v, [1, 2]) for v in (end - count, end))
     box = numbers(b, length(b, scores, 1))
     return b.Where((box >= start) & (box < end), b.Unsqueeze(scores, [0]), NOTHING)
@@ -224,7 +224,7 @@ def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -
     more than one row of overlaps is there.
     """
     rank = numbers(b, length(b, boxes, 1))
-    ones = b.Expand(b.const(np.float32(1)), b.Shape(boxes, end=2))
+    ones = b.Expand(1.0, b.Shape(boxes, end=2))
     with b.body("box") as inner:
         i = inner.input("i", ir.DataType.INT64, [])
         inner.input("go", ir.DataType.BOOL, [])

@@ -97,12 +97,10 @@ def _rounds(
         best = body.GatherElements(state, pick, axis=1)
         place = body.Expand(body.Unsqueeze(pick, [2]), [classes, 1, count])
         lowered = state * body.Squeeze(body.GatherElements(kept, place, axis=1), [1])
-        gone = body.Equal(body.const(arange(count)[None]), pick) | (
-            lowered <= float(max(least, 0.0))
-        )
+        gone = body.Equal(arange(count)[None], pick) | (lowered <= float(max(least, 0.0)))
         new = body.Where(gone | body.Equal(state, LOWEST), LOWEST, lowered)
         body.output(body.const(True), new, body.Squeeze(pick, [1]), body.Squeeze(best, [1]))
-    found = b.Loop(b.const(np.int64(count)), b.const(True), pending, body=body.graph, outputs=3)
+    found = b.Loop(count, True, pending, body=body.graph, outputs=3)
     return found[1], found[2]
 
 
@@ -146,9 +144,7 @@ def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     order = b.Gather(by_score, by_image, axis=0)
     images = b.Gather(image, order, axis=0)
     starts = ~b.Equal(images, b.Concat([-1.0], b.Slice(images, [0], [count - 1], [0]), axis=0))
-    lengths = (
-        b.CumSum(b.Cast(starts, to=FLOAT), np.array(0)) - 1.0
-    )  # the number of the group of each place
+    lengths = b.CumSum(b.Cast(starts, to=FLOAT), 0) - 1.0  # the number of the group of each place
     group = b.Cast(lengths, to=INT64)
     first = b.ScatterElements(
         np.full(count, count, np.int64), group, arange(count), axis=0, reduction="min"
@@ -213,7 +209,7 @@ def GridProposals(
     return (
         b.CastLike(score, scores),
         b.CastLike(box, image),
-        b.Cast(b.Gather(chosen, np.array(0), axis=1), to=INT32),
+        b.Cast(b.Gather(chosen, 0, axis=1), to=INT32),
     )
 
 
@@ -291,7 +287,7 @@ def AnchorDetections(
     zeros = [
         b.Where(valid, values, 0.0),
         b.Where(b.Unsqueeze(valid, [2]), box, 0.0),
-        b.Where(valid, named, b.const(np.int64(0))),
+        b.Where(valid, named, 0),
     ]
     return (
         b.CastLike(zeros[0], scores),
@@ -329,7 +325,7 @@ def _suppressed(
         _from(iou_threshold),
         np.array([score_threshold], np.float32),
     )
-    ones = b.Expand(b.const(np.float32(1)), b.Shape(chosen, end=1))
+    ones = b.Expand(1.0, b.Shape(chosen, end=1))
     kept = b.ScatterND(np.zeros((n, k, p), np.float32), chosen, ones)
     return b.Where(kept > 0.5, scores, LOWEST)
 
@@ -385,4 +381,4 @@ def _best(b: Builder, scores: Value, limit: int) -> tuple[Value, Value]:
     if limit > count:
         scores = b.Pad(scores, [0, 0, 0, limit - count], LOWEST)
     values, place = b.TopK(scores, [limit], axis=1, outputs=2)
-    return values, b.Min(place, b.const(np.int64(count - 1)))
+    return values, b.Min(place, count - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
@@ -14,7 +13,7 @@ INT64 = int(ir.DataType.INT64)
 
 def _count(b: Builder, size: Value) -> Value:
     """0, 1, .., size - 1 of a scalar int64 size."""
-    return b.Range(b.const(np.int64(0)), size, b.const(np.int64(1)))
+    return b.Range(0, size, 1)
 
 
 @extension
@@ -29,15 +28,15 @@ def FillEmptyRows(
     """
     size = b.Cast(shape, to=INT64)
     where = b.Cast(indices, to=INT64)
-    row, column = (b.Gather(where, b.const(np.int64(i)), axis=1) for i in (0, 1))
-    rows = _count(b, b.Gather(size, b.const(np.int64(0)), axis=0))
+    row, column = (b.Gather(where, i, axis=1) for i in (0, 1))
+    rows = _count(b, b.Gather(size, 0, axis=0))
     owned = b.Cast(b.Equal(b.Unsqueeze(rows, [1]), b.Unsqueeze(row, [0])), to=INT64)
-    empty = b.Equal(b.ReduceSum(owned, [1], keepdims=0), b.const(np.int64(0)))
+    empty = b.Equal(b.ReduceSum(owned, [1], keepdims=0), 0)
     added = b.Reshape(b.NonZero(b.Cast(empty, to=INT64)), [-1])
     every_row = b.Concat(row, added, axis=0)
     every_column = b.Concat(column, added * 0, axis=0)
     filled = b.Concat(values, b.Expand(b.Reshape(default, [1]), b.Shape(added)), axis=0)
-    width = b.Gather(size, b.const(np.int64(1)), axis=0)
+    width = b.Gather(size, 1, axis=0)
     key = every_row * width + every_column
     order = b.TopK(key, b.Shape(key), axis=0, largest=0, sorted=1, outputs=2)[1]
     pairs = b.Concat(b.Unsqueeze(every_row, [1]), b.Unsqueeze(every_column, [1]), axis=1)

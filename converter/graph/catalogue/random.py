@@ -85,7 +85,7 @@ def RandomCategorical(
 
 def _uniform(b: Builder, shape: Value, dtype: ir.DataType, seed: int) -> Value:
     """Numbers in [0, 1); a seed of 0 is none."""
-    like = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+    like = b.Expand(np.zeros((), dtype.numpy()), shape)
     return b.RandomUniformLike(like, dtype=int(dtype), seed=float(seed) if seed else None)
 
 
@@ -186,12 +186,12 @@ def ClassDraws(
     if replacement:
         u = _uniform(b, b.Concat(batch, size, axis=0), FLOAT, op_seed or global_seed)
         passed = u * b.ReduceSum(chances, [1], keepdims=1)
-        total = b.CumSum(chances, b.const(np.int64(1)))
+        total = b.CumSum(chances, 1)
         below = b.Unsqueeze(total, [1]) <= b.Unsqueeze(passed, [2])
         found = b.Min(b.ReduceSum(b.Cast(below, to=INT64), [2], keepdims=0), b.Sub(classes, [1]))
     else:  # the largest of the logarithms plus Gumbel noise
         u = _uniform(b, b.Concat(batch, classes, axis=0), FLOAT, op_seed or global_seed)
-        noise = -b.Log(-b.Log(b.Max(u, np.float32(1e-30))))
+        noise = -b.Log(-b.Log(b.Max(u, 1e-30)))
         found = b.TopK(b.Log(chances) + noise, size, axis=1, outputs=2)[1]
     found = b.Cast(found, to=index)
     return b.Squeeze(found, [0]) if alone else found

@@ -65,15 +65,13 @@ def _weights(b: Builder, corners: Value, first: int, length: int, bins: int, sam
     size = b.Max(high - low, b.like(corners, 1)) / bins
     count = b.Ceil(size) if samples == 0 else b.Expand(b.like(corners, samples), b.Shape(size))
     most = b.Cast(b.ReduceMax(count, keepdims=0), to=ir.DataType.INT64)
-    number = b.CastLike(b.Range(b.const(np.int64(0)), most, b.const(np.int64(1))), corners)  # [s]
+    number = b.CastLike(b.Range(0, most, 1), corners)  # [s]
     part = (number + 0.5) / count  # [n, s]
-    steps = b.Unsqueeze(part, [1]) + b.CastLike(
-        b.const(arange(bins, dtype=np.float32)[:, None]), corners
-    )
+    steps = b.Unsqueeze(part, [1]) + b.CastLike(arange(bins, dtype=np.float32)[:, None], corners)
     at = steps * b.Unsqueeze(size, [2]) + b.Unsqueeze(low, [2])  # [n, bins, s]
     counted = b.Unsqueeze(number < count, [1]) & b.And(*_inside(b, at, length))
     at = b.Unsqueeze(b.Max(b.Min(at, b.like(at, length - 1)), b.like(at, 0)), [3])
-    distance = b.Abs(at - b.CastLike(b.const(arange(length, dtype=np.float32)), corners))
+    distance = b.Abs(at - b.CastLike(arange(length, dtype=np.float32), corners))
     weight = b.Relu(1 - distance)
     total = b.ReduceSum(b.Where(b.Unsqueeze(counted, [3]), weight, b.like(at, 0)), [2], keepdims=0)
     return total / b.Unsqueeze(count, [2])

@@ -15,7 +15,7 @@ from converter.graph.sizes import arange
 def _members(b: Builder, ids: Value, rows: int) -> Value:
     """[rows, n]: 1 where ids[n] names the row."""
     given = b.Cast(b.Reshape(ids, [1, -1]), to=INT64)
-    return b.Cast(b.Equal(given, b.const(arange(rows).reshape(rows, 1))), to=FLOAT)
+    return b.Cast(b.Equal(given, arange(rows).reshape(rows, 1)), to=FLOAT)
 
 
 @extension
@@ -50,7 +50,7 @@ def EmbeddingLookupSparse(
     """
     shape = static(params)
     if rank_of(rows) != 1:
-        rows = b.Gather(rows, np.array(0), axis=1)
+        rows = b.Gather(rows, 0, axis=1)
     members = _members(b, rows, count)
     w = b.Reshape(weights, [-1, 1])
     found = b.Gather(b.Reshape(params, [shape[0], int(np.prod(shape[1:]))]), b.Reshape(ids, [-1]))

@@ -32,17 +32,15 @@ def CTCGreedyDecoderSeqLen(
     steps = b.Shape(label, start=1, end=2)
     last = b.Sub(b.Shape(logits, start=2, end=3), [1])
     nothing = last if blank is None else b.Reshape(b.Cast(blank, to=INT64), [1])
-    number = b.Range(b.const(np.int64(0)), b.Squeeze(steps, [0]), b.const(np.int64(1)))
+    number = b.Range(0, b.Squeeze(steps, [0]), 1)
     ends = b.Unsqueeze(b.Cast(lengths, to=INT64), [1])
     keep = (number < ends) & ~b.Equal(label, nothing)
     if merge_repeated:
-        previous = b.Slice(b.Pad(label, [0, 1, 0, 0], b.const(np.int64(-1))), [0], [-1], [1])
+        previous = b.Slice(b.Pad(label, [0, 1, 0, 0], -1), [0], [-1], [1])
         keep = keep & ~b.Equal(label, previous)
     kept = b.Cast(keep, to=INT64)
-    place = b.Where(
-        keep, b.Sub(b.CumSum(kept, b.const(np.int64(1))), [1]), steps
-    )  # what is dropped goes to column T
-    empty = b.Expand(b.const(np.int64(-1)), b.Add(b.Shape(label), [0, 1]))
+    place = b.Where(keep, b.Sub(b.CumSum(kept, 1), [1]), steps)  # what is dropped goes to column T
+    empty = b.Expand(-1, b.Add(b.Shape(label), [0, 1]))
     filled = b.ScatterElements(empty, place, label, axis=1)
     return b.Slice(filled, [0], steps, [1]), b.ReduceSum(kept, [1], keepdims=0)
 
@@ -113,11 +111,9 @@ def SegmentMax(
     rows = b.Unsqueeze(b.Min(places, total), [1])  # one row more, for what is left out
     start = b.Expand(b.like(x, lowest), b.Concat(b.Add(total, [1]), b.Shape(x, start=1), axis=0))
     largest = b.Slice(b.ScatterND(start, rows, x, reduction="max"), [0], total, [0])
-    ones = b.Expand(b.const(np.int64(1)), b.Shape(segments))
-    found = b.ScatterND(
-        b.Expand(b.const(np.int64(0)), b.Add(total, [1])), rows, ones, reduction="add"
-    )
-    empty = b.Equal(b.Slice(found, [0], total, [0]), b.const(np.int64(0)))
+    ones = b.Expand(1, b.Shape(segments))
+    found = b.ScatterND(b.Expand(0, b.Add(total, [1])), rows, ones, reduction="add")
+    empty = b.Equal(b.Slice(found, [0], total, [0]), 0)
     floor = (
         float(np.finfo(np.float16 if half else dtype.numpy()).min)
         if dtype.is_floating_point()

@@ -41,7 +41,7 @@ def GroupedSoftNMS(
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)
-    member = b.Equal(b.Unsqueeze(label, [1]), b.const(arange(c, dtype=np.float32).reshape(1, c, 1)))
+    member = b.Equal(b.Unsqueeze(label, [1]), arange(c, dtype=np.float32).reshape(1, c, 1))
     member = member & b.Unsqueeze(real, [1])
     first = b.Reshape(
         b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf)), [batch * c, n]
@@ -57,8 +57,8 @@ def GroupedSoftNMS(
     )
     body = _turn(b, pairs, batch * c, n, (per_class, score_threshold, sigma))
     found = b.Loop(
-        b.const(np.array(n)),
-        b.const(np.array(True)),
+        n,
+        True,
         first,
         zeros,
         zeros,
@@ -138,7 +138,7 @@ def _packed(
     """
     kept, order, values = found
     batch, c, n = static(kept)
-    offset = b.Unsqueeze(b.CumSum(counts, b.const(np.array(1)), exclusive=1), [2])
+    offset = b.Unsqueeze(b.CumSum(counts, 1, exclusive=1), [2])
     place = b.Min(offset + order, b.like(order, size))
     place = b.Cast(b.Where(kept > 0, place, b.like(place, size)), to=INT64)
     at = b.Reshape(place, [batch, c * n])
@@ -149,13 +149,13 @@ def _packed(
             b.Expand(b.Unsqueeze(data, [1]), [batch, c, n, *tail]), [batch, c * n, *tail]
         )
         filled = b.ScatterElements(
-            b.const(np.zeros([batch, size + 1, *tail], np.float32)), index, spread, axis=1
+            np.zeros([batch, size + 1, *tail], np.float32), index, spread, axis=1
         )
         return b.Slice(filled, [0], [size], [1])
 
     inner = b.const(arange(n, dtype=np.float32)) - starts
     score = b.ScatterElements(
-        b.const(np.zeros([batch, size + 1], np.float32)),
+        np.zeros([batch, size + 1], np.float32),
         at,
         b.Reshape(values, [batch, c * n]),
         axis=1,

@@ -95,7 +95,7 @@ def SparseFillEmptyRows(
     places = key * (n + rows) + arange(n + rows)
     order = b.TopK(places, [n + rows], outputs=2, axis=0, largest=0)[1]
     own = np.stack([arange(rows), np.zeros(rows, np.int64)], 1)
-    where = b.Gather(b.Concat(indices, b.CastLike(b.const(own), indices), axis=0), order)
+    where = b.Gather(b.Concat(indices, b.CastLike(own, indices), axis=0), order)
     what = b.Gather(b.Concat(values, b.Expand(b.Reshape(default, [1]), [rows]), axis=0), order)
     valid = b.Gather(key, order) < rows
     found = b.ReduceSum(b.Cast(valid, to=INT64), keepdims=0)
@@ -117,7 +117,7 @@ def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value,
     values, _, inverse, counts = b.Unique(x, outputs=4, sorted=sorted)
     found = b.Shape(values)
     places = b.Min(arange(n), found - 1)
-    filled = b.Pad(counts, b.Concat([0], n - found, axis=0), b.const(np.int64(0)))
+    filled = b.Pad(counts, b.Concat([0], n - found, axis=0), 0)
     return (b.Gather(values, places), b.Reshape(inverse, [n]), b.Reshape(filled, [n]))
 
 
@@ -177,4 +177,4 @@ def _rows(
     columns = [group / classes, group % classes, b.GatherElements(flat[1], order, axis=1)]
     table = b.Concat(*(b.Reshape(b.Where(good, c, -1), [-1, 1]) for c in columns), axis=1)
     spare = count - batch * classes * n
-    return b.Pad(table, [0, 0, spare, 0], b.const(np.int64(-1))) if spare > 0 else table
+    return b.Pad(table, [0, 0, spare, 0], -1) if spare > 0 else table

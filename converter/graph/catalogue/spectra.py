@@ -44,9 +44,9 @@ def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value
     """
     for axis, size in zip(axes, sizes, strict=True):
         x = fitted(b, x, axis, size)
-    y = b.DFT(b.Unsqueeze(x, [-1]), None, b.const(np.int64(axes[-1])), onesided=1)
+    y = b.DFT(b.Unsqueeze(x, [-1]), None, axes[-1], onesided=1)
     for axis in axes[:-1]:
-        y = b.DFT(y, None, b.const(np.int64(axis)))
+        y = b.DFT(y, None, axis)
     return y
 
 
@@ -59,7 +59,7 @@ def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -
     (elements - 1) along the last of the axes. Source: OpenVINO, IRDFT-9.
     """
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
-        x = b.DFT(fitted(b, x, axis, size), None, b.const(np.int64(axis)), inverse=1)
+        x = b.DFT(fitted(b, x, axis, size), None, axis, inverse=1)
     last = axes[-1]
     size = sizes[-1] if sizes[-1] != -1 else 2 * (static(x)[last] - 1)
     return b.Squeeze(_real_inverse(b, fitted(b, x, last, size // 2 + 1), last, size), [-1])
@@ -76,7 +76,7 @@ def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
             turned * b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy())),
             axis=axis,
         )
-    return b.Slice(b.DFT(whole, None, b.const(np.int64(axis)), inverse=1), [0], [1], [-1])
+    return b.Slice(b.DFT(whole, None, axis, inverse=1), [0], [1], [-1])
 
 
 def _window(b: Builder, window: Value, size: int) -> Value:
@@ -103,8 +103,8 @@ def FramedDFT(
     signal = b.Unsqueeze(x, [0]) if alone else x
     count = (static(signal)[1] - size) // step + 1
     index = arange(count)[:, None] * step + arange(size)[None, :]
-    frames = b.Gather(signal, b.const(index), axis=1) * _window(b, window, size)
-    y = b.DFT(b.Unsqueeze(frames, [-1]), None, b.const(np.int64(2)), onesided=1)
+    frames = b.Gather(signal, index, axis=1) * _window(b, window, size)
+    y = b.DFT(b.Unsqueeze(frames, [-1]), None, 2, onesided=1)
     y = b.Transpose(y, perm=[0, 2, 1, 3]) if bins_first else y
     return b.Squeeze(y, [0]) if alone else y
 

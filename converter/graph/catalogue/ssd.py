@@ -31,9 +31,7 @@ def refined(
     -> y1, x1, y2, x2. Heights and widths are at most `largest`.
     """
     ay, ax, ah, aw = anchors
-    dy, dx, dh, dw = (
-        b.Gather(deltas, np.array(i), axis=-1) * (1.0 / d) for i, d in enumerate(divisors)
-    )
+    dy, dx, dh, dw = (b.Gather(deltas, i, axis=-1) * (1.0 / d) for i, d in enumerate(divisors))
     cy, cx = dy * ah + ay, dx * aw + ax
     h, w = (b.Exp(d) * a for d, a in ((dh, ah), (dw, aw)))
     if largest < float("inf"):
@@ -49,7 +47,7 @@ def stacked(b: Builder, parts: list[Value], clip: bool) -> Value:
 
 def corners(b: Builder, boxes: Value) -> list[Value]:
     """y1, x1, y2, x2 -> centre y, x, height, width."""
-    y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=-1) for i in range(4))
+    y1, x1, y2, x2 = (b.Gather(boxes, i, axis=-1) for i in range(4))
     return [(y1 + y2) * 0.5, (x1 + x2) * 0.5, y2 - y1, x2 - x1]
 
 
@@ -80,7 +78,7 @@ def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
 @writing
 def labels_of(b: Builder, counts: Value, size: int) -> Value:
     places, real = front(b, counts > 0.0, size)
-    return b.Cast(b.Where(real, places, b.const(np.array(0, np.int64))), to=FLOAT)
+    return b.Cast(b.Where(real, places, 0), to=FLOAT)
 
 
 @extension
@@ -113,7 +111,7 @@ def DecodeBoxes(
     """
     wide = static(scores)[2]
     own = b.Slice(scores, [wide - class_num], [wide], [2])
-    centres = [b.Gather(anchors, np.array(i), axis=1) for i in range(4)]
+    centres = [b.Gather(anchors, i, axis=1) for i in range(4)]
     moved = refined(b, centres, deltas, variance, largest=1.0)
     boxes = stacked(b, moved, clip=bool(clip))
     return grouped(b, b.Transpose(own, perm=[0, 2, 1]), boxes, threshold, size, classes)
@@ -134,7 +132,7 @@ def RegionGroups(
     """
     batch, gh, gw, a, depth = static(x)
     shift = 0.5 if compensate and gh % 2 == 0 and gw % 2 == 0 else 0.0
-    part = [b.Gather(x, np.array(i), axis=4) for i in range(5)]
+    part = [b.Gather(x, i, axis=4) for i in range(5)]
     sizes = np.asarray(anchors, np.float32).reshape(a, 2)
     at_y, at_x = (
         arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift,
@@ -163,7 +161,7 @@ def class_of(
     """
     c = static(counts)[1]
     present = b.const(arange(c, dtype=np.float32)) < number
-    ends = b.CumSum(b.Where(present, counts, b.like(counts, 0)), b.const(np.array(1)))
+    ends = b.CumSum(b.Where(present, counts, b.like(counts, 0)), 1)
     places = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
     passed = b.ReduceSum(b.Cast(b.Unsqueeze(ends, [1]) <= places, to=INT64), [2], keepdims=0)
     index = b.Min(passed, b.like(passed, c - 1))
@@ -175,9 +173,7 @@ def class_of(
 
 def _members(b: Builder, label: Value, real: Value, classes: int) -> Value:
     """[b, classes, n]: whether the real place n is of the class."""
-    same = b.Equal(
-        b.Unsqueeze(label, [1]), b.const(arange(classes, dtype=np.float32).reshape(classes, 1))
-    )
+    same = b.Equal(b.Unsqueeze(label, [1]), arange(classes, dtype=np.float32).reshape(classes, 1))
     return same & b.Unsqueeze(real, [1])
 
 
@@ -258,7 +254,7 @@ def GroupedNMS(
 
     def placed(data: Value, shape: list[int]) -> Value:
         filled = b.ScatterND(
-            b.const(np.zeros([batch, size + 1, *shape], np.float32)),
+            np.zeros([batch, size + 1, *shape], np.float32),
             target,
             b.GatherND(data, source),
         )
@@ -266,7 +262,7 @@ def GroupedNMS(
 
     shown = b.Cast(at < size, to=FLOAT)
     kept = b.ScatterND(
-        b.const(np.zeros([batch, c], np.float32)),
+        np.zeros([batch, c], np.float32),
         b.Slice(chosen, [0], [2], [1]),
         shown,
         reduction="add",
@@ -279,11 +275,9 @@ def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
     which is cut off later.
     """
     ones = b.Cast(b.Equal(image, image), to=INT64)
-    counts = b.ScatterElements(
-        b.const(np.zeros(batch, np.int64)), image, ones, axis=0, reduction="add"
-    )
-    before = b.CumSum(counts, b.const(np.array(0)), exclusive=1)
-    at = b.CumSum(ones, b.const(np.array(0))) - ones - b.Gather(before, image)
+    counts = b.ScatterElements(np.zeros(batch, np.int64), image, ones, axis=0, reduction="add")
+    before = b.CumSum(counts, 0, exclusive=1)
+    at = b.CumSum(ones, 0) - ones - b.Gather(before, image)
     return b.Min(at, b.like(at, size))
 
 

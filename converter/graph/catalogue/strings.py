@@ -33,13 +33,13 @@ def StringPack(b: Builder, begins: Value, ends: Value, symbols: Value) -> Value:
         body.input("on", ir.DataType.BOOL, [])
         texts = body.input("texts", ir.DataType.STRING, [None])
         inside = at < sizes
-        places = body.Where(inside, start + at, body.const(np.int64(0)))
+        places = body.Where(inside, start + at, 0)
         letters = body.Gather(table, body.Cast(body.Gather(symbols, places), to=INT64))
         body.output(
             body.const(np.array(True), "go_on"),
             body.StringConcat(texts, body.Where(inside, letters, nothing)),
         )
-    joined = b.Loop(longest, b.const(np.array(True)), nothing, body=body.graph)
+    joined = b.Loop(longest, True, nothing, body=body.graph)
     return b.Reshape(joined, b.Shape(begins)) if rank_of(begins) != 1 else joined
 
 

@@ -28,8 +28,8 @@ def SuppressionMask(
     chosen = b.NonMaxSuppression(
         boxes, scores, b.Slice(size, [2], [3]), *bounds, center_point_box=center_point_box
     )
-    ones = b.Expand(b.const([1]), b.Slice(b.Shape(chosen), [0], [1]))
-    return b.Cast(b.ScatterND(b.Expand(b.const(0), size), chosen, ones), to=ir.DataType.BOOL)
+    ones = b.Expand([1], b.Slice(b.Shape(chosen), [0], [1]))
+    return b.Cast(b.ScatterND(b.Expand(0, size), chosen, ones), to=ir.DataType.BOOL)
 
 
 def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Value, Value]:
@@ -47,6 +47,6 @@ def one_class(b: Builder, boxes: Value, scores: Value, threshold: float) -> Valu
     mask = b.SuppressionMask(
         b.Unsqueeze(boxes, [0]),
         b.Unsqueeze(scores, [0, 1]),
-        b.const(np.array([threshold], np.float32)),
+        np.array([threshold], np.float32),
     )
     return b.Squeeze(mask, [0, 1])

@@ -66,11 +66,11 @@ def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Va
     for row, place in enumerate(np.ndindex(*output_size)):
         found = index[tuple(slice(*bins[i][p]) for i, p in enumerate(place))].reshape(-1)
         table[row] = np.concatenate([found, np.full(widest - len(found), found[-1])])
-    values = b.Gather(b.Reshape(x, [shape[0], shape[1], -1]), b.const(table), axis=2)
+    values = b.Gather(b.Reshape(x, [shape[0], shape[1], -1]), table, axis=2)
     size = [shape[0], shape[1], *output_size]
     largest = b.ReduceMax(values, [3], keepdims=0)
     local = b.ArgMax(values, axis=3, keepdims=1)
-    tables = b.Expand(b.const(table[None, None]), [shape[0], shape[1], *table.shape])
+    tables = b.Expand(table[None, None], [shape[0], shape[1], *table.shape])
     places = b.GatherElements(tables, local, axis=3)
     return b.Reshape(largest, size), b.Reshape(places, size)
 
@@ -113,8 +113,8 @@ def DeformableConvolution(
         (taps, oh, ow),
     ).reshape(shape)
     dtype = (x.dtype or ir.DataType.FLOAT).numpy()
-    py = b.Gather(split, b.const(np.int64(0)), axis=3) + b.const(rows.astype(dtype))
-    px = b.Gather(split, b.const(np.int64(1)), axis=3) + b.const(columns.astype(dtype))
+    py = b.Gather(split, 0, axis=3) + b.const(rows.astype(dtype))
+    px = b.Gather(split, 1, axis=3) + b.const(columns.astype(dtype))
     flat = b.Reshape(x, [n, dg, c // dg, h * wd])
     sampled = _bilinear(
         b, flat, py, px, (h, wd), (n, dg, c // dg, taps * oh * ow), bool(bilinear_pad)

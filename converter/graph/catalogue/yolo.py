@@ -100,7 +100,7 @@ def CTCGreedyDecoder(
         keep, b.Cast(place, to=ir.DataType.INT64), length
     )  # what is dropped goes to column T
     room = b.Shape(label) + np.array([0, 1], np.int64)
-    empty = b.Expand(b.const(np.float32(-1)), room)
+    empty = b.Expand(np.float32(-1), room)
     filled = b.ScatterElements(empty, column, b.Cast(label, to=ir.DataType.FLOAT), axis=1)
     kept = b.Slice(filled, [0], b.Unsqueeze(length, [0]), [1])
     result = b.Unsqueeze(kept, [2, 3])

@@ -23,7 +23,7 @@ def _stored(b: Builder, v: Value, like: Value) -> Value:
     ones.
     """
     dtype = like.dtype or ir.DataType.FLOAT
-    y = b.Clip(v, np.float32(0), np.float32(255))
+    y = b.Clip(v, 0.0, 255.0)
     if dtype == ir.DataType.FLOAT:
         return y
     return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=dtype)

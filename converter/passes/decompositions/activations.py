@@ -253,7 +253,7 @@ def mod(node: ir.Node, b: Builder) -> Value | None:
 
 
 def negation(node: ir.Node, b: Builder) -> Value:
-    return b.Equal(x_of(node), np.array(False))
+    return b.Equal(x_of(node), False)
 
 
 def half_to_even(node: ir.Node, b: Builder) -> Value:

@@ -83,7 +83,7 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
         table[np.abs(table) > largest] = 0
         index = first * 16 + second
         index = index + -17 * lowest if lowest else index
-        part = b.Gather(b.const(table.reshape(-1).astype(x.dtype.numpy())), index, axis=0)
+        part = b.Gather(table.reshape(-1).astype(x.dtype.numpy()), index, axis=0)
         total = part if total is None else total + part
     return total
 

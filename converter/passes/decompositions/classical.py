@@ -54,7 +54,7 @@ def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
     """The label of each index."""
     if labels.dtype == object:
         return b.Gather(
-            b.const(ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels")),
+            ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels"),
             index,
             axis=0,
         )

@@ -21,7 +21,7 @@ def computed_axis(node: ir.Node, b: Builder) -> Value | None:
     axis = b.Reshape(source, [1] * len(shape))
     result: Value | None = None
     for i in range(len(shape)):
-        one = b.CumSum(x_of(node), b.const(np.array(i)), **attrs_of(node))
+        one = b.CumSum(x_of(node), i, **attrs_of(node))
         chosen = b.Equal(axis, b.like(axis, i)) | b.Equal(axis, b.like(axis, i - len(shape)))
         result = one if result is None else b.Where(chosen, one, result)
     return result

@@ -97,8 +97,8 @@ def _count(b: Builder, x: Value, axis: int) -> Value:
     shape = shape_of(x)
     if shape is not None:
         return b.const(arange(shape[axis]))
-    size = b.Gather(b.Shape(x), np.int64(axis), axis=0)
-    return b.Range(np.int64(0), size, np.int64(1))
+    size = b.Gather(b.Shape(x), axis, axis=0)
+    return b.Range(0, size, 1)
 
 
 def eye_like(node: ir.Node, b: Builder) -> Value | None:
@@ -106,7 +106,7 @@ def eye_like(node: ir.Node, b: Builder) -> Value | None:
     if shape is None or dtype is None:
         return None
     return b.Identity(
-        b.const(np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy()))
+        np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy())
     )
 
 

@@ -214,7 +214,7 @@ def _in_a_loop(
             y = body.Where(here, y, body.like(y, 0))
             new = [body.Where(here, n, o) for n, o in zip(new, old, strict=True)]
         body.output(again, *new, y)
-    *ends, stacked = b.Loop(np.int64(steps), None, *states, body=body.graph, outputs=len(old) + 1)
+    *ends, stacked = b.Loop(steps, None, *states, body=body.graph, outputs=len(old) + 1)
     if backward:
         stacked = b.Slice(stacked, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
     return [stacked, *ends]

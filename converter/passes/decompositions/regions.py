@@ -85,11 +85,9 @@ def taps(
     bin_, sample = (i.reshape(-1) for i in np.mgrid[:bins, :most].astype(np.float64))
     share = (bin_ + (sample + 0.5) / counts.reshape(-1, 1)) / bins  # [regions or 1, samples]
     place = first + size * b.const(share.astype(dtype), "share")
-    inside = b.And(
-        b.Not(b.Less(place, b.like(place, -1))), b.Not(b.Greater(place, b.like(place, extent)))
-    )
+    inside = ~(place < -1) & ~(place > extent)
     if (sample >= counts.reshape(-1, 1)).any():
-        inside = b.And(inside, b.const(sample < counts.reshape(-1, 1)))
+        inside = inside & b.const(sample < counts.reshape(-1, 1))
     place = b.Min(b.Max(place, b.like(place, 0)), b.like(place, extent - 1))
     low = b.Floor(place)
     exists = b.Cast(inside, to=int(place.dtype or ir.DataType.FLOAT))
@@ -141,17 +139,17 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
         bins = []
         for i in range(out[axis]):
             begin, stop = (b.Slice(v, [i], [i + 1], [1]) for v in (begins, stops))
-            mask = b.And(b.Not(b.Less(line, begin)), b.Less(line, stop))
+            mask = ~(line < begin) & (line < stop)
             sizes = [out[0], 1, 1, 1]
             sizes[axis] = shape[axis]
             pixels = b.Where(b.Reshape(mask, sizes), result, lowest)
             bins.append(b.ReduceMax(pixels, [axis], keepdims=1))
         result = b.Concat(*bins, axis=axis)
-        none = b.Not(b.Less(begins, stops))
+        none = ~(begins < stops)
         sizes = [out[0], 1, 1, 1]
         sizes[axis] = out[axis]
         none = b.Reshape(none, sizes)
-        empty = none if empty is None else b.Or(empty, none)
+        empty = none if empty is None else empty | none
     return b.Where(empty, b.like(x, 0), result)
 
 

@@ -157,7 +157,7 @@ def _picks(matrix: Array) -> bool:
 def _along(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
     """Elements that are picked are a Gather, weighted ones a matrix product on that axis."""
     if _picks(matrix):
-        return b.Gather(x, b.const(matrix.argmax(1).astype(np.int64)), axis=axis)
+        return b.Gather(x, matrix.argmax(1).astype(np.int64), axis=axis)
     table = matrix.astype(x.dtype.numpy() if x.dtype is not None else np.float32)
     if axis == rank - 1:
         return x @ b.const(np.ascontiguousarray(table.T))

@@ -197,7 +197,7 @@ def deform_conv(node: ir.Node, b: Builder) -> Value | None:
                 np.float64 if moved.dtype == ir.DataType.DOUBLE else np.float32
             )
         )
-        place = b.Gather(moved, np.array(axis), axis=2) + centre
+        place = b.Gather(moved, axis, axis=2) + centre
         lines.append((place + 0.5) * (2 / size[axis]) - 1)
     grid = b.Reshape(
         b.Concat(*(b.Unsqueeze(v, [-1]) for v in reversed(lines)), axis=-1),

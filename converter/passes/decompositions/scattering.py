@@ -146,9 +146,7 @@ def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
     if not isinstance(index, Value):
         return index[:, None, None] == arange(rows)[:, None]
     dtype = index.dtype.numpy() if index.dtype is not None else np.int64
-    return b.Equal(
-        b.Reshape(index, [count, 1, 1]), b.const(arange(rows).astype(dtype).reshape(1, rows, 1))
-    )
+    return b.Equal(b.Reshape(index, [count, 1, 1]), arange(rows).astype(dtype).reshape(1, rows, 1))
 
 
 def _picked(b: Builder, x: Value, index: Any, updates: Value) -> Value:

@@ -66,7 +66,7 @@ def sequence_at(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
     members = _members(node.inputs[0], b)
-    return None if members is None else b.Identity(b.const(np.array(len(members), np.int64)))
+    return None if members is None else b.Identity(np.array(len(members), np.int64))
 
 
 def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:

@@ -205,9 +205,7 @@ def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
     frames = b.Gather(x if len(shape) == 3 else b.Unsqueeze(x, [2]), places, axis=1)
     if window is not None:
         frames = frames * b.Reshape(window, [size, 1])
-    return b.DFT(
-        frames, None, b.const(np.array(2, np.int64)), onesided=attrs_of(node).get("onesided", 1)
-    )
+    return b.DFT(frames, None, 2, onesided=attrs_of(node).get("onesided", 1))
 
 
 TABLE: Table = {

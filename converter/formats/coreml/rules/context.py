@@ -23,14 +23,15 @@ from converter.formats.coreml.weight_encoding import Stored, of_array, stored_fo
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.infer import Array
+from converter.graph.value import Value
+from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind, same
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import InputType
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
 from converter.passes.constants import evaluate_constant
 
-Value = ir.Value
 SPELLING: Mapping[Kind, Codec] = {**PLAIN, dict: same}
 
 
@@ -66,13 +67,13 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class CoreReading(Reading):
+class Reading(context.Reading):
     """`lead`: how many axes the blobs of the network have in front of [C, H, W].
 
     A row may turn out to be a value that is there already (`alias`).
     """
 
-    _same: Value | None = None
+    _same: ir.Value | None = None
 
     def __init__(
         self,
@@ -100,14 +101,14 @@ class CoreReading(Reading):
         super().begin(rule)
         self._same = None
 
-    def alias(self, value: Value | None) -> None:
+    def alias(self, value: ir.Value | None) -> None:
         """No operator is made: the result is `value`."""
         self._same = value
 
     def emit(self) -> Results:
         return super().emit() if self._same is None else [self._same]
 
-    def cast(self, value: Value, dtype: ir.DataType) -> Value:
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
         return blobs.cast(self.b, value, dtype)
 
     def floats(self, index: int = 0) -> Value:
@@ -134,19 +135,19 @@ class CoreReading(Reading):
         return self.b.const(self.numbers(path, shape), f"{self.layer.name}.{path}")
 
 
-class CoreWriting(Writing):
+class Writing(context.Writing):
     """`version` is the highest specificationVersion; a row may turn out to be a value that is there
     already (`alias`).
     """
 
     low: CoreLowering
-    _same: Value | None = None
+    _same: ir.Value | None = None
 
     def begin(self, rule: Rule) -> None:
         super().begin(rule)
         self._same = None
 
-    def alias(self, value: Value) -> None:
+    def alias(self, value: ir.Value) -> None:
         """No layer is written: the result is `value`."""
         self._same = value
 
@@ -174,7 +175,7 @@ class CoreWriting(Writing):
             raise MappingError(f"{what} must be constant")
         return array
 
-    def dims(self, value: Value) -> list[Any] | None:
+    def dims(self, value: ir.Value) -> list[Any] | None:
         """The sizes of a value, None for those that are not known; None when not even the rank
         is.
         """
@@ -182,7 +183,7 @@ class CoreWriting(Writing):
 
     # weights -------------------------------------------------------------------------------------
 
-    def stored(self, value: Value | None, what: str = "weights", axis: int = 0) -> WeightData:
+    def stored(self, value: ir.Value | None, what: str = "weights", axis: int = 0) -> WeightData:
         """How a constant operand is stored; MappingError when it is computed at run time."""
         data = stored_form(value, self.low.half, axis)
         if data is None:
@@ -191,7 +192,7 @@ class CoreWriting(Writing):
             raise MappingError(message)
         return data
 
-    def unquantised(self, value: Value | None, what: str = "weights") -> WeightData:
+    def unquantised(self, value: ir.Value | None, what: str = "weights") -> WeightData:
         """As `stored`, for a layer that takes no quantised weights."""
         data = self.stored(value, what)
         if data.kind in ("float32", "float16"):
@@ -202,15 +203,3 @@ class CoreWriting(Writing):
 
     def plain(self, array: Array) -> WeightData:
         return of_array(np.asarray(array, np.float32), self.low.half)
-
-
-def reading(r: Reading) -> CoreReading:
-    """The context as that of a Core ML layer."""
-    assert isinstance(r, CoreReading)
-    return r
-
-
-def writing(w: Writing) -> CoreWriting:
-    """The context as that of a Core ML layer."""
-    assert isinstance(w, CoreWriting)
-    return w

@@ -8,9 +8,8 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.collector import CoreLowering, scalar, shape_list
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Writing
 from converter.graph.infer import shape_of
-from converter.mapping.context import Writing
 from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
@@ -26,7 +25,7 @@ def apart(low: CoreLowering) -> CoreLowering:
 
 def lower_if(w: Writing) -> None:
     """Both branches write the results under the same names."""
-    node, low = w.node, writing(w).low
+    node, low = w.node, w.low
     bodies = {}
     for far, key in (("ifBranch", "then_branch"), ("elseBranch", "else_branch")):
         graph = node.attrs[key]
@@ -44,7 +43,7 @@ def lower_loop(w: Writing) -> None:
     """Values that are carried become variables: copied before, read in the body, assigned at its
     end (all at once).
     """
-    node, low = w.node, writing(w).low
+    node, low = w.node, w.low
     body = node.attrs["body"]
     carried = len(node.inputs) - 2
     trips, cond = node.input(0), node.input(1)

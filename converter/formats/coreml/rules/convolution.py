@@ -13,11 +13,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, AsRank, Weights, border_amounts, borders
 from converter.graph.infer import shape_of
 from converter.graph.windows import halves, same_padding
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
@@ -173,7 +172,7 @@ def lengthened(sizes: Sequence[Any] | None) -> list[Any] | None:
 
 def flatten_input(w: Writing) -> None:
     x = w.input(0)
-    sizes = lengthened(writing(w).dims(x))
+    sizes = lengthened(w.dims(x))
     w.layer.inputs[0] = w.emit("expandDims", x, shape=sizes, axes=[2])
 
 
@@ -188,7 +187,7 @@ class Flat(Field):
     def lower(self, w: Writing) -> None:
         if w.rank() == 3:
             flatten_input(w)
-            behind(w, [flattened_result(w, writing(w).dims(w.node.outputs[0]))])
+            behind(w, [flattened_result(w, w.dims(w.out))])
 
 
 # convolutions ------------------------------------------------------------------------------------
@@ -218,10 +217,10 @@ class Filter(Field):
         shape = [out, into // groups if self.counts_all else into, *kernel]
         if self.transposed:
             shape = [into, out // groups, *kernel]
-        r.node.set_input(1, reading(r).weights("weights", shape, int(self.transposed)))
+        r.set_input(1, r.weights("weights", shape, int(self.transposed)))
 
     def lower(self, w: Writing) -> None:
-        c, weights, group = writing(w), w.input(1), int(w.attr("group"))
+        weights, group = w.input(1), int(w.attr("group"))
         shape = w.static(1, "the weights")
         a, b = shape[:2] if self.transposed else shape[1::-1]
         into, out = a, b * group if self.transposed else b
@@ -230,9 +229,9 @@ class Filter(Field):
         w.set(**{"outputChannels": out, "nGroups": group, self.key: into})
         if is_constant(weights):
             w.layer.blobs["weights"] = (
-                c.unquantised(weights)
+                w.unquantised(weights)
                 if self.counts_all
-                else c.stored(weights, axis=int(self.transposed))
+                else w.stored(weights, axis=int(self.transposed))
             )
         elif self.transposed or self.counts_all:
             message = "weights computed at run time (convolutions over one and two axes take them)"
@@ -305,7 +304,7 @@ class Transposed(Field):
 
     def lower(self, w: Writing) -> None:
         window = given_window(w, self.window.kernel(w))
-        n, sizes = len(window["kernel"]), writing(w).dims(w.node.outputs[0])
+        n, sizes = len(window["kernel"]), w.dims(w.out)
         window["pads"], more = beyond(w, window["pads"])
         self.window.write(w, window)
         self._target(w, n)
@@ -326,7 +325,7 @@ class Transposed(Field):
             w.put("constantPad", x, outputs=[y], value=0.0, padAmounts=amounts)
 
         def add(x: Value, y: Value) -> None:
-            bias = writing(w).numbers(2, "the bias").reshape(-1, *[1] * len(more))
+            bias = w.numbers(2, "the bias").reshape(-1, *[1] * len(more))
             w.put("addBroadcastable", x, bias, outputs=[y])
 
         return [(inner, pad), *([] if w.optional(2) is None else [(sizes, add)])]
@@ -337,7 +336,7 @@ class Transposed(Field):
         """
         if not w.attr("output_shape", None):
             return
-        shape = shape_of(w.node.outputs[0])
+        shape = shape_of(w.out)
         if shape is None or shape_of(w.input(0)) is None:
             # where the output begins depends on the input's size
             raise MappingError("a stated output size needs static shapes", "X203", FIX)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import of_type
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field
 from converter.mapping.rules import op
 
@@ -23,11 +22,11 @@ class Settings(Field):
         for index, key in zip(self.inputs, self.keys, strict=True):
             if r.optional(index) is None:
                 dtype = np.int64 if key == "maxBoxes" else np.float32
-                r.node.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
+                r.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
         r.outputs = 4
 
     def lower(self, w: Writing) -> None:
-        settings = [writing(w).scalar(i) for i in self.inputs]
+        settings = [w.scalar(i) for i in self.inputs]
         for key, value in zip(self.keys, settings, strict=True):
             if value is not None:
                 w.layer.attrs[key] = int(value) if key == "maxBoxes" else value

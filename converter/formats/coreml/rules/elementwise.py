@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.collector import is_float, scalar, shape_list
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
     INTEGERS,
     SEVERAL,
@@ -28,7 +28,7 @@ from converter.formats.coreml.rules.fields import (
 )
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     Const,
@@ -83,7 +83,7 @@ class Room(Field):
     """Refuses integers that wrap around."""
 
     def lower(self, w: Writing) -> None:
-        out = w.node.outputs[0]
+        out = w.out
         if is_short(out) or shifts_out(out.producer()):
             name = out.dtype.name if out.dtype else ""
             raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
@@ -177,7 +177,7 @@ class QuotientOf(Field):
     """The operator takes the quotient of the layer's operands, which a Div in front makes."""
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.b.Div(*r.node.inputs)]
+        r.set_inputs(r.b.Div(*r.node.inputs))
 
     def lower(self, w: Writing) -> None:
         quotient = maker(w.input(0), "Div")
@@ -266,13 +266,13 @@ class ChannelSlope(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, channels(r, "PReLU.alpha"))
+        r.set_input(1, channels(r, "PReLU.alpha"))
 
     def lower(self, w: Writing) -> None:
         slope, rank = slope_of(w), w.rank()
         if rank < 3:
             raise not_meant("the slopes are those of channels")
-        w.layer.blobs["PReLU.alpha"] = writing(w).plain(slope.reshape(-1))
+        w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
 class Leak(Field):
@@ -286,7 +286,7 @@ class Leak(Field):
 
 
 def slope_of(w: Writing) -> Any:
-    slope = writing(w).numbers(1, "the slope")
+    slope = w.numbers(1, "the slope")
     by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
     if slope.size != 1 and not by_channel:
         raise MappingError("a slope that is neither one number nor one per channel (axis -3)")
@@ -394,7 +394,7 @@ class Chain(Field):
 
     def lift(self, r: Reading) -> None:
         first, rest = r.input(0), r.node.inputs[1:]
-        r.node.inputs = [first, *rest[:1]]
+        r.set_inputs(first, *rest[:1])
 
         def behind(results: Results) -> Results:
             for v in rest[1:]:
@@ -408,7 +408,7 @@ class Whole(Field):
     """A fraction, of which whole numbers keep what lies towards zero."""
 
     def lower(self, w: Writing) -> None:
-        x, c = w.input(0), writing(w).scalar(1)
+        x, c = w.input(0), w.scalar(1)
         if x.dtype in INTEGERS and not (c is not None and c >= 0):
             TowardsZero().lower(w)
 
@@ -424,7 +424,7 @@ class Quotient(Field):
     """Whole numbers are divided towards zero."""
 
     def lower(self, w: Writing) -> None:
-        if not is_float(w.node.outputs[0]):
+        if not is_float(w.out):
             TowardsZero().lower(w)
 
 
@@ -434,8 +434,8 @@ class Remainder(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, y, out = w.input(0), w.input(1), w.node.outputs[0]
-        shape, quotient = writing(w).dims(out), w.result("quotient", T.FLOAT)
+        x, y, out = w.input(0), w.input(1), w.out
+        shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
         def behind() -> None:
             whole = w.temporary("trunc", out.dtype, shape)
@@ -449,7 +449,7 @@ class Remainder(Field):
 def floor_mod(r: Reading) -> None:
     """x - y * floor(x / y): the sign of the divisor."""
     b, (x, y) = r.b, r.inputs(2)
-    r.node.inputs = [x, b.Mul(y, b.Floor(b.Div(x, y)))]
+    r.set_inputs(x, b.Mul(y, b.Floor(b.Div(x, y))))
 
 
 def like_channels(r: Reading, path: str, key: str) -> Value:
@@ -459,11 +459,11 @@ def like_channels(r: Reading, path: str, key: str) -> Value:
         message = f"{path} has the shape {shape}; [1], [C], [1,H,W] or [C,H,W] is known"
         raise MappingError(message, "R110")
     full = [shape[0], 1, 1] if len(shape) == 1 else shape
-    return reading(r).weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
+    return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
 
 
 def scaled(r: Reading) -> None:
-    r.node.set_input(1, like_channels(r, "scale", "shapeScale"))
+    r.set_input(1, like_channels(r, "scale", "shapeScale"))
 
 
 def shifted(r: Reading, y: Value) -> Value:
@@ -472,7 +472,7 @@ def shifted(r: Reading, y: Value) -> Value:
 
 
 def biased(r: Reading) -> None:
-    r.node.set_input(1, like_channels(r, "bias", "shape"))
+    r.set_input(1, like_channels(r, "bias", "shape"))
 
 
 ONE_SHAPE = Guard(
@@ -526,7 +526,7 @@ def products(r: Reading) -> None:
     x, y = r.inputs(2)
     if r.attr("cosineSimilarity", bool):
         x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))
-    r.node.inputs = [r.b.Mul(x, y), r.b.const([-3])]
+    r.set_inputs(r.b.Mul(x, y), [-3])
 
 
 # comparisons and logic ---------------------------------------------------------------------------
@@ -543,7 +543,7 @@ class Unequal(Field):
 
     def lift(self, r: Reading) -> None:
         other = [] if r.node.inputs[1:] else [r.attr("alpha", float)]
-        r.node.inputs = [r.b.Equal(*r.node.inputs, *other)]
+        r.set_inputs(r.b.Equal(*r.node.inputs, *other))
 
     def lower(self, w: Writing) -> None:
         inner = maker(w.input(0), "Equal")
@@ -573,7 +573,7 @@ LOGIC = [
 
 
 def lower_identity(w: Writing) -> None:
-    writing(w).low.alias(w.node.outputs[0], w.input(0))
+    w.low.alias(w.out, w.input(0))
 
 
 MOVING = [custom("Identity", "copy", lambda r: r.input(0), lower_identity)]

@@ -12,10 +12,9 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, rank_of_value
-from converter.formats.coreml.rules.context import AnyType, reading, writing
+from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, InputType
 from converter.mapping.record import record
 
@@ -32,7 +31,7 @@ NOTHING_MORE = Guard(
     "its further results have no counterpart",
     lower_if=lambda w: not any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]),
 )
-FLOATS = Guard("of numbers with a fraction only", lower_if=lambda w: is_float(w.node.outputs[0]))
+FLOATS = Guard("of numbers with a fraction only", lower_if=lambda w: is_float(w.out))
 RANK_4 = Guard("of four axes only", lower_if=lambda w: rank_of_value(w.input(0)) == 4)
 
 
@@ -68,12 +67,12 @@ class ScalarOperand(Field):
     def lift(self, r: Reading) -> None:
         if len(r.layer.inputs) != 1:
             raise not_meant("of one input only")
-        r.node.set_input(1, r.b.const(np.array(self.sign * r.attr(self.key, float), np.float32)))
+        r.set_input(1, np.array(self.sign * r.attr(self.key, float), np.float32))
 
     def lower(self, w: Writing) -> None:
         x, y = w.input(0), w.input(1)
-        number = writing(w).scalar(1) if len(w.node.inputs) == 2 else None
-        if number is None and self.either and (number := writing(w).scalar(0)) is not None:
+        number = w.scalar(1) if len(w.node.inputs) == 2 else None
+        if number is None and self.either and (number := w.scalar(0)) is not None:
             x, y = y, x
         if number is None or not fits(number, x, y):
             raise not_meant("a second operand that is no constant number")
@@ -113,10 +112,10 @@ class ConstOrInput(Field):
             value = r.b.const(found if self.shape is None else found.reshape(self.shape), self.key)
         elif self.shape is not None:
             value = blobs.with_shape(r.b, r.cast(value, dtype), self.shape)
-        r.node.set_input(self.index, r.cast(value, dtype))
+        r.set_input(self.index, r.cast(value, dtype))
 
     def lower(self, w: Writing) -> None:
-        value, found = w.optional(self.index), writing(w).known(self.index)
+        value, found = w.optional(self.index), w.known(self.index)
         if value is None:
             if self.absent is not None:
                 w.layer.attrs[self.key] = self.absent
@@ -137,7 +136,7 @@ class TowardsZero(Field):
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
     """sign(x) * floor(|x|), as the results of the operator unless `outputs` says."""
-    shape = writing(w).dims(x)
+    shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
     whole = w.emit("floor", size, shape=shape)
     sign = w.emit("sign", x, shape=shape)
@@ -181,7 +180,7 @@ class Axis(Field):
     names = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = blobs.rank(r, self.back) - self.back
+        r.set(axis=blobs.rank(r, self.back) - self.back)
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -196,7 +195,7 @@ class PositiveAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = reading(r).axis("axis", blobs.rank(r))
+        r.set(axis=r.axis("axis", blobs.rank(r)))
 
     def lower(self, w: Writing) -> None:
         axis, rank = int(w.attr("axis")), rank_of(w.input(0))
@@ -231,19 +230,18 @@ class Weights(Field):
 
     def lift(self, r: Reading) -> None:
         if not self.flag or r.attr(self.flag, bool):
-            made = reading(r).weights if self.compact else reading(r).plain
-            r.node.set_input(self.index, made(self.blob, self.shape(r)))
+            made = r.weights if self.compact else r.plain
+            r.set_input(self.index, made(self.blob, self.shape(r)))
 
     def lower(self, w: Writing) -> None:
         value = w.optional(self.index)
         if self.flag:
             w.layer.attrs[self.flag] = value is not None
         if value is not None or not self.flag:
-            c = writing(w)
             w.layer.blobs[self.blob] = (
-                c.stored(value, self.blob)
+                w.stored(value, self.blob)
                 if self.compact
-                else c.plain(c.numbers(self.index, f"the {self.blob}").reshape(-1))
+                else w.plain(w.numbers(self.index, f"the {self.blob}").reshape(-1))
             )
 
 
@@ -275,7 +273,7 @@ class NotScalar(Field):
     """A result without axes is [1] here."""
 
     def lift(self, r: Reading) -> None:
-        r.then(lambda y: [r.b.Reshape(y[0], [1]) if rank_of(y[0]) == 0 else y[0]])
+        r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
 
 # operands that are shapes ------------------------------------------------------------------------
@@ -309,10 +307,10 @@ class StaticResult(Field):
         self.index, self.key, self.inputs, self.keys = index, key, (index,), (key,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, r.b.const(r.attr(self.key, list)))
+        r.set_input(self.index, r.attr(self.key, list))
 
     def lower(self, w: Writing) -> None:
-        shape = shape_of(w.node.outputs[0])
+        shape = shape_of(w.out)
         if shape is None:
             raise not_meant("a shape that is known at run time")
         w.set(**{self.key: list(shape) or [1]})

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import rank_of_value, shape_list
-from converter.formats.coreml.rules.context import AnyType, CoreReading, reading, writing
+from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.formats.coreml.rules.fields import (
     ANY,
     ONE,
@@ -28,7 +28,6 @@ from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
@@ -51,7 +50,7 @@ class ScalarIndex(Field):
         rank, axis = rank_of_value(w.input(0)), w.attr("axis")
         if rank_of_value(w.input(1)) or rank < 2:
             return
-        sizes = writing(w).dims(w.node.outputs[0])
+        sizes = w.dims(w.out)
         gathered = w.result("gathered")
         if sizes is not None:
             sizes.insert(axis % rank, 1)
@@ -82,7 +81,7 @@ def _same_places(w: Writing) -> bool:
 SAME_PLACES = Guard("indices that are smaller than the data along other axes", _same_places)
 
 
-def lookup(r: CoreReading, indices: Value, rows: int, width: int) -> Value:
+def lookup(r: Reading, indices: Value, rows: int, width: int) -> Value:
     """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
     table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
     y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
@@ -94,9 +93,9 @@ def lift_embedding(r: Reading) -> Value:
     x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
     n = blobs.rank(x, 3)
     if n == 3:
-        y = lookup(reading(r), r.b.Reshape(x, [-1]), *sizes)
+        y = lookup(r, r.b.Reshape(x, [-1]), *sizes)
         return r.b.Reshape(y, [-1, 1, 1])
-    y = lookup(reading(r), blobs.squeeze(r.b, x, [n - 3, n - 2, n - 1]), *sizes)
+    y = lookup(r, blobs.squeeze(r.b, x, [n - 3, n - 2, n - 1]), *sizes)
     return r.b.Unsqueeze(y, [n - 2, n - 1])
 
 
@@ -105,7 +104,7 @@ def lift_embedding_nd(r: Reading) -> Value:
     x = r.input(0)
     n = blobs.rank(x)
     indices = blobs.squeeze(r.b, x, [n - 1]) if n > 1 else x
-    return lookup(reading(r), indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
+    return lookup(r, indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
 
 
 def lower_embedding(w: Writing) -> None:
@@ -113,19 +112,19 @@ def lower_embedding(w: Writing) -> None:
 
     Others may have negative indices, which embeddings do not know.
     """
-    table, indices, node = w.input(0), w.input(1), w.node.outputs[0].producer()
+    table, indices, node = w.input(0), w.input(1), w.out.producer()
     kind = node.metadata_props.get("netconv.type", "") if node is not None else ""
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
         raise not_meant("no embedding")
     if not 1 <= rank <= 4 or not is_constant(table):
         raise not_meant("no constant table")
-    sizes = writing(w).dims(indices)
+    sizes = w.dims(indices)
     column = None if sizes is None else [*sizes, 1]
     x = w.emit("expandDims", indices, shape=column, axes=[rank])
     attrs = {"vocabSize": size[0], "embeddingSize": size[1]}
     weights = {"weights": turned(w, table)}
-    writing(w).low.add("embeddingND", [x], w.node.outputs, attrs, weights)
+    w.low.add("embeddingND", [x], w.node.outputs, attrs, weights)
 
 
 # scattering --------------------------------------------------------------------------------------
@@ -154,7 +153,7 @@ class Mode(Field):
             r.node.attrs["reduction"], inverse = INVERSE[mode]
             r.node.inputs[2] = r.b.op(inverse, r.node.inputs[2])
         else:
-            r.node.attrs["reduction"] = r.attr("mode", MODE)
+            r.set(reduction=r.attr("mode", MODE))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["mode"] = MODE.lower(w.attr("reduction"))
@@ -171,7 +170,7 @@ class WholeRows(Field):
         b, (data, indices, updates) = r.b, r.inputs(3)
         assert data is not None and indices is not None
         rank, n = blobs.rank(data), blobs.rank(indices)
-        axis = reading(r).axis("axis", rank)
+        axis = r.axis("axis", rank)
         r.node.inputs[1] = b.Unsqueeze(indices, [n])
         if axis == 0:
             return
@@ -180,7 +179,7 @@ class WholeRows(Field):
         r.node.inputs[0] = b.Transpose(data, perm=order)
         r.node.inputs[2] = b.Transpose(updates, perm=front)
         back = [order.index(i) for i in range(rank)]
-        r.then(lambda results: [b.Transpose(results[0], perm=back)])
+        r.behind(lambda y: b.Transpose(y, perm=back))
 
     def lower(self, w: Writing) -> None:
         node = w.input(1).producer()
@@ -200,16 +199,16 @@ class OnOff(Field):
 
     def lift(self, r: Reading) -> None:
         values = [r.attr(key, float) for key in self.keys]
-        r.node.set_input(2, r.b.const(np.array(values, np.float32)))
+        r.set_input(2, np.array(values, np.float32))
 
     def lower(self, w: Writing) -> None:
-        off, on = writing(w).numbers(2, "the values of OneHot").reshape(-1)
+        off, on = w.numbers(2, "the values of OneHot").reshape(-1)
         w.set(offValue=float(off), onValue=float(on))
 
 
 def _counts_up(w: Writing) -> bool:
     """The layer does not count from the end, nor does one that comes from Core ML."""
-    node = w.node.outputs[0].producer()
+    node = w.out.producer()
     source = node.metadata_props if node is not None else {}
     own = (source.get("netconv.format"), source.get("netconv.type")) == ("coreml", "oneHot")
     return own or bool(never_negative(w.optional(0)))
@@ -287,29 +286,28 @@ class Strided(Field):
         pieces, gone = strided(r, begin, end, r.layer.attrs)
         r.node.inputs += [r.b.const(v) for v in pieces]
         if not pieces:
-            reading(r).alias(r.input(0))
-        r.then(lambda results: [blobs.squeeze(r.b, results[0], gone)])
+            r.alias(r.input(0))
+        r.behind(lambda y: blobs.squeeze(r.b, y, gone))
 
     def lower(self, w: Writing) -> None:
         starts, ends, axes, steps = limits(w)
         if starts is None or ends is None or steps is None:
             raise not_meant("limits that are known only at run time")
-        size, rank = writing(w).dims(w.input(0)), w.rank()
+        size, rank = w.dims(w.input(0)), w.rank()
         parts = zip(axes, starts, ends, steps, strict=True)
         w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
 
 def limits(w: Writing) -> Any:
     """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
-    c = writing(w)
-    if 0 in (shape_of(w.node.outputs[0]) or ()):
+    if 0 in (shape_of(w.out) or ()):
         raise MappingError("a Slice without elements")
-    starts, ends = c.known(1), c.known(2)
+    starts, ends = w.known(1), w.known(2)
     count = len(starts or ends or [])
-    axes = c.known(3) if w.optional(3) is not None else list(range(count))
+    axes = w.known(3) if w.optional(3) is not None else list(range(count))
     if axes is None:
         raise MappingError("the axes of a Slice must be constant")
-    steps = c.known(4) if w.optional(4) is not None else [1] * len(axes)
+    steps = w.known(4) if w.optional(4) is not None else [1] * len(axes)
     return starts, ends, axes, steps
 
 
@@ -359,7 +357,7 @@ def _computed(
     steps = np.array([int(s) for s in p["strides"]] or [1] * rank, np.int64)
     step = given.get("strides") or b.const(steps)
     if gone.any():
-        step = b.Where(b.const(gone), 1, step)
+        step = b.Where(gone, 1, step)
     forward = b.Greater(step, 0)
 
     def opened(key: str, value: Value, ahead: int, back: int) -> Value:
@@ -374,7 +372,7 @@ def _computed(
     begin, end = opened("beginMasks", begin, 0, FAR), opened("endMasks", end, FAR, -FAR)
     if gone.any():
         after = b.Where(b.Equal(begin, -1), FAR, begin + 1)
-        end = b.Where(b.const(gone), after, end)
+        end = b.Where(gone, after, end)
     y = b.Slice(x, begin, end, list(range(rank)), step)
     axes = np.flatnonzero(gone).tolist()
     if y.shape is not None:  # one element, whatever begin is
@@ -400,7 +398,7 @@ def lower_dynamic(w: Writing) -> None:
 
 def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
     """Limits or steps for some axes as those for all (`other` elsewhere)."""
-    rank, found = w.rank(), writing(w).known(index)
+    rank, found = w.rank(), w.known(index)
     if found is not None:
         every = range(rank)
         near = {a: min(max(v, -FAR), FAR) for a, v in zip(axes, found, strict=True)}
@@ -413,7 +411,7 @@ def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
 
 def lift_by_size(r: Reading) -> Value:
     x, b, size = r.input(0), r.b, r.attr("size", int)
-    axis = reading(r).axis("axis", blobs.rank(x))
+    axis = r.axis("axis", blobs.rank(x))
     begin = b.Reshape(blobs.ints(b, r.input(1)), [1])
     at = known(begin)
     if at is not None:
@@ -463,22 +461,22 @@ def backwards(r: Reading) -> None:
     n = len(axes)
     r.node.inputs += [r.b.const(v) for v in ([-1] * n, [FIRST] * n, axes, [-1] * n)]
     if not axes:
-        reading(r).alias(r.b.Identity(r.input(0)))
+        r.alias(r.b.Identity(r.input(0)))
 
 
 def windows(r: Reading) -> None:
     """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
     b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
-    axis = reading(r).axis("axis", blobs.rank(x))
+    axis = r.axis("axis", blobs.rank(x))
     length, offsets = blobs.dims(x)[axis], arange(width)
-    r.node.attrs["axis"] = axis
+    r.set(axis=axis)
     if length is not None:
         starts: ir.Value = b.const(arange(0, length - width + 1, step)[:, None] + offsets)
     else:
         size = b.Squeeze(b.Slice(b.Shape(x), [axis], [axis + 1]), [0])
         first = b.Range(0, size - (width - 1), step)
         starts = b.Unsqueeze(first, [1]) + b.const(offsets)
-    r.node.set_input(1, starts)
+    r.set_input(1, starts)
 
 
 class BatchAndSequence(Field):
@@ -492,14 +490,14 @@ class BatchAndSequence(Field):
     def lift(self, r: Reading) -> None:
         b, x, a = r.b, r.node.inputs[0], r.node.attrs
         rank = blobs.rank(r)
-        batch, time = (reading(r).axis(key, rank) for key in self.keys)
+        batch, time = (r.axis(key, rank) for key in self.keys)
         a["batch_axis"], a["time_axis"] = batch, time
         if {batch, time} != {0, 1}:
             a["batch_axis"], a["time_axis"] = 0, 1
             order = [batch, time, *(i for i in range(rank) if i not in (batch, time))]
             back = [order.index(i) for i in range(rank)]
             r.node.inputs[0] = b.Transpose(x, perm=order)
-            r.then(lambda results: [b.Transpose(results[0], perm=back)])
+            r.behind(lambda y: b.Transpose(y, perm=back))
 
     def lower(self, w: Writing) -> None:
         batch, time = (int(w.attr(name)) for name in self.names)

@@ -9,12 +9,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar, maker
-from converter.formats.coreml.weight_encoding import dynamic_int8
+from converter.formats.coreml.weight_encoding import dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import evaluate_constant, is_constant
@@ -28,11 +27,14 @@ def turned(w: Writing, weights: Value) -> WeightData:
     """
     transpose = maker(weights, "Transpose")
     if weights.const_value is None and transpose is not None and rank_of(weights) == 2:
-        return writing(w).stored(transpose.inputs[0])
+        return w.stored(transpose.inputs[0])
+    compact = turned_form(weights)
+    if compact is not None:
+        return compact
     array = evaluate_constant(weights)
     if array is None:
         raise MappingError("the matrix must be constant")
-    return writing(w).plain(array.T)
+    return w.plain(array.T)
 
 
 class Dense(Field):
@@ -47,15 +49,15 @@ class Dense(Field):
 
     def operands(self, r: Reading) -> tuple[Value, Value | None]:
         """The weights as stored, and the bias."""
-        into, out, c = r.attr(self.into, int), r.attr(self.out, int), reading(r)
-        weights = c.weights("weights", [out, into])
-        return weights, c.plain("bias", [out]) if r.attr("hasBias", bool) else None
+        into, out = r.attr(self.into, int), r.attr(self.out, int)
+        weights = r.weights("weights", [out, into])
+        return weights, r.plain("bias", [out]) if r.attr("hasBias", bool) else None
 
     def lift(self, r: Reading) -> None:
         weights, bias = self.operands(r)
-        r.node.set_input(1, r.transpose(weights, [1, 0]))
+        r.set_input(1, r.transpose(weights, [1, 0]))
         if bias is not None:
-            r.then(lambda results: [results[0] + bias])
+            r.behind(lambda y: y + bias)
 
     def lower(self, w: Writing) -> None:
         x, weights = w.input(0), w.input(1)
@@ -76,7 +78,7 @@ class Dense(Field):
         w.set(**{self.into: int(into), self.out: int(out), "hasBias": bias is not None})
         w.layer.blobs["weights"] = data
         if bias is not None:
-            w.layer.blobs["bias"] = writing(w).plain(bias)
+            w.layer.blobs["bias"] = w.plain(bias)
         elif quantised is not None and w.version >= 5:
             w.layer.blobs["weights"] = quantised
             w.set(int8DynamicQuantize=True)
@@ -98,19 +100,19 @@ class Affine(Dense):
     inputs = (1, 2)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(0), *self.operands(r)]
+        r.set_inputs(r.input(0), *self.operands(r))
 
     def lower(self, w: Writing) -> None:
-        weights, size, c = w.input(1), shape_of(w.input(1)), writing(w)
+        weights, size = w.input(1), shape_of(w.input(1))
         if size is None:
             raise MappingError("weights of unknown shape")
         as_stored = w.attr("transB")
         into, out = size[::-1] if as_stored else size
-        bias = None if w.optional(2) is None else c.numbers(2, "the bias of Gemm")
+        bias = None if w.optional(2) is None else w.numbers(2, "the bias of Gemm")
         if bias is not None and bias.size not in (1, out):
             raise MappingError("a bias that is not one number per output")
         bias = None if bias is None else np.broadcast_to(bias.reshape(-1), (out,))
-        data = c.stored(weights) if as_stored else turned(w, weights)
+        data = w.stored(weights) if as_stored else turned(w, weights)
         self.write(w, data, (into, out), bias, dynamic(weights) if as_stored else None)
 
 
@@ -124,7 +126,7 @@ def as_columns(r: Reading) -> None:
     if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
         front = b.Slice(b.Shape(x), [0], [rank - 3])
         shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
-    r.then(lambda results: [blobs.reshape(b, results[0], shape)])
+    r.behind(lambda y: blobs.reshape(b, y, shape))
 
 
 class Bias(Dense):

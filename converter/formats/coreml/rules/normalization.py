@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, Axis, Weights
 from converter.formats.coreml.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, ignore
 from converter.mapping.rules import Rule, op
 
@@ -41,7 +40,7 @@ class Untouched(Field):
 
     def lower(self, w: Writing) -> None:
         size = w.static(1, "gamma")
-        plain = writing(w).plain
+        plain = w.plain
         w.layer.blobs |= {"mean": plain(np.zeros(size)), "variance": plain(np.ones(size))}
 
 
@@ -50,7 +49,7 @@ def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value
     b = r.b
     centred = x - b.ReduceMean(x, axes, keepdims=1)
     variance = b.ReduceMean(centred * centred, axes, keepdims=1)
-    r.node.inputs = [centred, b.Sqrt(variance + epsilon)]
+    r.set_inputs(centred, b.Sqrt(variance + epsilon))
     return centred
 
 
@@ -60,10 +59,8 @@ def whole_batch(r: Reading) -> None:
     rank = blobs.rank(x, 3)
     axes = [i for i in range(rank) if i != rank - 3]
     standardised(r, x, axes, r.attr("epsilon", unset(1e-5)))
-    gamma, beta = (
-        r.b.Reshape(reading(r).plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta")
-    )
-    r.then(lambda results: [results[0] * gamma + beta])
+    gamma, beta = (r.b.Reshape(r.plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta"))
+    r.behind(lambda y: y * gamma + beta)
 
 
 # mvn: over C,H,W, or over H,W of each channel ----------------------------------------------------
@@ -76,7 +73,7 @@ def _axes(r: Reading) -> list[int]:
 
 def centred(r: Reading) -> None:
     x = r.input(0)
-    r.node.inputs = [x, r.b.ReduceMean(x, _axes(r), keepdims=1)]
+    r.set_inputs(x, r.b.ReduceMean(x, _axes(r), keepdims=1))
 
 
 def by_channel(r: Reading) -> None:
@@ -88,7 +85,7 @@ def by_channel(r: Reading) -> None:
 def by_image(r: Reading) -> None:
     size = [int(d or 0) for d in blobs.dims(r)[-3:]]
     r.node.inputs.append(r.b.const(np.ones(size, np.float32)))
-    r.node.attrs["axis"] = -3
+    r.set(axis=-3)
 
 
 def by_parts(r: Reading) -> None:
@@ -110,7 +107,7 @@ def length(r: Reading) -> None:
     b, x = r.b, r.input(0)
     rank = blobs.rank(x, 3)
     total = b.ReduceSumSquare(x, [rank - 3, rank - 2, rank - 1], keepdims=1)
-    r.node.inputs = [x, b.Sqrt(total + r.attr("epsilon", unset(1e-6)))]
+    r.set_inputs(x, b.Sqrt(total + r.attr("epsilon", unset(1e-6))))
 
 
 # layer normalisation -----------------------------------------------------------------------------
@@ -126,19 +123,19 @@ class NormalizedShape(Field):
 
     def lift(self, r: Reading) -> None:
         shape = r.attr("normalizedShape", list)
-        r.node.attrs["axis"] = -len(shape)
-        r.node.inputs += [reading(r).weights(name, shape) for name in self.blobs]
+        r.set(axis=-len(shape))
+        r.node.inputs += [r.weights(name, shape) for name in self.blobs]
 
     def lower(self, w: Writing) -> None:
-        c, axis, x = writing(w), int(w.attr("axis")), w.input(0)
-        shape = (c.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
+        axis, x = int(w.attr("axis")), w.input(0)
+        shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
         if not shape or None in shape:
             message = "LayerNormalization over dimensions that are not static"
             raise MappingError(message, "X203", FIX)
         w.set(normalizedShape=shape)
         for index, name in ((1, "gamma"), (2, "beta")):
             given = index == 1 or w.optional(index) is not None
-            array: Any = c.numbers(index, f"the {name}") if given else np.float32(0)
+            array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
             full = np.asarray(np.broadcast_to(array, shape), np.float32)
             w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.convolution import (
     AXES,
     SIDES,
@@ -21,7 +22,6 @@ from converter.formats.coreml.rules.convolution import (
 )
 from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, border_amounts
 from converter.graph.infer import shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Always, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
 

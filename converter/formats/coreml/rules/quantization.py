@@ -6,10 +6,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.collector import is_float
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import INTEGERS, truncate
 from converter.formats.coreml.weight_encoding import channel_codes
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
@@ -36,14 +35,14 @@ _INDEXED = {
 
 
 def lift_constant_nd(r: Reading) -> Value:
-    return reading(r).weights("data", r.attr("shape", list) or [1])
+    return r.weights("data", r.attr("shape", list) or [1])
 
 
 def lift_constant(r: Reading) -> Value:
     """[C,H,W], seen with the leading axes that all blobs of the network have."""
-    c, shape = reading(r), r.attr("shape", list)
-    value = c.weights("data", shape)
-    lead = [1] * c.lead
+    shape = r.attr("shape", list)
+    value = r.weights("data", shape)
+    lead = [1] * r.lead
     if value.const_value is not None:
         return r.b.const(value.const_value.numpy().reshape([*lead, *shape]), r.layer.name)
     return r.b.Unsqueeze(value, list(range(len(lead))))
@@ -53,17 +52,17 @@ def lower_constant(w: Writing) -> None:
     """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
     afterwards.
     """
-    out, c = w.node.outputs[0], writing(w)
+    out = w.out
     if not is_constant(out):
         raise MappingError("DequantizeLinear of an activation")
-    shape = c.dims(out) or [1]
+    shape = w.dims(out) or [1]
     found = channel_codes(out)
-    data = {"data": c.stored(out) if found is None else found.codes}
+    data = {"data": w.stored(out) if found is None else found.codes}
     if found is None:
-        c.low.add("loadConstantND", [], w.node.outputs, {"shape": shape}, data)
+        w.low.add("loadConstantND", [], w.node.outputs, {"shape": shape}, data)
         return
     value = w.temporary("codes", T.FLOAT, shape)
-    c.low.add("loadConstantND", [], [value], {"shape": shape}, data)
+    w.low.add("loadConstantND", [], [value], {"shape": shape}, data)
     if found.zero.any():
         value = w.emit("subtractBroadcastable", value, found.zero, shape=shape)
     w.put("multiplyBroadcastable", value, found.scale)
@@ -99,7 +98,7 @@ class Truth(Field):
     names = ("to", "saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        x, out = w.input(0), w.node.outputs[0]
+        x, out = w.input(0), w.out
         if out.dtype != T.BOOL or x.dtype in (T.BOOL, T.STRING) or _is_compact(x):
             raise not_meant("to truth values only")
 
@@ -108,7 +107,7 @@ def lower_cast(w: Writing) -> None:
     """A Cast matters only where a number changes; compact weights that nobody stores with a layer
     are a constant of their own.
     """
-    x, out = w.input(0), w.node.outputs[0]
+    x, out = w.input(0), w.out
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("texts have no place in Core ML's tensors")
     if _is_compact(x):
@@ -124,7 +123,7 @@ def lower_cast(w: Writing) -> None:
     if out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
         truncate(w, x)
     else:
-        writing(w).low.alias(out, x)
+        w.low.alias(out, x)
 
 
 RULES: list[Rule | Custom] = [

@@ -9,12 +9,11 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ANY, ShapeOf, StaticResult, flat
 from converter.graph.infer import shape_of
 from converter.io.strict_json import note
 from converter.mapping.codecs import unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -43,7 +42,7 @@ def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
 def lower_standard(w: Writing) -> None:
     """ONNX's own operators, of which the second ones take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
-    kind, shape = name[0].lower() + name[1:], shape_of(w.node.outputs[0])
+    kind, shape = name[0].lower() + name[1:], shape_of(w.out)
     seed = w.attr("seed", None)
     attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}
     attrs["seed"] = -1 if seed is None else int(seed)
@@ -76,11 +75,11 @@ _PARAMETER = {
 
 def lift_custom(r: Reading) -> tuple[Value, ...]:
     """Everything of the layer, weights as further inputs."""
-    c, p, stored = reading(r), r.layer.attrs, r.layer.blobs
+    p, stored = r.layer.attrs, r.layer.blobs
     paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
-    weights = [c.weights(path, [stored[path].data().count]) for path in paths]
+    weights = [r.weights(path, [stored[path].data().count]) for path in paths]
     return r.b.CustomLayer(
-        *(c.floats(i) for i in range(len(r.layer.inputs))),
+        *(r.floats(i) for i in range(len(r.layer.inputs))),
         *weights,
         outputs=max(1, len(r.layer.outputs)),
         class_name=p["className"],
@@ -91,8 +90,8 @@ def lift_custom(r: Reading) -> tuple[Value, ...]:
 
 
 def lower_custom(w: Writing) -> None:
-    c, split = writing(w), len(w.node.inputs) - int(w.attr("weights", 0))
-    blobs = {f"weights[{i}]": c.stored(v) for i, v in enumerate(w.node.inputs[split:])}
+    split = len(w.node.inputs) - int(w.attr("weights", 0))
+    blobs = {f"weights[{i}]": w.stored(v) for i, v in enumerate(w.node.inputs[split:])}
     parameters = note(w.attr("parameters", "{}"), {str: _PARAMETER})
     if parameters is None or any(
         len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()
@@ -101,7 +100,7 @@ def lower_custom(w: Writing) -> None:
         raise MappingError(f"{message} as Core ML names them", "R110")
     attrs: dict[str, Any] = {"className": w.attr("class_name"), "parameters": parameters}
     attrs["description"] = w.attr("description", "")
-    c.low.add("custom", w.node.inputs[:split], w.node.outputs, attrs, blobs)
+    w.low.add("custom", w.node.inputs[:split], w.node.outputs, attrs, blobs)
 
 
 RULES: list[Rule | Custom] = [

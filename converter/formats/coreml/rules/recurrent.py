@@ -14,10 +14,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.rules.context import CoreReading, reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, maker
 from converter.graph.infer import Array, shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 Value = ir.Value
@@ -77,7 +76,7 @@ def activations(
     return found
 
 
-def matrices(r: CoreReading, gates: Sequence[str], part: str, width: int) -> Value:
+def matrices(r: Reading, gates: Sequence[str], part: str, width: int) -> Value:
     """The weights of several gates below each other, with a leading axis for the direction."""
     values = [r.weights(path(g, part), [r.attr("outputVectorSize", int), width]) for g in gates]
     arrays = [v.const_value for v in values]
@@ -87,12 +86,12 @@ def matrices(r: CoreReading, gates: Sequence[str], part: str, width: int) -> Val
     return r.b.Unsqueeze(r.b.Concat(*values, axis=0), [0])
 
 
-def vectors(r: CoreReading, gates: Sequence[str], part: str) -> Array:
+def vectors(r: Reading, gates: Sequence[str], part: str) -> Array:
     size = [r.attr("outputVectorSize", int)]
     return np.concatenate([r.numbers(path(g, part), size) for g in gates])
 
 
-def stored(r: CoreReading, gates: Sequence[str], biased: bool) -> list[Value | None]:
+def stored(r: Reading, gates: Sequence[str], biased: bool) -> list[Value | None]:
     """W, R and B of one direction; ONNX's second half of the biases (recurrent ones) is zero."""
     size, into = (r.attr(f"{k}VectorSize", int) for k in ("output", "input"))
     weights = matrices(r, gates, "WeightMatrix", into)
@@ -106,7 +105,7 @@ def stored(r: CoreReading, gates: Sequence[str], biased: bool) -> list[Value | N
     return [weights, recursion, r.b.const(both[None].astype(np.float32), "bias")]
 
 
-def sequence(r: CoreReading, index: int) -> Value:
+def sequence(r: Reading, index: int) -> Value:
     """[Seq,Batch,C,1,1] -> [Seq,Batch,C]."""
     rank = blobs.rank(r.input(index))
     if rank != 5:
@@ -114,7 +113,7 @@ def sequence(r: CoreReading, index: int) -> Value:
     return blobs.squeeze(r.b, r.floats(index), [3, 4])
 
 
-def state(r: CoreReading, index: int) -> Value | None:
+def state(r: Reading, index: int) -> Value | None:
     """An initial state [1,Batch,H].
 
     Files exist that have it as [Batch,H,1,1,1]: the same numbers in the same order.
@@ -147,35 +146,31 @@ def common(r: Reading, direction: str = "") -> dict[str, Any]:
     return {"hidden_size": r.attr("outputVectorSize", int), "direction": way}
 
 
-def lift_one_state(
-    r: CoreReading, gates: Sequence[str], biased: bool, **options: Any
-) -> list[Value]:
+def lift_one_state(r: Reading, gates: Sequence[str], biased: bool, **options: Any) -> list[Value]:
     """An RNN or a GRU."""
     operands = (sequence(r, 0), *stored(r, gates, biased), None, state(r, 1))
     y, last = r.b.ops(options.pop("op"), *operands, outputs=2, **common(r), **options)
     return [result(r, y, last, r.layer.attrs["sequenceOutput"]), blob(r, last)]
 
 
-def lift_rnn(r_: Reading) -> list[Value]:
-    r = reading(r_)
+def lift_rnn(r: Reading) -> list[Value]:
     given = r.layer.attrs
     chosen = activations([given["activation"]] if "activation" in given else [], ["tanh"])
     return lift_one_state(r, RNN, given["hasBiasVector"], op="RNN", **chosen)
 
 
-def lift_gru(r_: Reading) -> list[Value]:
+def lift_gru(r: Reading) -> list[Value]:
     """The reset gate is applied before the recurrent matrix (linear_before_reset=0).
 
     Gates z, r, h.
     """
-    r = reading(r_)
     given = r.layer.attrs
     chosen = activations(given["activations"], ["sigmoid", "tanh"])
     options = {**chosen, "linear_before_reset": 0}
     return lift_one_state(r, GRU, given["hasBiasVectors"], op="GRU", **options)
 
 
-def lstm_weights(r: CoreReading, prefix: str) -> list[Value | None]:
+def lstm_weights(r: Reading, prefix: str) -> list[Value | None]:
     """W [1,4H,I], R [1,4H,H], B [1,8H] and P [1,3H] of one direction."""
     q, gates = r.layer.attrs.get("params", {}), [prefix + g for g in LSTM]
     peepholes = None
@@ -185,7 +180,7 @@ def lstm_weights(r: CoreReading, prefix: str) -> list[Value | None]:
     return [*stored(r, gates, q.get("hasBiasVectors", False)), peepholes]
 
 
-def lstm(r: CoreReading, parts: list[Value | None], **options: Any) -> tuple[Value, ...]:
+def lstm(r: Reading, parts: list[Value | None], **options: Any) -> tuple[Value, ...]:
     """LSTM, or the extension operator whose cells are clipped where the threshold is low enough to
     bind.
     """
@@ -200,8 +195,7 @@ def lstm(r: CoreReading, parts: list[Value | None], **options: Any) -> tuple[Val
     return r.b.ops("LSTM", *operands, outputs=3, **options)
 
 
-def lift_lstm(r_: Reading) -> list[Value]:
-    r = reading(r_)
+def lift_lstm(r: Reading) -> list[Value]:
     *parts, peepholes = lstm_weights(r, "weightParams.")
     chosen = activations(r.layer.attrs["activations"], ["sigmoid", "tanh", "tanh"])
     y, *last = lstm(r, [*parts, state(r, 1), state(r, 2), peepholes], **common(r), **chosen)
@@ -209,11 +203,10 @@ def lift_lstm(r_: Reading) -> list[Value]:
     return [result(r, y, last[0], whole), *(blob(r, v) for v in last)]
 
 
-def lift_bidirectional(r_: Reading) -> list[Value]:
+def lift_bidirectional(r: Reading) -> list[Value]:
     """States are h, c, h reversed, c reversed; the backward half of the output is aligned with
     time.
     """
-    r = reading(r_)
     b, given = r.b, r.layer.attrs
     directions = [lstm_weights(r, f"weightParams[{i}].") for i in (0, 1)]
     *parts, peepholes = (_both(r, list(pair)) for pair in zip(*directions, strict=True))
@@ -273,7 +266,7 @@ class Recurrent:
     """One operator: its sizes, gates and states."""
 
     def __init__(self, w: Writing, gates: int, both: bool = False) -> None:
-        self.w, self.c, self.gates = w, writing(w), gates
+        self.w, self.gates = w, gates
         if w.attr("layout", 0) or w.attr("clip", None):
             raise MappingError("batch-major layout or clipped gates of a recurrent operator")
         if w.optional(4) is not None:
@@ -287,7 +280,7 @@ class Recurrent:
         if size is None:
             raise MappingError("the weights of a recurrent operator must be constant")
         self.size, self.into = size[1] // gates, size[2]
-        self.steps, self.batch, *_ = self.c.dims(w.input(0)) or [None, None]
+        self.steps, self.batch, *_ = self.w.dims(w.input(0)) or [None, None]
 
     def blobs(self, gates: Sequence[str], direction: int = 0) -> dict[str, Any]:
         """The weights of one direction by their paths."""
@@ -298,8 +291,8 @@ class Recurrent:
         if self.w.optional(3) is not None:
             parts["BiasVector"] = self.biases(direction)
         if self.w.optional(7) is not None:
-            array = self.c.numbers(7, "the peepholes")[direction].reshape(3, self.size)
-            parts["PeepholeVector"] = [self.c.plain(a) for a in array]
+            array = self.w.numbers(7, "the peepholes")[direction].reshape(3, self.size)
+            parts["PeepholeVector"] = [self.w.plain(a) for a in array]
         return {
             path(gate, part): value
             for part, values in parts.items()
@@ -312,14 +305,14 @@ class Recurrent:
         """
         parts = _parts(self.w.input(index)) if self.directions == 1 else None
         if parts is not None and len(parts) == self.gates:
-            return [self.c.stored(p) for p in parts]
-        array = self.c.numbers(index, "the weights of a recurrent operator")[direction]
-        return [self.c.plain(a) for a in array.reshape(self.gates, self.size, -1)]
+            return [self.w.stored(p) for p in parts]
+        array = self.w.numbers(index, "the weights of a recurrent operator")[direction]
+        return [self.w.plain(a) for a in array.reshape(self.gates, self.size, -1)]
 
     def biases(self, direction: int) -> list[Any]:
-        array = self.c.numbers(3, "the biases")[direction]
+        array = self.w.numbers(3, "the biases")[direction]
         both = array.reshape(2, self.gates, self.size)
-        return [self.c.plain(a) for a in both[0] + both[1]]
+        return [self.w.plain(a) for a in both[0] + both[1]]
 
     def inputs(self, states: Sequence[Value | None], needed: bool) -> list[Value]:
         """The sequence and the states as blobs; absent states are zeros where the layer or another
@@ -335,7 +328,7 @@ class Recurrent:
         return [x, halves[0][0], halves[1][0], halves[0][1], halves[1][1]]
 
     def blob(self, value: Value) -> Value:
-        shape = self.c.dims(value)
+        shape = self.w.dims(value)
         longer = None if shape is None else [*shape, 1, 1]
         return self.w.emit("expandDims", value, shape=longer, axes=[3, 4])
 
@@ -366,7 +359,7 @@ class Recurrent:
             return
         if self.direction == "reverse":
             first = [True, False, False, False, False]
-            blob = w.emit("reverse", blob, shape=self.c.dims(blob), reverseDim=first)
+            blob = w.emit("reverse", blob, shape=self.w.dims(blob), reverseDim=first)
         width = self.directions * self.size
         steps = w.emit("squeeze", blob, shape=[seq, batch, width], axes=[3, 4])
         if self.directions == 1:
@@ -401,7 +394,7 @@ class Recurrent:
         sizes: dict[str, Any] = {"inputVectorSize": self.into, "outputVectorSize": self.size}
         if self.directions == 1:
             sizes["reverseInput"] = self.direction == "reverse"
-        self.c.low.add(kind, inputs, made, {**sizes, **attrs}, weights)
+        self.w.low.add(kind, inputs, made, {**sizes, **attrs}, weights)
         outputs = self.w.node.outputs
         if self.used(0):
             self.result(made[0], outputs[0], True)

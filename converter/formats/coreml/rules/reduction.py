@@ -7,11 +7,10 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op, ops
 
@@ -35,13 +34,13 @@ class Axes(Field):
         if not everything:
             axes = [blobs.axis_of(a, blobs.rank(x)) for a in axes]
             everything = len(set(axes)) == rank
-        r.node.attrs["keepdims"] = keep
-        r.node.set_input(1, None if everything else r.b.const(axes))
+        r.set(keepdims=keep)
+        r.set_input(1, None if everything else r.b.const(axes))
         if everything and not keep:
-            r.then(lambda results: [r.b.Reshape(results[0], [1])])
+            r.behind(lambda y: r.b.Reshape(y, [1]))
 
     def lower(self, w: Writing) -> None:
-        axes = writing(w).known(1) if w.optional(1) is not None else []
+        axes = w.known(1) if w.optional(1) is not None else []
         if axes is None:
             raise MappingError("the axes must be constant")
         if not axes and w.attr("noop_with_empty_axes"):
@@ -61,11 +60,11 @@ class FlatMaximum(Field):
     def lift(self, r: Reading) -> None:
         b, x = r.b, r.input(0)
         axes = [blobs.axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
-        r.node.attrs["axis"] = axes[0]
+        r.set(axis=axes[0])
         if axes[1:]:
             front = b.Slice(b.Shape(x), [0], [axes[0]])
             r.node.inputs[0] = b.Reshape(x, b.Concat(front, [-1], axis=0))
-            r.then(lambda results: [b.Unsqueeze(results[0], axes[1:])])
+            r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
@@ -79,7 +78,7 @@ class RemovedAxis(Field):
 
     def lift(self, r: Reading) -> None:
         gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
-        r.node.attrs["keepdims"] = int(not gone)
+        r.set(keepdims=int(not gone))
 
     def lower(self, w: Writing) -> None:
         w.set(removeDim=not w.attr("keepdims"))
@@ -100,7 +99,7 @@ class PlacesInRows(Field):
     """One row for each place there, one column in ONNX."""
 
     def lift(self, r: Reading) -> None:
-        r.then(lambda results: [r.b.Transpose(results[0], perm=[1, 0])])
+        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
     def lower(self, w: Writing) -> None:
         rows = w.result("rows")
@@ -109,7 +108,7 @@ class PlacesInRows(Field):
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
-NO_MEAN = Guard("the mean of integers", lower_if=lambda w: is_float(w.node.outputs[0]))
+NO_MEAN = Guard("the mean of integers", lower_if=lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
 
 
@@ -204,6 +203,6 @@ RULES = [
 def sort(r: Reading) -> None:
     """All elements are the largest ones; the layer gives their places only."""
     axis = r.node.attrs["axis"]
-    r.node.set_input(1, r.b.Slice(r.b.Shape(r.input(0)), [axis], [axis + 1]))
+    r.set_input(1, r.b.Slice(r.b.Shape(r.input(0)), [axis], [axis + 1]))
     r.outputs = 2
     r.then(lambda results: results[1:])

@@ -10,12 +10,11 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import small
-from converter.formats.coreml.rules.context import writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import AsRank, maker, static
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec, Floats, enum, unset
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import Rule, op
 
@@ -50,11 +49,11 @@ def resample(r: Reading, x: Value, grids: list[Array]) -> Value:
         high = np.minimum(low + 1, last)
         part = (grid - low).astype(np.float32)
         part = part.reshape(-1, 1) if axis == -2 else part
-        a = b.Gather(x, b.const(low), axis=axis)
+        a = b.Gather(x, low, axis=axis)
         if not part.any():
             x = a
             continue
-        c = b.Gather(x, b.const(high), axis=axis)
+        c = b.Gather(x, high, axis=axis)
         x = a + ((c - a) * b.const(part))
     return x
 
@@ -87,7 +86,7 @@ class Scales(Field):
     names = ("axes", "antialias")
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(2, r.b.const(np.array([1.0, 1.0, *factors_of(r)], np.float32)))
+        r.set_input(2, np.array([1.0, 1.0, *factors_of(r)], np.float32))
 
     def lower(self, w: Writing) -> None:
         w.set(scalingFactor=[int(f) for f in wanted_factors(w)[0]])
@@ -107,7 +106,7 @@ class Fractions(Scales):
             shape = b.Cast(b.Shape(x), to=ir.DataType.FLOAT)
             scaled = b.Floor(shape * b.const(np.array(factors, np.float32)))
             sizes = b.Cast(scaled, to=ir.DataType.INT64)
-        r.node.set_input(3, sizes)
+        r.set_input(3, sizes)
 
     def lower(self, w: Writing) -> None:
         factors, _, spatial = wanted_factors(w)
@@ -124,11 +123,11 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     """The factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
-    c, x, rank = writing(w), w.input(0), w.rank()
-    given = c.known(2) if w.optional(2) is not None else None
-    if given is None and w.optional(2) is not None and c.dims(w.input(2)) != [0]:
+    x, rank = w.input(0), w.rank()
+    given = w.known(2) if w.optional(2) is not None else None
+    if given is None and w.optional(2) is not None and w.dims(w.input(2)) != [0]:
         raise MappingError("resizing by factors known only at run time")
-    size, result = c.dims(x), c.dims(w.node.outputs[0])
+    size, result = w.dims(x), w.dims(w.out)
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
     known = None not in (*spatial[0], *spatial[1])
     factors = [float(f) for f in given[-2:]] if given else _run_time_factors(w.optional(3), x)
@@ -181,11 +180,11 @@ class Positions(Field):
     keys = ("linearUpsampleMode",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["coordinate_transformation_mode"] = r.attr("linearUpsampleMode", LINEAR)
+        r.set(coordinate_transformation_mode=r.attr("linearUpsampleMode", LINEAR))
 
     def lower(self, w: Writing) -> None:
         where = w.attr("coordinate_transformation_mode")
-        result = (writing(w).dims(w.node.outputs[0]) or [None, None])[-2:]
+        result = (w.dims(w.out) or [None, None])[-2:]
         if where == "pytorch_half_pixel":  # another formula for one element only
             if None in result or 1 in result:
                 raise MappingError("pytorch_half_pixel to one element")
@@ -263,12 +262,12 @@ class Block(Field):
     keys = ("blockSize",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["blocksize"] = r.attr("blockSize", int)
+        r.set(blocksize=r.attr("blockSize", int))
 
     def lower(self, w: Writing) -> None:
         w.set(blockSize=int(w.attr("blocksize")))
         if w.attr("blocksize") < 2:
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
 
 
 SAMPLING = Codec(

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import rank_of_value, scalar
-from converter.formats.coreml.rules.context import reading, writing
+from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
     ANY,
     FIX,
@@ -34,7 +34,6 @@ from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -60,8 +59,8 @@ class SizeOne(Field):
             return
         before = blobs.undone(r.input(0), self.opposite, axes)
         if before is not None or not axes:
-            reading(r).alias(before or r.input(0))
-        r.node.set_input(1, r.b.const(axes))
+            r.alias(before or r.input(0))
+        r.set_input(1, axes)
 
     def axes(self, r: Reading) -> list[int] | None:
         """The new axes, counted from the front."""
@@ -72,14 +71,14 @@ class SizeOne(Field):
     def lower(self, w: Writing) -> None:
         rank, axes = w.rank(), constant_axes(w)
         if not axes or (rank == 0 and len(axes) == 1):
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
         elif rank == 0:
             raise not_meant("of a number")
         w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
 
 
 def constant_axes(w: Writing) -> list[int]:
-    axes = writing(w).known(1)
+    axes = w.known(1)
     if axes is None:
         raise MappingError("the axes must be constant")
     return [int(a) for a in axes]
@@ -105,7 +104,7 @@ class Squeezed(SizeOne):
         if w.optional(1) is None:
             w.set(squeezeAll=True)
         elif not (axes := constant_axes(w)) or rank == 1:
-            writing(w).alias(w.input(0))
+            w.alias(w.input(0))
         else:
             w.set(axes=sorted(a % rank for a in axes))
 
@@ -117,7 +116,7 @@ class Ones(Field):
     inputs = (1,)
 
     def lower(self, w: Writing) -> None:
-        w.set(targetShape=[1] * rank_of_value(w.node.outputs[0]))
+        w.set(targetShape=[1] * rank_of_value(w.out))
 
 
 # shapes ------------------------------------------------------------------------------------------
@@ -134,10 +133,10 @@ class Target(Field):
         before = maker(x, "Reshape")  # two in a row are one
         if before is not None and x is not None and shape_of(x) is not None:
             r.node.inputs[0] = before.inputs[0]
-        r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
+        r.set_input(1, r.attr("targetShape", list))
 
     def lower(self, w: Writing) -> None:
-        x, shape, wanted = w.input(0), shape_of(w.node.outputs[0]), writing(w).known(1)
+        x, shape, wanted = w.input(0), shape_of(w.out), w.known(1)
         if 0 in (shape_of(x) or ()):
             raise MappingError("tensors without elements have no place in Core ML")
         if shape is None and (wanted is None or 0 in wanted):
@@ -168,10 +167,10 @@ class KeptSizes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const(r.attr("targetShape", list)))
+        r.set_input(1, r.attr("targetShape", list))
 
     def lower(self, w: Writing) -> None:
-        wanted = writing(w).known(1)
+        wanted = w.known(1)
         if wanted is None:
             raise not_meant("to a shape that is known at run time")
         if len(wanted) != w.rank():
@@ -200,7 +199,7 @@ def planes(r: Reading) -> None:
     before = maker(x, "Reshape")
     if before is not None and shape_of(x) is not None:
         r.node.inputs[0] = before.inputs[0]
-    r.node.set_input(1, r.b.value(blobs.shape_as(r.b, [*lead, *sizes], x)))
+    r.set_input(1, r.b.value(blobs.shape_as(r.b, [*lead, *sizes], x)))
 
 
 def pixels(r: Reading) -> None:
@@ -208,7 +207,7 @@ def pixels(r: Reading) -> None:
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
     r.node.inputs[0] = r.b.Reshape(channels_last(r, r.input(0)), shape)
-    r.node.attrs["perm"] = [*range(n), n + 2, n, n + 1]
+    r.set(perm=[*range(n), n + 2, n, n + 1])
 
 
 def vector(r: Reading) -> None:
@@ -219,7 +218,7 @@ def vector(r: Reading) -> None:
     count = -1 if None in tail else math.prod(int(d or 0) for d in tail)
     shape = blobs.shape_as(r.b, [*size[: rank - 3], count, 1, 1], x)
     r.node.inputs[0] = channels_last(r, x) if r.attr("mode", str) == "CHANNEL_LAST" else x
-    r.node.set_input(1, r.b.value(shape))
+    r.set_input(1, r.b.value(shape))
 
 
 def permuted(r: Reading) -> None:
@@ -229,9 +228,9 @@ def permuted(r: Reading) -> None:
         raise MappingError(f"axis={order} is no permutation of 0 to 3", "R110")
     place = [0, 2, 3, 4]
     if rank == 5:
-        r.node.attrs["perm"] = [place[order[0]], 1, *(place[a] for a in order[1:])]
+        r.set(perm=[place[order[0]], 1, *(place[a] for a in order[1:])])
     elif rank == 4 and order[0] == 0:
-        r.node.attrs["perm"] = [0, *order[1:]]
+        r.set(perm=[0, *order[1:]])
     else:
         raise MappingError(f"permute of a tensor of rank {rank}", "R105")
 
@@ -243,7 +242,7 @@ class Permutation(Field):
     keys = ("axes",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.attr("axes", list) or None
+        r.set(perm=r.attr("axes", list) or None)
 
     def lower(self, w: Writing) -> None:
         w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
@@ -278,7 +277,7 @@ class SequenceOrChannels(Field):
 
     def lift(self, r: Reading) -> None:
         back = 5 if r.attr("sequenceConcat", bool) else 3
-        r.node.attrs["axis"] = blobs.rank(r, back) - back
+        r.set(axis=blobs.rank(r, back) - back)
 
     def lower(self, w: Writing) -> None:
         back = w.rank() - w.attr("axis") % w.rank()
@@ -294,7 +293,7 @@ class Parts(Field):
         values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
         w.layer.inputs = list(values)
         if len(values) == 1:
-            writing(w).alias(values[0])
+            w.alias(values[0])
 
 
 def interleaved(r: Reading) -> None:
@@ -303,11 +302,11 @@ def interleaved(r: Reading) -> None:
     length = blobs.dims(r)[axis]
     if length is not None:
         order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
-        r.then(lambda results: [b.Gather(results[0], b.const(order), axis=axis)])
+        r.behind(lambda y: b.Gather(y, order, axis=axis))
         return
     r.node.inputs = [b.Unsqueeze(v, [axis + 1]) for v in values]
-    r.node.attrs["axis"] = axis + 1
-    r.then(lambda results: [_joined(b, results[0], axis)])
+    r.set(axis=axis + 1)
+    r.behind(lambda y: _joined(b, y, axis))
 
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
@@ -318,9 +317,9 @@ def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
 
 
 def stacked(r: Reading) -> None:
-    axis = reading(r).axis("axis", blobs.rank(r) + 1)
+    axis = r.axis("axis", blobs.rank(r) + 1)
     r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
-    r.node.attrs["axis"] = axis
+    r.set(axis=axis)
 
 
 class EqualParts(Field):
@@ -331,7 +330,7 @@ class EqualParts(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["num_outputs"] = len(r.layer.outputs)
+        r.set(num_outputs=len(r.layer.outputs))
 
     def lower(self, w: Writing) -> None:
         w.set(nOutputs=len(w.node.outputs))
@@ -353,13 +352,13 @@ class Sizes(Field):
         if not sizes and length is not None:
             sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
         if sizes:
-            r.node.set_input(1, r.b.const(sizes))
+            r.set_input(1, sizes)
         else:
-            r.node.attrs["num_outputs"] = count
+            r.set(num_outputs=count)
 
     def lower(self, w: Writing) -> None:
-        c, count = writing(w), len(w.node.outputs)
-        sizes, dims = c.known(1), c.dims(w.input(0))
+        count = len(w.node.outputs)
+        sizes, dims = w.known(1), w.dims(w.input(0))
         if w.optional(1) is not None and sizes is None:
             raise MappingError("the sizes of a Split must be constant")
         length = dims[w.attr("axis", 0)] if dims is not None else None
@@ -369,7 +368,7 @@ class Sizes(Field):
         if sizes is not None and 0 in sizes:
             raise MappingError("a Split into parts without elements")
         if count == 1:
-            c.alias(w.input(0))
+            w.alias(w.input(0))
         elif sizes is not None and len(set(sizes)) > 1:
             w.set(splitSizes=[int(s) for s in sizes])
         else:
@@ -387,7 +386,7 @@ class Repeats(Field):
         if repeats is None:
             amounts = r.attr("reps", list)
             r.node.inputs[0] = blobs.unsqueeze(r.b, x, list(range(len(amounts) - rank)))
-            r.node.set_input(1, r.b.const([*[1] * (rank - len(amounts)), *amounts]))
+            r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
             return
         count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
         if count is not None and count != rank:
@@ -395,7 +394,7 @@ class Repeats(Field):
         r.node.inputs[1] = repeats
 
     def lower(self, w: Writing) -> None:
-        repeats = writing(w).known(1)
+        repeats = w.known(1)
         if repeats is None:
             w.layer.inputs.append(w.input(1))
         else:
@@ -410,7 +409,7 @@ class SequenceRepeats(Field):
 
     def lift(self, r: Reading) -> None:
         rest = [1] * (blobs.rank(r, 5) - 1)
-        r.node.set_input(1, r.b.const([r.attr("nRepetitions", int) or 1, *rest]))
+        r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
     def lower(self, w: Writing) -> None:
         first, *rest = w.ints(1, "the repeats")
@@ -430,13 +429,13 @@ class Reached(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, shape, c, node = w.input(0), w.input(1), writing(w), w.node.outputs[0].producer()
+        x, shape, node = w.input(0), w.input(1), w.out.producer()
         source = node.metadata_props if node is not None else {}
         own_kind = source.get("netconv.type") == "broadcastToDynamic"
         if own_kind and source.get("netconv.format") == "coreml":
             return  # by the rules of the layer that it was
-        own, rank = c.dims(x) or [None], rank_of_value(w.node.outputs[0])
-        asked = (c.dims(shape) or [None])[0]
+        own, rank = w.dims(x) or [None], rank_of_value(w.out)
+        asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:
             return
         here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
@@ -454,8 +453,8 @@ class TimesOnes(Field):
     """A size of 1 leaves the operand's as it is, which only arithmetic does."""
 
     def lower(self, w: Writing) -> None:
-        sizes = writing(w).known(1)
-        if sizes is None or rank_of_value(w.node.outputs[0]) != w.rank():
+        sizes = w.known(1)
+        if sizes is None or rank_of_value(w.out) != w.rank():
             raise not_meant("to a shape that is known at run time")
         if math.prod(int(n) for n in sizes) > MOST_ONES:
             message = "an Expand of unknown dimensions to a constant shape that is large"
@@ -513,9 +512,9 @@ def band(r: Reading) -> None:
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
         r.node.inputs[0] = r.b.Trilu(r.node.inputs[0], upper, upper=0)
-    r.node.set_input(1, r.b.const(-lower))
+    r.set_input(1, -lower)
     if lower < 0:
-        reading(r).alias(r.node.inputs[0])
+        r.alias(r.node.inputs[0])
 
 
 # padding -----------------------------------------------------------------------------------------
@@ -523,11 +522,11 @@ def band(r: Reading) -> None:
 
 def amounts_of(w: Writing) -> tuple[list[int], list[int]]:
     """Before and after each axis of a Pad whose amounts are known."""
-    c, rank = writing(w), w.rank()
-    axes = list(range(rank)) if w.optional(3) is None else c.known(3)
+    rank = w.rank()
+    axes = list(range(rank)) if w.optional(3) is None else w.known(3)
     if axes is None:
         raise MappingError("the axes of a Pad must be constant")
-    pads = c.known(1)
+    pads = w.known(1)
     if pads is None:
         raise not_meant("pads that are known only at run time")
     before, after = [0] * rank, [0] * rank
@@ -547,7 +546,7 @@ class Borders(Field):
     def lift(self, r: Reading) -> None:
         top, left, bottom, right = borders(r.attr("paddingAmounts", dict, {}))
         lead = [0] * (blobs.rank(r, 2) - 2)
-        r.node.set_input(1, r.b.const([*lead, top, left, *lead, bottom, right]))
+        r.set_input(1, [*lead, top, left, *lead, bottom, right])
 
     def lower(self, w: Writing) -> None:
         before, after = amounts_of(w)
@@ -557,7 +556,7 @@ class Borders(Field):
 
 
 def pad_value(w: Writing) -> float:
-    value = 0.0 if w.optional(2) is None else writing(w).scalar(2)
+    value = 0.0 if w.optional(2) is None else w.scalar(2)
     if value is None:
         raise MappingError("the value of a Pad must be constant")
     return value
@@ -571,7 +570,7 @@ class PadValue(Field):
 
     def lift(self, r: Reading) -> None:
         if value := r.attr("value", float):
-            r.node.set_input(2, r.b.const(np.array(value, np.float32)))
+            r.set_input(2, np.array(value, np.float32))
 
     def lower(self, w: Writing) -> None:
         w.set(value=pad_value(w))
@@ -590,14 +589,14 @@ class Pairs(Field):
         x, rank = r.input(0), blobs.rank(r)
         sizes = r.attr("padToGivenOutputSizeMode", bool)
         if r.optional(1) is not None:
-            r.node.set_input(1, self._computed(r, sizes))
+            r.set_input(1, self._computed(r, sizes))
             return
         amounts = r.attr("padAmounts", list)
         if len(amounts) != 2 * rank:
             raise MappingError(f"{len(amounts)} amounts for {rank} axes (2 for each)", "R110")
         if sizes:
             amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
-        r.node.set_input(1, r.b.const([*amounts[::2], *amounts[1::2]]))
+        r.set_input(1, [*amounts[::2], *amounts[1::2]])
 
     def _computed(self, r: Reading, sizes: bool) -> Value:
         b, x = r.b, r.input(0)
@@ -608,11 +607,11 @@ class Pairs(Field):
         return b.Reshape(b.Transpose(pairs, perm=[1, 0]), [-1])
 
     def lower(self, w: Writing) -> None:
-        if writing(w).known(1) is not None:
+        if w.known(1) is not None:
             pairs = zip(*amounts_of(w), strict=True)
             w.set(padAmounts=[v for pair in pairs for v in pair])
             return
-        n, axes = w.rank(), writing(w).known(3)
+        n, axes = w.rank(), w.known(3)
         if w.optional(3) is not None and axes != list(range(n)):
             raise MappingError("pads of some axes that are known only at run time")
         halves = w.emit("reshapeStatic", w.input(1), shape=[2, n], targetShape=[2, n])

@@ -167,8 +167,7 @@ def write_linear(w: Writing) -> None:
         raise not_meant("a linear layer neither turns its input nor scales")
     size = w.static(1)[0 if w.attr("transB", 0) else 1]
     if not w.attr("transB", 0):
-        turn = LazyTensor.of(tensor).derived(lambda a: a.T, shape=tensor.shape.numpy()[::-1])
-        weights = w.const(turn, weights.name or "weight")
+        weights = w.const(LazyTensor.of(tensor).transposed(), weights.name or "weight")
     given = None if bias is None else w.constant(2, "the bias").reshape(-1)
     if given is not None and given.size not in (1, size):
         raise not_meant("a bias for each row")

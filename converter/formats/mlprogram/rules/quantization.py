@@ -16,19 +16,20 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import MilReading, reading, writing
+from converter.formats.mlprogram.rules.context import MilReading, collector, reading, writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
-from converter.graph.value import Value
+from converter.graph.value import Value, producer_of
 from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 from converter.passes.constants import evaluate_constant
 
 D = ir.DataType
-IOS16, IOS18 = 7, 9  # specification versions
+IOS16, IOS17, IOS18 = 7, 8, 9  # specification versions
+QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
 def axis_of(r: Reading, scale: Array) -> int | None:
@@ -59,6 +60,60 @@ def dequantize(r: Reading) -> Value:
     kind = (x.dtype or D.INT8).numpy()
     zero = t.array("zero_point").astype(kind)
     return r.b.DequantizeLinear(x, scale, zero.reshape(scale.shape), axis=axis)
+
+
+def write_quantize(w: Writing) -> None:
+    """Numbers of eight bits. Operations other than dequantize take them in 32 bits: where nothing
+    else needs these, the cast is left out in the end.
+    """
+    x, out = w.input(0), w.node.outputs[0]
+    if out.dtype not in QUANTISED or x.dtype not in FLOATS:
+        raise MappingError("numbers other than of eight bits")
+    given = _scales(w, out.dtype, writing(w).real)
+    raw = _stored(w, out)
+    t, word = writing(w), QUANTISED[out.dtype]
+    t.operation("quantize", [raw], input=x, **given, output_dtype=word)
+    t.operation("cast", [out], x=raw, dtype="int32")
+    collector(w).stored[out] = raw
+
+
+def _write_dequantize(w: Writing) -> None:
+    x = w.input(0)
+    if x.dtype not in QUANTISED:
+        raise MappingError("numbers other than of eight bits")
+    given = _scales(w, x.dtype, writing(w).real_of(w.node.outputs[0]))
+    raw, t = collector(w).stored.get(x), writing(w)
+    if raw is None:
+        raw = _stored(w, x)
+        t.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+    t.operation("dequantize", input=raw, **given)
+
+
+def _stored(w: Writing, value: ir.Value) -> ir.Value:
+    """A value of the same numbers in the type in which they are stored."""
+    raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
+    collector(w).exact.add(raw)
+    return raw
+
+
+def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
+    """Constant scales and zero points, of all numbers or of each place of an axis."""
+    w.needs(IOS17)
+    scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
+    if scale is None or (zero is None and w.optional(2) is not None):
+        raise MappingError("scales and zero points must be constant")
+    if scale.ndim > 1:
+        raise MappingError("scales of blocks")
+    factors = scale.astype(real)
+    if not (np.isfinite(factors) & (factors > 0)).all():
+        raise MappingError(f"scales that are no numbers of {np.dtype(real).name}")
+    one = scale.size == 1
+    given: dict[str, Any] = {"scale": factors.reshape(()) if one else factors}
+    if zero is not None and zero.any():
+        given["zero_point"] = zero.astype(stored.numpy()).reshape(given["scale"].shape)
+    if not one:
+        given["axis"] = int(w.attr("axis", 1)) % max(1, w.rank())
+    return given
 
 
 # compressed constants ----------------------------------------------------------------------------
@@ -274,8 +329,11 @@ def write_dequantized(w: Writing) -> None:
     with scales of blocks; before, those of four bits are stored in eight.
     """
     data, scale = w.input(0).const_value, evaluate_constant(w.input(1))
-    if data is None or scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
-        raise MappingError("numbers that are not constant, or not of four or eight bits")
+    if data is None:
+        _write_dequantize(w)
+        return
+    if scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
+        raise MappingError("scales that are not constant, or numbers not of four or eight bits")
     w.needs(IOS16)
     zero = evaluate_constant(w.optional(2))
     if zero is None and w.optional(2) is not None:
@@ -317,16 +375,40 @@ def _blockwise(w: Writing, data: Any, scale: Array, zero: Array | None, axis: in
     writing(w).operation("constexpr_blockwise_shift_scale", **given, **more)
 
 
-def write_looked_up(w: Writing) -> None:
-    """Indices of eight bits into a table of numbers."""
-    table, places = w.input(0).const_value, w.input(1).producer()
-    indices = places.inputs[0] if places is not None and places.op_type == "Cast" else None
+def looked_up_in(
+    table: ir.Value | None, places: ir.Value | None
+) -> tuple[ir.TensorProtocol, ir.TensorProtocol] | None:
+    """A table of at most 256 numbers, and constant indices of four or eight bits into it; None
+    for everything else that is gathered.
+    """
+    cast = producer_of(places)
+    indices = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
     stored = None if indices is None else indices.const_value
-    if table is None or stored is None or stored.dtype != D.UINT8:
-        raise not_meant("a table and indices of eight bits")
-    if len(table.shape) != 1 or table.dtype not in FLOATS or not 1 < table.size <= 256:
-        raise not_meant("a table of at most 256 numbers")
+    numbers = None if table is None else table.const_value
+    if stored is None or numbers is None or stored.dtype not in (D.UINT4, D.UINT8):
+        return None
+    few = len(numbers.shape) == 1 and numbers.dtype in FLOATS and 1 < numbers.size <= 256
+    return (numbers, stored) if few else None
+
+
+def compact_since(node: ir.Node) -> int:
+    """The specification version from which the constants of an operator take as few bits as in the
+    graph.
+    """
+    if node.op_type == "Gather" and looked_up_in(*node.inputs[:2]) is not None:
+        return IOS16
+    data = node.inputs[0] if node.op_type == "DequantizeLinear" else None
+    four = data is not None and data.const_value is not None and data.dtype in (D.INT4, D.UINT4)
+    return IOS18 if four else 0
+
+
+def write_looked_up(w: Writing) -> None:
+    """Indices of four or eight bits into a table of numbers."""
+    found = looked_up_in(w.input(0), w.input(1))
+    if found is None:
+        raise not_meant("a table of at most 256 numbers and constant indices of few bits")
     w.needs(IOS16)
+    table, stored = found
     kind = writing(w).real_of(w.node.outputs[0])
     bits = next(n for n in (1, 2, 4, 6, 8) if 1 << n >= table.size)
     bits = bits if w.version < IOS18 else 4 if bits <= 4 else 8
@@ -335,12 +417,14 @@ def write_looked_up(w: Writing) -> None:
     lazy, shape = LazyTensor.of(stored), stored.shape.numpy()
     if w.version < IOS18:
         count = -(-stored.size * bits // 8)
-        data = LazyTensor(lambda: packed_bits(lazy.numpy(), bits), D.UINT8, [count])
+        data = LazyTensor(
+            lambda: packed_bits(lazy.numpy().astype(np.uint8), bits), D.UINT8, [count]
+        )
         sizes = np.array(shape, np.uint32)
         t = writing(w)
         t.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
         return
-    nibbles = bits == 4
+    nibbles = bits == 4 and stored.dtype == D.UINT8
     narrow = lazy.derived(lambda a: a.astype(ml_dtypes.uint4), D.UINT4) if nibbles else lazy
     tables = wide.reshape([*[1] * len(shape), 1 << bits, 1])
     writing(w).operation("constexpr_lut_to_dense", indices=narrow, lut=tables)
@@ -353,11 +437,11 @@ def packed_bits(numbers: Array, bits: int) -> Array:
 
 
 RULES = [
-    custom("", "quantize", quantize),
+    custom("QuantizeLinear", "quantize", quantize, write_quantize),
     custom("", "dequantize", dequantize),
     custom(
         "DequantizeLinear",
-        "constexpr_affine_dequantize constexpr_blockwise_shift_scale",
+        "dequantize constexpr_affine_dequantize constexpr_blockwise_shift_scale",
         None,
         write_dequantized,
     ),

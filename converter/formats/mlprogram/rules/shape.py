@@ -462,11 +462,10 @@ def steps(r: Reading) -> Value:
 def band(r: Reading) -> Value:
     """Entries at most `lower` below and `upper` above the diagonal; negative is all."""
     x = reading(r).value("x")
-    lower, upper = r.attr("lower", int, -1), r.attr("upper", int, -1)
-    rows, columns = r.static(x)[-2:]
-    m, n = np.arange(rows)[:, None], np.arange(columns)[None]
-    mask = ((lower < 0) | (m - n <= lower)) & ((upper < 0) | (n - m <= upper))
-    return r.b.Where(r.b.const(mask, "band"), x, r.b.like(x, 0))
+    for key, upper in (("upper", 0), ("lower", 1)):
+        if (most := r.attr(key, int, -1)) >= 0:
+            x = r.b.Trilu(x, r.b.const(np.int64(-most if upper else most)), upper=upper)
+    return x
 
 
 def write_triangle(w: Writing) -> None:

@@ -39,8 +39,9 @@ from converter.formats.nnapi.writing import Ref, Writer, parameters
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known
+from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
-from converter.mapping.context import REQUIRED, Reading, Writing, static
+from converter.mapping.context import REQUIRED, static
 from converter.mapping.fields import Field
 from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.lowering import view_of
@@ -56,7 +57,7 @@ class Stored(Field):
     """The operation moves or looks at numbers as they are stored: nothing is dequantised."""
 
     def lower(self, w: Writing) -> None:
-        assert isinstance(w, TableWriting)
+        assert isinstance(w, Writing)
         if w.quantised:
             raise MappingError("it looks at stored numbers")
 
@@ -66,7 +67,7 @@ def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
     return kind is not None and not kind.is_tensor
 
 
-class TableReading(Reading):
+class Reading(context.Reading):
     """One operation on its way into the graph.
 
     `values`  of the graph, by the number of the operand
@@ -219,7 +220,7 @@ class TableReading(Reading):
 Step = Callable[[Ref, Ref], object]
 
 
-class TableWriting(Writing):
+class Writing(context.Writing):
     """One node on its way into a table.
 
     `source`      the node in the graph
@@ -304,7 +305,7 @@ class TableWriting(Writing):
     def has(self, index: int) -> bool:
         return self.optional(index) is not None
 
-    def out(self, index: int = 0) -> tuple[int, ...]:
+    def result_shape(self, index: int = 0) -> tuple[int, ...]:
         """The shape of a result."""
         return static(self.node.outputs[index], "the result")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import (
     PADS,
     STRIDES,
@@ -12,13 +13,10 @@ from converter.formats.nnapi.rules.fields import (
     FusedActivation,
     Window,
     numbers,
-    reading,
     set_window,
     sizes,
-    writing,
 )
 from converter.formats.nnapi.rules.weights import longer
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op
 
@@ -36,7 +34,7 @@ class Depthwise(Field):
     keys = ("multiplier",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = reading(r).channels()
+        r.set(group=r.channels())
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["multiplier"] = w.static(1)[0] // w.attr("group")
@@ -53,22 +51,22 @@ class TransposedWindow(Field):
     keys: tuple[str, ...] = (*PADS, *STRIDES, "padding", "output_shape")
 
     def lift(self, r: Reading) -> None:
-        t, a = reading(r), r.node.attrs
-        a["kernel_shape"], a["strides"] = list(t.shape("filter", axes=4)[1:3]), sizes(r, STRIDES)
+        a = r.node.attrs
+        a["kernel_shape"], a["strides"] = list(r.shape("filter", axes=4)[1:3]), sizes(r, STRIDES)
         a["output_padding"] = [0, 0]
         if "pad_left" in r.layer.attrs:
             a["pads"] = numbers(r, PADS)
             return
-        asked = r.layer.attrs.get("output_shape") or list(t.output().dimensions)
-        target = asked[2:4] if t.nchw else asked[1:3]
-        totals = totals_of(t.spatial(), a["strides"], a["kernel_shape"], target)
+        asked = r.layer.attrs.get("output_shape") or list(r.output().dimensions)
+        target = asked[2:4] if r.nchw else asked[1:3]
+        totals = totals_of(r.spatial(), a["strides"], a["kernel_shape"], target)
         before = [max(0, n) // 2 for n in totals]
         a["pads"] = [*before, *(max(0, n) - f for n, f in zip(totals, before, strict=True))]
         a["output_padding"] = [max(0, -n) for n in totals]
 
     def lower(self, w: Writing) -> None:
-        t, a = writing(w), w.node.attrs
-        size, target = (t.image(v)[1:3] for v in (w.input(0), w.node.outputs[0]))
+        a = w.node.attrs
+        size, target = (w.image(v)[1:3] for v in (w.input(0), w.out))
         totals = totals_of(size, a.get("strides") or (1, 1), w.static(1)[2:], target)
         before = list(a.get("pads") or (0, 0, 0, 0))[:2]
         auto = a.get("auto_pad", "NOTSET")
@@ -77,7 +75,7 @@ class TransposedWindow(Field):
         behind = [n - f for n, f in zip(totals, before, strict=True)]
         if min(behind) < 0:
             rows = [max(0, -n) for n in behind]
-            w.layer.attrs["filter"] = longer(t, w.layer.attrs["filter"], rows)
+            w.layer.attrs["filter"] = longer(w, w.layer.attrs["filter"], rows)
         set_window(w, [*before, *(max(0, n) for n in behind)])
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from converter.formats.nnapi.rules.context import Stored
+from converter.formats.nnapi.rules.context import Stored, Writing
 from converter.formats.nnapi.rules.fields import ChannelsFirst
-from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, spread
 from converter.mapping.rules import op
 

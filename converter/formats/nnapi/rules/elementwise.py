@@ -5,21 +5,18 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.nnapi.rules.context import TableWriting, activation_code
+from converter.formats.nnapi.rules.context import Reading, Writing, activation_code
 from converter.formats.nnapi.rules.fields import (
     FLOATS,
     TWO,
     FusedActivation,
     data,
     of_types,
-    table_converter,
-    writing,
 )
 from converter.formats.nnapi.writing import BYTES
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
-from converter.mapping.rules import Custom, Rule, op, ops
+from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)
 WHOLE = of_types("whole numbers", lambda dtype: dtype is not None and dtype.is_integer())
@@ -50,7 +47,7 @@ class Bounds(Field):
         r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in bounds]
 
     def lower(self, w: Writing) -> None:
-        if activation_code(writing(w).source) != self.code:
+        if activation_code(w.source) != self.code:
             raise MappingError("bounds other than 0, -1..1 and 0..6 are no activation")
 
 
@@ -64,15 +61,15 @@ def broadcast_slope(r: Reading) -> None:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(data(r))]
+    r.set_inputs(r.b.Sqrt(data(r)))
 
 
 def one_shape(w: Writing) -> bool:
     """All three have one shape there (NeuralNetworksTypes.h, SELECT)."""
-    return all(w.static(i) == tuple(w.node.outputs[0].shape or ()) for i in range(3))
+    return all(w.static(i) == tuple(w.out.shape or ()) for i in range(3))
 
 
-def same_operand(t: TableWriting) -> None:
+def same_operand(t: Writing) -> None:
     if t.quantised:
         raise not_meant("nothing to compute")
     t.alias(t.node.outputs[0], t.input(0))
@@ -91,7 +88,7 @@ RULES: list[Rule | Custom] = [
         Ordered(),
     ),
     op("Xor", "NOT_EQUAL", lower_only=True),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     *ops("Add=ADD Sub=SUB Mul=MUL", BOUNDED, FusedActivation()),
     op("Div", "DIV", REALS, FusedActivation()),
     op("netconv::FloorDiv", "DIV", WHOLE, FusedActivation(), given="i32:2,3 i32:2,3"),
@@ -104,5 +101,5 @@ RULES: list[Rule | Custom] = [
     op("PRelu", "PRELU", before_lift=broadcast_slope),
     op("Elu", "ELU", Attr("alpha", kind=float)),
     op("Where", "SELECT", Guard("its operands are broadcast", lower_if=one_shape)),
-    table_converter("Identity", "", lower=same_operand),
+    custom("Identity", "", lower=same_operand),
 ]

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.nnapi.operations import operations
 from converter.formats.nnapi.quantisation import dequantise
-from converter.formats.nnapi.rules.context import ACTIVATION, TableReading, TableWriting
+from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.formats.nnapi.rules.weights import bias, weights
 from converter.formats.nnapi.writing import Ref
 from converter.graph.catalogue.cells import ACTIVATIONS
@@ -19,10 +19,9 @@ from converter.graph.infer import shape_of
 from converter.graph.value import with_operators
 from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import enum
-from converter.mapping.context import REQUIRED, Reading, Writing
+from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
-from converter.mapping.rules import Custom, custom
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 SAME, VALID = 1, 2
@@ -31,37 +30,12 @@ STRIDES = ("stride_height", "stride_width")
 DILATIONS = ("dilation_height", "dilation_width")
 
 
-def reading(context: Reading) -> TableReading:
-    assert isinstance(context, TableReading)
-    return context
-
-
-def writing(context: Writing) -> TableWriting:
-    assert isinstance(context, TableWriting)
-    return context
-
-
 def data(r: Reading) -> ir.Value:
     """The first input of the operator."""
     value = r.node.input(0)
     if value is None:
         raise MappingError("the input is absent", "R105")
     return value
-
-
-def table_converter(
-    names: str,
-    kinds: str,
-    lift: Callable[[TableReading], ir.Value | Sequence[ir.Value]] | None = None,
-    lower: Callable[[TableWriting], None] | None = None,
-) -> Custom:
-    """A custom converter with the contexts of tables."""
-    return custom(
-        names,
-        kinds,
-        None if lift is None else lambda r: lift(reading(r)),
-        None if lower is None else lambda w: lower(writing(w)),
-    )
 
 
 # conditions --------------------------------------------------------------------------------------
@@ -73,8 +47,7 @@ def of_types(what: str, holds: Callable[[ir.DataType | None], bool]) -> Guard:
     """The row is for a first operand of these types."""
 
     def first(r: Reading) -> ir.DataType | None:
-        t = reading(r)
-        kind: ir.DataType | None = t.real(t.binding.signature.inputs[0].name).dtype
+        kind: ir.DataType | None = r.real(r.binding.signature.inputs[0].name).dtype
         return kind
 
     return Guard(
@@ -101,10 +74,10 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int, self.default) % max(1, r.rank(data(r)))
+        r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(data(r))))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = writing(w).axis()
+        w.layer.attrs["axis"] = w.axis()
 
 
 class ChannelAxis(Field):
@@ -127,9 +100,9 @@ class ChannelAxis(Field):
         x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
         r.node.inputs[0], r.node.last = r.transpose(x, order), False
         back = [order.index(i) for i in range(4)]
-        r.then(lambda results: [r.transpose(results[0], back)])
+        r.behind(lambda y: r.transpose(y, back))
         if rank != 4:
-            r.then(lambda results: [r.b.Reshape(results[0], shape)])
+            r.behind(lambda y: r.b.Reshape(y, shape))
 
 
 @record
@@ -142,10 +115,9 @@ class ChannelsFirst(Field):
     names_: tuple[str, ...]
 
     def lift(self, r: Reading) -> None:
-        t = reading(r)
-        for i, name in enumerate(() if t.nchw else self.names_):
-            turned = r.b.Transpose(t.stored(name), perm=[0, 3, 1, 2])
-            r.node.inputs[i] = dequantise(r.b, turned, t.operand(name))
+        for i, name in enumerate(() if r.nchw else self.names_):
+            turned = r.b.Transpose(r.stored(name), perm=[0, 3, 1, 2])
+            r.node.inputs[i] = dequantise(r.b, turned, r.operand(name))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["nchw"] = True
@@ -169,10 +141,10 @@ class FusedActivation(Field):
         name = r.attr(self.keys[0], CODES, "")
         if name in ("Tanh", "Sigmoid"):
             raise MappingError(f"activation {name} is not possible here", "R110")
-        r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+        r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
 
     def lower(self, w: Writing) -> None:
-        writing(w).fuse = True
+        w.fuse = True
 
 
 # weights -----------------------------------------------------------------------------------------
@@ -196,14 +168,13 @@ class Filter(Field):
 
     def lift(self, r: Reading) -> None:
         order = [int(i) for i in np.argsort(self.perm)]
-        r.node.set_input(1, reading(r).permuted(self.name, order))
+        r.set_input(1, r.permuted(self.name, order))
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        w.layer.attrs[self.name] = weights(t, 1, self.perm, t.ref(0))
+        w.layer.attrs[self.name] = weights(w, 1, self.perm, w.ref(0))
 
 
-def real_bias(t: TableReading, name: str) -> ir.Value:
+def real_bias(t: Reading, name: str) -> ir.Value:
     """The bias as real numbers.
 
     Beside weights with a scale for each channel its own scale is 0; the true ones are the scale of
@@ -228,14 +199,13 @@ class Bias(Field):
     keys = ("bias",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(2, real_bias(reading(r), "filter"))
+        r.set_input(2, real_bias(r, "filter"))
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
         filter_: Ref = w.layer.attrs["filter"]
-        operand = t.about(filter_)
+        operand = w.about(filter_)
         count = operand.dimensions[operations()[w.layer.kind].channel_dim or 0]
-        w.layer.attrs["bias"] = bias(t, w.optional(2), count, t.ref(0), filter_)
+        w.layer.attrs["bias"] = bias(w, w.optional(2), count, w.ref(0), filter_)
 
 
 # windows -----------------------------------------------------------------------------------------
@@ -288,10 +258,10 @@ class Window(Field):
 
     def spatial_of(self, r: Reading) -> Sequence[int]:
         """Height and width of the image."""
-        return reading(r).spatial()
+        return r.spatial()
 
     def spatial(self, w: Writing, value: ir.Value) -> Sequence[int]:
-        return writing(w).image(value)[1:3]
+        return w.image(value)[1:3]
 
     def kernel_of(self, r: Reading) -> list[int]:
         shape = shape_of(r.node.inputs[1]) if r.node.inputs[1] is not None else None
@@ -336,7 +306,7 @@ class Window(Field):
             pairs = [same_pads(*window)[:: 1 if auto == "SAME_UPPER" else -1] for window in windows]
             pads = [p for side in zip(*pairs, strict=True) for p in side]
         if w.attr("ceil_mode", 0):
-            outputs = self.spatial(w, w.node.outputs[0])
+            outputs = self.spatial(w, w.out)
             for i, (window, count) in enumerate(zip(windows, outputs, strict=True)):
                 pads[i + 2] = self._behind(window, count, pads[i], pads[i + 2])
         return [int(n) for n in pads]

@@ -8,12 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Stored, TableWriting
-from converter.formats.nnapi.rules.fields import Axis, data, from_level, writing
+from converter.formats.nnapi.rules.context import Reading, Stored, Writing
+from converter.formats.nnapi.rules.fields import Axis, data, from_level
 from converter.formats.nnapi.table import OperandType
 from converter.formats.nnapi.writing import Ref
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import op
@@ -48,7 +47,7 @@ def strided(found: list[slice]) -> dict[str, Any]:
     return bounds | {key: [getattr(p, name) for p in found] for key, name in names}
 
 
-def put_slice(w: TableWriting, x: Ref, y: Ref, found: list[slice]) -> None:
+def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
     """SLICE from level 3 on (integers, any rank), STRIDED_SLICE before."""
     if w.version >= 3:
         w.operation("SLICE", y, input=x, **sliced(found))
@@ -69,10 +68,10 @@ class BeginSize(Field):
         if starts is not None and sizes is not None:
             ends: ir.Value = b.const(np.where(sizes == -1, LARGE, starts + sizes))
         else:
-            to_the_end = b.Equal(size, b.const(np.int64(-1)))
-            ends = b.Where(to_the_end, b.const(LARGE), begin + size)
+            to_the_end = b.Equal(size, -1)
+            ends = b.Where(to_the_end, LARGE, begin + size)
         axes = list(range(r.static(begin)[0]))
-        r.node.inputs = [data(r), begin, ends, b.const(axes)]
+        r.set_inputs(data(r), begin, ends, axes)
 
     def lower(self, w: Writing) -> None:
         found = parts(w)
@@ -100,7 +99,7 @@ class Strides(Field):
         starts, ends, steps = ([f[k] for f in found] for k in range(3))
         r.node.inputs[1:] = [r.b.const(v) for v in (starts, ends, list(range(len(found))), steps)]
         if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
-            r.then(lambda results: [r.b.Squeeze(results[0], dropped)])
+            r.behind(lambda y: r.b.Squeeze(y, dropped))
 
     def _bounds(
         self, start: int, end: int, step: int, begins: bool, ends: bool, shrinks: bool
@@ -126,7 +125,7 @@ class Backwards(Field):
     def lift(self, r: Reading) -> None:
         first = int(np.iinfo(np.int64).min) + 1
         bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
-        r.node.inputs = [data(r), *(r.b.const(v) for v in bounds)]
+        r.set_inputs(data(r), *(r.b.const(v) for v in bounds))
 
 
 @record
@@ -144,20 +143,20 @@ class Indices(Field):
         object.__setattr__(self, "blobs", (self.name,))
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.layer.blobs[self.name])
+        r.set_input(1, r.layer.blobs[self.name])
 
     def lower(self, w: Writing) -> None:
-        t, given, shape = writing(w), known(w.input(1)), w.static()
-        axis = t.axis()
+        given, shape = known(w.input(1)), w.static()
+        axis = w.axis()
         if given is not None:
             given = np.where(given < 0, given + shape[axis], given).astype(np.int32)
-            indices = t.writer.tensor(given, OperandType.TENSOR_INT32)
+            indices = w.writer.tensor(given, OperandType.TENSOR_INT32)
         else:
-            indices = t.stored(w.input(1))
+            indices = w.stored(w.input(1))
         w.layer.attrs[self.name] = indices
-        dims = [*shape[:axis], *t.about(indices).dimensions, *shape[axis + 1 :]]
-        if dims != (list(t.out()) or [1]):
-            t.behind(dims, t.reshape)
+        dims = [*shape[:axis], *w.about(indices).dimensions, *shape[axis + 1 :]]
+        if dims != (list(w.result_shape()) or [1]):
+            w.behind(dims, w.reshape)
 
 
 def is_old(w: Writing) -> bool:
@@ -167,7 +166,7 @@ def is_old(w: Writing) -> bool:
 
 FROM_FRONT = Guard(
     "negative indices count from the end, which they do not do there",
-    lower_if=lambda w: counts_from_front(writing(w).source),
+    lower_if=lambda w: counts_from_front(w.source),
 )
 RULES = [
     op("Slice", "SLICE", from_level(3), BeginSize(), given="4,6 =[1] =[4]"),

@@ -6,11 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import TableWriting
-from converter.formats.nnapi.rules.fields import FusedActivation, data, reading, real_bias, writing
+from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.fields import FusedActivation, data, real_bias
 from converter.formats.nnapi.rules.weights import bias, matrices, weights
 from converter.graph.infer import shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
@@ -29,28 +28,28 @@ class Dense(Field):
     keys = ("weights", "bias")
 
     def lift(self, r: Reading) -> None:
-        t, x = reading(r), data(r)
-        _, size = t.shape("weights", axes=2)
+        x = data(r)
+        _, size = r.shape("weights", axes=2)
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
             r.node.inputs[0] = r.b.Reshape(x, [-1, size])
-        r.node.set_input(1, t.permuted("weights", (1, 0)))
-        r.then(lambda results: [r.b.Add(results[0], real_bias(t, "weights"))])
+        r.set_input(1, r.permuted("weights", (1, 0)))
+        r.behind(lambda y: y + real_bias(r, "weights"))
 
     def lower(self, w: Writing) -> None:
-        t, dims, flipped = writing(w), w.static(), bool(w.attr("transB", 0))
+        dims, flipped = w.static(), bool(w.attr("transB", 0))
         units, size = w.static(1) if flipped else w.static(1)[::-1]
-        x = t.ref(0)
-        filter_ = weights(t, 1, (0, 1) if flipped else (1, 0), x)
-        addend = self._addend(t, units)
+        x = w.ref(0)
+        filter_ = weights(w, 1, (0, 1) if flipped else (1, 0), x)
+        addend = self._addend(w, units)
         if len(dims) != 2:
             rows = int(np.prod(dims[:-1]))
-            t.operands[0] = t.reshaped(x, [rows, size])
-            t.behind([rows, units], t.reshape)
-        w.layer.attrs |= {"weights": filter_, "bias": bias(t, addend, units, x, filter_)}
+            w.operands[0] = w.reshaped(x, [rows, size])
+            w.behind([rows, units], w.reshape)
+        w.layer.attrs |= {"weights": filter_, "bias": bias(w, addend, units, x, filter_)}
 
-    def _addend(self, w: TableWriting, units: int) -> ir.Value | None:
+    def _addend(self, w: Writing, units: int) -> ir.Value | None:
         found = w.optional(2)
-        if w.node.op == "MatMul" and (after := added(w.node.outputs[0], units)) is not None:
+        if w.node.op == "MatMul" and (after := added(w.out, units)) is not None:
             w.layer.outputs[0], found = w.absorb(after[0]), after[1]
         shape = () if found is None else shape_of(found)
         if shape is None or int(np.prod(shape)) not in (1, units):
@@ -79,17 +78,17 @@ class Matrices(Field):
 
     def lift(self, r: Reading) -> None:
         for i, name in enumerate(("a", "b")):
-            value = reading(r).real(name)
+            value = r.real(name)
             if r.attr(f"adjoint_{name}", bool, False):
                 n = r.rank(value)
                 value = r.b.Transpose(value, perm=[*range(n - 2), n - 1, n - 2])
-            r.node.set_input(i, value)
+            r.set_input(i, value)
 
     def lower(self, w: Writing) -> None:
         if min(len(w.static(i)) for i in (0, 1)) < 2:
             raise MappingError("a vector is no operand there")
         for i, name in enumerate(("a", "b")):
-            operand, transposed = matrices(writing(w), i)
+            operand, transposed = matrices(w, i)
             w.layer.attrs |= {name: operand, f"adjoint_{name}": transposed}
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.fields import ChannelAxis, data, reading, writing
+from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.fields import ChannelAxis, data
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op, ops
@@ -45,13 +45,13 @@ class Beta(Field):
     def lift(self, r: Reading) -> None:
         beta = r.attr("beta", float)
         if beta != 1.0:
-            r.node.inputs[0] = r.b.Mul(data(r), r.b.like(data(r), beta))
+            r.node.inputs[0] = data(r) * r.b.like(data(r), beta)
 
     def lower(self, w: Writing) -> None:
-        t, producer = writing(w), w.input(0).producer()
+        producer = w.input(0).producer()
         scaled = producer is not None and scales_a_softmax(producer)
         x, w.layer.attrs["beta"] = (factor_of(producer) if scaled else None) or (w.input(0), 1.0)
-        t.operands[0] = t.real(x)
+        w.operands[0] = w.real(x)
 
 
 class SoftmaxAxis(Field):
@@ -66,16 +66,16 @@ class SoftmaxAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int, -1) % max(1, r.rank(data(r)))
+        r.set(axis=r.attr("axis", int, -1) % max(1, r.rank(data(r))))
 
     def lower(self, w: Writing) -> None:
-        t, dims = writing(w), w.static()
-        if w.layer.kind == "LOG_SOFTMAX" or t.axis() != len(dims) - 1:
-            w.layer.attrs["axis"] = t.axis()
+        dims = w.static()
+        if w.layer.kind == "LOG_SOFTMAX" or w.axis() != len(dims) - 1:
+            w.layer.attrs["axis"] = w.axis()
         elif len(dims) not in (2, 4):
             rows = [int(np.prod(dims[:-1])), dims[-1]]
-            t.operands[0] = t.reshaped(t.ref(0), rows)
-            t.behind(rows, t.reshape)
+            w.operands[0] = w.reshaped(w.ref(0), rows)
+            w.behind(rows, w.reshape)
 
 
 class Neighbours(Field):
@@ -110,7 +110,7 @@ class Norm(Field):
         r.node.attrs |= {"axes": [axis], "eps": SMALLEST_NORM**2, "eps_mode": "max"}
         if x.dtype == ir.DataType.FLOAT16:  # its own square would vanish there
             r.node.inputs[0] = r.cast(x, ir.DataType.FLOAT)
-            r.then(lambda results: [r.cast(results[0], ir.DataType.FLOAT16)])
+            r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
     def lower(self, w: Writing) -> None:
         rank, eps, limit = len(w.static()), w.attr("eps"), SMALLEST_NORM**2
@@ -132,25 +132,24 @@ class Uniform(Field):
     keys = ("gamma", "beta")
 
     def lift(self, r: Reading) -> None:
-        x, channels = data(r), reading(r).channels()
+        x, channels = data(r), r.channels()
         dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)
         numbers = (r.attr(key, float) for key in self.keys)
         r.node.inputs[1:] = [r.b.const(np.full(channels, n, dtype)) for n in numbers]
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
         gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
         if (gamma == gamma[0]).all() and (beta == beta[0]).all():
             w.layer.attrs |= {"gamma": float(gamma[0]), "beta": float(beta[0])}
             return
         w.layer.attrs |= {"gamma": 1.0, "beta": 0.0}
-        t.fuse, dims = True, t.about(t.ref(0)).dimensions
+        w.fuse, dims = True, w.about(w.ref(0)).dimensions
 
         def step(kind: str, array: Any, last: bool) -> None:
-            t.behind(
+            w.behind(
                 dims,
-                lambda x, y: t.operation(
-                    kind, y, a=x, b=t.number(array, x), activation=t.activation if last else 0
+                lambda x, y: w.operation(
+                    kind, y, a=x, b=w.number(array, x), activation=w.activation if last else 0
                 ),
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.errors import MappingError
+from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import (
     DILATIONS,
     PADS,
@@ -10,9 +11,7 @@ from converter.formats.nnapi.rules.fields import (
     Window,
     set_window,
     sizes,
-    writing,
 )
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import op, ops
 
@@ -46,12 +45,11 @@ class CountedPadding(Field):
         pads = [int(n) for n in w.attr("pads", None) or ()]
         if not w.attr("count_include_pad", 0) or not any(pads):
             return
-        t = writing(w)
-        x, (top, left, bottom, right) = t.ref(0), pads
-        n, height, width, c = t.about(x).dimensions
+        x, (top, left, bottom, right) = w.ref(0), pads
+        n, height, width, c = w.about(x).dimensions
         amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]
         size = [n, height + top + bottom, width + left + right, c]
-        t.operands[0] = t.step("PAD", size, x, input=x, paddings=amounts)
+        w.operands[0] = w.step("PAD", size, x, input=x, paddings=amounts)
         for key, amount in zip(PADS, pads, strict=True):
             w.layer.attrs[key] -= amount
 
@@ -65,7 +63,7 @@ class WholeImage(Field):
         if len(w.static()) != 4:
             raise MappingError("only two spatial dimensions are possible")
         set_window(w, [0, 0, 0, 0])
-        size = writing(w).image(w.input(0))[1:3]
+        size = w.image(w.input(0))[1:3]
         w.layer.attrs |= dict(zip(SIZE, size, strict=True))
 
 

@@ -9,16 +9,21 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.nnapi.quantisation import DATA_TYPES, zero_point
-from converter.formats.nnapi.rules.context import Stored, TableWriting, numbers_of, quantisation_of
-from converter.formats.nnapi.rules.fields import data, reading, table_converter, writing
+from converter.formats.nnapi.rules.context import (
+    Reading,
+    Stored,
+    Writing,
+    numbers_of,
+    quantisation_of,
+)
+from converter.formats.nnapi.rules.fields import data
 from converter.formats.nnapi.table import Array, Operand
 from converter.formats.nnapi.writing import BYTES, NARROW, parameters
 from converter.graph.infer import constant, evaluate, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
-from converter.mapping.rules import Custom, Rule, op
+from converter.mapping.rules import Custom, Rule, custom, op
 
 DT = ir.DataType
 CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
@@ -26,7 +31,7 @@ CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 def types_of(w: Writing) -> tuple[DT | None, DT | None]:
     """What a Cast reads and gives, in the types in which they are written."""
-    x, y = (v.dtype for v in (w.input(0), w.node.outputs[0]))
+    x, y = (v.dtype for v in (w.input(0), w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
 
 
@@ -57,8 +62,8 @@ class To(Field):
     names = ("to", "saturate", "round_mode")
 
     def lift(self, r: Reading) -> None:
-        x, wanted = data(r), DATA_TYPES[reading(r).output().type]
-        r.node.attrs["to"] = int(wanted)
+        x, wanted = data(r), DATA_TYPES[r.output().type]
+        r.set(to=int(wanted))
         if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
             limits = np.iinfo(wanted.numpy())
             wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
@@ -83,22 +88,21 @@ class Truth(Field):
     keys = ("mask", "a", "b")
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
         have, want = types_of(w)
         if want == DT.BOOL:
             if have is None or have == DT.BOOL:
                 raise not_meant("nothing to compute")
-            w.layer.attrs |= {"a": t.stored(w.input(0)), "b": t.stored(zero(have))}
+            w.layer.attrs |= {"a": w.stored(w.input(0)), "b": w.stored(zero(have))}
             return
-        y = t.writer.like(w.node.outputs[0])
+        y = w.writer.like(w.out)
         if y.type.dtype is None or have != DT.BOOL:
             raise MappingError("there is no such cast")
         demand_small(*y.dimensions)
         more: dict[str, Any] = {"scale": y.scale, "zero_point": y.zero_point}
         for name, number in (("a", 1), ("b", 0)):
             array = np.full(y.dimensions, number, y.type.dtype)
-            w.layer.attrs[name] = t.writer.tensor(array, y.type, **more)
-        w.layer.attrs["mask"] = t.stored(w.input(0))
+            w.layer.attrs[name] = w.writer.tensor(array, y.type, **more)
+        w.layer.attrs["mask"] = w.stored(w.input(0))
 
 
 def zero(dtype: DT) -> ir.Value:
@@ -118,11 +122,10 @@ class Scale(Field):
         self.of_result = of_result
 
     def lift(self, r: Reading) -> None:
-        t = reading(r)
-        operand = t.output() if self.of_result else t.operand("input")
+        operand = r.output() if self.of_result else r.operand("input")
         if operand.channel_quant is not None:
             r.node.inputs[1:] = [r.b.const(np.array(operand.channel_quant.scales, np.float32))]
-            r.node.attrs["axis"] = operand.channel_quant.dim
+            r.set(axis=operand.channel_quant.dim)
             return
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
@@ -131,11 +134,11 @@ class Scale(Field):
         r.node.inputs[1:] = [r.b.const(n) for n in numbers]
 
     def lower(self, w: Writing) -> None:
-        t, found = writing(w), parameters(writing(w).source)
+        found = parameters(w.source)
         if found is None or found[0].size != 1:
             raise MappingError("scale and zero point must be constant, and one for all")
         if not self.of_result:
-            operand: Operand = t.about(t.stored(w.input(0)))
+            operand: Operand = w.about(w.stored(w.input(0)))
             if quantisation_of(operand) != numbers_of(found):
                 raise MappingError("the integers are read with several scales")
 
@@ -148,18 +151,18 @@ class WholeScale(Field):
     keys = ("a", "b", "activation")
 
     def lower(self, w: Writing) -> None:
-        t, found = writing(w), parameters(writing(w).source)
+        found = parameters(w.source)
         if found is None or found[0].size != 1:
             raise MappingError("scale and zero point must be constant, and one for all")
-        source = t.stored(w.input(0))
-        y = t.writer.like(w.node.outputs[0])
-        real = t.writer.add(Operand(y.type, list(t.about(source).dimensions), f"{y.name}.real"))
-        t.operation("CAST", real, input=source)
-        factor = t.number(found[0].reshape(1), real)
+        source = w.stored(w.input(0))
+        y = w.writer.like(w.out)
+        real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
+        w.operation("CAST", real, input=source)
+        factor = w.number(found[0].reshape(1), real)
         w.layer.attrs |= {"a": real, "b": factor, "activation": 0}
 
 
-def constant_result(t: TableWriting) -> None:
+def constant_result(t: Writing) -> None:
     """Of constants the result is one."""
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
@@ -172,7 +175,7 @@ def constant_result(t: TableWriting) -> None:
     t.constant_alias(t.node.outputs[0], found[0])
 
 
-def same_type(t: TableWriting) -> None:
+def same_type(t: Writing) -> None:
     """A cast between types that are one here."""
     have, want = types_of(t)
     if t.quantised or have != want:
@@ -186,10 +189,9 @@ def is_whole(w: Writing) -> bool:
 
 def is_plain(w: Writing) -> bool:
     """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantisation."""
-    t = writing(w)
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
-    operand = t.about(t.stored(w.input(0)))
+    operand = w.about(w.stored(w.input(0)))
     return operand.scale == 1 and operand.zero_point == 0
 
 
@@ -197,7 +199,7 @@ TRUTH = Guard("no truth value", lower_if=lambda w: DT.BOOL in types_of(w)[:1])
 TO_TRUTH = Guard("no truth value", lower_if=lambda w: types_of(w)[1] == DT.BOOL)
 
 RULES: list[Rule | Custom] = [
-    table_converter("Cast", "", lower=same_type),
+    custom("Cast", "", lower=same_type),
     op("Cast", "NOT_EQUAL", TO_TRUTH, Stored(), Truth(), lower_only=True, given="i32:2,3"),
     op("Cast", "SELECT", TRUTH, Stored(), Truth(), lower_only=True, given="b:2,3"),
     op(
@@ -210,7 +212,7 @@ RULES: list[Rule | Custom] = [
         given="u8:2,3",
     ),
     op("Cast", "CAST", Stored(), To(), given="i32:2,3"),
-    table_converter("DequantizeLinear QuantizeLinear", "", lower=constant_result),
+    custom("DequantizeLinear QuantizeLinear", "", lower=constant_result),
     op(
         "DequantizeLinear",
         "MUL",

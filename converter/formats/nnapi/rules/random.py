@@ -5,9 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import Stored
-from converter.formats.nnapi.rules.fields import writing
-from converter.mapping.context import Reading, Writing
+from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.mapping.fields import Attr, Field, Group, Guard, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
@@ -21,7 +19,7 @@ class Seeds(Field):
 
     def lift(self, r: Reading) -> None:
         low, high = r.attr("seeds", list)
-        r.node.attrs["seed"] = (low & 0xFFFFFFFF) | high << 32
+        r.set(seed=(low & 0xFFFFFFFF) | high << 32)
 
     def lower(self, w: Writing) -> None:
         seed = int(w.attr("seed"))
@@ -33,11 +31,11 @@ class WholeClasses(Field):
     """The classes are whole numbers there: the Cast behind the operator becomes a part of it."""
 
     def lower(self, w: Writing) -> None:
-        user = only_user(w.node.outputs[0])
+        user = only_user(w.out)
         whole = (ir.DataType.INT32, ir.DataType.INT64)
         if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
             raise MappingError("the drawn classes are whole numbers there")
-        w.layer.outputs = [writing(w).absorb(user)]
+        w.layer.outputs = [w.absorb(user)]
 
 
 RULES = [

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import TableReading, TableWriting
-from converter.formats.nnapi.rules.fields import CODES, table_converter, writing
+from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.fields import CODES
 from converter.formats.nnapi.rules.indexing import put_slice
 from converter.formats.nnapi.table import Array
 from converter.formats.nnapi.writing import Ref
@@ -31,17 +31,17 @@ from converter.graph.infer import constant
 from converter.graph.value import Value, optional, with_operators
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Guard
-from converter.mapping.rules import Custom, Rule, op
+from converter.mapping.rules import Custom, Rule, custom, op
 
 LSTM_STATES = ("output_state_in", "cell_state_in")
 
 
-def present(r: TableReading, name: str) -> Value | None:
+def present(r: Reading, name: str) -> Value | None:
     """The real numbers of an argument that may be left out."""
     return with_operators(r.real(name)) if r.has(name) else None
 
 
-def rnn_cell(r: TableReading, prefix: str = "") -> Step:
+def rnn_cell(r: Reading, prefix: str = "") -> Step:
     f, aux_weights = ACTIVATIONS[r.attr("activation", CODES)], present(r, f"{prefix}aux_weights")
     names = ("weights", "recurrent_weights", "bias")
     weights, recurrent, bias = (with_operators(r.real(prefix + name)) for name in names)
@@ -55,7 +55,7 @@ def rnn_cell(r: TableReading, prefix: str = "") -> Step:
     return step
 
 
-def lstm_cell(r: TableReading, prefix: str = "") -> Step:
+def lstm_cell(r: Reading, prefix: str = "") -> Step:
     def get(name: str) -> Value | None:
         return present(r, prefix + name)
 
@@ -80,7 +80,7 @@ def lstm_cell(r: TableReading, prefix: str = "") -> Step:
 
 
 def sequence(
-    r: TableReading,
+    r: Reading,
     step: Step,
     names: Sequence[str],
     x: Value,
@@ -95,7 +95,7 @@ def sequence(
 
 
 def both_directions(
-    r: TableReading, cell: Callable[[TableReading, str], Step], names: Sequence[str], weights: str
+    r: Reading, cell: Callable[[Reading, str], Step], names: Sequence[str], weights: str
 ) -> tuple[ir.Value, ...]:
     """The auxiliary input is a second input of both directions, with weights of its own.
 
@@ -116,25 +116,25 @@ def both_directions(
     return (*y, *states, *more) if len(r.results) > len(y) else y
 
 
-def time_major(r: TableReading, x: ir.Value) -> Value:
+def time_major(r: Reading, x: ir.Value) -> Value:
     """[batch, time, ...] <-> [time, batch, ...] unless the operation is time-major already."""
     major = r.attr("time_major", bool)
     return with_operators(x) if major else r.b.Transpose(x, perm=[1, 0, 2])
 
 
-def sequence_rnn(r: TableReading) -> list[ir.Value]:
+def sequence_rnn(r: Reading) -> list[ir.Value]:
     return sequence(r, rnn_cell(r), ["hidden_state_in"], time_major(r, r.real("input")))
 
 
-def bidirectional_rnn(r: TableReading) -> tuple[ir.Value, ...]:
+def bidirectional_rnn(r: Reading) -> tuple[ir.Value, ...]:
     return both_directions(r, rnn_cell, ["hidden_state_in"], "aux_weights")
 
 
-def sequence_lstm(r: TableReading) -> list[ir.Value]:
+def sequence_lstm(r: Reading) -> list[ir.Value]:
     return sequence(r, lstm_cell(r), LSTM_STATES, time_major(r, r.real("input")))
 
 
-def bidirectional_lstm(r: TableReading) -> tuple[ir.Value, ...]:
+def bidirectional_lstm(r: Reading) -> tuple[ir.Value, ...]:
     states = ("activation_state_in", "cell_state_in")
     return both_directions(r, lstm_cell, states, "aux_input_to_forget_weights")
 
@@ -142,7 +142,7 @@ def bidirectional_lstm(r: TableReading) -> tuple[ir.Value, ...]:
 Q10, Q12, Q15 = 2.0**-10, 2.0**-12, 2.0**-15  # units of what is normalised, of gates, of shares
 
 
-def quantized_lstm(r: TableReading) -> tuple[ir.Value, ...]:
+def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
     """One step on integers of 8 bits, computed on real numbers and rounded wherever AOSP rounds.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
@@ -201,7 +201,7 @@ def quantized_lstm(r: TableReading) -> tuple[ir.Value, ...]:
 ORDER = ("input", "output", "forget", "cell")  # of the gates in ONNX; of peepholes without the cell
 
 
-def state(w: TableWriting, index: int, size: int, x: Ref) -> Ref:
+def state(w: Writing, index: int, size: int, x: Ref) -> Ref:
     """An initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
     batch, value = w.static()[1], w.optional(index)
     if value is None:
@@ -218,7 +218,7 @@ def whole(node: ir.Node, steps: int) -> None:
         raise MappingError("sequences of different lengths, or batch first, are not possible")
 
 
-def check(w: TableWriting, activations: list[str]) -> None:
+def check(w: Writing, activations: list[str]) -> None:
     whole(w.source, w.static()[0])
     forward = w.attr("direction", "forward") == "forward"
     if not forward or w.attr("clip", 0) or w.attr("input_forget", 0):
@@ -230,22 +230,22 @@ def check(w: TableWriting, activations: list[str]) -> None:
         raise MappingError(f"its activations are {found}, not {activations}")
 
 
-def used(w: TableWriting, index: int) -> bool:
+def used(w: Writing, index: int) -> bool:
     value = w.node.outputs[index] if index < len(w.node.outputs) else None
     return value is not None and (bool(value.uses()) or value.is_graph_output())
 
 
-def deliver(w: TableWriting, y: Ref) -> None:
+def deliver(w: Writing, y: Ref) -> None:
     """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
     if used(w, 0):
-        w.operation("RESHAPE", w.target(w.node.outputs[0]), input=y, shape=[steps, 1, batch, size])
+        w.operation("RESHAPE", w.target(w.out), input=y, shape=[steps, 1, batch, size])
     if used(w, 1):
         last = [slice(steps - 1, steps, 1), slice(0, batch, 1), slice(0, size, 1)]
         put_slice(w, y, w.target(w.node.outputs[1]), last)
 
 
-def constants(w: TableWriting, rows: int) -> tuple[Array, Array, Array]:
+def constants(w: Writing, rows: int) -> tuple[Array, Array, Array]:
     """Weights, recurrent weights and the sum of both biases."""
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
     if w.optional(3) is None:
@@ -253,7 +253,7 @@ def constants(w: TableWriting, rows: int) -> tuple[Array, Array, Array]:
     return weights, recurrent, w.constant(3, "the bias").reshape(2, rows).sum(0)
 
 
-def lower_lstm(w: TableWriting) -> None:
+def lower_lstm(w: Writing) -> None:
     check(w, ["Sigmoid", "Tanh", "Tanh"])
     x, size = w.stored(w.input(0)), w.static(2)[2]
     weights, recurrent, bias = constants(w, 4 * size)
@@ -278,7 +278,7 @@ def lower_lstm(w: TableWriting) -> None:
         w.operation("RESHAPE", y_c, input=outputs[2], shape=[1, batch, size])
 
 
-def lower_rnn(w: TableWriting) -> None:
+def lower_rnn(w: Writing) -> None:
     names = list(w.attr("activations", None) or ["Tanh"])
     if names[0] not in ("Relu", "Tanh", "Sigmoid"):
         raise MappingError(f"the activation {names[0]} is not possible")
@@ -294,11 +294,11 @@ def lower_rnn(w: TableWriting) -> None:
 
 
 ACTIVATION = Attr("activation", kind=CODES)
-INTEGERS = Guard("it takes stored integers alone", lower_if=lambda w: writing(w).quantised)
+INTEGERS = Guard("it takes stored integers alone", lower_if=lambda w: w.quantised)
 RULES: list[Rule | Custom] = [
     op("netconv::RNNCell", "RNN", ACTIVATION, given="2,3 =4,3 =4,4 =4 2,4"),
-    table_converter("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", sequence_rnn, lower_rnn),
-    table_converter("", "BIDIRECTIONAL_SEQUENCE_RNN", bidirectional_rnn),
+    custom("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", sequence_rnn, lower_rnn),
+    custom("", "BIDIRECTIONAL_SEQUENCE_RNN", bidirectional_rnn),
     op(
         "netconv::LSTMCell",
         "LSTM",
@@ -307,8 +307,8 @@ RULES: list[Rule | Custom] = [
         Attr("proj_clip", kind=float),
         given="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
     ),
-    table_converter("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", sequence_lstm, lower_lstm),
-    table_converter("", "BIDIRECTIONAL_SEQUENCE_LSTM", bidirectional_lstm),
+    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", sequence_lstm, lower_lstm),
+    custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", bidirectional_lstm),
     op(
         "netconv::SVDF",
         "SVDF",
@@ -316,6 +316,6 @@ RULES: list[Rule | Custom] = [
         ACTIVATION,
         given="2,3 =4,3 =4,5 =2 2,20",
     ),
-    table_converter("", "QUANTIZED_LSTM", quantized_lstm),
+    custom("", "QUANTIZED_LSTM", quantized_lstm),
     op("netconv::LSTM16", "QUANTIZED_16BIT_LSTM", INTEGERS),
 ]

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.fields import Axis, data, writing
-from converter.mapping.context import Reading, Writing
+from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.fields import Axis, data
 from converter.mapping.fields import Attr, Field, InputType, Only
 from converter.mapping.rules import op, ops
 
@@ -25,9 +25,9 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         rank = r.rank(data(r))
         axes = sorted({i % rank for i in r.attr("axes", list)})
-        r.node.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
+        r.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
         if not axes:
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
@@ -43,13 +43,13 @@ class KeptAxis(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = int(r.rank(data(r)) == 1)
+        r.set(keepdims=int(r.rank(data(r)) == 1))
 
     def lower(self, w: Writing) -> None:
-        t, shape = writing(w), w.static()
+        shape = w.static()
         if w.attr("keepdims") and len(shape) > 1:
-            dims = [n for i, n in enumerate(shape) if i != t.axis()]
-            t.behind(dims, t.reshape)
+            dims = [n for i, n in enumerate(shape) if i != w.axis()]
+            w.behind(dims, w.reshape)
 
 
 class Largest(Field):
@@ -60,10 +60,10 @@ class Largest(Field):
     keys = ("k",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const([r.attr("k", int)], "k"))
+        r.set_input(1, r.b.const([r.attr("k", int)], "k"))
 
     def lower(self, w: Writing) -> None:
-        if writing(w).axis(-1) != len(w.static()) - 1:
+        if w.axis(-1) != len(w.static()) - 1:
             raise MappingError("it looks along the last axis")
         (w.layer.attrs["k"],) = w.ints(1, "k")
 

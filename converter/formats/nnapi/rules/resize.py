@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.fields import reading, writing
-from converter.mapping.context import Reading, Writing
+from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.mapping.fields import Field, Only
 from converter.mapping.rules import op
 from converter.passes.lite.resizing import own, scales_of, sources
@@ -46,27 +45,27 @@ class Coordinates(Field):
     )
 
     def lift(self, r: Reading) -> None:
-        t, a = reading(r), r.node.attrs
+        a = r.node.attrs
         if "width" in r.layer.attrs:
             target = [r.attr("height", int), r.attr("width", int)]
         else:
             scales = (r.attr("height_scale", float), r.attr("width_scale", float))
-            target = [int(n * s) for n, s in zip(t.spatial(), scales, strict=True)]
+            target = [int(n * s) for n, s in zip(r.spatial(), scales, strict=True)]
         flags = tuple(bool(r.attr(k, bool, False)) for k in self.keys[4:])
         a["coordinate_transformation_mode"] = RULES_THERE[flags[0], flags[1] and not flags[0]]
         if a["mode"] == "nearest":
             a["nearest_mode"] = "round_prefer_ceil" if any(flags) else "floor"
-        sizes = r.b.const([t.shape()[0], t.channels(), *target], "sizes")
+        sizes = r.b.const([r.shape()[0], r.channels(), *target], "sizes")
         r.node.inputs[1:] = [None, None, sizes]
 
     def lower(self, w: Writing) -> None:
-        t, mode = writing(w), w.attr("mode")
+        mode = w.attr("mode")
         if w.attr("antialias", 0) or len(w.static()) != 4:
             raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
-        (n, *size, c), (m, *target, d) = (t.image(v) for v in (w.input(0), w.node.outputs[0]))
+        (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.input(0), w.out))
         if (n, c) != (m, d):
             raise MappingError("only height and width can be resized")
-        axes = zip(size, target, scales_of(t, size, target), strict=True)
+        axes = zip(size, target, scales_of(w, size, target), strict=True)
         wanted = [sources(w, *axis) for axis in axes]
         for corners, half in RULES_THERE:
             found = (own(mode, corners, half, *pair) for pair in zip(size, target, strict=True))

@@ -8,22 +8,15 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.nnapi.rules.context import TableWriting
-from converter.formats.nnapi.rules.fields import (
-    Axis,
-    data,
-    reading,
-    table_converter,
-    writing,
-)
+from converter.formats.nnapi.rules.context import Reading, Writing
+from converter.formats.nnapi.rules.fields import Axis, data
 from converter.formats.nnapi.writing import NARROW
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
 from converter.mapping.record import record
-from converter.mapping.rules import Custom, Rule, op, ops
+from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 # reshape and transpose ---------------------------------------------------------------------------
 
@@ -39,18 +32,18 @@ class Shape(Field):
     blobs = ("shape",)
 
     def lift(self, r: Reading) -> None:
-        given, stated = r.layer.blobs["shape"], reading(r).output().dimensions
+        given, stated = r.layer.blobs["shape"], r.output().dimensions
         if stated and shape_of(given) not in (None, (len(stated),)):
             raise MappingError(
                 f"shape has not {len(stated)} elements, as the result states", "R105"
             )
         if known(given) is not None or not stated or 0 in stated:
-            r.node.set_input(1, r.cast(given, ir.DataType.INT64))
+            r.set_input(1, r.cast(given, ir.DataType.INT64))
         else:
-            r.node.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
+            r.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["shape"] = list(writing(w).out()) or [1]
+        w.layer.attrs["shape"] = list(w.result_shape()) or [1]
 
 
 class AddedAxis(Field):
@@ -61,11 +54,10 @@ class AddedAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const([r.attr("axis", int)]))
+        r.set_input(1, [r.attr("axis", int)])
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        dims, wanted = t.about(t.ref(0)).dimensions, list(t.out())
+        dims, wanted = w.about(w.ref(0)).dimensions, list(w.result_shape())
         ones = [i for i, n in enumerate(wanted) if n == 1]
         added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
         if not added:
@@ -81,7 +73,7 @@ class SqueezedAxes(Field):
 
     def lift(self, r: Reading) -> None:
         if axes := r.attr("axes", list, []):
-            r.node.set_input(1, r.b.const(axes))
+            r.set_input(1, axes)
 
     def lower(self, w: Writing) -> None:
         if w.optional(1) is not None:
@@ -96,7 +88,7 @@ class Permutation(Field):
 
     def lift(self, r: Reading) -> None:
         backwards = range(r.rank(data(r)))[::-1]
-        r.node.attrs["perm"] = r.attr("permutation", list, list(backwards))
+        r.set(perm=r.attr("permutation", list, list(backwards)))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["permutation"] = permutation(w)
@@ -119,9 +111,9 @@ def expands(w: Writing) -> bool:
     return w.version < 6 and NARROW.get(dtype or ir.DataType.FLOAT, dtype) == ir.DataType.INT32
 
 
-def same_dimensions(t: TableWriting) -> None:
+def same_dimensions(t: Writing) -> None:
     dims = t.about(t.real(t.input(0))).dimensions
-    if t.quantised or dims != (list(t.out()) or [1]):
+    if t.quantised or dims != (list(t.result_shape()) or [1]):
         raise not_meant("the dimensions change")
     t.alias(t.node.outputs[0], t.input(0))
 
@@ -150,11 +142,11 @@ class EqualParts(Field):
     keys = ("count",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["num_outputs"] = r.attr("count", int)
+        r.set(num_outputs=r.attr("count", int))
 
     def lower(self, w: Writing) -> None:
-        t, count = writing(w), len(w.node.outputs)
-        sizes = {t.out(i)[t.axis()] for i in range(count)}
+        count = len(w.node.outputs)
+        sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
         if len(sizes) > 1 or len(w.static()) > 4:
             raise MappingError("the parts are of one size there, of up to four axes")
         w.layer.attrs["count"] = count
@@ -175,9 +167,9 @@ class Repeated(Field):
     keys = ("multiples",)
 
     def lower(self, w: Writing) -> None:
-        t, out = writing(w), writing(w).out()
+        out = w.result_shape()
         dims = [1] * (len(out) - len(w.static())) + list(w.static())
-        t.operands[0] = t.reshaped(t.ref(0), dims)
+        w.operands[0] = w.reshaped(w.ref(0), dims)
         many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
         w.layer.attrs["multiples"] = many or [1]
 
@@ -189,13 +181,13 @@ class TimesOnes(Field):
     keys = ("b", "activation")
 
     def lower(self, w: Writing) -> None:
-        t, dims = writing(w), list(writing(w).out()) or [1]
+        dims = list(w.result_shape()) or [1]
         demand_small(*dims)
-        w.layer.attrs |= {"b": t.number(np.ones(dims), t.ref(0)), "activation": 0}
+        w.layer.attrs |= {"b": w.number(np.ones(dims), w.ref(0)), "activation": 0}
 
 
 def old_and_real(w: Writing) -> bool:
-    return w.version < 3 and not writing(w).quantised
+    return w.version < 3 and not w.quantised
 
 
 class Filled(Field):
@@ -205,11 +197,11 @@ class Filled(Field):
 
     def lift(self, r: Reading) -> None:
         shape = r.cast(data(r), ir.DataType.INT64)
-        r.node.inputs = [r.layer.blobs["value"], shape]
+        r.set_inputs(r.layer.blobs["value"], shape)
 
 
 def shape_of_input(r: Reading) -> None:
-    r.node.inputs = [r.b.Shape(data(r))]
+    r.set_inputs(r.b.Shape(data(r)))
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -225,8 +217,8 @@ class Amounts(Field):
     keys = ("paddings",)
 
     def lift(self, r: Reading) -> None:
-        pairs = reading(r).array("paddings").reshape(-1, 2)
-        r.node.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
+        pairs = r.array("paddings").reshape(-1, 2)
+        r.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
@@ -253,10 +245,10 @@ class PadValue(Field):
 
     def lift(self, r: Reading) -> None:
         value = float(r.attr("pad_value", same)) if self.said else 0.0
-        operand = reading(r).operand("input")
-        if operand.scale and self.said and reading(r).operand("pad_value").type.name == "INT32":
+        operand = r.operand("input")
+        if operand.scale and self.said and r.operand("pad_value").type.name == "INT32":
             value = (value - operand.zero_point) * operand.scale
-        r.node.set_input(2, r.b.like(data(r), value))
+        r.set_input(2, r.b.like(data(r), value))
 
     def lower(self, w: Writing) -> None:
         array = 0.0 if w.optional(2) is None else w.constant(2, "the value").reshape(-1)[0]
@@ -265,7 +257,7 @@ class PadValue(Field):
             if value != 0 or (w.version >= 3 and np.signbit(value)):
                 raise MappingError("zeros are put around there")
             return
-        operand = writing(w).about(writing(w).ref(0))
+        operand = w.about(w.ref(0))
         stored = round(value / operand.scale) + operand.zero_point if operand.scale else value
         w.layer.attrs["pad_value"] = stored
 
@@ -278,14 +270,14 @@ class Symmetric(Field):
     keys = ("paddings",)
 
     def lift(self, r: Reading) -> None:
-        pairs = reading(r).array("paddings").reshape(-1, 2).tolist()
+        pairs = r.array("paddings").reshape(-1, 2).tolist()
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
         sizes = r.static(data(r))
         orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
-        r.node.set_input(1, r.b.const(orders[-1]))
-        r.node.attrs["axis"] = axes[-1]
+        r.set_input(1, orders[-1])
+        r.set(axis=axes[-1])
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -314,18 +306,18 @@ class Shuffled(Field):
         i = r.attr("axis", int) % len(shape)
         parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
         r.node.inputs[0] = r.b.Reshape(data(r), parts)
-        r.node.attrs["perm"] = [*range(i), i + 1, i, *range(i + 2, len(parts))]
-        r.then(lambda results: [r.b.Reshape(results[0], shape)])
+        r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
+        r.behind(lambda y: r.b.Reshape(y, shape))
 
 
 def of_channels(r: Reading) -> bool:
-    return r.attr("axis", int) in (3, -1) and reading(r).shape()[3:] != ()
+    return r.attr("axis", int) in (3, -1) and r.shape()[3:] != ()
 
 
 OF_CHANNELS = Guard("of the channels of images", lift_if=of_channels)
 BLOCKS = Attr("block_size", "block_sizes", list)
 RULES: list[Rule | Custom] = [
-    table_converter("Reshape Flatten Squeeze Unsqueeze", "", lower=same_dimensions),
+    custom("Reshape Flatten Squeeze Unsqueeze", "", lower=same_dimensions),
     op("Unsqueeze", "EXPAND_DIMS", EXPANDS, AddedAxis(), given="i32:2,3 =[1]"),
     op("Reshape", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:2 =[2,1]"),
     op("Flatten", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:3"),

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.rules.context import TableWriting
+from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.table import Array, ChannelQuant, OperandType
 from converter.formats.nnapi.writing import Ref, dequantised, parameters
 from converter.graph.build import attrs_of
@@ -51,7 +51,7 @@ def before_transpose(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
     return node.inputs[0], [int(i) for i in attrs_of(node)["perm"]]
 
 
-def matrices(w: TableWriting, index: int) -> tuple[Ref, bool]:
+def matrices(w: Writing, index: int) -> tuple[Ref, bool]:
     """A stack of matrices, as it is before a Transpose of each of them (True) or as it is."""
     value = w.input(index)
     found, node = before_transpose(value), value.producer()
@@ -60,7 +60,7 @@ def matrices(w: TableWriting, index: int) -> tuple[Ref, bool]:
     return w.real(value), False
 
 
-def weights(w: TableWriting, index: int, perm: Sequence[int], x: Ref) -> Ref:
+def weights(w: Writing, index: int, perm: Sequence[int], x: Ref) -> Ref:
     """The operand of input `index` with its axes permuted (a view).
 
     Where the node is written quantised, these are its integers, in the type beside the input `x`.
@@ -90,7 +90,7 @@ def parameters_of(source: ir.Node) -> tuple[Array, Array]:
 
 
 def real_weights(
-    w: TableWriting, value: ir.Value, source: ir.Node, array: Array, order: list[int]
+    w: Writing, value: ir.Value, source: ir.Node, array: Array, order: list[int]
 ) -> Ref:
     """Constant integers as the numbers that they stand for."""
     axis = attrs_of(source).get("axis", 1) % array.ndim
@@ -120,7 +120,7 @@ WHOLE_BYTES = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.
 
 
 def quantised_weights(
-    w: TableWriting, value: ir.Value, source: ir.Node, array: Array, order: list[int], x: Ref
+    w: Writing, value: ir.Value, source: ir.Node, array: Array, order: list[int], x: Ref
 ) -> Ref:
     """Constant integers with one scale, or one for each place of an axis."""
     (scale, zero), name = parameters_of(source), str(value.name)
@@ -147,7 +147,7 @@ def quantised_weights(
     return w.writer.tensor(turned, kind, name, **more)
 
 
-def moving_weights(w: TableWriting, value: ir.Value, perm: Sequence[int]) -> Ref:
+def moving_weights(w: Writing, value: ir.Value, perm: Sequence[int]) -> Ref:
     """Weights that are computed: as they are before a Transpose, or with one of their own."""
     dims, before = static(value, "the weights"), before_transpose(value)
     inner = w.real(value if before is None else before[0])
@@ -158,7 +158,7 @@ def moving_weights(w: TableWriting, value: ir.Value, perm: Sequence[int]) -> Ref
     return w.step("TRANSPOSE", turned, inner, input=inner, permutation=order)
 
 
-def bias(w: TableWriting, value: ir.Value | None, count: int, x: Ref, filter_: Ref) -> Ref:
+def bias(w: Writing, value: ir.Value | None, count: int, x: Ref, filter_: Ref) -> Ref:
     """The bias beside the input `x` and its weights; zeros when there is none.
 
     Where the node is written quantised it is int32, with the product of their scales.
@@ -203,7 +203,7 @@ def rounded(array: Array, count: int) -> Array:
     return whole.astype(np.int32)
 
 
-def longer(w: TableWriting, filter_: Ref, rows: list[int]) -> Ref:
+def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
     """A constant filter O H W I with rows and columns of zeros behind."""
     operand = w.about(filter_)
     if operand.value is None:

@@ -14,7 +14,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.access import LEGACY, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
-from converter.mapping.context import Reading, Results, Writing, static
+from converter.graph.value import Value
+from converter.mapping import context
+from converter.mapping.context import Results, static
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Node
 
@@ -24,7 +26,7 @@ PRECISION = {D.FLOAT: "FP32", D.INT32: "I32"}
 MOST_AXES = 5  # of layers that go through the elements one by one
 
 
-class LegacyReading(Reading):
+class Reading(context.Reading):
     """`layer.outputs` are the ports as the file declares them;
     `version` is that of the IR, 2 to 9.
     """
@@ -42,7 +44,7 @@ class LegacyReading(Reading):
     def shape(self, index: int = 0) -> tuple[int, ...]:
         return static(self.input(index), f"input {index}")
 
-    def floats(self, value: ir.Value) -> ir.Value:
+    def floats(self, value: ir.Value) -> Value:
         return self.cast(value, D.FLOAT)
 
     def axis(self, default: int | None = None, rank: int | None = None, key: str = "axis") -> int:
@@ -63,7 +65,7 @@ class LegacyReading(Reading):
             raise MappingError(message, "R103")
         return np.asarray(array).reshape(shape)
 
-    def blob(self, name: str, shape: Sequence[int]) -> ir.Value:
+    def blob(self, name: str, shape: Sequence[int]) -> Value:
         """A blob as a constant."""
         return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
 
@@ -81,17 +83,13 @@ class LegacyReading(Reading):
         self.then(marked)
 
 
-class LegacyWriting(Writing):
+class Writing(context.Writing):
     """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
 
     @classmethod
-    def beside(cls, low: Lowering) -> LegacyWriting:
+    def beside(cls, low: Lowering) -> Writing:
         """For layers that stand for no operator."""
         return cls(Node(""), low)
-
-    @property
-    def out(self) -> ir.Value:
-        return self.node.outputs[0]
 
     def shape(self, value: ir.Value | int = 0) -> list[int]:
         """The shape of a value, or of input number `value`; ports have no unknown dimensions."""
@@ -230,18 +228,6 @@ def per_channel(value: ir.Value | None, shape: Sequence[int]) -> Array | None:
         return None
     full = (1,) * (len(shape) - array.ndim) + array.shape
     return array.reshape(-1) if full == (1, shape[1], *[1] * (len(shape) - 2)) else None
-
-
-def legacy(context: Reading) -> LegacyReading:
-    """The context as that of a legacy layer."""
-    assert isinstance(context, LegacyReading)
-    return context
-
-
-def writing(context: Writing) -> LegacyWriting:
-    """The context as that of a legacy layer that is written."""
-    assert isinstance(context, LegacyWriting)
-    return context
 
 
 def _moves_axes(node: ir.Node) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import MOST_AXES, LegacyWriting
+from converter.formats.openvino.legacy.context import MOST_AXES, Writing
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.legacy.types import written
 from converter.graph.infer import shape_of
@@ -32,7 +32,7 @@ MOVING = (
 
 def fitted(layers: Iterable[Layer]) -> list[Layer]:
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
-    w = LegacyWriting.beside(low)
+    w = Writing.beside(low)
     made: dict[ir.Value, str] = {}
     places: dict[ir.Value, Layer] = {}  # integers that are what an ArgMax gives as floats
     scaled: dict[ir.Value, Layer] = {}  # multiples: the layer behind can take the factor
@@ -79,7 +79,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
     return low.layers
 
 
-def _through_floats(w: LegacyWriting, layer: Layer, x: ir.Value) -> None:
+def _through_floats(w: Writing, layer: Layer, x: ir.Value) -> None:
     out = layer.outputs[0]
     number = w.converted(x, ir.DataType.FLOAT)
     turned = w.step("Permute", number, like=number, shape=w.shape(out), **layer.attrs)

@@ -65,7 +65,7 @@ def deconvolution(node: ir.Node, b: Builder) -> Value | None:
     a |= {"output_padding": np.maximum(extra, 0).tolist()}
     a |= {"pads": [*before.tolist(), *(behind + np.maximum(-extra, 0)).tolist()]}
     wide = np.pad(weights, [(0, 0), (0, 0), *[(0, 1)] * axes])
-    found: Value = b.ConvTranspose(node.inputs[0], b.const(wide), *node.inputs[2:], **a)
+    found: Value = b.ConvTranspose(node.inputs[0], wide, *node.inputs[2:], **a)
     return found
 
 

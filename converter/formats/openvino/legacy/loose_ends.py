@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import LegacyWriting
+from converter.formats.openvino.legacy.context import Writing
 from converter.formats.openvino.legacy.ordering import reads
 from converter.formats.openvino.legacy.rules.shape import cut
 from converter.formats.openvino.legacy.types import written
@@ -91,7 +91,7 @@ def _size(value: ir.Value) -> int:
     return math.prod(shape_of(value) or ())
 
 
-def tie(w: LegacyWriting, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
+def tie(w: Writing, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) -> None:
     """`out` is `value`, and cannot be computed without `ends`."""
     size = math.prod(w.shape(value))
     parts = [w.reshaped(value, [size]), *(_first(w, end, value) for end in ends)]
@@ -102,7 +102,7 @@ def tie(w: LegacyWriting, value: ir.Value, ends: Iterable[ir.Value], out: ir.Val
         w.finish(part, out)
 
 
-def _first(w: LegacyWriting, value: ir.Value, like: ir.Value) -> ir.Value:
+def _first(w: Writing, value: ir.Value, like: ir.Value) -> ir.Value:
     """One element of `value` in the type of `like`."""
     size = math.prod(w.shape(value))
     flat = w.temporary("flat", written(value.dtype), [size])

@@ -16,7 +16,7 @@ from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy.access import kind_before
-from converter.formats.openvino.legacy.context import LegacyWriting
+from converter.formats.openvino.legacy.context import Writing
 from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
@@ -244,7 +244,7 @@ class NetWriter:
             v: made[v] for v in outputs if v in made and times[v] == 1 and not ties.ends[v]
         }
         low = Lowering(MAPPING, self.net.version)
-        writer = LegacyWriting.beside(low)
+        writer = Writing.beside(low)
         names = [public_name(v) for v in graph.outputs]
         for twice in dict.fromkeys(n for n in names if names.count(n) > 1):
             self.problems.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from converter.formats.openvino.legacy.context import LegacyReading, LegacyWriting
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules import TABLE
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
@@ -12,6 +12,6 @@ MAPPING = FormatMapping(
     TABLE,
     Target("OpenVINO", floats_only="the legacy engine"),
     spelling=SPELLING,
-    reading=LegacyReading,
-    writing=LegacyWriting,
+    reading=Reading,
+    writing=Writing,
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -54,12 +55,19 @@ def _split(bits: int) -> Unpack:
     return unpack
 
 
+def _looked_up(table: Array, raw: Array) -> Array:
+    return np.asarray(table[_fields(raw, 4, True)])
+
+
 def _exponents(raw: Array) -> Array:
     with np.errstate(over="ignore"):
         return np.where(raw == 255, np.nan, np.exp2(raw.astype(np.float64) - 127)).astype(
             np.float32
         )
 
+
+# element types of four bits that are places in a table, the first one in the low half of a byte
+TABLES = {"nf4": NF4, "f4e2m1": F4E2M1}
 
 U8, F32 = ir.DataType.UINT8, ir.DataType.FLOAT
 # element type -> (type of the numbers, how to unpack all of them)
@@ -68,8 +76,7 @@ CODES: dict[str, tuple[ir.DataType, Unpack]] = {
     "u2": (U8, lambda raw: _fields(raw, 2, True)),
     "u3": (U8, _split(3)),
     "u6": (U8, _split(6)),
-    "nf4": (F32, lambda raw: NF4[_fields(raw, 4, True)]),
-    "f4e2m1": (F32, lambda raw: F4E2M1[_fields(raw, 4, True)]),
+    **{name: (F32, partial(_looked_up, table)) for name, table in TABLES.items()},
     "f8e8m0": (F32, _exponents),
 }
 
@@ -94,14 +101,14 @@ def bits(values: Array, name: str) -> LazyTensor:
 
 
 def narrowest(tensor: LazyTensor) -> LazyTensor:
-    """Whole numbers of 2 bits in bytes, which ONNX has no type for, as u2; other tensors as they
-    are.
-    """
-    if code_of(tensor) or tensor.dtype != U8 or not tensor.size:
+    """Whole numbers of 2 bits, which ONNX has no type for, as u2; other tensors as they are."""
+    if code_of(tensor) or tensor.dtype not in (U8, ir.DataType.UINT4) or not tensor.size:
         return tensor
-    array = tensor.numpy().reshape(-1)
-    if array[:4096].max() > 3 or array.max() > 3:
+    raw, four = tensor.bytes(), tensor.dtype == ir.DataType.UINT4
+    most = 0x33 if four else 3
+    if (raw[:4096] & ~np.uint8(most)).any() or (raw & ~np.uint8(most)).any():
         return tensor
+    array = _fields(raw, 4, True)[: tensor.size] if four else raw
     fields = np.pad(array, (0, -array.size % 4)).reshape(-1, 4)
     packed = np.bitwise_or.reduce(fields << np.arange(0, 8, 2, dtype=np.uint8), axis=1).astype(
         np.uint8

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.mapping.context import Reading, Writing
+from converter.mapping import context
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from converter.formats.openvino.opset.rules.control_flow import Inner
 
 
-class OpsetReading(Reading):
+class Reading(context.Reading):
     """`version` is the number of the operation's opset: which revision of it is read.
     `layer.extra` is the layer as the file has it, and what reads the body that it stands in.
     """
@@ -40,12 +40,6 @@ class OpsetReading(Reading):
         return index < len(source.outputs) and (source.id, source.outputs[index].id) in body.read
 
 
-def reading(r: Reading) -> OpsetReading:
-    """The context as that of an opset."""
-    assert isinstance(r, OpsetReading)
-    return r
-
-
 @dataclass(eq=False)
 class OpsetLayer(Layer):
     """An operation that is written.
@@ -58,7 +52,7 @@ class OpsetLayer(Layer):
     bodies: dict[str, Inner] = field(default_factory=dict)
 
 
-class OpsetWriting(Writing):
+class Writing(context.Writing):
     """`version` is the newest opset that the readers of the IR version know."""
 
     layer: OpsetLayer
@@ -87,9 +81,3 @@ class OpsetWriting(Writing):
         result = self.const(value.const_value, value.name or "const")
         result.meta[AS_STORED] = True
         return result
-
-
-def opset(w: Writing) -> OpsetWriting:
-    """The context as that of an opset."""
-    assert isinstance(w, OpsetWriting)
-    return w

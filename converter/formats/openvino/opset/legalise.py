@@ -51,7 +51,7 @@ def lstm(node: ir.Node, b: Builder) -> list[Value] | None:
         coupled = bool(a.get("input_forget", 0))
         h, c = lstm_gates(inner, total, c, hidden, functions[0], peeps, coupled)
         inner.output(inner.const(True, "again"), h, c, inner.Identity(h))
-    count = b.Gather(sizes, b.const(np.int64(0)), axis=0)
+    count = b.Gather(sizes, 0, axis=0)
     h, c, y = b.Loop(count, True, *initial, body=inner.graph, outputs=3)
     y = b.Slice(y, [-1], [np.iinfo(np.int64).min], [0], [-1]) if backwards else y
     return [b.Unsqueeze(y, [1]), b.Unsqueeze(h, [0]), b.Unsqueeze(c, [0])]
@@ -161,7 +161,7 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
     new = b.Cast(~b.Equal(before, behind), to=T.INT64)
     first = [int(i == axis) for i in range(rank)]
-    group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), np.array(axis))
+    group = b.CumSum(b.Pad(new, [*first, *[0] * rank], b.like(new, 0)), axis)
     if count > MOST_KEYS:
         found = _in_turn(b, group, places, count, axis)
         return [b.Slice(v, [0], k, [axis]) for v in (values, found)]
@@ -195,8 +195,8 @@ def place_of_best(node: ir.Node, b: Builder) -> Value | None:
         return None
     axis, last = a.get("axis", 0) % rank, a.get("select_last_index", 0)
     best = b.operator("ReduceMax" if node.op_type == "ArgMax" else "ReduceMin")(x, [axis])
-    size = b.Gather(b.Shape(x), np.array(axis, np.int64), axis=0)
-    count = b.Reshape(b.Range(np.int64(0), size, np.int64(1)), [-1] + [1] * (rank - axis - 1))
+    size = b.Gather(b.Shape(x), axis, axis=0)
+    count = b.Reshape(b.Range(0, size, 1), [-1] + [1] * (rank - axis - 1))
     places = b.Where(b.Equal(x, best), count, b.like(count, 0) if last else size - 1)
     pick = b.operator("ReduceMax" if last else "ReduceMin")
     found: Value = pick(places, [axis], keepdims=a.get("keepdims", 1))

@@ -12,7 +12,7 @@ from converter.errors import Diagnostic, MappingError
 from converter.formats.openvino.bodies import BodyReader
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import Net
-from converter.formats.openvino.opset.codes import CODES
+from converter.formats.openvino.opset.codes import CODES, TABLES
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
     NAMES,
@@ -32,6 +32,7 @@ from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import fresh_public_name, public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.verify.node import verify_node
@@ -104,13 +105,23 @@ class BodyLift(BodyReader):
         if layer.type == "Parameter":
             return [self.feeds.get((layer.id, None)) or self._parameter(layer)]
         if layer.type == "Const":
-            return [self.builder.const(read_const(layer), layer.name)]
+            return [self._constant(layer)]
         if layer.type == "Result":
             assert operands[0] is not None
             self.values[layer.id, None] = operands[0]
             self._result(layer, operands[0])
             return []
         return self._operation(layer, operands)
+
+    def _constant(self, layer: IrLayer) -> ir.Value:
+        """Places in a table stay what they are, and are looked up: they take four bits each."""
+        tensor, b = read_const(layer), self.builder
+        table = TABLES.get(layer.data.get("element_type", ""))
+        if table is None or not isinstance(tensor, LazyTensor):
+            return b.const(tensor, layer.name)
+        shape = tensor.shape.numpy()
+        places = b.const(LazyTensor(tensor.stored(), ir.DataType.UINT4, shape), layer.name)
+        return b.Gather(b.const(table, "table"), b.Cast(places, to=ir.DataType.INT32))
 
     def _operation(self, layer: IrLayer, operands: list[ir.Value | None]) -> Sequence[ir.Value]:
         declared = [ir.Value(name=p.names[0] if p.names else layer.name) for p in layer.outputs]

@@ -94,8 +94,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         "f16" if "fp16" in flavour.options else "",
         stored,
     )
-    defaults, states = (model.interface.get(k, {}) for k in ("defaults", "states"))
-    notes.extend(writer.graph(graph.graph, defaults, states))
+    defaults = model.interface.get("defaults", {})
+    notes.extend(writer.graph(graph.graph, defaults, model.variables))
     return writer.net
 
 

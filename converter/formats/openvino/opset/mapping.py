@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.openvino.opset.constants import NAMES
-from converter.formats.openvino.opset.context import OpsetReading, OpsetWriting
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules import TABLE
 from converter.formats.openvino.opset.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
@@ -13,6 +13,6 @@ MAPPING = FormatMapping(
     TABLE,
     Target("OpenVINO", types=NAMES),
     spelling=SPELLING,
-    reading=OpsetReading,
-    writing=OpsetWriting,
+    reading=Reading,
+    writing=Writing,
 )

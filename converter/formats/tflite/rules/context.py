@@ -21,8 +21,8 @@ from converter.formats.tflite.tensors import dequantise, is_quantised
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.value import Value, with_operators
+from converter.mapping import context
 from converter.mapping.codecs import PLAIN
-from converter.mapping.context import Reading
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from converter.formats.tflite.lift import GraphLifting
 
 
-class LiteReading(Reading):
+class Reading(context.Reading):
     """One operator on its way into the graph.
 
     `operator`  as the file has it
@@ -102,7 +102,7 @@ class LiteReading(Reading):
         scale = scales.reshape(()) if len(scales) == 1 else scales
         if value.dtype == ir.DataType.INT64:
             number = self.b.Cast(value, to=int(ir.DataType.FLOAT))
-            return self.b.Mul(number, self.b.const(scale))
+            return self.b.Mul(number, scale)
         return self.b.DequantizeLinear(value, scale, axis=0)
 
     @property

@@ -9,38 +9,36 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.fields import reading, writing
-from converter.formats.tflite.rules.writing import NARROW, LiteWriting, dims_of, number
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.writing import NARROW, Writing, dims_of, number
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.states import State
 from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes
-from converter.mapping.context import Reading, Writing
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
 Dims = list[Any]
 
 
-def stored(r: LiteReading, first: int = 0) -> list[ir.Value]:
+def stored(r: Reading, first: int = 0) -> list[ir.Value]:
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
 def lift_if(r: Reading) -> Sequence[ir.Value]:
     """IF: a condition, and what both subgraphs take."""
-    t, branches = reading(r), []
-    inputs = stored(t, 1)
+    branches = []
+    inputs = stored(r, 1)
     for key in ("then_subgraph_index", "else_subgraph_index"):
         body = r.b.body("branch")
-        body.output(*t.graph.inlined(r.attr(key, int), body, inputs))
+        body.output(*r.graph.inlined(r.attr(key, int), body, inputs))
         branches.append(body.graph)
     return r.b.If(
-        truth(r.b, t.stored(0)),
+        truth(r.b, r.stored(0)),
         then_branch=branches[0],
         else_branch=branches[1],
-        outputs=len(t.operator.outputs),
+        outputs=len(r.operator.outputs),
     )
 
 
@@ -48,22 +46,21 @@ def lift_while(r: Reading) -> Sequence[ir.Value]:
     """WHILE: all inputs are states of the loop. Their sizes may change from step to step; those
     that stay are found by writing the body once more.
     """
-    t = reading(r)
     condition, step = (r.attr(f"{k}_subgraph_index", int) for k in ("cond", "body"))
-    inputs = stored(t)
+    inputs = stored(r)
     shapes = [dims(v) for v in inputs]
     for _ in range(3):
-        body, after = _body(t, condition, step, inputs, shapes)
+        body, after = _body(r, condition, step, inputs, shapes)
         wider = [_common(a, dims(v)) for a, v in zip(shapes, after, strict=True)]
         if wider == shapes:
             break
         shapes = wider
-    start = truth(r.b, t.graph.inlined(condition, r.b, inputs)[0])
+    start = truth(r.b, r.graph.inlined(condition, r.b, inputs)[0])
     return r.b.Loop(None, start, *inputs, body=body.graph, outputs=len(inputs))
 
 
 def _body(
-    t: LiteReading,
+    t: Reading,
     condition: int,
     step: int,
     inputs: Sequence[ir.Value],
@@ -120,21 +117,20 @@ def captured(graph: ir.Graph) -> list[ir.Value]:
 def lower_if(w: Writing) -> None:
     from converter.formats.tflite.lowering import Body
 
-    t = writing(w)
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
     bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
     keys = ("then_subgraph_index", "else_subgraph_index")
-    layer = t.put("IF", w.input(0), *outer)
+    layer = w.put("IF", w.input(0), *outer)
     layer.attrs |= dict(zip(keys, bodies, strict=True))
 
 
-def fresh(t: LiteWriting, like: ir.Value, shape: Any = None) -> ir.Value:
+def fresh(t: Writing, like: ir.Value, shape: Any = None) -> ir.Value:
     dims = None if like.shape is None else list(like.shape)
     return t.temporary(f"{like.name}_carried", like.dtype, dims if shape is None else shape)
 
 
-def layer_of(t: LiteWriting, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
+def layer_of(t: Writing, kind: str, *inputs: ir.Value, like: ir.Value, **attrs: Any) -> Layer:
     """An operator inside a subgraph, whose one result is like another value."""
     return Layer(kind, t.low.name, attrs, {}, list(inputs), [fresh(t, like)])
 
@@ -162,7 +158,7 @@ def lower_loop(w: Writing) -> None:
     """
     from converter.formats.tflite.lowering import Body
 
-    t, graph = writing(w), w.attr("body")
+    graph = w.attr("body")
     turn, again, *states = graph.inputs
     most, start = w.optional(0), w.optional(1)
     goes_on, *results = graph.outputs
@@ -174,26 +170,26 @@ def lower_loop(w: Writing) -> None:
         sizes = dims_of(value)
         if None in sizes:
             raise MappingError("what a loop stacks has an unknown size", "X203")
-        pile = fresh(t, value, [int(turns or 0), *sizes])
-        row = layer_of(t, "EXPAND_DIMS", value, t.int32(0), like=value)
+        pile = fresh(w, value, [int(turns or 0), *sizes])
+        row = layer_of(w, "EXPAND_DIMS", value, w.int32(0), like=value)
         row.outputs[0].shape = ir.Shape([1, *sizes])
-        line = t.temporary("turn", ir.DataType.INT64, [1])
-        place = t.temporary("place", ir.DataType.INT64, [1 + len(sizes)])
-        zeros = t.const(np.zeros(len(sizes), np.int64))
+        line = w.temporary("turn", ir.DataType.INT64, [1])
+        place = w.temporary("place", ir.DataType.INT64, [1 + len(sizes)])
+        zeros = w.const(np.zeros(len(sizes), np.int64))
         where = [
-            Layer("RESHAPE", t.low.name, {}, {}, [turn, t.int32([1])], [line]),
-            Layer("CONCATENATION", t.low.name, {"axis": 0}, {}, [line, zeros], [place]),
+            Layer("RESHAPE", w.low.name, {}, {}, [turn, w.int32([1])], [line]),
+            Layer("CONCATENATION", w.low.name, {"axis": 0}, {}, [line, zeros], [place]),
         ]
         operands = (pile, row.outputs[0], place)
         piles.append(pile)
-        more += [*where, row, layer_of(t, "DYNAMIC_UPDATE_SLICE", *operands, like=pile)]
+        more += [*where, row, layer_of(w, "DYNAMIC_UPDATE_SLICE", *operands, like=pile)]
     outer = [v for v in captured(graph) if v is not most]
     if most is not None and most.const_value is None:
         outer.append(most)
     turn.shape, again.shape = ir.Shape([]), ir.Shape([])
-    one = layer_of(t, "ADD", turn, t.const(np.asarray(1, np.int64)), like=turn)
+    one = layer_of(w, "ADD", turn, w.const(np.asarray(1, np.int64)), like=turn)
     counts = bool(turn.uses() or stacked or most is not None)
-    counter, zero = ([turn], [t.const(np.asarray(0, np.int64))]) if counts else ([], [])
+    counter, zero = ([turn], [w.const(np.asarray(0, np.int64))]) if counts else ([], [])
     next_piles = [layer.outputs[0] for layer in more[3::4]]
     body = Body(
         [*counter, again, *states, *piles, *outer],
@@ -201,31 +197,31 @@ def lower_loop(w: Writing) -> None:
         [*more, *([one] if counts else [])],
         [*(one.outputs if counts else []), goes_on, *results[: len(states)], *next_piles, *outer],
     )
-    carried = [fresh(t, v) for v in body.inputs[: len(body.inputs) - len(outer)]] + outer
+    carried = [fresh(w, v) for v in body.inputs[: len(body.inputs) - len(outer)]] + outer
     condition, checks = carried[len(counter)], []
     if most is not None:
-        limit = most if constant(most) is None else t.const(constant(most).reshape(()))  # type: ignore[union-attr]
-        below = layer_of(t, "LESS", carried[0], limit, like=again)
-        both = layer_of(t, "LOGICAL_AND", below.outputs[0], condition, like=again)
+        limit = most if constant(most) is None else w.const(constant(most).reshape(()))  # type: ignore[union-attr]
+        below = layer_of(w, "LESS", carried[0], limit, like=again)
+        both = layer_of(w, "LOGICAL_AND", below.outputs[0], condition, like=again)
         checks, condition = [below, both], both.outputs[0]
-    first = t.const(np.asarray(True)) if start is None else start
+    first = w.const(np.asarray(True)) if start is None else start
     before = [*zero, first, *w.node.inputs[2:]]
-    before += [*(t.const(np.zeros(*empty_of(v))) for v in piles), *outer]
-    ends = [*(fresh(t, v) for v in (*counter, again)), *w.node.outputs]
-    layer = t.put("WHILE", *before, outputs=[*ends, *(fresh(t, v) for v in outer)])
+    before += [*(w.const(np.zeros(*empty_of(v))) for v in piles), *outer]
+    ends = [*(fresh(w, v) for v in (*counter, again)), *w.node.outputs]
+    layer = w.put("WHILE", *before, outputs=[*ends, *(fresh(w, v) for v in outer)])
     layer.attrs["cond_subgraph_index"] = Body(carried, [], checks, [condition])
     layer.attrs["body_subgraph_index"] = body
 
 
 def call(r: Reading) -> Sequence[ir.Value]:
     """CALL: a subgraph in place of the operator."""
-    return reading(r).graph.inlined(r.attr("subgraph", int), r.b, stored(reading(r)))
+    return r.graph.inlined(r.attr("subgraph", int), r.b, stored(r))
 
 
 def composite(r: Reading) -> Sequence[ir.Value]:
     """STABLEHLO_COMPOSITE: a name for what a subgraph computes."""
     number = r.attr("decomposition_subgraph_index", int)
-    return reading(r).graph.inlined(number, r.b, stored(reading(r)))
+    return r.graph.inlined(number, r.b, stored(r))
 
 
 # variables ---------------------------------------------------------------------------------------
@@ -233,15 +229,14 @@ def composite(r: Reading) -> Sequence[ir.Value]:
 
 def handle(r: Reading) -> Sequence[ir.Value]:
     """VAR_HANDLE: the result stands for a variable, which all handles of that name share."""
-    t = reading(r)
-    name = r.attr("shared_name", str, "") or t.result().name
+    name = r.attr("shared_name", str, "") or r.result().name
     key = f"{r.attr('container', str, '')}/{name}"
-    states = t.graph.variables.states
-    t.graph.handles[t.operator.outputs[0]] = states.setdefault(key, State(name))
+    states = r.graph.variables.states
+    r.graph.handles[r.operator.outputs[0]] = states.setdefault(key, State(name))
     return []
 
 
-def state_of(t: LiteReading) -> State:
+def state_of(t: Reading) -> State:
     found = t.graph.handles.get(t.operator.inputs[0])
     if found is None:
         raise MappingError("a variable that is handed to a subgraph is not supported", "X201")
@@ -251,14 +246,12 @@ def state_of(t: LiteReading) -> State:
 
 
 def read(r: Reading) -> ir.Value:
-    t = reading(r)
-    return t.graph.variables.read(state_of(t))
+    return r.graph.variables.read(state_of(r))
 
 
 def assign(r: Reading) -> Sequence[ir.Value]:
-    t = reading(r)
-    state, value = state_of(t), t.stored(1)
-    if not t.graph.initialises:
+    state, value = state_of(r), r.stored(1)
+    if not r.graph.initialises:
         state.value = value
         return []
     array = constant(value)
@@ -270,11 +263,10 @@ def assign(r: Reading) -> Sequence[ir.Value]:
 
 def once(r: Reading) -> Sequence[ir.Value]:
     """CALL_ONCE: a subgraph that assigns variables their first values."""
-    t = reading(r)
-    inner = t.graph.child(r.attr("init_subgraph_index", int), r.b.body("once"))
+    inner = r.graph.child(r.attr("init_subgraph_index", int), r.b.body("once"))
     inner.initialises = True
     inner.run()
-    t.graph.problems += inner.problems
+    r.graph.problems += inner.problems
     return []
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import (
     SAME,
     VALID,
@@ -22,14 +23,11 @@ from converter.formats.tflite.rules.fields import (
     Window,
     channels,
     data,
-    reading,
     sizes,
-    writing,
 )
-from converter.formats.tflite.rules.writing import before_transpose, dequantised, dims_of
+from converter.formats.tflite.rules.writing import Writing, before_transpose, dequantised, dims_of
 from converter.graph.infer import constant, known
 from converter.graph.windows import halves
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
@@ -50,7 +48,7 @@ class Multiplier(Field):
             own = units // max(1, r.attr("depth_multiplier", int))
         if own < 1 or units % own:
             raise MappingError(f"{units} filters for {own} channels", "R105")
-        r.node.attrs["group"] = own
+        r.set(group=own)
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["depth_multiplier"] = int(w.static(1)[0]) // int(w.attr("group", 1))
@@ -91,31 +89,31 @@ class WantedSize(Field):
 
     def lower(self, w: Writing) -> None:
         """Padding that no scheme gives is cut off from the whole result of VALID."""
-        t, a = writing(w), w.layer.attrs
+        a = w.layer.attrs
         n = len(self.axes)
-        t.image_rank(n + 2)
+        w.image_rank(n + 2)
         kernel = [int(k) for k in w.static(1)[2:]]
         strides = [int(k) for k in w.attr("strides", None) or [1] * n]
         a |= {f"stride_{x}": k for x, k in zip(self.axes, strides, strict=True)}
         if n == 3:
             a |= {f"dilation_{x}_factor": 1 for x in self.axes}
-        size, out = t.image(w.input(0)), t.image(w.node.outputs[0])
+        size, out = w.image(w.input(0)), w.image(w.out)
         if None in (*size[1:-1], *out[1:-1]):
             raise MappingError("the sizes of the image must be known", "X203")
         cut = Cut(w, kernel, strides, size[1:-1], out[1:-1])
         a["padding"] = SAME if cut.same else VALID
         whole = out if cut.same else [out[0], *cut.whole, out[-1]]
-        t.layer.inputs = [t.shape(whole, w.input(0)), t.layer.inputs[1], t.real(w.input(0))]
+        w.layer.inputs = [w.shape(whole, w.input(0)), w.layer.inputs[1], w.real(w.input(0))]
         if whole != out:
-            result = t.result("whole")
+            result = w.result("whole")
             result.shape = ir.Shape(whole)
             begin = np.array([0, *cut.before, 0], np.int32)
             sizes = np.array([-1, *(out[1:-1]), -1], np.int32)
-            w.then(lambda: t.put("SLICE", result, begin, sizes))
+            w.then(lambda: w.put("SLICE", result, begin, sizes))
 
     def _wanted(self, r: Reading) -> list[int | None]:
         """The spatial sizes that are asked for, as far as they are known."""
-        asked, stated = known(r.input(0)), reading(r).result().shape
+        asked, stated = known(r.input(0)), r.result().shape
         if asked is not None and asked.size == len(self.axes) + 2:
             return [int(n) for n in asked[1:-1]]
         if len(stated) != len(self.axes) + 2:
@@ -161,28 +159,28 @@ class Dense(Field):
     keys = ("keep_num_dims",)
 
     def lift(self, r: Reading) -> None:
-        t, x = reading(r), data(r)
-        _, size = r.static(t.stored(1), "the weights")
+        x = data(r)
+        _, size = r.static(r.stored(1), "the weights")
         rank = None if x.shape is None else len(x.shape)
         keep = r.attr("keep_num_dims", bool) and rank != 1
         if not keep and (rank != 2 or x.shape is None or x.shape[1] != size):
             x = r.b.Reshape(x, [-1, size])
-        r.node.inputs = [x, t.permuted(1, (1, 0))]
-        bias = t.real_bias(2)
+        r.set_inputs(x, r.permuted(1, (1, 0)))
+        bias = r.real_bias(2)
         if bias is not None:
-            r.then(lambda results: [r.b.Add(results[0], bias)])
+            r.behind(lambda y: r.b.Add(y, bias))
 
     def lower(self, w: Writing) -> None:
-        t, swapped = writing(w), bool(w.attr("transB", 0))
-        x = t.real(w.input(0))
-        weights = t.weights(w.input(1), (0, 1) if swapped else (1, 0))
-        t.symmetric(weights, 0)
-        t.layer.inputs = [x, weights, None]
+        swapped = bool(w.attr("transB", 0))
+        x = w.real(w.input(0))
+        weights = w.weights(w.input(1), (0, 1) if swapped else (1, 0))
+        w.symmetric(weights, 0)
+        w.layer.inputs = [x, weights, None]
         units = int(dims_of(weights)[0] or 0)
-        bias = w.optional(2) if w.optional(2) is not None else t.addend(units)
-        if bias is not None or t.quantised:
-            t.layer.inputs[2] = t.bias(bias, units, x, weights)
-        t.layer.attrs["keep_num_dims"] = w.rank() > 2
+        bias = w.optional(2) if w.optional(2) is not None else w.addend(units)
+        if bias is not None or w.quantised:
+            w.layer.inputs[2] = w.bias(bias, units, x, weights)
+        w.layer.attrs["keep_num_dims"] = w.rank() > 2
 
 
 def is_dense(w: Writing) -> bool:
@@ -226,7 +224,7 @@ class Matrices(Field):
             value, n = w.input(i), w.rank(i)
             if n < 2:
                 raise MappingError("a vector is no matrix")
-            before, order = before_transpose(value, list(range(n)), writing(w).graph)
+            before, order = before_transpose(value, list(range(n)), w.graph)
             turned = order == [*range(n - 2), n - 1, n - 2]
             w.layer.inputs[i] = before if turned else value
             w.layer.attrs[key] = turned

@@ -8,18 +8,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, whole, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import data, whole
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
-    LiteWriting,
+    Writing,
     number,
 )
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Only, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -54,13 +54,13 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
     if not soft and threshold is not None and 0 < threshold <= 1:
         limit = b.const(np.array([below(threshold)], np.float32))
         rows = b.NonMaxSuppression(boxes, scores, most, limit, least)
-        places = b.Gather(rows, np.int64(2), axis=1)
+        places = b.Gather(rows, 2, axis=1)
         return places, b.Gather(r.input(1), places, axis=0)
     sigma = b.Reshape(r.input(5), [1]) if soft else b.const(np.zeros(1, np.float32))
     rows, left = b.SoftNonMaxSuppression(
         boxes, scores, most, overlap, least, sigma, hard=1, outputs=2
     )
-    return b.Gather(rows, np.int64(2), axis=1), with_operators(left)
+    return b.Gather(rows, 2, axis=1), with_operators(left)
 
 
 def suppressed(r: Reading) -> Sequence[ir.Value]:
@@ -79,7 +79,7 @@ def suppressed(r: Reading) -> Sequence[ir.Value]:
 MOST_CLASSES = 256  # of all images together, each of which is an operator
 
 
-def limits_of(t: LiteWriting, boxes: int) -> tuple[list[ir.Value], int | None]:
+def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
     """How many boxes of a class are kept, of what overlap and from what score on, and the first
     of these as far as it is known. An overlap has to exceed the limit, there it reaches it.
     """
@@ -107,7 +107,7 @@ def limits_of(t: LiteWriting, boxes: int) -> tuple[list[ir.Value], int | None]:
     return [*found, t.emit("RESHAPE", least, t.int32([]), shape=[])], limit
 
 
-def corners_of(t: LiteWriting) -> ir.Value:
+def corners_of(t: Writing) -> ir.Value:
     """[x, y, width, height] around the centre as two corners."""
     x, shape = t.input(0), list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
@@ -128,29 +128,29 @@ def corners_of(t: LiteWriting) -> ir.Value:
 
 def lower_suppression(w: Writing) -> None:
     """One operator for each class of each image, and rows [image, class, box] of what it keeps."""
-    t, (images, classes, boxes) = writing(w), w.static(1, "the scores")
+    (images, classes, boxes) = w.static(1, "the scores")
     if images * classes > MOST_CLASSES:
         raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
-    limits, count = limits_of(t, boxes)
-    corners = w.input(0) if not w.attr("center_point_box", 0) else corners_of(t)
+    limits, count = limits_of(w, boxes)
+    corners = w.input(0) if not w.attr("center_point_box", 0) else corners_of(w)
     rows = []
     for image in range(images):
-        own = t.emit("GATHER", corners, t.int32(image), shape=[boxes, 4], axis=0)
+        own = w.emit("GATHER", corners, w.int32(image), shape=[boxes, 4], axis=0)
         for one_class in range(classes):
-            place = t.int32([[image, one_class]])
-            scores = t.emit("GATHER_ND", w.input(1), place, shape=[1, boxes])
-            line = t.emit("RESHAPE", scores, t.int32([boxes]), shape=[boxes])
-            kept = t.temporary("kept", INT32, [count])
-            found = t.temporary("count", INT32, [])
-            t.put("NON_MAX_SUPPRESSION_V4", own, line, *limits, outputs=[kept, found])
-            ends = t.emit("RESHAPE", found, t.int32([1]), shape=[1])
-            found = t.emit("SLICE", kept, t.int32([0]), ends, shape=[None])
-            column = t.emit("EXPAND_DIMS", found, t.int32(1), shape=[None, 1])
-            paddings = t.int32([[0, 0], [2, 0]])
-            wide = t.emit("PAD", column, paddings, shape=[None, 3])
-            rows.append(t.emit("ADD", wide, t.int32([[image, one_class, 0]]), shape=[None, 3]))
-    joined = t.emit("CONCATENATION", *rows, shape=[None, 3], axis=0) if len(rows) > 1 else rows[0]
-    t.put("CAST", joined, in_data_type=TENSOR_INT32, out_data_type=TENSOR_INT64)
+            place = w.int32([[image, one_class]])
+            scores = w.emit("GATHER_ND", w.input(1), place, shape=[1, boxes])
+            line = w.emit("RESHAPE", scores, w.int32([boxes]), shape=[boxes])
+            kept = w.temporary("kept", INT32, [count])
+            found = w.temporary("count", INT32, [])
+            w.put("NON_MAX_SUPPRESSION_V4", own, line, *limits, outputs=[kept, found])
+            ends = w.emit("RESHAPE", found, w.int32([1]), shape=[1])
+            found = w.emit("SLICE", kept, w.int32([0]), ends, shape=[None])
+            column = w.emit("EXPAND_DIMS", found, w.int32(1), shape=[None, 1])
+            paddings = w.int32([[0, 0], [2, 0]])
+            wide = w.emit("PAD", column, paddings, shape=[None, 3])
+            rows.append(w.emit("ADD", wide, w.int32([[image, one_class, 0]]), shape=[None, 3]))
+    joined = w.emit("CONCATENATION", *rows, shape=[None, 3], axis=0) if len(rows) > 1 else rows[0]
+    w.put("CAST", joined, in_data_type=TENSOR_INT32, out_data_type=TENSOR_INT64)
 
 
 # detections --------------------------------------------------------------------------------------
@@ -198,14 +198,14 @@ class Classes(Field):
             raise MappingError(f"{spare} scores more than classes", "R105")
         front = [0, 0, 1 - spare, 0, 0, 0]
         scores = r.b.Pad(scores, front) if spare == 0 else scores
-        r.node.inputs = [scores, deltas, anchors]
+        r.set_inputs(scores, deltas, anchors)
         r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
     def lower(self, w: Writing) -> None:
         """Results are real numbers there, in another order."""
-        t, each = writing(w), bool(w.attr("per_class"))
+        each = bool(w.attr("per_class"))
         scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
-        if t.quantised or scores[0] != 1 or deltas[-1] != 4:
+        if w.quantised or scores[0] != 1 or deltas[-1] != 4:
             raise MappingError("several images, or more than four numbers for a box")
         if not each and w.attr("classes_each") != 1:
             raise MappingError("several classes of one box without suppression by class")
@@ -213,11 +213,11 @@ class Classes(Field):
         w.layer.attrs |= dict(zip(self.keys, values, strict=True))
         w.layer.inputs = [w.input(1), w.input(0), w.input(2)]
         found, boxes, labels, count = w.layer.outputs
-        real = [t.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
+        real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
         w.layer.outputs = [boxes, real[0], found, real[1]]
         types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
         for value, result in zip(real, (labels, count), strict=True):
-            w.then(lambda v=value, y=result: t.low.add("CAST", [v], [y], types))  # type: ignore[misc]
+            w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
 
 
 RULES: list[Rule | Custom] = [

@@ -8,23 +8,15 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.fields import (
-    REALS,
-    WHOLE,
-    FusedActivation,
-    OneScale,
-    data,
-    reading,
-    writing,
-)
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import REALS, WHOLE, FusedActivation, OneScale, data
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
-from converter.formats.tflite.rules.writing import NARROW, number
+from converter.formats.tflite.rules.writing import NARROW, Writing, number
 from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -36,17 +28,17 @@ class Exponent(Field):
     """Of the type of the base."""
 
     def lower(self, w: Writing) -> None:
-        t, base, exponent = writing(w), w.input(0), w.input(1)
+        base, exponent = w.input(0), w.input(1)
         if base.dtype != exponent.dtype:
             shape = None if exponent.shape is None else list(exponent.shape)
-            t.layer.inputs[1] = t.emit("CAST", exponent, dtype=base.dtype, shape=shape)
+            w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
 def lower_shift(w: Writing) -> None:
     """To the right; to the left it is a product."""
     if w.attr("direction") != "RIGHT":
         raise MappingError("a shift to the left")
-    writing(w).put("RIGHT_SHIFT", w.input(0), w.input(1))
+    w.put("RIGHT_SHIFT", w.input(0), w.input(1))
 
 
 class Compared(Field):
@@ -55,9 +47,8 @@ class Compared(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        if t.quantised:
-            scales = [t.scale(t.real(v)).single for v in w.node.inputs if v is not None]
+        if w.quantised:
+            scales = [w.scale(w.real(v)).single for v in w.node.inputs if v is not None]
             if len(set(scales)) > 1 or scales[0][0] >= 1:
                 raise MappingError("scales that the kernel does not compare")
 
@@ -102,7 +93,7 @@ def added(r: Reading) -> Value:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(data(r))]
+    r.set_inputs(r.b.Sqrt(data(r)))
 
 
 def squared(r: Reading, difference: ir.Value) -> ir.Value:
@@ -111,7 +102,7 @@ def squared(r: Reading, difference: ir.Value) -> ir.Value:
 
 
 def twice(r: Reading) -> None:
-    r.node.inputs = [data(r), data(r)]
+    r.set_inputs(data(r), data(r))
 
 
 def broadcast_slope(r: Reading) -> None:
@@ -170,7 +161,7 @@ class Shifted(Field):
             b.Cast(b.Pow(b.like(amount, 2), n), to=int(x.dtype or D.INT32))
             for n in (half, amount - half)
         )
-        r.node.inputs = [b.FloorDiv(x, first), second]
+        r.set_inputs(b.FloorDiv(x, first), second)
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
@@ -198,7 +189,7 @@ class To(Field):
     names = ("to",)
 
     def lift(self, r: Reading) -> None:
-        source, target = reading(r).tensor(0), reading(r).result()
+        source, target = r.tensor(0), r.result()
         x, wanted = data(r), type_of(target)
         if (source.type in COMPLEX) != (target.type in COMPLEX):
             if target.type in COMPLEX:
@@ -209,19 +200,19 @@ class To(Field):
                 return
             x = part(r, 0)
             r.node.inputs[0] = x
-        r.node.attrs["to"] = int(wanted)
+        r.set(to=int(wanted))
         floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
         if wanted.is_integer() and x.dtype in floats:
             r.ready = [truncated(x, r, wanted)]
 
     def lower(self, w: Writing) -> None:
         """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
-        t, source = writing(w), w.input(0)
+        source = w.input(0)
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
         if want in (D.FLOAT16, D.BFLOAT16):
-            half = t.exact(t.result("half", want))
-            w.then(lambda: t.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
+            half = w.exact(w.result("half", want))
+            w.then(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
         types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
         if not set(types) <= NUMBERS.keys():
@@ -231,19 +222,18 @@ class To(Field):
 
 def same_type(w: Writing) -> None:
     """A cast between types that are one here."""
-    t, source, result = writing(w), w.input(0), w.node.outputs[0]
+    source, result = w.input(0), w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
-    if t.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
+    if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
         raise not_meant("a cast between two types")
-    t.low.alias(result, source)
+    w.low.alias(result, source)
 
 
 def same_tensor(w: Writing) -> None:
-    t = writing(w)
-    if t.quantised:
+    if w.quantised:
         raise not_meant("nothing to compute")
-    t.low.alias(w.node.outputs[0], w.input(0))
+    w.low.alias(w.out, w.input(0))
 
 
 def of_root(w: Writing) -> bool:
@@ -259,7 +249,7 @@ class Root(Field):
     def lower(self, w: Writing) -> None:
         node = w.input(0).producer()
         assert node is not None
-        writing(w).place(0, node.inputs[0])
+        w.place(0, node.inputs[0])
 
 
 def of_difference(w: Writing) -> bool:
@@ -298,7 +288,7 @@ def zeros(r: Reading) -> Value:
 
 
 def same_bits(r: Reading) -> Value:
-    x, wanted = data(r), type_of(reading(r).result())
+    x, wanted = data(r), type_of(r.result())
     widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
     if widths[0] != widths[1]:
         raise MappingError("elements of another width")

@@ -9,15 +9,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.writing import Dims, LiteWriting, dims_of
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.writing import Dims, Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
 from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
 
@@ -29,16 +28,6 @@ A = schema.ActivationFunctionType
 CODES = enum(
     {"": A.NONE, "Relu": A.RELU, "Relu1": A.RELU_N1_TO_1, "Relu6": A.RELU6, "Tanh": A.TANH}
 )
-
-
-def reading(r: Reading) -> LiteReading:
-    assert isinstance(r, LiteReading)
-    return r
-
-
-def writing(w: Writing) -> LiteWriting:
-    assert isinstance(w, LiteWriting)
-    return w
 
 
 def data(r: Reading) -> Value:
@@ -89,7 +78,7 @@ class OneScale(Field):
     """Stored integers are moved without a look at their scales."""
 
     def lower(self, w: Writing) -> None:
-        writing(w).one_scale()
+        w.one_scale()
 
 
 # activations -------------------------------------------------------------------------------------
@@ -103,10 +92,10 @@ class FusedActivation(Field):
     def lift(self, r: Reading) -> None:
         name = r.attr(self.keys[0], CODES)
         if name:
-            r.then(lambda results: [ACTIVATIONS[name](r.b, with_operators(results[0]))])
+            r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs[self.keys[0]] = CODES.lower(writing(w).activation())
+        w.layer.attrs[self.keys[0]] = CODES.lower(w.activation())
 
 
 # weights -----------------------------------------------------------------------------------------
@@ -123,14 +112,14 @@ class Filter(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, reading(r).permuted(1, [int(i) for i in np.argsort(self.perm)]))
+        r.set_input(1, r.permuted(1, [int(i) for i in np.argsort(self.perm)]))
 
     def lower(self, w: Writing) -> None:
         if w.rank(1, "the filter") != len(self.perm):
             raise MappingError(f"a filter of {w.rank(1)} axes, not of {len(self.perm)}")
-        filter_ = writing(w).weights(w.input(1), self.perm)
-        writing(w).symmetric(filter_, self.perm.index(self.outputs))
-        writing(w).place(1, filter_)
+        filter_ = w.weights(w.input(1), self.perm)
+        w.symmetric(filter_, self.perm.index(self.outputs))
+        w.place(1, filter_)
 
 
 @record
@@ -141,20 +130,19 @@ class Bias(Field):
     inputs = (2,)
 
     def lift(self, r: Reading) -> None:
-        bias = reading(r).real_bias(self.index)
-        array = None if bias is None else known(reading(r).stored(self.index))
-        r.node.set_input(2, None if array is not None and not array.any() else bias)
+        bias = r.real_bias(self.index)
+        array = None if bias is None else known(r.stored(self.index))
+        r.set_input(2, None if array is not None and not array.any() else bias)
 
     def lower(self, w: Writing) -> None:
         """Always written: LiteRT refuses a convolution of two tensors."""
-        t = writing(w)
-        count = dims_of(w.node.outputs[0])[-1 if w.node.last else 1]
+        count = dims_of(w.out)[-1 if w.node.last else 1]
         if count is None:
             raise MappingError("the number of filters is unknown", "X203")
-        image, filter_ = t.real(w.input(0)), t.layer.inputs[1]
+        image, filter_ = w.real(w.input(0)), w.layer.inputs[1]
         assert filter_ is not None
-        bias = w.optional(2) if w.optional(2) is not None else t.addend(count)
-        t.place(self.index, t.bias(bias, count, image, filter_))
+        bias = w.optional(2) if w.optional(2) is not None else w.addend(count)
+        w.place(self.index, w.bias(bias, count, image, filter_))
 
 
 class Depth(Field):
@@ -168,7 +156,7 @@ class Depth(Field):
         own = channels(r) or depth
         if not depth or own % depth:
             raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
-        r.node.attrs["group"] = own // depth
+        r.set(group=own // depth)
 
     def lower(self, w: Writing) -> None:
         """The depth of the filter says it."""
@@ -237,10 +225,10 @@ class Window(Field):
 
     def lower(self, w: Writing) -> None:
         """Padding that is neither SAME nor VALID is a PAD in front."""
-        t, kernel = writing(w), self.kernel_written(w)
+        kernel = self.kernel_written(w)
         if len(kernel) != len(self.axes):
             raise MappingError(f"windows of {len(kernel)} axes, not of {len(self.axes)}")
-        t.image_rank(len(kernel) + 2)
+        w.image_rank(len(kernel) + 2)
         ones = [1] * len(kernel)
         strides, dilations = (
             [int(n) for n in w.attr(k, None) or ones] for k in ("strides", "dilations")
@@ -255,14 +243,14 @@ class Window(Field):
         if self.sized:
             attrs |= {"filter_height": kernel[0], "filter_width": kernel[1]}
         if self.sized:
-            t.one_scale()
-        windows = Windows(t, kernel, strides, dilations)
+            w.one_scale()
+        windows = Windows(w, kernel, strides, dilations)
         attrs["padding"] = scheme = windows.scheme()
         if scheme is None:
-            self.padded(t, windows.pads)
+            self.padded(w, windows.pads)
             attrs["padding"] = VALID
 
-    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+    def padded(self, t: Writing, pads: list[int]) -> None:
         """The image is what a PAD makes of it."""
         image = in_front(t, pads)
         t.layer.inputs[0] = image
@@ -274,10 +262,10 @@ class Windows:
     """
 
     def __init__(
-        self, w: LiteWriting, kernel: list[int], strides: list[int], dilations: list[int]
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
     ) -> None:
         self.auto = w.attr("auto_pad", "NOTSET")
-        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.node.outputs[0]))
+        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.out))
         self.axes = list(zip(kernel, strides, dilations, strict=True))
         self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
         known = [n for n in self.sizes if n is not None]
@@ -319,7 +307,7 @@ class Windows:
         return int(SAME) if halves(totals) == self.pads else None
 
 
-def in_front(t: LiteWriting, pads: list[int], value: float | None = None) -> ir.Value:
+def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Value:
     """The image with padding: zeros, or `value` where it is given."""
     if min(pads) < 0:
         raise MappingError(f"the padding {pads} is negative")

@@ -9,19 +9,19 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import axis_of, data, whole, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import axis_of, data, whole
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.rules.writing import (
     TENSOR_INT32,
     TENSOR_INT64,
     Dims,
-    LiteWriting,
+    Writing,
     dims_of,
     number,
 )
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.indices import never_negative
@@ -38,7 +38,7 @@ class Indices(Field):
         r.node.inputs[1] = whole(r, r.input(1))
 
     def lower(self, w: Writing) -> None:
-        t, value = writing(w), w.input(1)
+        value = w.input(1)
         array, shape = known(value), dims_of(w.input(0))
         if array is not None:
             if (array < 0).any():
@@ -48,9 +48,9 @@ class Indices(Field):
                     raise MappingError("negative indices along an axis of unknown size", "X203")
                 ends = np.array(sizes[0] if single else sizes)
                 array = np.where(array < 0, array + ends, array)
-            value = t.int32(array, "indices")
-        t.place(1, value)
-        t.one_scale()
+            value = w.int32(array, "indices")
+        w.place(1, value)
+        w.one_scale()
 
 
 class GatheredAxis(Field):
@@ -58,7 +58,7 @@ class GatheredAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int)
+        r.set(axis=r.attr("axis", int))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = axis_of(w)
@@ -68,7 +68,7 @@ def counts_from_front(w: Writing) -> bool:
     """Whether no index is negative at run time: it is known, or it comes from a format that has no
     negative ones.
     """
-    node = w.node.outputs[0].producer()
+    node = w.out.producer()
     source = "" if node is None else node.metadata_props.get("netconv.format", "")
     given = source in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
@@ -141,7 +141,7 @@ def one_hot(r: Reading) -> Value:
     depth, on, off = whole(r, r.input(1)), r.input(2), r.input(3)
     nothing = np.zeros(0, np.int64)
     depth = b.Reshape(depth, nothing)
-    inside = b.Where(indices < b.like(indices, 0), depth, indices)
+    inside = b.Where(indices < 0, depth, indices)
     ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
     return b.OneHot(inside, depth, ends, axis=r.attr("axis", int))
 
@@ -156,22 +156,22 @@ class Largest(Field):
         r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(whole(r, r.input(1)), [1]), -1
 
     def lower(self, w: Writing) -> None:
-        t, value = writing(w), w.input(1)
+        value = w.input(1)
         if axis_of(w, default=-1) != w.rank() - 1:
             raise MappingError("it looks along the last axis")
         k = number(value)
         if k is None:
             shape: list[int] = []
-            count = t.emit("RESHAPE", small(t, value), np.zeros(0, np.int32), shape=shape)
+            count = w.emit("RESHAPE", small(w, value), np.zeros(0, np.int32), shape=shape)
         else:
-            count = t.int32(int(k), "k")
-        t.place(1, count)
+            count = w.int32(int(k), "k")
+        w.place(1, count)
         if w.node.outputs[1].uses() or w.node.outputs[1].is_graph_output():
-            places = t.result("places", ir.DataType.INT32, 1)
+            places = w.result("places", ir.DataType.INT32, 1)
             types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
-            w.then(lambda: t.put("CAST", places, outputs=[w.node.outputs[1]], **types))
+            w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
         else:
-            t.result("places", ir.DataType.INT32, 1)
+            w.result("places", ir.DataType.INT32, 1)
 
 
 def bucket(r: Reading) -> Value:
@@ -189,9 +189,9 @@ def places_of_truth(r: Reading) -> Value:
 
 
 def lower_places_of_truth(w: Writing) -> None:
-    t, rank = writing(w), w.rank()
-    found = t.emit("WHERE", w.input(0), dtype=ir.DataType.INT64, shape=[None, rank])
-    t.put("TRANSPOSE", found, t.int32([1, 0]))
+    rank = w.rank()
+    found = w.emit("WHERE", w.input(0), dtype=ir.DataType.INT64, shape=[None, rank])
+    w.put("TRANSPOSE", found, w.int32([1, 0]))
 
 
 MOST_PAIRS = 1 << 20  # of updates that are compared with each other
@@ -208,7 +208,7 @@ def are_distinct(value: ir.Value, array: Array | None) -> bool:
     return node is not None and node.op_type in ("NonZero", "NonMaxSuppression")
 
 
-def last_ones(t: LiteWriting, places: ir.Value, updates: ir.Value) -> ir.Value:
+def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     """The updates with zeros in place of those that a later one of the same place replaces."""
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
@@ -243,9 +243,9 @@ def lower_scatter(w: Writing) -> None:
     """Updates are added to zeros there. What they replace is chosen by a mask, which is made of
     ones in the same way.
     """
-    t, reduction = writing(w), w.attr("reduction", "none")
+    reduction = w.attr("reduction", "none")
     x, updates = w.input(0), w.input(2)
-    if t.quantised or reduction not in ("none", "add") or not counts_from_front(w):
+    if w.quantised or reduction not in ("none", "add") or not counts_from_front(w):
         raise MappingError(f"updates of the kind {reduction!r}, or places from the end")
     sizes = dims_of(x)
     array = known(w.input(1))
@@ -253,52 +253,52 @@ def lower_scatter(w: Writing) -> None:
         if None in sizes:
             raise MappingError("negative places of unknown sizes", "X203")
         array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
-    places = small(t, w.input(1)) if array is None else t.int32(array, "places")
-    shape = t.shape(sizes, x)
+    places = small(w, w.input(1)) if array is None else w.int32(array, "places")
+    shape = w.shape(sizes, x)
     if reduction == "none" and not are_distinct(w.input(1), array):
-        updates = last_ones(t, places, updates)
-    there = t.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
+        updates = last_ones(w, places, updates)
+    there = w.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
     if reduction == "add":
-        t.put("ADD", x, there)
+        w.put("ADD", x, there)
         return
     size = dims_of(updates)
-    ones = t.emit("FILL", t.shape(size, updates), t.int32(1), dtype=ir.DataType.INT32, shape=size)
-    hits = t.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
-    mask = t.emit("GREATER", hits, t.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
-    t.put("SELECT_V2", mask, there, x)
+    ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=ir.DataType.INT32, shape=size)
+    hits = w.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
+    mask = w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
+    w.put("SELECT_V2", mask, there, x)
 
 
 def lower_one_hot(w: Writing) -> None:
     """An index counts from the front; outside of the depth it is nowhere."""
-    t, depth = writing(w), number(w.input(1))
-    indices, rank, nothing = w.input(0), w.rank(), t.int32([])
+    depth = number(w.input(1))
+    indices, rank, nothing = w.input(0), w.rank(), w.int32([])
     array = known(indices)
-    count = t.int32(int(depth or 0))
+    count = w.int32(int(depth or 0))
     if depth is None:
-        count = t.emit("RESHAPE", small(t, w.input(1)), nothing, shape=[])
+        count = w.emit("RESHAPE", small(w, w.input(1)), nothing, shape=[])
     if array is not None and (depth is not None or not (array < 0).any()):
-        indices = t.int32(np.where(array < 0, array + int(depth or 0), array))
+        indices = w.int32(np.where(array < 0, array + int(depth or 0), array))
     elif not never_negative(indices):
         if depth is not None:
             raise MappingError("indices that may count from the end")
         shape = dims_of(indices)
-        narrow = small(t, indices)
-        moved = t.emit("ADD", narrow, count, shape=shape)
-        test = t.emit("LESS", narrow, t.int32(0), dtype=ir.DataType.BOOL, shape=shape)
+        narrow = small(w, indices)
+        moved = w.emit("ADD", narrow, count, shape=shape)
+        test = w.emit("LESS", narrow, w.int32(0), dtype=ir.DataType.BOOL, shape=shape)
         chosen = (test, moved, narrow)
-        indices = t.emit("SELECT_V2", *chosen, dtype=ir.DataType.INT32, shape=shape)
+        indices = w.emit("SELECT_V2", *chosen, dtype=ir.DataType.INT32, shape=shape)
     axis = int(w.attr("axis", -1)) % (rank + 1)
-    one = t.int32([1])
+    one = w.int32([1])
     off, on = (
-        t.emit(
-            "RESHAPE", t.emit("SLICE", w.input(2), t.int32([i]), one, shape=[1]), nothing, shape=[]
+        w.emit(
+            "RESHAPE", w.emit("SLICE", w.input(2), w.int32([i]), one, shape=[1]), nothing, shape=[]
         )
         for i in (0, 1)
     )
     ends = known(w.input(2))
     if ends is not None:
-        off, on = (t.const(np.asarray(v)) for v in ends.reshape(-1))
-    t.put("ONE_HOT", indices, count, on, off, axis=axis)
+        off, on = (w.const(np.asarray(v)) for v in ends.reshape(-1))
+    w.put("ONE_HOT", indices, count, on, off, axis=axis)
 
 
 def distinct(r: Reading) -> Sequence[ir.Value]:
@@ -314,7 +314,7 @@ def updated_slice(r: Reading) -> Value:
     room = b.Shape(x) - np.array(shape, np.int64)
     first = b.Max(b.Min(start, room), b.like(start, 0))
     grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
-    return b.ScatterND(x, b.Add(b.const(grid.astype(np.int64)), first), update)
+    return b.ScatterND(x, b.Add(grid.astype(np.int64), first), update)
 
 
 def diagonal(r: Reading, size: int) -> Value:

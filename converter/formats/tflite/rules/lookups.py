@@ -8,14 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.fields import reading
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import constant
 from converter.graph.states import Hashtable
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading
 from converter.mapping.fields import Attr
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -29,13 +27,12 @@ KINDS = enum({3: HASHES.SPARSE, 2: HASHES.DENSE})
 
 def handle(r: Reading) -> Sequence[ir.Value]:
     """HASHTABLE: the result stands for a table, which all handles of that number share."""
-    t = reading(r)
-    tables, number = t.graph.variables.tables, r.attr("table_id", int)
-    t.graph.tables[t.operator.outputs[0]] = tables.setdefault(number, Hashtable())
+    tables, number = r.graph.variables.tables, r.attr("table_id", int)
+    r.graph.tables[r.operator.outputs[0]] = tables.setdefault(number, Hashtable())
     return []
 
 
-def table_of(t: LiteReading) -> Hashtable:
+def table_of(t: Reading) -> Hashtable:
     found = t.graph.tables.get(t.operator.inputs[0])
     if found is None:
         raise MappingError("a table that is handed to a subgraph is not supported", "X201")
@@ -44,8 +41,7 @@ def table_of(t: LiteReading) -> Hashtable:
 
 def filled(r: Reading) -> Sequence[ir.Value]:
     """HASHTABLE_IMPORT: keys and values, which only the first filling sets."""
-    t = reading(r)
-    table, (keys, values) = table_of(t), (constant(t.stored(i)) for i in (1, 2))
+    table, (keys, values) = table_of(r), (constant(r.stored(i)) for i in (1, 2))
     if keys is None or values is None:
         raise MappingError("keys or values of a table are computed", "X201")
     if keys.shape != values.shape:
@@ -55,7 +51,7 @@ def filled(r: Reading) -> Sequence[ir.Value]:
     return []
 
 
-def content(t: LiteReading) -> Hashtable:
+def content(t: Reading) -> Hashtable:
     table = table_of(t)
     if table.keys is None or table.values is None:
         raise MappingError("the table is read before it is filled", "R105")
@@ -64,8 +60,8 @@ def content(t: LiteReading) -> Hashtable:
 
 def found(r: Reading) -> Value:
     """HASHTABLE_FIND: inputs are [table, keys, value of what is not found]."""
-    t, b = reading(r), r.b
-    table, wanted, default = content(t), t.stored(1), b.Reshape(t.stored(2), np.zeros(0, np.int64))
+    b = r.b
+    table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), np.zeros(0, np.int64))
     assert table.keys is not None and table.values is not None
     if not table.keys.size:
         return b.Expand(default, b.Shape(wanted))
@@ -77,7 +73,7 @@ def found(r: Reading) -> Value:
 
 
 def size(r: Reading) -> Value:
-    keys = content(reading(r)).keys
+    keys = content(r).keys
     return r.b.const(np.array([0 if keys is None else len(keys)], np.int64))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.elementwise import angle
 from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data, sizes
 from converter.formats.tflite.rules.pooling import MOST, windows
@@ -20,7 +21,6 @@ from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.graph.windows import halves, same_padding
-from converter.mapping.context import Reading
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -115,7 +115,7 @@ def affine(r: Reading, index: int) -> tuple[Value, Value]:
     """Of a matrix 4 x 4 what x and y are multiplied by, [2, 2], and what is added, [2]."""
     matrix = r.b.Reshape(r.input(index), [4, 4])
     rows = r.b.Slice(matrix, [0], [2], [0])
-    return r.b.Slice(rows, [0], [2], [1]), r.b.Gather(rows, np.int64(3), axis=1)
+    return r.b.Slice(rows, [0], [2], [1]), r.b.Gather(rows, 3, axis=1)
 
 
 def one_image(r: Reading) -> None:
@@ -156,7 +156,7 @@ def moved_image(r: Reading) -> Value:
     places = b.const(grid.astype(np.float32) + middle) @ b.Transpose(factors, perm=[1, 0])
     places = places + shift - middle
     ends = b.const(np.array([width - 1, height - 1], np.float32))
-    inside = b.Max(b.Min(places, ends), np.float32(0))
+    inside = b.Max(b.Min(places, ends), 0.0)
     outside = b.Not(b.Equal(inside, places))
     outside = b.ReduceMax(b.Cast(outside, to=int(ir.DataType.INT32)), [1], keepdims=1)
     low = b.Floor(inside)
@@ -164,7 +164,7 @@ def moved_image(r: Reading) -> Value:
     flat = b.Reshape(x, [height * width, -1])
 
     def pixels(x_of: Value, y_of: Value) -> Value:
-        column, row = (b.Gather(v, np.int64(i), axis=1) for i, v in enumerate((x_of, y_of)))
+        column, row = (b.Gather(v, i, axis=1) for i, v in enumerate((x_of, y_of)))
         index = b.Cast(row * np.float32(width) + column, to=int(ir.DataType.INT64))
         return b.Gather(flat, index, axis=0)
 
@@ -173,7 +173,7 @@ def moved_image(r: Reading) -> Value:
         pixels(low, v) * (np.float32(1) - right) + pixels(high, v) * right for v in (low, high)
     )
     y = upper_row * (np.float32(1) - lower) + lower_row * lower
-    y = b.Where(b.Greater(outside, np.int32(0)), np.float32(0), y)
+    y = b.Where(b.Greater(outside, np.int32(0)), 0.0, y)
     return b.Reshape(y, [1, rows, columns, -1])
 
 
@@ -213,7 +213,7 @@ def counts(r: Reading, key: str) -> list[int]:
 
 def point(r: Reading, points: Value, key: str) -> tuple[Value, Value]:
     found = r.b.Gather(points, np.int64(r.attr(key, int)), axis=0)
-    return r.b.Gather(found, np.int64(0), axis=0), r.b.Gather(found, np.int64(1), axis=0)
+    return r.b.Gather(found, 0, axis=0), r.b.Gather(found, 1, axis=0)
 
 
 def matrix_of(r: Reading, factors: Value, shift: Value) -> Value:

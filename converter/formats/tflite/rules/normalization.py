@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
-from converter.mapping.context import Reading, Writing
+from converter.formats.tflite.rules.writing import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.rules import op
 
@@ -30,7 +31,7 @@ class LastAxis(Field):
     names = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = -1
+        r.set(axis=-1)
 
     def lower(self, w: Writing) -> None:
         if axis_of(w, default=-1) != w.rank() - 1:

@@ -8,16 +8,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import (
     FusedActivation,
     Window,
     data,
     in_front,
 )
-from converter.formats.tflite.rules.writing import LiteWriting
+from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -74,7 +74,7 @@ class MaxWindow(Window):
         super().__post_init__()
         object.__setattr__(self, "names", (*self.names, "ceil_mode"))
 
-    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+    def padded(self, t: Writing, pads: list[int]) -> None:
         t.layer.inputs[0] = in_front(t, pads, -np.inf)
 
 
@@ -87,10 +87,10 @@ class MeanWindow(MaxWindow):
             raise MappingError("padding that counts, and windows that are rounded up")
         super().lower(w)
         if counts and w.layer.attrs["padding"] == schema.Padding.SAME:
-            w.layer.inputs[0] = in_front(w, [int(n) for n in w.attr("pads")])  # type: ignore[arg-type]
+            w.layer.inputs[0] = in_front(w, [int(n) for n in w.attr("pads")])
             w.layer.attrs["padding"] = schema.Padding.VALID
 
-    def padded(self, t: LiteWriting, pads: list[int]) -> None:
+    def padded(self, t: Writing, pads: list[int]) -> None:
         if not t.attr("count_include_pad", 0):
             raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
         t.layer.inputs[0] = in_front(t, pads)

@@ -10,19 +10,19 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.fields import data, reading, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.writing import (
     LARGEST_SCALE,
     STORED,
-    LiteWriting,
     Quantisation,
+    Writing,
     parameters,
 )
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -30,7 +30,7 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 def same_numbers(r: Reading) -> ir.Value:
     """In the type of the result, where that is a float."""
-    wanted = type_of(reading(r).result())
+    wanted = type_of(r.result())
     return r.cast(data(r), wanted) if wanted.is_floating_point() else data(r)
 
 
@@ -53,10 +53,10 @@ class Range(Field):
         zero = np.floor(zero + 0.5)
         ends = [np.float32((n - zero) * scale) for n in (first, last)]
         r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
-        r.node.attrs["levels"] = last - first + 1
+        r.set(levels=last - first + 1)
 
 
-def whole_bytes(t: LiteWriting, stored: ir.Value) -> ir.Value:
+def whole_bytes(t: Writing, stored: ir.Value) -> ir.Value:
     """Constants of less than 8 bits in as many."""
     array = constant(stored)
     if array is None or stored.dtype not in NIBBLES:
@@ -83,7 +83,7 @@ class Scale(Field):
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
-        t, node = writing(w), w.node.outputs[0].producer()
+        node = w.out.producer()
         found = None if node is None else parameters(node)
         if node is None or found is None:
             raise MappingError("scale and zero point must be constant")
@@ -91,7 +91,7 @@ class Scale(Field):
         least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
         if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
             raise MappingError("a scale that is no ordinary number")
-        stored = w.node.outputs[0] if self.of_result else whole_bytes(t, w.input(0))
+        stored = w.out if self.of_result else whole_bytes(w, w.input(0))
         if stored.dtype not in STORED or (stored.dtype == ir.DataType.INT16 and zeros.any()):
             raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
         constant_weights = not self.of_result and stored.const_value is not None
@@ -103,24 +103,23 @@ class Scale(Field):
             tuple(map(int, np.broadcast_to(zeros, scales.shape))),
             axis if scales.size > 1 else 0,
         )
-        t.low.note(stored, scale)
+        w.low.note(stored, scale)
         if not self.of_result:
             w.layer.inputs[0] = stored
 
 
 def between(w: Writing) -> None:
     """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
-    t = writing(w)
-    node = w.node.outputs[0].producer()
-    if not t.quantised or node is None:
+    node = w.out.producer()
+    if not w.quantised or node is None:
         raise not_meant("a way between two scales")
-    stored = t.real(w.input(0))
+    stored = w.real(w.input(0))
     found = parameters(node)
-    if found is None or found[0].size != 1 or stored.dtype != w.node.outputs[0].dtype:
+    if found is None or found[0].size != 1 or stored.dtype != w.out.dtype:
         raise not_meant("a way between two types")
-    if t.scale(stored).single != (float(found[0][0]), int(found[1][0])):
+    if w.scale(stored).single != (float(found[0][0]), int(found[1][0])):
         raise not_meant("a way between two scales")
-    t.low.alias(w.node.outputs[0], stored)
+    w.low.alias(w.out, stored)
 
 
 def identity(r: Reading) -> Value:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, reading, whole, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -20,11 +21,11 @@ def drawn(r: Reading) -> Value:
     """Numbers of a shape: from 0 to 1, or around 0 with a deviation of 1, which are ONNX's
     defaults.
     """
-    b, kind, dtype = r.b, DRAWS[r.layer.kind], int(type_of(reading(r).result()))
+    b, kind, dtype = r.b, DRAWS[r.layer.kind], int(type_of(r.result()))
     shape = known(data(r))
     if shape is not None:
         return with_operators(b.op(kind, shape=[int(n) for n in shape.reshape(-1)], dtype=dtype))
-    blank = b.Expand(b.const(0.0), whole(r, data(r)))
+    blank = b.Expand(0.0, whole(r, data(r)))
     return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
 
 
@@ -34,8 +35,7 @@ def lower_drawn(w: Writing) -> None:
     names = ("low", "high") if kind == "RANDOM_UNIFORM" else ("mean", "scale")
     if [w.attr(n) for n in names] != [0.0, 1.0]:
         raise MappingError("numbers of another range")
-    t = writing(w)
-    t.put(kind, t.int32(list(w.attr("shape")), "shape"))
+    w.put(kind, w.int32(list(w.attr("shape")), "shape"))
 
 
 class Logits(Field):
@@ -45,7 +45,7 @@ class Logits(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs |= {"log": 1, "index": int(type_of(reading(r).result()))}
+        r.node.attrs |= {"log": 1, "index": int(type_of(r.result()))}
         r.node.inputs[1] = r.cast(r.input(1), ir.DataType.INT64)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import LiteReading
-from converter.formats.tflite.rules.fields import CODES, reading, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import CODES
+from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.tensors import dequantise, is_quantised, quantise
 from converter.graph.build import Builder, attrs_of
 from converter.graph.catalogue.cells import (
@@ -32,7 +33,6 @@ from converter.graph.catalogue.cells import (
 from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.names import public_name
 from converter.graph.value import Value, operand, optional, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -40,11 +40,11 @@ GATES = ("input", "forget", "cell", "output")  # the order of a file
 ONNX = ("input", "output", "forget", "cell")
 
 
-def present(t: LiteReading, index: int) -> Value | None:
+def present(t: Reading, index: int) -> Value | None:
     return t.real(index) if t.has(index) else None
 
 
-def bias(t: LiteReading, index: int) -> Value | None:
+def bias(t: Reading, index: int) -> Value | None:
     found = t.real_bias(index)
     return None if found is None else with_operators(found)
 
@@ -67,7 +67,7 @@ class Places:
     norms: int = -1
     aux: int = -1
 
-    def gate(self, t: LiteReading, name: str) -> Gate:
+    def gate(self, t: Reading, name: str) -> Gate:
         i = GATES.index(name)
         peep = (0, 1, None, 2)[i]
         return Gate(
@@ -79,7 +79,7 @@ class Places:
             None if self.aux < 0 else present(t, self.aux + i),
         )
 
-    def cell_of(self, t: LiteReading) -> Cell:
+    def cell_of(self, t: Reading) -> Cell:
         enter, forget, cell, out = (self.gate(t, name) for name in GATES)
         return Cell(
             enter,
@@ -98,7 +98,7 @@ FORWARD = Places(1, 5, 9, 12, 16, 18, 19, 20)
 FIRST, SECOND = Places(1, 5, 9, 12, 16, 35, 36, aux=40), Places(18, 22, 26, 29, 33, 37, 38, aux=44)
 
 
-def rounded(t: LiteReading, index: int) -> Callable[[Builder, Value], Value]:
+def rounded(t: Reading, index: int) -> Callable[[Builder, Value], Value]:
     """What a state is once it was stored."""
     tensor = t.tensor(index)
     if not is_quantised(tensor):
@@ -106,7 +106,7 @@ def rounded(t: LiteReading, index: int) -> Callable[[Builder, Value], Value]:
     return lambda b, x: with_operators(dequantise(b, quantise(b, x, tensor), tensor))
 
 
-def step_of(t: LiteReading, places: Places) -> Step:
+def step_of(t: Reading, places: Places) -> Step:
     cell = places.cell_of(t)
     keep_h, keep_c = rounded(t, places.hidden), rounded(t, places.cell)
 
@@ -120,24 +120,23 @@ def step_of(t: LiteReading, places: Places) -> Step:
 # the operators ------------------------------------------------------------------------------------
 
 
-def time_major(t: LiteReading, x: Value) -> Value:
+def time_major(t: Reading, x: Value) -> Value:
     """[batch, time, ...] <-> [time, batch, ...] unless the operator is time-major already."""
     return x if t.attr("time_major", bool) else t.b.Transpose(x, perm=[1, 0, 2])
 
 
 def lstm_step(r: Reading) -> Sequence[ir.Value]:
     """One step; with five inputs that of the older kernel."""
-    t = reading(r)
     if r.attr("kernel_type", int, 0) == 1:
-        return basic(t)
-    states = [t.real(18), t.real(19)]
-    h, c = step_of(t, FORWARD)(r.b, t.real(0), states, None)
-    t.leave(18, h)
-    t.leave(19, c)
+        return basic(r)
+    states = [r.real(18), r.real(19)]
+    h, c = step_of(r, FORWARD)(r.b, r.real(0), states, None)
+    r.leave(18, h)
+    r.leave(19, c)
     return [h]
 
 
-def basic(t: LiteReading) -> Sequence[ir.Value]:
+def basic(t: Reading) -> Sequence[ir.Value]:
     """Inputs are [x, h, weights, bias, c], all gates in one matrix: input, cell, forget, output.
     The weights take x and h side by side.
     """
@@ -150,22 +149,22 @@ def basic(t: LiteReading) -> Sequence[ir.Value]:
 
 
 def lstm_sequence(r: Reading) -> Sequence[ir.Value]:
-    t, places = reading(r), FORWARD
-    x = time_major(t, t.real(0))
-    if is_plain(t, places):
-        if (data := behind_clearing(t, places)) is not None:
-            y = standard(t, places, data, stateless=True)[0]
+    places = FORWARD
+    x = time_major(r, r.real(0))
+    if is_plain(r, places):
+        if (data := behind_clearing(r, places)) is not None:
+            y = standard(r, places, data, stateless=True)[0]
             return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
-        y, h, c = standard(t, places, x)
+        y, h, c = standard(r, places, x)
     else:
-        states = [t.real(places.hidden), t.real(places.cell)]
-        y, h, c = steps_of(r.b, step_of(t, places), x, states)
-    t.leave(places.hidden, h)
-    t.leave(places.cell, c)
-    return [time_major(t, y)]
+        states = [r.real(places.hidden), r.real(places.cell)]
+        y, h, c = steps_of(r.b, step_of(r, places), x, states)
+    r.leave(places.hidden, h)
+    r.leave(places.cell, c)
+    return [time_major(r, y)]
 
 
-def is_plain(t: LiteReading, places: Places) -> bool:
+def is_plain(t: Reading, places: Places) -> bool:
     """Whether ONNX's LSTM says the same."""
     cell = places.cell_of(t)
     gates = (cell.input, cell.forget, cell.cell, cell.output)
@@ -179,7 +178,7 @@ def is_plain(t: LiteReading, places: Places) -> bool:
 
 
 def standard(
-    t: LiteReading, places: Places, x: Value, stateless: bool = False
+    t: Reading, places: Places, x: Value, stateless: bool = False
 ) -> tuple[Value, Value, Value]:
     """ONNX's LSTM. Where the input gate is coupled, 1 - sigmoid(z) is sigmoid(-z). `stateless`: it
     begins with zeros, and the last column of the weights is that of the clearing step.
@@ -220,7 +219,7 @@ def standard(
 
 
 def both_directions(
-    t: LiteReading, steps: Sequence[Step], states: Sequence[Sequence[int]], aux: int, weights: int
+    t: Reading, steps: Sequence[Step], states: Sequence[Sequence[int]], aux: int, weights: int
 ) -> list[ir.Value]:
     """The auxiliary input is a second input of both directions, with weights of its own; without
     them it is the input of the backward direction.
@@ -244,13 +243,12 @@ def both_directions(
 
 
 def lstm_both(r: Reading) -> Sequence[ir.Value]:
-    t = reading(r)
-    steps = [step_of(t, p) for p in (FIRST, SECOND)]
+    steps = [step_of(r, p) for p in (FIRST, SECOND)]
     states = [(p.hidden, p.cell) for p in (FIRST, SECOND)]
-    return both_directions(t, steps, states, 39, FIRST.aux + 1)
+    return both_directions(r, steps, states, 39, FIRST.aux + 1)
 
 
-def rnn_of(t: LiteReading, first: int, aux: int = -1) -> Step:
+def rnn_of(t: Reading, first: int, aux: int = -1) -> Step:
     """Inputs from `first` on are [weights, recurrent weights, bias, state]."""
     f = ACTIVATIONS[t.attr("fused_activation_function", CODES)]
     weights, recurrent, addend = t.real(first), t.real(first + 1), bias(t, first + 2)
@@ -265,22 +263,19 @@ def rnn_of(t: LiteReading, first: int, aux: int = -1) -> Step:
 
 
 def rnn(r: Reading) -> ir.Value:
-    t = reading(r)
-    (h,) = rnn_of(t, 1)(r.b, t.real(0), [t.real(4)], None)
-    t.leave(4, h)
+    (h,) = rnn_of(r, 1)(r.b, r.real(0), [r.real(4)], None)
+    r.leave(4, h)
     return h
 
 
 def rnn_sequence(r: Reading) -> ir.Value:
-    t = reading(r)
-    y, h = steps_of(r.b, rnn_of(t, 1), time_major(t, t.real(0)), [t.real(4)])
-    t.leave(4, h)
-    return time_major(t, y)
+    y, h = steps_of(r.b, rnn_of(r, 1), time_major(r, r.real(0)), [r.real(4)])
+    r.leave(4, h)
+    return time_major(r, y)
 
 
 def rnn_both(r: Reading) -> Sequence[ir.Value]:
-    t = reading(r)
-    return both_directions(t, [rnn_of(t, 1, 10), rnn_of(t, 5, 11)], [(4,), (8,)], 9, 10)
+    return both_directions(r, [rnn_of(r, 1, 10), rnn_of(r, 5, 11)], [(4,), (8,)], 9, 10)
 
 
 def svdf(r: Reading) -> ir.Value:
@@ -288,19 +283,19 @@ def svdf(r: Reading) -> ir.Value:
     memory]; `rank` of them make a unit. The state [batch, filters * memory] moves on by one place,
     and the newest feature enters it at the end.
     """
-    t, b, rank = reading(r), r.b, r.attr("rank", int)
-    time = t.real(2)
+    b, rank = r.b, r.attr("rank", int)
+    time = r.real(2)
     filters, memory = r.static(time, "the weights of time")
     if rank < 1 or filters % rank:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
-    feature = b.Reshape(dense(b, t.real(0), t.real(1)), [-1, filters, 1])
-    stored = b.Reshape(t.real(4), [-1, filters, memory])
+    feature = b.Reshape(dense(b, r.real(0), r.real(1)), [-1, filters, 1])
+    stored = b.Reshape(r.real(4), [-1, filters, memory])
     state = b.Concat(b.Slice(stored, [1], [memory], [2]), feature, axis=2)
-    t.leave(4, b.Reshape(state, [-1, filters * memory]))
+    r.leave(4, b.Reshape(state, [-1, filters * memory]))
     products = b.ReduceSum(state * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
     activation = ACTIVATIONS[r.attr("fused_activation_function", CODES)]
-    return activation(b, total(b, units, bias(t, 3)))
+    return activation(b, total(b, units, bias(r, 3)))
 
 
 # an LSTM of its own -------------------------------------------------------------------------------
@@ -310,7 +305,7 @@ LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
 FEW = 4  # steps that are fewer operators written out
 
 
-def behind_clearing(t: LiteReading, places: Places) -> Value | None:
+def behind_clearing(t: Reading, places: Places) -> Value | None:
     """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
     gates are closed whatever its states are: both states are zero behind it. None if there is no
     such step.
@@ -424,11 +419,11 @@ def reason_against_lstm(node: ir.Node) -> str:
 
 
 def lower_lstm(w: Writing) -> None:
-    t, x, node = writing(w), w.input(0), w.node.outputs[0].producer()
+    x, node = w.input(0), w.out.producer()
     assert node is not None
     if reason := reason_against_lstm(node):
         raise MappingError(reason)
-    if w.attr("direction", "forward") != "forward" or t.quantised:
+    if w.attr("direction", "forward") != "forward" or w.quantised:
         raise MappingError("directions other than forward, or stored integers, are not possible")
     steps, batch, _ = w.static()
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
@@ -439,10 +434,10 @@ def lower_lstm(w: Writing) -> None:
     peepholes = None if w.optional(7) is None else w.constant(7, "the peepholes")[0]
     states = states_of(node)
     if states:
-        variables = [t.low.hold(*pair) for pair in states]
+        variables = [w.low.hold(*pair) for pair in states]
     else:
         x, weights = cleared(w, x, weights, recurrent, bias, peepholes)
-        variables = [t.low.variable(name, [batch, size]) for name in ("hidden", "cell")]
+        variables = [w.low.variable(name, [batch, size]) for name in ("hidden", "cell")]
         steps += 1
     operands: list[Any] = [x, *[None] * 23]
     for i, name in enumerate(GATES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
@@ -15,12 +16,10 @@ from converter.formats.tflite.rules.fields import (
     one_axis,
     sizes,
     whole,
-    writing,
 )
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import TENSOR_INT64
+from converter.formats.tflite.rules.writing import TENSOR_INT64, Writing
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op, ops
 
@@ -36,23 +35,22 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         if known(r.input(1)) is None:
             r.node.inputs[1:] = [whole(r, r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
             return
         axes = axes_of(r, 1, r.rank(data(r)))
         r.node.inputs[1:] = [constant_of(r, axes, "axes")]
         if not axes:
-            r.node.attrs["noop_with_empty_axes"] = 1
+            r.set(noop_with_empty_axes=1)
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
         if w.optional(1) is not None and known(w.input(1)) is None:
-            writing(w).place(1, small(writing(w), w.input(1)))
+            w.place(1, small(w, w.input(1)))
             return
         given = [] if w.optional(1) is None else w.ints(1, "the axes")
         if not given and not w.attr("noop_with_empty_axes", 0):
             given = list(range(rank))
-        t = writing(w)
-        t.place(1, t.int32([i % max(1, rank) for i in given], "axes"))
+        w.place(1, w.int32([i % max(1, rank) for i in given], "axes"))
 
 
 class ListedAxes(Field):
@@ -62,12 +60,12 @@ class ListedAxes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axes"] = axes_of(r, 1, r.rank(data(r)))
+        r.set(axes=axes_of(r, 1, r.rank(data(r))))
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
-        t, rank = writing(w), w.rank()
-        t.place(1, t.int32([int(i) % rank for i in w.attr("axes")], "axes"))
+        rank = w.rank()
+        w.place(1, w.int32([int(i) % rank for i in w.attr("axes")], "axes"))
 
 
 class Axis(Field):
@@ -83,8 +81,7 @@ class Axis(Field):
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        t.place(1, t.int32([axis_of(w)], "axis"))
+        w.place(1, w.int32([axis_of(w)], "axis"))
         w.layer.attrs["output_type"] = TENSOR_INT64
 
 
@@ -92,17 +89,17 @@ class Dropped(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = 0
+        r.set(keepdims=0)
 
     def lower(self, w: Writing) -> None:
         if not w.attr("keepdims"):
             return
-        t, axis = writing(w), axis_of(w)
-        result = t.result("dropped")
-        shape = w.node.outputs[0].shape
+        axis = axis_of(w)
+        result = w.result("dropped")
+        shape = w.out.shape
         result.shape = None if shape is None else ir.Shape([*shape[:axis], *shape[axis + 1 :]])
-        place = t.int32(axis, "axis")
-        w.then(lambda: t.put("EXPAND_DIMS", result, place))
+        place = w.int32(axis, "axis")
+        w.then(lambda: w.put("EXPAND_DIMS", result, place))
 
 
 class Running(Field):
@@ -115,7 +112,7 @@ class Running(Field):
 
     def lower(self, w: Writing) -> None:
         (axis,) = w.ints(1, "the axis")
-        writing(w).place(1, writing(w).int32(axis % w.rank(), "axis"))
+        w.place(1, w.int32(axis % w.rank(), "axis"))
 
 
 class Wide(Field):
@@ -132,7 +129,7 @@ class Truths(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[0] = r.cast(data(r), ir.DataType.INT32)
-        r.then(lambda results: [r.cast(results[0], ir.DataType.BOOL)])
+        r.behind(lambda y: r.cast(y, ir.DataType.BOOL))
 
 
 INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)

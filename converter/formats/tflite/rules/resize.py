@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.fields import data, reading, sizes, whole, writing
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import data, sizes, whole
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import LiteWriting
+from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.lite.resizing import own, scales_of, sources
@@ -64,14 +64,14 @@ class Coordinates(Field):
 
     def lower(self, w: Writing) -> None:
         """Another rule is written as one of those where both pick the same sources."""
-        t, mode = writing(w), w.attr("mode")
+        mode = w.attr("mode")
         if w.attr("antialias", 0) or w.rank() != 4:
             raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
-        (n, *size, c), (m, *target, d) = (t.image(v) for v in (w.input(0), w.node.outputs[0]))
+        (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.input(0), w.out))
         if (n, c) != (m, d):
             raise MappingError("only height and width can be resized")
         if None in (*size, *target):
-            self._of_unknown_size(t)
+            self._of_unknown_size(w)
             return
         known_sizes, known_target = [int(n or 0) for n in size], [int(n or 0) for n in target]
         factors = scales_of(w, known_sizes, known_target)
@@ -82,12 +82,12 @@ class Coordinates(Field):
             found = (own(mode, corners, half, *pair) for pair in pairs)
             if all(np.allclose(f, x, atol=1e-4) for f, x in zip(found, wanted, strict=True)):
                 w.layer.attrs |= dict(zip(FLAGS, (corners, half), strict=True))
-                t.place(1, t.int32(known_target, "size"))
-                t.one_scale()
+                w.place(1, w.int32(known_target, "size"))
+                w.one_scale()
                 return
         raise MappingError("none of the rules for coordinates gives these sources")
 
-    def _of_unknown_size(self, t: LiteWriting) -> None:
+    def _of_unknown_size(self, t: Writing) -> None:
         """The size is computed, and the rule is one of those that are there."""
         rule, mode = t.attr("coordinate_transformation_mode"), t.attr("mode")
         flags = {"asymmetric": (False, False), "align_corners": (True, False)}
@@ -124,7 +124,7 @@ def by_fixed_point(r: Reading) -> Value:
     """
     x, size, (corners, half) = data(r), known(r.input(1)), flags(r)
     extents = [n for n in sizes(x)[1:3] if n is not None]
-    if reading(r).tensor(0).type != schema.TensorType.INT16 or size is None or len(extents) < 2:
+    if r.tensor(0).type != schema.TensorType.INT16 or size is None or len(extents) < 2:
         raise not_meant("images of 16 bits and of a known size only")
     wanted = [int(n) for n in size.reshape(-1)]
     if len(wanted) != 2 or min(*wanted, *extents) < 1:

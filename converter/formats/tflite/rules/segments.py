@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import data, whole
 from converter.graph.infer import known
 from converter.graph.value import Value
-from converter.mapping.context import Reading
 from converter.mapping.fields import Field, Guard
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -43,7 +43,7 @@ class KnownRows(Field):
     def lift(self, r: Reading) -> None:
         if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
             raise MappingError("one segment for each row", "R105")
-        r.node.attrs["rows"] = max(r.ints(1, "the segments"), default=-1) + 1
+        r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
 def segment_sum(r: Reading) -> Value:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.fields import (
     OneScale,
     axes_of,
@@ -17,22 +18,19 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    reading,
     sizes,
     whole,
-    writing,
 )
 from converter.formats.tflite.rules.writing import (
     TENSOR_INT32,
     TENSOR_INT64,
-    LiteWriting,
+    Writing,
     dims_of,
     number,
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -59,16 +57,15 @@ class Shape(Field):
             given = r.b.Reshape(given, [1])
         array = known(given)
         if array is not None and 0 in array and -1 not in array:
-            r.node.attrs["allowzero"] = 1
-        r.node.inputs = [data(r), whole(r, given)]
+            r.set(allowzero=1)
+        r.set_inputs(data(r), whole(r, given))
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        t.place(1, wanted_shape(t))
-        t.one_scale()
+        w.place(1, wanted_shape(w))
+        w.one_scale()
 
 
-def wanted_shape(t: LiteWriting) -> ir.Value:
+def wanted_shape(t: Writing) -> ir.Value:
     """The shape of the result as RESHAPE takes it: at most one -1, and 0 is a size of 0."""
     out = t.node.outputs[0]
     found = None if out.shape is None else dims_of(out)
@@ -85,7 +82,7 @@ def wanted_shape(t: LiteWriting) -> ir.Value:
     raise MappingError("sizes that are taken over from the input")
 
 
-def small(t: LiteWriting, value: ir.Value, largest: bool = False) -> ir.Value:
+def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
     """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
     array = known(value)
     if array is not None:
@@ -112,9 +109,8 @@ class OutShape(Field):
     inputs = (1,)
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        t.place(1, wanted_shape(t))
-        t.one_scale()
+        w.place(1, wanted_shape(w))
+        w.one_scale()
 
 
 class Permutation(Field):
@@ -125,14 +121,13 @@ class Permutation(Field):
         found, rank = r.ints(1, "the permutation"), r.rank(data(r))
         if sorted(n % max(1, rank) for n in found) != list(range(rank)):
             raise MappingError(f"{found} is no permutation of {rank} axes", "R105")
-        r.node.attrs["perm"] = [n % rank for n in found]
+        r.set(perm=[n % rank for n in found])
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
         perm = w.attr("perm", None) or range(w.rank())[::-1]
-        t.place(1, t.int32(list(perm), "perm"))
-        t.one_scale()
+        w.place(1, w.int32(list(perm), "perm"))
+        w.one_scale()
 
 
 class SqueezedAxes(Field):
@@ -143,12 +138,12 @@ class SqueezedAxes(Field):
 
     def lift(self, r: Reading) -> None:
         if axes := r.attr("squeeze_dims", list):
-            r.node.set_input(1, constant_of(r, axes, "axes"))
+            r.set_input(1, constant_of(r, axes, "axes"))
 
     def lower(self, w: Writing) -> None:
         axes = [] if w.optional(1) is None else w.ints(1, "the axes")
         w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
-        writing(w).one_scale()
+        w.one_scale()
 
 
 class AddedAxis(Field):
@@ -161,9 +156,8 @@ class AddedAxis(Field):
         axes = w.ints(1, "the axes")
         if len(axes) != 1:
             raise MappingError("one axis is added")
-        t = writing(w)
-        t.place(1, t.int32(axes[0], "axis"))
-        t.one_scale()
+        w.place(1, w.int32(axes[0], "axis"))
+        w.one_scale()
 
 
 class JoinedAxis(Field):
@@ -171,15 +165,14 @@ class JoinedAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = r.attr("axis", int)
+        r.set(axis=r.attr("axis", int))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = axis_of(w)
-        t = writing(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
-        first = w.input(0).dtype if not t.quantised else t.real(w.input(0)).dtype
+        first = w.input(0).dtype if not w.quantised else w.real(w.input(0)).dtype
         if first != ir.DataType.UINT8:
-            t.one_scale()
+            w.one_scale()
 
 
 def packed(r: Reading) -> None:
@@ -190,10 +183,10 @@ def packed(r: Reading) -> None:
 def unpacked(r: Reading) -> list[ir.Value]:
     """Slices of size 1 along an axis, which goes."""
     axis, count = r.attr("axis", int), r.attr("num", int)
-    outputs = len(reading(r).operator.outputs)
+    outputs = len(r.operator.outputs)
     if outputs != count:
         raise MappingError(f"{count} parts, {outputs} outputs", "R105")
-    return [r.b.Gather(data(r), np.int64(i), axis=axis) for i in range(outputs)]
+    return [r.b.Gather(data(r), i, axis=axis) for i in range(outputs)]
 
 
 # split -------------------------------------------------------------------------------------------
@@ -212,16 +205,16 @@ class EqualParts(Field):
             "axis": one_axis(r, 0, r.rank(x)),
             "num_outputs": r.attr("num_splits", int),
         }
-        r.node.inputs = [x]
+        r.set_inputs(x)
 
     def lower(self, w: Writing) -> None:
-        t, axis, count = writing(w), axis_of(w), len(w.node.outputs)
+        axis, count = axis_of(w), len(w.node.outputs)
         parts = {dims_of(v)[axis] for v in w.node.outputs}
         if len(parts) > 1 or None in parts:
             raise not_meant("the parts are not of one size")
-        t.layer.inputs = [t.int32(axis, "axis"), w.input(0)]
-        t.layer.attrs["num_splits"] = count
-        t.one_scale()
+        w.layer.inputs = [w.int32(axis, "axis"), w.input(0)]
+        w.layer.attrs["num_splits"] = count
+        w.one_scale()
 
 
 class ListedParts(Field):
@@ -235,7 +228,7 @@ class ListedParts(Field):
         x = data(r)
         axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
         if known(r.input(1)) is None:
-            r.node.inputs = [x, whole(r, r.input(1))]
+            r.set_inputs(x, whole(r, r.input(1)))
             return
         parts = r.ints(1, "the sizes")
         if -1 in parts:
@@ -243,17 +236,17 @@ class ListedParts(Field):
             if size is None:
                 raise MappingError("the size of what is left is not known", "X203")
             parts[parts.index(-1)] = size - sum(parts) - 1
-        r.node.inputs = [x, constant_of(r, parts, "sizes")]
+        r.set_inputs(x, constant_of(r, parts, "sizes"))
 
     def lower(self, w: Writing) -> None:
-        t, axis = writing(w), axis_of(w)
+        axis = axis_of(w)
         parts = [dims_of(v)[axis] for v in w.node.outputs]
         if None in parts and w.optional(1) is None:
             raise MappingError("the sizes of the parts are unknown", "X203")
-        lengths = small(t, w.input(1)) if None in parts else t.int32(parts, "sizes")
-        t.layer.inputs = [w.input(0), lengths, t.int32(axis, "axis")]
-        t.layer.attrs["num_splits"] = len(parts)
-        t.one_scale()
+        lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
+        w.layer.inputs = [w.input(0), lengths, w.int32(axis, "axis")]
+        w.layer.attrs["num_splits"] = len(parts)
+        w.one_scale()
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -268,18 +261,18 @@ class Paddings(Field):
         r.node.inputs[1] = whole(r, r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
 
     def lower(self, w: Writing) -> None:
-        t, rank = writing(w), w.rank()
-        t.one_scale()
+        rank = w.rank()
+        w.one_scale()
         if known(w.input(1)) is None and w.optional(3) is None:
-            halves = t.emit("RESHAPE", small(t, w.input(1)), t.int32([2, rank]), shape=[2, rank])
-            t.place(1, t.emit("TRANSPOSE", halves, t.int32([1, 0]), shape=[rank, 2]))
+            halves = w.emit("RESHAPE", small(w, w.input(1)), w.int32([2, rank]), shape=[2, rank])
+            w.place(1, w.emit("TRANSPOSE", halves, w.int32([1, 0]), shape=[rank, 2]))
             return
         axes = range(rank) if w.optional(3) is None else w.ints(3, "the axes")
         pairs = np.zeros((rank, 2), np.int64)
         pairs[[i % rank for i in axes]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
         if pairs.min(initial=0) < 0:
             raise MappingError("a negative amount is not possible")
-        t.place(1, t.int32(pairs, "paddings"))
+        w.place(1, w.int32(pairs, "paddings"))
 
 
 class Zeros(Field):
@@ -302,13 +295,13 @@ class PadValue(Field):
             r.node.inputs[2] = r.b.Reshape(value, np.zeros(0, np.int64))
 
     def lower(self, w: Writing) -> None:
-        t, value = writing(w), w.input(2)
+        value = w.input(2)
         found = number(value)
         if found is not None:
-            value = t.like(t.real(w.input(0)), found)
-        elif t.quantised:
+            value = w.like(w.real(w.input(0)), found)
+        elif w.quantised:
             raise MappingError("the value of the padding is computed")
-        t.place(2, value)
+        w.place(2, value)
 
 
 class Symmetric(Field):
@@ -325,7 +318,7 @@ class Symmetric(Field):
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
         r.node.inputs[1] = r.b.const(orders[-1])
-        r.node.attrs["axis"] = axes[-1]
+        r.set(axis=axes[-1])
 
 
 def dilated(r: Reading) -> Value:
@@ -354,7 +347,7 @@ def sliced(r: Reading) -> Value:
     sizes = known(size)
     if sizes is not None and (sizes == -1).all():
         return r.b.Slice(data(r), begin, np.full(sizes.shape, LARGE))
-    end = r.b.Where(r.b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
+    end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
     return r.b.Slice(data(r), begin, end)
 
 
@@ -367,7 +360,7 @@ class Ranges(Field):
     inputs = (1, 2, 3, 4)
 
     def lower(self, w: Writing) -> None:
-        t, rank = writing(w), w.rank()
+        rank = w.rank()
         count = w.static(1, "the starts")[0]
         axes = list(range(count)) if w.optional(3) is None else w.ints(3, "the axes")
         steps = [1] * count if w.optional(4) is None else w.ints(4, "the steps")
@@ -375,8 +368,8 @@ class Ranges(Field):
         strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
         for axis, step in zip(order, steps, strict=True):
             strides[axis] = step
-        starts, begins = bounds(t, 1, order, rank)
-        ends, ending = bounds(t, 2, order, rank)
+        starts, begins = bounds(w, 1, order, rank)
+        ends, ending = bounds(w, 2, order, rank)
         for place, axis in enumerate(order):
             step = strides[axis]
             first, last = (None if v is None else int(v[place]) for v in (starts, ends))
@@ -385,11 +378,11 @@ class Ranges(Field):
                 begin_mask &= ~(1 << axis)
             if last is None or not to_the_end(last, step, size):
                 end_mask &= ~(1 << axis)
-        t.place(1, begins)
-        t.place(2, ending)
-        t.place(3, t.int32(strides, "strides"))
-        t.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
-        t.one_scale()
+        w.place(1, begins)
+        w.place(2, ending)
+        w.place(3, w.int32(strides, "strides"))
+        w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
+        w.one_scale()
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
@@ -406,7 +399,7 @@ def to_the_end(last: int, step: int, size: int | None) -> bool:
     return last <= -LARGEST or (size is not None and last < -size)
 
 
-def bounds(t: LiteWriting, index: int, order: Sequence[int], rank: int) -> tuple[Any, ir.Value]:
+def bounds(t: Writing, index: int, order: Sequence[int], rank: int) -> tuple[Any, ir.Value]:
     """Starts or ends, None where they are computed, and a vector of them for all axes; what no
     range is for is 0.
     """
@@ -435,7 +428,7 @@ class BeginSize(Field):
     inputs = (1, 2, 3, 4)
 
     def lower(self, w: Writing) -> None:
-        t, rank = writing(w), w.rank()
+        rank = w.rank()
         starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
         axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
         if w.optional(4) is not None and set(w.ints(4, "the steps")) > {1}:
@@ -447,16 +440,16 @@ class BeginSize(Field):
                 raise not_meant("a slice of an axis of unknown size")
             found = slice(first, last).indices(n)
             begin[axis % rank], size[axis % rank] = found[0], max(0, found[1] - found[0])
-        t.place(1, t.int32(begin, "begin"))
-        t.place(2, t.int32(size, "size"))
-        t.one_scale()
+        w.place(1, w.int32(begin, "begin"))
+        w.place(2, w.int32(size, "size"))
+        w.one_scale()
 
 
 def computed_size(w: Writing) -> None:
     """A Slice whose ends are starts + computed sizes, or the end where a size is -1: what `sliced`
     reads.
     """
-    t, choice = writing(w), w.input(2).producer()
+    choice = w.input(2).producer()
     if w.optional(3) is not None or choice is None or choice.op_type != "Where":
         raise not_meant("ends that are no choice")
     test, largest, end = (operand(choice, i) for i in range(3))
@@ -468,7 +461,7 @@ def computed_size(w: Writing) -> None:
         raise not_meant("ends that are no sum or all that is left")
     if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
         raise not_meant("ends that are the sum of other sizes")
-    t.put("SLICE", w.input(0), small(t, w.input(1)), small(t, size))
+    w.put("SLICE", w.input(0), small(w, w.input(1)), small(w, size))
 
 
 def same(a: ir.Value | None, b: ir.Value) -> bool:
@@ -528,7 +521,7 @@ def _ranges(
     lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
     highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
     first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
-    behind = b.Where(b.Equal(first, np.int64(-1)), np.int64(LARGE), first + np.int64(1))
+    behind = b.Where(b.Equal(first, -1), LARGE, first + np.int64(1))
     last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
     step = [1 if shrinks[i] else steps[i] for i in kept]
     return b.Slice(x, first, last, [axes[i] for i in kept], step)
@@ -580,10 +573,9 @@ def reversed_sequences(r: Reading) -> Value:
 
 
 def lower_reversed(w: Writing) -> None:
-    t = writing(w)
-    lengths = small(t, w.input(1))
+    lengths = small(w, w.input(1))
     time, batch = int(w.attr("time_axis", 0)), int(w.attr("batch_axis", 1))
-    t.put("REVERSE_SEQUENCE", w.input(0), lengths, seq_dim=time, batch_dim=batch)
+    w.put("REVERSE_SEQUENCE", w.input(0), lengths, seq_dim=time, batch_dim=batch)
 
 
 # sizes -------------------------------------------------------------------------------------------
@@ -609,9 +601,8 @@ class Repeats(Field):
         r.node.inputs[1] = whole(r, r.input(1))
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
-        t.place(1, small(t, w.input(1)))
-        t.one_scale()
+        w.place(1, small(w, w.input(1)))
+        w.one_scale()
 
 
 class Target(Field):
@@ -623,16 +614,16 @@ class Target(Field):
         r.node.inputs[1] = whole(r, r.input(1))
 
     def lower(self, w: Writing) -> None:
-        t, out = writing(w), w.node.outputs[0]
+        out = w.out
         found = None if out.shape is None else dims_of(out)
         if found is not None and None not in found:
-            shape = t.int32(found, "shape")
+            shape = w.int32(found, "shape")
         else:
-            own = t.emit("SHAPE", w.input(0), dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)
-            wanted = small(t, w.input(1))
-            shape = t.emit("BROADCAST_ARGS", own, wanted, shape=[None])
-        t.place(1, shape)
-        t.one_scale()
+            own = w.emit("SHAPE", w.input(0), dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)
+            wanted = small(w, w.input(1))
+            shape = w.emit("BROADCAST_ARGS", own, wanted, shape=[None])
+        w.place(1, shape)
+        w.one_scale()
 
 
 class WholeShape(Field):
@@ -645,11 +636,10 @@ class WholeShape(Field):
         rank = w.rank()
         first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
         if (first, last) != (0, rank):
-            t = writing(w)
-            result = t.result("whole")
+            result = w.result("whole")
             result.shape = ir.Shape([rank])
-            ends = t.int32([first]), t.int32([max(0, last - first)])
-            w.then(lambda: t.put("SLICE", result, *ends))
+            ends = w.int32([first]), w.int32([max(0, last - first)])
+            w.then(lambda: w.put("SLICE", result, *ends))
 
 
 class Filled(Field):
@@ -659,13 +649,12 @@ class Filled(Field):
     inputs = (0,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(1), whole(r, data(r))]
+        r.set_inputs(r.input(1), whole(r, data(r)))
 
     def lower(self, w: Writing) -> None:
-        t = writing(w)
         value = w.attr("value", None)
         array = np.zeros(1, np.float32) if value is None else np.asarray(value)
-        t.layer.inputs = [small(t, w.input(0)), t.const(array.reshape(()))]
+        w.layer.inputs = [small(w, w.input(0)), w.const(array.reshape(()))]
 
 
 INT32 = ir.DataType.INT32
@@ -679,11 +668,11 @@ def single(r: Reading) -> None:
 
 def lower_count(w: Writing) -> None:
     """The product of all sizes."""
-    t, rank = writing(w), w.rank()
-    shape = t.emit(
+    rank = w.rank()
+    shape = w.emit(
         "SHAPE", w.input(0), dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64
     )
-    t.put("REDUCE_PROD", shape, t.int32([0]), keep_dims=False)
+    w.put("REDUCE_PROD", shape, w.int32([0]), keep_dims=False)
 
 
 # blocks ------------------------------------------------------------------------------------------

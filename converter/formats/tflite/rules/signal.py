@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.fields import data, reading, sizes, writing
-from converter.formats.tflite.rules.writing import dims_of
+from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.fields import data, sizes
+from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -31,7 +31,7 @@ LEAST = np.float32(1e-12)  # energy whose logarithm is taken
 
 
 def has_pairs(r: Reading) -> bool:
-    return any(reading(r).tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
+    return any(r.tensor(i).type in COMPLEX for i in range(len(r.layer.inputs)))
 
 
 NO_PAIRS = Guard("not of complex numbers", lift_if=lambda r: not has_pairs(r))
@@ -76,7 +76,7 @@ class Lengths(Field):
 
     def lower(self, w: Writing) -> None:
         """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
-        t, rank = writing(w), w.rank()
+        rank = w.rank()
         axes = [int(a) % rank for a in w.attr("axes")]
         shape = dims_of(w.input(0))
         pairs = zip(w.attr("sizes"), axes, strict=True)
@@ -89,21 +89,21 @@ class Lengths(Field):
         if len(axes) == 1:
             shape = [*shape[:-1], 1, shape[-1]]
             lengths = [1, *lengths]
-            image = t.emit("EXPAND_DIMS", image, t.int32(rank - 1), shape=shape)
+            image = w.emit("EXPAND_DIMS", image, w.int32(rank - 1), shape=shape)
         bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
-        t.layer.inputs = [image, t.int32(lengths)]
-        spectrum = t.result("spectrum", ir.DataType.COMPLEX64)
+        w.layer.inputs = [image, w.int32(lengths)]
+        spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
         spectrum.shape = ir.Shape(bins)
 
         def apart() -> None:
             pair = [
-                t.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins)
+                w.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins)
                 for kind in ("REAL", "IMAG")
             ]
             if len(axes) == 1:
                 flat = [*bins[:-2], bins[-1]]
-                pair = [t.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
-            t.put("PACK", *pair, axis=rank, values_count=2)
+                pair = [w.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
+            w.put("PACK", *pair, axis=rank, values_count=2)
 
         w.then(apart)
 

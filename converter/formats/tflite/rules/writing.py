@@ -20,7 +20,7 @@ from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, known
-from converter.mapping.context import Writing
+from converter.mapping import context
 from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule
@@ -93,7 +93,7 @@ def quantisation_of(node: ir.Node) -> Quantisation:
     return Quantisation((float(found[0][0]),), (int(found[1][0]),))
 
 
-class LiteWriting(Writing):
+class Writing(context.Writing):
     """One operator on its way into a file.
 
     `quantised`: it is written on the stored integers around it.

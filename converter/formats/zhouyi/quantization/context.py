@@ -105,6 +105,10 @@ class IntegerReading(ZhouyiReading):
         """An operand as a double with its zero point: products of 16-bit integers stay exact."""
         return self.b.Cast(self.real(index), to=ir.DataType.DOUBLE)
 
+    def whole(self, index: int = 0) -> Value:
+        """The stored integers of an operand as doubles."""
+        return self.b.Cast(self.input(index), to=ir.DataType.DOUBLE)
+
     def operands(self) -> list[Value]:
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
@@ -198,13 +202,20 @@ class IntegerReading(ZhouyiReading):
         """What the layer, or one of another kind, makes of these operands and constants as a layer
         of numbers.
         """
+        return self.all_as_numbers(*inputs, kind=kind, attrs=attrs, **blobs)[0]
+
+    def all_as_numbers(
+        self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
+    ) -> list[Value]:
+        """The same for layers of several results."""
         plain = without_integer_keys(self.layer)
         plain.kind, plain.inputs, plain.blobs = kind or plain.kind, list(inputs), blobs
         plain.attrs = plain.attrs if attrs is None else attrs
         if fused.carries(plain.kind):
             fused.take(plain.attrs, blobs)
         lifting = Lifting(MAPPING, self.b, "zhouyi")
-        return with_operators(lifting.mapping.table.lift(lifting.reading(plain))[0])
+        found = lifting.mapping.table.lift(lifting.reading(plain))
+        return [with_operators(v) for v in found]
 
 
 Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, constants

@@ -191,10 +191,21 @@ def lift_table(r: IntegerReading) -> Value:
         return r.activated(r.real(), r.factor)
     if method == "PRELU" and "negative_slope" in layer.blobs:
         return _lift_prelu(r)
+    if layer.kind in ("Sine", "Cosine") and r.is_scaled():
+        return _of_turns(r)
     if "lut" not in layer.blobs or r.is_scaled():
         what = f"{layer.kind} {method} without a plain look-up table"
         raise MappingError(f"{what} has no integer form here")
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
+
+
+def _of_turns(r: IntegerReading) -> Value:
+    """A table of one turn, whose size divides the scaled number."""
+    b, lut = r.b, r.blob("lut").reshape(-1)
+    if lut.size & (lut.size - 1):
+        raise MappingError(f"a table of {lut.size} entries, a power of two is needed", "R105")
+    at = b.Cast(rescale(b, r.double(), r.factor[0], 0, INT32), to=T.INT64) % lut.size
+    return r.stored(b.Gather(b.const(lut, "lut"), at))
 
 
 def lower_table(w: IntegerWriting) -> Written:

@@ -264,9 +264,20 @@ def lift_norm(r: IntegerReading) -> Value:
 
 
 def _by_root(r: IntegerReading, axes: list[int], scale: int, shift: int) -> Value:
-    """The reciprocal root with its 15 highest bits, and where their point is."""
-    b, x, before = r.b, r.double(), r.attr("reciprocal_shift_value", int)
-    total = b.ReduceSum(x * x, axes)
+    x = r.double()
+    before = r.attr("reciprocal_shift_value", int)
+    return by_reciprocal_root(r, x, r.b.ReduceSum(x * x, axes), scale, before, shift)
+
+
+def by_reciprocal_root(
+    r: IntegerReading, x: Value, total: Value, scale: float, before: int, shift: int
+) -> Value:
+    """The result: x * scale / sqrt(total) * 2 ** -shift, where the product with the scale loses
+    `before` bits.
+
+    The root has its 15 highest bits, and counts where their point is.
+    """
+    b = r.b
     pairs = reached(b, total, 2.0 ** np.arange(31, 63, 2))  # of bits beyond 31
     quarters = b.const(4.0 ** -np.arange(17), "quarters")
     part = b.Floor(total * b.Gather(quarters, b.Cast(pairs, to=T.INT64)))

@@ -5,21 +5,32 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
-from converter.formats.zhouyi.quantization.requantize import UINT16, real, rescale, scalar_keys
+from converter.formats.zhouyi.quantization.requantize import (
+    UINT16,
+    T,
+    real,
+    rescale,
+    scalar_keys,
+)
 from converter.formats.zhouyi.rules.fields import Window, words
 from converter.formats.zhouyi.rules.pooling import overhang
 from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.node import Node
+
+_OF_AXES = ("kernel_shape", "strides", "dilations")
 
 
 def lift_pooling(r: IntegerReading) -> Value:
@@ -38,54 +49,113 @@ def lift_pooling(r: IntegerReading) -> Value:
     if method == "MAX":
         y = real(b, x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
-    if attrs["dilations"] != [1, 1]:
-        raise MappingError("sums over dilated windows have no integer form here")
-    y = r.real(narrow=True)
+    pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
+    axes = [
+        Axis(n, count[i], *(attrs[k][i] for k in _OF_AXES), pads[i], pads[2 + i], over[i])
+        for i, n in enumerate(size)
+    ]
+    y = r.real()
     if method == "L1":
-        return r.requantized(_sums(r, b.Abs(y), attrs, over))
+        return r.requantized(_sums(r, b.Abs(y), axes))
     if method == "L2":
-        total = rescale(b, _sums(r, y * y, attrs, over), r.factor, 0, UINT16)
+        total = rescale(b, _sums(r, y * y, axes), r.factor.astype(np.float64), 0, UINT16)
         return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
-    total = _sums(r, y, attrs, over)
-    areas = _areas(r, size, r.static(total)[1:3], attrs)
-    return r.requantized(total, _approximate(r.tensors.ratio / areas))
+    areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
+    if not layer.attrs.get("count_include_pad", True):
+        areas = np.maximum(np.outer(*(a.covered() for a in axes)), 1.0)[None, :, :, None]
+    by = _approximate(r.tensors.ratio / areas).astype(np.float64)
+    return r.requantized(_sums(r, y, axes), by)
 
 
 def lift_volumes(r: IntegerReading) -> Value:
-    """MAX, on the stored integers."""
-    if r.attr("method", str).upper() != "MAX":
-        raise MappingError("how are the means of volumes with a border rounded, in which order?")
-    return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+    """MAX on the stored integers; means of volumes in two steps, each rounded: over the rows and
+    columns of a window, then over its planes.
+    """
+    if r.attr("method", enum(words("MAX AVG"))) == "MAX":
+        return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+    b, borders = r.b, bool(r.layer.attrs.get("count_include_pad", True))
+    axes = [Axis.of(r, i, name) for i, name in enumerate("zyx")]
+    x = r.double() if borders else r.whole()
+    x = _sums(r, x, axes)
+    zero = r.tensors.zeros[0] if borders else 0
+    counts = functools.reduce(np.multiply.outer, [a.covered() for a in axes])[None, ..., None]
+    volume = float(np.prod([a.kernel for a in axes]))
+    if any(a.dilation > 1 for a in axes):
+        areas = np.full((1,) * 5, volume) if borders else np.maximum(counts, 1.0)
+        factors = _approximate(1.0 / areas).astype(np.float64)
+        return r.stored(rescale(b, x, factors, zero, r.limits()))
+    y = b.Cast(x, to=T.FLOAT)
+    if not borders:  # a mean of what is inside, as the executor's 32-bit floats compute it
+        inside = counts.astype(np.float32) / np.float32(volume) * np.float32(volume)
+        y = y * volume / b.const(inside, "inside")
+    planes, rows, columns = axes
+    # the executor looks for the borders under the names of other axes
+    widths = [rows.spans(columns.before), columns.spans(columns.behind)]
+    flat = np.multiply.outer(*widths)[None, None, :, :, None]
+    deep = planes.spans(rows.before)[None, :, None, None, None]
+    y = rescale(b, y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
+    return r.stored(rescale(b, y, _approximate(1.0 / deep), zero, r.limits()))
+
+
+@dataclass
+class Axis:
+    """One axis of windows over a volume; `over`: what the last window needs behind the padding."""
+
+    size: int
+    count: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+    over: int
+
+    @classmethod
+    def of(cls, r: IntegerReading, index: int, name: str) -> Axis:
+        size, count = r.static(r.input(0))[1 + index], r.declared_size(0, 1 + index)
+        kernel, stride, dilation = (
+            r.attr(f"{key}_{name}", int) for key in ("kernel", "stride", "dilation")
+        )
+        before, behind = (r.attr(f"pad_{name}_{end}", int) for end in ("begin", "end"))
+        over = (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before - behind
+        return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
+
+    def slice(self, b: Builder, x: Value, axis: int, place: int) -> Value:
+        """What stands at one place of each window."""
+        first = place * self.dilation
+        last = first + (self.count - 1) * self.stride + 1
+        return b.Slice(x, [first], [last], [axis], [self.stride])
+
+    def covered(self) -> Array:
+        """How many elements of the data each window covers."""
+        at = arange(self.count)[:, None] * self.stride + arange(self.kernel) * self.dilation
+        inside = (at >= self.before) & (at < self.before + self.size)
+        return np.asarray(inside.sum(axis=1), np.float64)
+
+    def spans(self, before: int) -> Array:
+        """Lengths of windows that start `before` earlier, within the padded data."""
+        whole = self.size + self.before + self.behind + self.over
+        first = np.maximum(arange(self.count) * self.stride - before, 0)
+        return np.asarray(np.minimum(first + self.kernel, whole) - first, np.float64)
 
 
 def _pool(r: IntegerReading, op: str, x: Value, **attrs: Any) -> Value:
     return with_operators(r.b.op(op, x, domain=CHANNELS_LAST_DOMAIN, **attrs))
 
 
-def _sums(r: IntegerReading, y: Value, attrs: dict[str, list[int]], over: list[int]) -> Value:
-    """The sum of each window, its padding 0."""
-    kernel, pads = attrs["kernel_shape"], attrs["pads"]
-    padded = r.b.Pad(y, [0, pads[0], pads[1], 0, 0, pads[2] + over[0], pads[3] + over[1], 0])
-    mean = _pool(r, "AveragePool", padded, kernel_shape=kernel, strides=attrs["strides"])
-    return r.b.Round(mean * int(np.prod(kernel)))
-
-
-def _areas(
-    r: IntegerReading, size: list[int], counts: tuple[int, ...], attrs: dict[str, list[int]]
-) -> Array:
-    """The number by which each sum is divided, for N, H, W, C."""
-    kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"][:2]
-    if r.layer.attrs.get("count_include_pad", True):
-        return np.full((1, 1, 1, 1), float(np.prod(kernel)))
-    axes = zip(size, counts, kernel, strides, pads, strict=True)
-    return np.asarray(np.outer(*(_covered(*axis) for axis in axes))[None, :, :, None])
-
-
-def _covered(size: int, count: int, kernel: int, stride: int, pad: int) -> Array:
-    """How many elements of the data each window covers along one axis."""
-    first = arange(count) * stride - pad
-    covered: Array = np.minimum(first + kernel, size) - np.maximum(first, 0)
-    return covered.astype(np.float64)
+def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
+    """The sum of each window, its padding 0, as doubles."""
+    b, kernel, rank = r.b, [a.kernel for a in axes], len(axes) + 2
+    pads = [0, *(a.before for a in axes), 0, 0, *(a.behind + a.over for a in axes), 0]
+    y = b.Pad(y, pads) if any(pads) else y
+    plain = all(a.dilation == 1 for a in axes)
+    if plain and y.dtype == T.FLOAT and rank == 4:  # as floats the sums are exact
+        strides = [a.stride for a in axes]
+        mean = _pool(r, "AveragePool", y, kernel_shape=kernel, strides=strides)
+        return b.Cast(b.Round(mean * float(np.prod(kernel))), to=T.DOUBLE)
+    for i, a in enumerate(axes):
+        y = functools.reduce(operator.add, (a.slice(b, y, i + 1, k) for k in range(a.kernel)))
+    return b.Cast(y, to=T.DOUBLE)
 
 
 def _approximate(factors: Array) -> Array:

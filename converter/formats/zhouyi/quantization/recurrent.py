@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
@@ -77,16 +76,11 @@ def _steps(r: IntegerReading, lengths: list[int]) -> Steps:
 
 def _time(r: IntegerReading) -> tuple[list[Value], bool]:
     """The input at each step, [batch, x] each, in the order of the direction."""
-    x = _whole(r, 0)
+    x = r.whole()
     reverse = r.attr("direction", str, "forward").upper() == "REVERSE"
     count = r.static(x)[1]
     steps = [r.b.Squeeze(r.b.Slice(x, [t], [t + 1], [1]), [1]) for t in range(count)]
     return steps[::-1] if reverse else steps, reverse
-
-
-def _whole(r: IntegerReading, port: int) -> Value:
-    """An operand as doubles: floats hold no product of 32 bits and a scale."""
-    return r.b.Cast(r.input(port), to=ir.DataType.DOUBLE)
 
 
 def _outputs(
@@ -108,7 +102,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     n = r.attr("cell_size", int)
     s = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
     steps, reverse = _time(r)
-    state, states = _whole(r, 1), []
+    state, states = r.whole(1), []
     for x in steps:
         hidden = s.rescaled(s.product(state, s.h[:, : 2 * n]), s.factors[0], INT32)
         total = s.product(x, s.x[:, : 2 * n]) + hidden + s.biases[: 2 * n]
@@ -151,7 +145,7 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
     extra = r.layer.blobs.get("diff_shifts", np.zeros(time))
     lost = 2.0 ** -np.asarray(extra).reshape(-1).astype(np.float64)
     steps, reverse = _time(r)
-    h, c, states = _whole(r, 1), _whole(r, 2), []
+    h, c, states = r.whole(1), r.whole(2), []
     for x, less, keep, store in zip(steps, lost, factors[5::2], factors[6::2], strict=True):
         parts = r.b.Split(gates(x, h), [n] * 4, axis=1, outputs=4)
         i, g, f, o = (

@@ -18,6 +18,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     zeros_of,
 )
 from converter.formats.zhouyi.rules.fields import axes_of, axis_of
+from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.context import static
@@ -90,12 +91,8 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     bits = 15 if info.min + r.tensors.input_zeros[0] < 0 else 16
     parts = b.Split(flat, [1] * count, axis=1, outputs=count) if count > 1 else [flat]
     product, halvings = b.like(flat, 1), b.like(flat, 0)
-    powers = b.const(2.0 ** -np.arange(19), "powers")
     for part in parts:
-        product = part * product
-        amount = b.Max(product, -1 - product)
-        more = reached(b, amount, 2.0 ** (bits + np.arange(18)))
-        product = b.Floor(product * b.Gather(powers, b.Cast(more, to=T.INT64)))
+        product, more = _fitting(b, part * product, bits)
         halvings = more + halvings
     scale, shift = float(r.scales[0]), float(r.shifts[0])
     y = product * scale * b.Pow(b.like(product, 2), halvings - shift)
@@ -103,19 +100,51 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     return r.requantized(b.Reshape(y, kept), 1.0)
 
 
+def _fitting(b: Builder, x: Value, bits: int) -> tuple[Value, Value]:
+    """Doubles halved and cut off until their amounts have `bits` bits, and how often each was."""
+    powers = b.const(2.0 ** -np.arange(19), "powers")
+    more = reached(b, b.Max(x, -1 - x), 2.0 ** (bits + np.arange(18)))
+    return b.Floor(x * b.Gather(powers, b.Cast(more, to=T.INT64))), more
+
+
 _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 
 
 def lift_cumulate(r: IntegerReading) -> Value:
-    """Sums so far, each from scale to scale."""
-    if r.attr("method", str).upper() != "SUM":
-        raise MappingError("how many bits has each of the products so far (Cumulate PROD)?")
+    """Sums, or products, so far, each from scale to scale."""
     x = r.double()
     axis = axis_of(r.attr("axis", int), len(r.static(x)))
     exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))
+    if r.attr("method", str).upper() == "PROD":
+        return _products_so_far(r, x, axis, bool(exclusive), bool(reverse))
     at = r.b.const(np.array(axis, np.int64))
     total = r.b.op("CumSum", x, at, exclusive=exclusive, reverse=reverse)
     return r.requantized(total, r.first_factor)
+
+
+def _products_so_far(
+    r: IntegerReading, x: Value, axis: int, exclusive: bool, reverse: bool
+) -> Value:
+    """A scale for each place; products that do not fit into 16 bits are halved as in Reduce."""
+    b, count = r.b, r.static(x)[axis]
+    if count > LONGEST_PRODUCT:
+        raise MappingError(f"products of {count} elements make a graph too large")
+    if r.scales.size != count or r.shifts.size != count:
+        raise MappingError(f"{r.scales.size} scales, {count} are needed", "R105")
+    signed = r.width()[1]
+    if not signed and r.input_limits(0)[0] + r.tensors.input_zeros[0] < 0:
+        raise MappingError("how is a negative product halved whose data are unsigned?")
+    parts = list(b.Split(x, [1] * count, axis=axis, outputs=count)) if count > 1 else [x]
+    parts = parts[::-1] if reverse else parts
+    product, halvings, results = b.like(parts[0], 1), b.like(parts[0], 0), []
+    factors = [parts[0] * 0.0 + 1.0, *parts[:-1]] if exclusive else parts
+    for part, scale, shift in zip(factors, r.scales, r.shifts, strict=True):
+        product, more = _fitting(b, part * product, 15 if signed else 16)
+        halvings = more + halvings
+        y = product * float(scale) * b.Pow(b.like(product, 2), halvings - float(shift))
+        results.append(r.rescaled(y, 1.0))
+    results = results[::-1] if reverse else results
+    return r.stored(b.Concat(*results, axis=axis))
 
 
 def lift_zero_fraction(r: IntegerReading) -> Value:
@@ -141,7 +170,7 @@ def lower_reduce(w: IntegerWriting) -> Written:
 
 def lift_batch_norm(r: IntegerReading) -> Value:
     """The stored input times the weights of its channel, which BiasAdd does without; the input's
-    zero point is in the biases.
+    zero point is in the biases. All in floats of 32 bits, as the executor has it.
     """
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")
@@ -157,8 +186,8 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     def shifted(name: str) -> Array:
         return along(r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name))
 
-    y = real(r.b, x)
+    y = real(r.b, x, narrow=True)
     if r.layer.kind != "BiasAdd":
         y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
     y = y + beside(r.b, shifted("biases"), y, f"{name}.biases")
-    return r.activated(y, along(r.factor))
+    return r.activated(r.b.Cast(y, to=T.DOUBLE), along(r.factor).astype(np.float64))

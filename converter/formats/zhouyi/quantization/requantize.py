@@ -132,6 +132,30 @@ def rescale(
     return b.Clip(y, *(b.like(y, limit) for limit in limits))
 
 
+def limits_of_bits(bits: int, signed: bool) -> Limits:
+    """The range of integers of `bits` bits."""
+    return (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+
+
+def shifted(b: Builder, x: Value, bits: float) -> Value:
+    """x >> bits, of whole doubles."""
+    return b.Floor(x * 2.0**-bits)
+
+
+def low_32_bits(b: Builder, x: Value) -> Value:
+    """The lowest 32 bits of whole doubles, as signed numbers."""
+    return x - b.Floor((x + 2.0**31) * 2.0**-32) * 2.0**32
+
+
+def cut(b: Builder, x: Value) -> Value:
+    """Without what lies behind the point."""
+    return b.Cast(b.Cast(x, to=T.INT64), to=T.DOUBLE)
+
+
+def bounded(b: Builder, x: Value, low: float, high: float) -> Value:
+    return b.Clip(x, b.like(x, low), b.like(x, high))
+
+
 def reached(b: Builder, x: Value, levels: Array) -> Value:
     """How many of the levels each element of `x`, doubles, reaches."""
     over = b.Unsqueeze(x, [-1]) >= np.asarray(levels, np.float64)

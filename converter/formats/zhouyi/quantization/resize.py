@@ -17,9 +17,19 @@ from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.codecs import enum
+from converter.mapping.codecs import Floats, enum
 
-RATIOS = {"HALF_PIXEL", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS", "ASYMMETRIC"}
+MODES = set(
+    [
+        "HALF_PIXEL",
+        "PYTORCH_HALF_PIXEL",
+        "HALF_PIXEL_SYMMETRIC",
+        "TF_HALF_PIXEL_FOR_NN",
+        "ALIGN_CORNERS",
+        "ASYMMETRIC",
+    ]
+)
+RATIOS = frozenset(("ratio_x", "ratio_y"))  # the sizes alone count
 INTERPOLATION_BITS = 13
 Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbours, each with its weight
 
@@ -29,13 +39,12 @@ def lift_resize(r: IntegerReading) -> Value:
     r.attr("method", enum({True: "BILINEAR"}))
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL").upper()
     shape = r.static(r.layer.outputs[0])
-    if len(shape) != 4 or mode not in RATIOS:
+    if len(shape) != 4 or mode not in MODES:
         raise MappingError(f"mode={mode} has no integer form here")
+    if r.attr("antialias", bool, False):
+        return _smoothed(r, r.attr("interp_shift_value", int))
     steps = 2.0 ** r.attr("interp_shift_value", int, INTERPOLATION_BITS)
-    rows, columns = (
-        _places(r.static(x)[a], shape[a], mode, r.layer.attrs.get(f"ratio_{'yx'[a - 1]}"))
-        for a in (1, 2)
-    )
+    rows, columns = (_places(r.static(x)[a], shape[a], mode) for a in (1, 2))
     y = real(b, x)
     parts = []
     for (row, by_row), (column, by_column) in itertools.product(rows, columns):
@@ -46,18 +55,37 @@ def lift_resize(r: IntegerReading) -> Value:
     return r.stored(rescale(b, total, 1 / steps, 0, r.limits()))
 
 
-def _places(size: int, count: int, mode: str, ratio: Any) -> Line:
+def _smoothed(r: IntegerReading, bits: int) -> Value:
+    """Each place of an axis is a sum of weighted neighbours, `bound_*_min` to `bound_*_max`, rounded
+    on the scale of the input: along x first, then along y.
+    """
+    b, y, shape = r.b, r.whole(), r.static(r.input(0))
+    for axis, name in ((2, "x"), (1, "y")):
+        weights = r.blob(f"weight_coefficients_{name}").reshape(-1)
+        low, high = (
+            r.blob(f"bound_{name}_{end}").reshape(-1).astype(np.int64) for end in ("min", "max")
+        )
+        window = weights.size // low.size
+        matrix = np.zeros((shape[axis], low.size))
+        for i, (first, last) in enumerate(zip(low, high, strict=True)):
+            matrix[first:last, i] = weights[i * window : i * window + last - first]
+        perm = [0, 1, 3, 2] if axis == 2 else [0, 2, 3, 1]
+        back = [0, 1, 3, 2] if axis == 2 else [0, 3, 1, 2]
+        y = b.Transpose(b.Transpose(y, perm=perm) @ b.const(matrix, "weights"), perm=back)
+        y = rescale(b, y, 2.0**-bits, 0, r.input_limits(0))
+    return r.stored(y)
+
+
+def _places(size: int, count: int, mode: str) -> Line:
     """For each of `count` places along an axis: the two neighbours, and their weights."""
-    i = arange(count, dtype=np.float32)
-    given = isinstance(ratio, int | float) and ratio > 0
-    step = np.float32(1 / ratio if given else size / count)
+    i = arange(count, dtype=np.float64)
     if mode == "ALIGN_CORNERS":
-        at = i * np.float32((size - 1) / max(1, count - 1))
-    elif mode == "ASYMMETRIC":
-        at = i * step
+        at = i * (size - 1) / max(1, count - 1)
+    elif mode in ("ASYMMETRIC", "TF_HALF_PIXEL_FOR_NN"):
+        at = (i if mode == "ASYMMETRIC" else i + 0.5) * size / count
     else:
-        at = (i + np.float32(0.5)) * step - np.float32(0.5)
-        at = at if mode == "HALF_PIXEL" or count > 1 else np.zeros_like(at)
+        at = (i + 0.5) * size / count - 0.5
+        at = np.zeros_like(at) if mode == "PYTORCH_HALF_PIXEL" and count == 1 else at
     first, second = np.maximum(np.floor(at), 0), np.minimum(np.ceil(at), size - 1)
     rest = at - first
     return (first.astype(np.int64), 1 - rest), (second.astype(np.int64), rest)
@@ -80,3 +108,16 @@ def lift_morphology(r: IntegerReading) -> Value:
     x = r.real() * first
     weights = np.asarray(r.blob("weights") * second, numpy_type(x))
     return r.requantized(r.as_numbers(x, weights=weights), r.first_factor)
+
+
+def lift_colours(r: IntegerReading) -> Value:
+    """Coefficients are integers; the executor packs planes as I420 whatever `format` says."""
+    given = r.attr("format", str, "I420").upper()
+    if given != "I420":
+        raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
+    b, x = r.b, real(r.b, r.input(0), narrow=True)
+    keys: dict[str, Any] = {"coefficient": r.attr("coefficient", Floats)}
+    keys["shift"] = r.attr("coefficient_shift", int)
+    if r.layer.kind == "YuvToRgb":
+        keys |= {name: r.declared_size(0, 1 + i) for i, name in enumerate(("height", "width"))}
+    return r.stored(b.Round(b.ext(r.layer.kind, x, **keys)))

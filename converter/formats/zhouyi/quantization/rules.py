@@ -8,14 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from converter.formats.zhouyi.quantization import (
+    boxes,
     convolution,
     elementwise,
+    indexing,
     matmul,
     normalization,
     pooling,
     recurrent,
     reduction,
     resize,
+    sampling,
+    statistics,
 )
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
@@ -28,15 +32,18 @@ from converter.mapping.node import Layer
 class IntegerRule:
     """`result`: of layers that cannot choose scale and zero point of their result, what these are
     for those of the first input.
+
+    `ignored`: keys of a float layer at which the executor does not look in an integer one.
     """
 
     kinds: str
     lift: Callable[[IntegerReading], Value | Sequence[Value]] | None = None
     lower: Callable[[IntegerWriting], Written] | None = None
     result: Callable[[Layer, QuantParams], QuantParams] | None = None
+    ignored: frozenset[str] = frozenset()
 
 
-_e, _r = elementwise, resize
+_e, _i, _r = elementwise, indexing, resize
 RULES = [
     IntegerRule(" ".join(WEIGHTED), convolution.lift_weighted, convolution.lower_weighted),
     IntegerRule("MatMul", matmul.lift_matmul, matmul.lower_matmul),
@@ -70,9 +77,29 @@ RULES = [
     IntegerRule("ZeroFraction", reduction.lift_zero_fraction),
     IntegerRule("ScatterND ScatterElements", _e.lift_scatter),
     IntegerRule("LayerNorm GroupNorm InstanceNorm MVN", normalization.lift_normalization),
-    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params),
+    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params, _r.RATIOS),
     IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
     IntegerRule("Dilation Erosion", _r.lift_morphology),
+    IntegerRule("AccidentalHits BitShift Bitwise Meshgrid", _i.lift_plain),
+    IntegerRule("Count", _i.lift_count),
+    IntegerRule("CTCGreedyDecoder", _i.lift_ctc),
+    IntegerRule("GetValidCount", _i.lift_valid_count),
+    IntegerRule("UpsampleByIndex MaxUnpool", _i.lift_by_index),
+    IntegerRule("SegmentReduce", _i.lift_segment_sum),
+    IntegerRule("EmbeddingLookupSparse", _i.lift_embeddings),
+    IntegerRule("GridSample", sampling.lift_grid_sample),
+    IntegerRule("CropAndResize", sampling.lift_crop_and_resize),
+    IntegerRule("MaxRoiPool", sampling.lift_max_roi_pool),
+    IntegerRule("RoiAlign", sampling.lift_roi_align),
+    IntegerRule("RgbToYuv YuvToRgb", _r.lift_colours),
+    IntegerRule("NormalizedMoments", statistics.lift_normalized_moments),
+    IntegerRule("SufficientStatistics", statistics.lift_sufficient_statistics),
+    IntegerRule("BoundingBox", boxes.lift_bounding_box),
+    IntegerRule("MultiboxTransformLoc", boxes.lift_multibox),
+    IntegerRule("DecodeBox", boxes.lift_decode_box),
+    IntegerRule("Region", boxes.lift_region),
+    IntegerRule("NMS", boxes.lift_nms),
+    IntegerRule("RegionFuse", boxes.lift_region_fuse),
     IntegerRule("GRUv1 GRUv3", recurrent.lift_gru),
     IntegerRule("BasicLSTM", recurrent.lift_lstm),
 ]

@@ -12,6 +12,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.types import is_index
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array, constant, shape_of
+from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import (
     Codec,
     Floats,
@@ -79,13 +80,13 @@ class ZhouyiReading(Reading):
             message = f"{key}={shown} is not {wanted}"
         raise MappingError(message, "R110")
 
-    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
         """As Reading; what was cast from that type on the way in is taken from before its Cast."""
         node = value.producer()
         if node is not None and node.op_type == "Cast" and node.domain == "":
             source = node.inputs[0]
             if constant(value) is None and source is not None and source.dtype == dtype:
-                return source
+                return with_operators(source)
         return super().cast(value, dtype)
 
     def indices(self, index: int) -> ir.Value:

@@ -93,7 +93,7 @@ def _two_axes(r: Reading) -> bool:
 class Transposed(Field):
     """Operand `position` with its last two axes exchanged, if one of `keys` says so.
 
-    The first of them is written, as false.
+    The first of them is written, as false unless the operand is a constant stored the other way.
     """
 
     position: int
@@ -107,7 +107,10 @@ class Transposed(Field):
             r.node.inputs[self.position] = turned
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs[self.keys[0]] = False
+        stored = w.untransposed(self.position)
+        if stored is not None:
+            w.layer.inputs[self.position] = stored
+        w.layer.attrs[self.keys[0]] = stored is not None
 
 
 class Factor(Field):

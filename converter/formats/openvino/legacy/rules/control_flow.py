@@ -16,17 +16,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.ir import BackEdge, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.legacy.context import (
-    LegacyReading,
-    LegacyWriting,
-    legacy,
-    scalar_of,
-)
+from converter.formats.openvino.legacy.context import Reading, Writing, scalar_of
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known
 from converter.graph.value import producer_of
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import static
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
@@ -41,7 +36,7 @@ Port = tuple[int, int]
 def lift(r: Reading) -> list[ir.Value]:
     source, outer = r.layer.extra
     it = Iteration(r, source)
-    count = r.b.const(np.int64(_steps(legacy(r), it)))
+    count = r.b.const(np.int64(_steps(r, it)))
     feeds = it.given(
         lambda place, initial: it.inner.input(
             "state", initial.dtype or ir.DataType.FLOAT, static(initial)
@@ -50,7 +45,7 @@ def lift(r: Reading) -> list[ir.Value]:
     return it.finish(outer.body(it.inner, it.body, feeds), count, r.b.const(True))
 
 
-def _steps(r: LegacyReading, it: Iteration) -> int:
+def _steps(r: Reading, it: Iteration) -> int:
     """The number of iterations, on which all sliced inputs and outputs must agree."""
     ports = {p.id: r.dims(i) for i, p in enumerate(it.source.outputs)}
     found = {parts.count for m in it.sliced if (parts := it.parts(m)) is not None}
@@ -208,7 +203,7 @@ def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Exter
     A slice along an axis keeps that axis with length 1; a reshape in the body removes it.
     Likewise a value of which every iteration's is asked for gets a first axis of length 1.
     """
-    w = LegacyWriting.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
+    w = Writing.beside(Lowering(FormatMapping(Table([]), spelling=SPELLING)))
     sliced: dict[ir.Value, Slice] = {}
     front: list[Layer] = []
     for value, cut in plan.slices.items():
@@ -236,7 +231,7 @@ def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Exter
     return _port_map(inner, plan, sliced, every)
 
 
-def _reshape(w: LegacyWriting, value: ir.Value, out: ir.Value) -> Layer:
+def _reshape(w: Writing, value: ir.Value, out: ir.Value) -> Layer:
     shape = static(out)
     kind, second = ("Reshape", list(shape)) if shape else ("Squeeze", range(len(static(value))))
     layer = w.put(kind, value, second, outputs=[out])

@@ -12,12 +12,11 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
-from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
 from converter.graph.infer import constant
 from converter.graph.windows import halves, same_padding
 from converter.mapping.codecs import Codec, float_of, number_text
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import op
@@ -47,22 +46,22 @@ class Kernel(Field):
 
     def wanted(self, r: Reading) -> list[int]:
         group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
-        channels, out = legacy(r).shape()[1], legacy(r).dims()[1]
+        channels, out = r.shape()[1], r.dims()[1]
         first = [channels, out // group] if self.transposed else [out, channels // group]
         return [*first, *kernel]
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = r.attr("group", int, 1)
+        r.set(group=r.attr("group", int, 1))
         given = r.optional(1) if self.index == 1 else None
         if given is None:
-            r.node.set_input(self.index, legacy(r).blob("weights", self.wanted(r)))
+            r.set_input(self.index, r.blob("weights", self.wanted(r)))
         elif not self.transposed:
             r.node.inputs[1] = r.b.Reshape(given, self.wanted(r))
         if not self.shape:
             del r.node.attrs["kernel_shape"]
 
     def lower(self, w: Writing) -> None:
-        weights, shape = constant(w.input(self.index)), writing(w).shape(self.index)
+        weights, shape = constant(w.input(self.index)), w.shape(self.index)
         group = w.attr("group", 1)
         w.set(output=shape[1] * group if self.transposed else shape[0], group=group)
         if weights is not None:
@@ -87,7 +86,7 @@ class Bias(Field):
 
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
-            r.node.set_input(2, legacy(r).blob("biases", legacy(r).dims()[1:2]))
+            r.set_input(2, r.blob("biases", r.dims()[1:2]))
 
     def lower(self, w: Writing) -> None:
         if w.optional(2) is not None:
@@ -102,8 +101,8 @@ class BiasBehind(Field):
 
     def lift(self, r: Reading) -> None:
         if "biases" in r.layer.blobs:
-            bias = legacy(r).blob("biases", [legacy(r).dims()[1], 1, 1])
-            r.then(lambda results: [r.b.Add(results[0], bias)])
+            bias = r.blob("biases", [r.dims()[1], 1, 1])
+            r.behind(lambda y: y + bias)
 
 
 class Transposed(Window):
@@ -148,19 +147,19 @@ class Bits(Kernel):
     keys = ("group", "output", "input")
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group"] = r.attr("group", int, 1)
+        r.set(group=r.attr("group", int, 1))
         wanted, raw = self.wanted(r), r.layer.blobs.get("weights")
         count = math.prod(wanted)
         if raw is None or raw.nbytes < -(-count // 8):
             raise MappingError("the blob 'weights' is absent or too small", "R103")
         packed = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
         found = np.unpackbits(packed, bitorder="little")[:count].reshape(wanted)
-        r.node.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
+        r.set_input(1, r.b.const(found.astype(np.float32), f"{r.layer.name}.weights"))
         del r.node.attrs["kernel_shape"]
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        w.set(input=writing(w).shape()[1])
+        w.set(input=w.shape()[1])
         flat = w.layer.blobs["weights"].reshape(-1)
         w.layer.blobs["weights"] = np.packbits(flat > 0, bitorder="little")
 
@@ -180,7 +179,7 @@ RULES = [
         "Deconvolution",
         Guard(
             f"a kernel of one element with strides above {WIDEST_STEP}",
-            lambda w: fit_steps(w.attr("strides", [1]), writing(w).shape(1)[2:]),
+            lambda w: fit_steps(w.attr("strides", [1]), w.shape(1)[2:]),
         ),
         Transposed(),
         Kernel(transposed=True),

@@ -25,11 +25,10 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.legacy.context import is_float, legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing, is_float
 from converter.graph.catalogue.detection import LOWEST
 from converter.graph.infer import known, shape_of
 from converter.mapping.codecs import Codec, Floats, float_of, number_text
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Always,
     Attr,
@@ -53,14 +52,14 @@ class AsFloats(Field):
     """Operands of any type as floats."""
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [None if v is None else legacy(r).floats(v) for v in r.node.inputs]
+        r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
 
 class PortShape(Field):
     """The result in the shape of the port."""
 
     def lift(self, r: Reading) -> None:
-        out = legacy(r).dims()
+        out = r.dims()
         r.then(lambda y: [v if shape_of(v) == out else r.b.Reshape(v, list(out)) for v in y])
 
 
@@ -75,7 +74,7 @@ class Read(Field):
         r.then(lambda found: found[:ports])
 
     def lower(self, w: Writing) -> None:
-        while len(w.layer.outputs) > 1 and not writing(w).used(len(w.layer.outputs) - 1):
+        while len(w.layer.outputs) > 1 and not w.used(len(w.layer.outputs) - 1):
             w.layer.outputs.pop()
 
 
@@ -91,19 +90,19 @@ class Images(Field):
     inputs = (0, 1)
 
     def lift(self, r: Reading) -> None:
-        sizes = (np.array(legacy(r).shape(i)[2:], np.int64) for i in (0, 1))
+        sizes = (np.array(r.shape(i)[2:], np.int64) for i in (0, 1))
         r.node.inputs = [r.b.const(s) for s in sizes]
 
     def lower(self, w: Writing) -> None:
         w.layer.inputs = [self._image(w, i) for i in (0, 1)]
-        writing(w).gives([1, *writing(w).shape(writing(w).out)])
+        w.gives([1, *w.shape(w.out)])
 
     def _image(self, w: Writing, index: int) -> ir.Value:
         """One that the graph has already, else a constant of zeros."""
-        size = writing(w).ints(index, "the sizes")
+        size = w.ints(index, "the sizes")
         if min(size) < 1:
             raise MappingError("a prior box of an empty image")
-        for value in values_before(writing(w).out.producer()):
+        for value in values_before(w.out.producer()):
             shape = shape_of(value)
             images = shape is not None and len(shape) == 4 and list(shape[2:]) == size
             if images and is_float(value):
@@ -139,15 +138,15 @@ class Boxes(Field):
     """Locations and confidences flat, all as floats; as many rows as the port has."""
 
     def lift(self, r: Reading) -> None:
-        inputs = [legacy(r).floats(r.input(i)) for i in range(len(r.layer.inputs))]
+        inputs = [r.floats(r.input(i)) for i in range(len(r.layer.inputs))]
         for i, v in enumerate(inputs[:2]):
             if len(r.static(v)) != 2:
                 inputs[i] = r.b.Reshape(v, [r.static(v)[0], -1])
         r.node.inputs = list(inputs)
-        r.then(lambda found: [self._as_many(r, found[0])])
+        r.behind(lambda y: self._as_many(r, y))
 
     def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
-        out, found = legacy(r).dims(), r.static(rows)
+        out, found = r.dims(), r.static(rows)
         room = out[-2]
         if room < found[2]:
             rows = r.b.Slice(rows, [0], [room], [2])
@@ -157,15 +156,15 @@ class Boxes(Field):
 
     def lower(self, w: Writing) -> None:
         """What the engine does not find out for itself."""
-        lw, a = writing(w), dict(w.node.attrs)
-        classes = lw.shape(1)[1] // max(1, lw.shape(2)[-1] // (4 if a["normalized"] else 5))
+        a = dict(w.node.attrs)
+        classes = w.shape(1)[1] // max(1, w.shape(2)[-1] // (4 if a["normalized"] else 5))
         a["num_classes"] = a["num_classes"] or classes
         if a["background_label_id"] < 0:  # none: no class has the number behind the last
             a["background_label_id"] = a["num_classes"]
         if a["top_k"] < 0:  # all of them
-            a["top_k"] = lw.shape(1)[1] // classes
+            a["top_k"] = w.shape(1)[1] // classes
         if a["keep_top_k"] < 1:
-            a["keep_top_k"] = lw.shape(lw.out)[2] // lw.shape(0)[0]
+            a["keep_top_k"] = w.shape(w.out)[2] // w.shape(0)[0]
         w.node = replace(w.node, attrs=a)
 
 
@@ -196,18 +195,18 @@ class Limits(Field):
     names = ("rows",)
 
     def lift(self, r: Reading) -> None:
-        bounds = [None if (v := r.optional(i)) is None else legacy(r).floats(v) for i in (3, 4)]
-        r.node.inputs = [r.input(0), r.input(1), r.optional(2), *bounds]
-        r.node.attrs["rows"] = legacy(r).dims()[0]
+        bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
+        r.set_inputs(r.input(0), r.input(1), r.optional(2), *bounds)
+        r.set(rows=r.dims()[0])
 
     def lower(self, w: Writing) -> None:
-        count = np.array([writing(w).shape(1)[2]], np.int32)
+        count = np.array([w.shape(1)[2]], np.int32)
         defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
         limits = []
         for i, default in enumerate(defaults, 2):
             given, array = w.optional(i), known(w.optional(i))
             if given is not None and array is None:
-                limits.append(writing(w).reshaped(given, [1]))
+                limits.append(w.reshaped(given, [1]))
             else:
                 limits.append(w.const(default if array is None else array.reshape(1)))
         w.layer.inputs = [w.input(0), w.input(1), *limits]
@@ -220,7 +219,7 @@ class GroupSize(Attr):
     """That of the port."""
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["group_size"] = legacy(r).dims()[-1]
+        r.set(group_size=r.dims()[-1])
 
 
 class RegionsAgain(Field):

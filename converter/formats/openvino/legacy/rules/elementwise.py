@@ -14,12 +14,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.legacy.context import (
     MOST_AXES,
-    LegacyWriting,
+    Reading,
+    Writing,
     is_float,
-    legacy,
     per_channel,
     scalar_of,
-    writing,
 )
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
@@ -33,7 +32,6 @@ from converter.formats.openvino.legacy.rules.fields import (
 )
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.mapping.codecs import Floats, is_single, number_text
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -69,7 +67,7 @@ class Operands(Field):
         first = operands[0]
         for v in operands[1:-1]:
             first = r.b.op(name, first, v, **r.node.attrs)
-        r.node.inputs = [first, operands[-1]]
+        r.set_inputs(first, operands[-1])
 
     def _type(self, r: Reading) -> ir.DataType:
         """That of all operands when they agree, else that of the result;
@@ -80,16 +78,16 @@ class Operands(Field):
         kinds = {v.dtype or D.FLOAT for v in r.layer.inputs if v is not None}
         if len(kinds) == 1 and D.BOOL not in kinds:
             return kinds.pop()
-        declared = D.FLOAT if r.node.op in COMPARISONS else legacy(r).declared()
+        declared = D.FLOAT if r.node.op in COMPARISONS else r.declared()
         return D.FLOAT if declared == D.BOOL else declared
 
     def lower(self, w: Writing) -> None:
         if len(w.node.inputs) != 2:
             raise MappingError("two operands are needed")
-        spread(writing(w), [w.input(0), w.input(1)])
+        spread(w, [w.input(0), w.input(1)])
 
 
-def spread(w: LegacyWriting, operands: list[ir.Value]) -> None:
+def spread(w: Writing, operands: list[ir.Value]) -> None:
     """The operands of an Eltwise in the rank of the result:
     five axes at most where it is spread over them.
     """
@@ -180,11 +178,11 @@ class Line(Field):
         x = r.input(0)
         given = [r.attr(k, float, d) for k, d in (("power", 1.0), ("scale", 1.0), ("shift", 0.0))]
         if x.dtype != D.FLOAT and not all(v.is_integer() for v in given):
-            x = legacy(r).floats(x)
+            x = r.floats(x)
         for key, step, nothing in (("scale", "Mul", 1.0), ("shift", "Add", 0.0)):
             value = r.attr(key, float, nothing) if key in self.keys else nothing
             x = x if value == nothing else r.b.op(step, x, r.b.like(x, value))
-        r.node.inputs = [legacy(r).floats(x) if self.floats else x]
+        r.set_inputs(r.floats(x) if self.floats else x)
 
     def lower(self, w: Writing) -> None:
         w.set(**{k: float(k == "scale") for k in self.keys})
@@ -204,16 +202,16 @@ class Number(Field):
 
     def lift(self, r: Reading) -> None:
         value = r.attr(self.key, float, float(self.key != "shift"))
-        r.node.set_input(
+        r.set_input(
             1, r.b.like(r.input(0) if r.node.inputs[0] is None else r.node.inputs[0], value)
         )
 
     def lower(self, w: Writing) -> None:
         for place in (1, 0) if self.place is None else (self.place,):
             x, c = w.input(1 - place), scalar_of(w.optional(place))
-            if c is None or x.const_value is not None or not is_float(writing(w).out):
+            if c is None or x.const_value is not None or not is_float(w.out):
                 continue
-            if writing(w).shape(x) == writing(w).shape(writing(w).out) and is_single(c):
+            if w.shape(x) == w.shape(w.out) and is_single(c):
                 w.layer.inputs = [x]
                 w.layer.attrs[self.key] = number_text(self.number(c))
                 return
@@ -233,7 +231,7 @@ class Inverse(Number):
 
 
 POWER_1, SCALE_1, SHIFT_0 = fixed("power", 1.0), fixed("scale", 1.0), fixed("shift", 0.0)
-WAS_POWER = Guard("no Power before", lower_if=lambda w: writing(w).before() == "Power")
+WAS_POWER = Guard("no Power before", lower_if=lambda w: w.before() == "Power")
 NUMBERS = Guard("of numbers with a fraction or truth values", lambda w: is_float(w.input(0)) or w.input(0).dtype == D.BOOL)  # fmt: skip
 
 POWER = [
@@ -277,13 +275,13 @@ class Channels(Field):
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
             x = r.b.Mul(x, scales)
-        r.node.inputs = [x, factor(r, self.blob, self.place)]
+        r.set_inputs(x, factor(r, self.blob, self.place))
 
     def lower(self, w: Writing) -> None:
-        shape = writing(w).shape(writing(w).out)
+        shape = w.shape(w.out)
         for i in (0, 1):
             x, found = w.input(i), per_channel(w.input(1 - i), shape)
-            plain = x.const_value is None and writing(w).shape(x) == shape and len(shape) >= 4
+            plain = x.const_value is None and w.shape(x) == shape and len(shape) >= 4
             if found is not None and plain:
                 w.layer.inputs = [x]
                 nothing = {"weights": np.ones_like(found), "biases": np.zeros_like(found)}
@@ -332,18 +330,18 @@ class Bounds(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.input(0)
-        r.node.inputs = [x, *(r.b.like(x, r.attr(key, float)) for key in self.keys)]
+        r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in self.keys))
 
     def lower(self, w: Writing) -> None:
         for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
-            value = unbounded if w.optional(index) is None else writing(w).number(index)
+            value = unbounded if w.optional(index) is None else w.number(index)
             if value is None:
                 raise MappingError("the bounds must be constant")
             w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
 
 
 def from_zero(r: Reading) -> None:
-    r.node.set_input(1, r.b.like(r.input(0), 0))
+    r.set_input(1, r.b.like(r.input(0), 0))
 
 
 @record
@@ -356,11 +354,11 @@ class Slopes(Field):
 
     def lift(self, r: Reading) -> None:
         slope = r.optional(1)
-        rest = [1] * max(0, len(legacy(r).shape()) - 2)
-        r.node.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
+        rest = [1] * max(0, len(r.shape()) - 2)
+        r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
 
     def lower(self, w: Writing) -> None:
-        shape, slope = writing(w).shape(), w.constant(1, "the slopes")
+        shape, slope = w.shape(), w.constant(1, "the slopes")
         found = slope.reshape(-1) if slope.size == 1 else per_channel(w.input(1), shape)
         if found is None or not 2 <= len(shape) <= MOST_AXES:
             message = "the slopes must be one number, or one for each channel, of five axes at most"
@@ -370,7 +368,7 @@ class Slopes(Field):
 
 
 def as_truth(r: Reading) -> None:
-    r.node.inputs = [r.cast(r.input(0), D.BOOL)]
+    r.set_inputs(r.cast(r.input(0), D.BOOL))
 
 
 FLAT = Guard("there is a slope", lift_if=lambda r: r.attr("negative_slope", float, 0.0) == 0)
@@ -448,25 +446,24 @@ class Chosen(Field):
 
     def lift(self, r: Reading) -> None:
         condition, x, y = (r.input(i) for i in range(3))
-        to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else legacy(r).declared()
+        to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
         to = D.FLOAT if to in (None, D.BOOL) else to
         condition = r.cast(condition, D.BOOL)
         missing = len(r.static(x)) - len(r.static(condition))
         if missing > 0:
             condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
-        r.node.inputs = [condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT)]
+        r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        shape = lw.shape(lw.out) or [1]
-        operands = [lw.spread(w.input(i), shape) for i in range(3)]
+        shape = w.shape(w.out) or [1]
+        operands = [w.spread(w.input(i), shape) for i in range(3)]
         if operands[0].dtype != D.INT32:
-            operands[0] = lw.converted(operands[0], D.INT32)
+            operands[0] = w.converted(operands[0], D.INT32)
         if len(shape) > 4:
             shape = [math.prod(shape)]
-            operands = [lw.reshaped(v, shape) for v in operands]
+            operands = [w.reshaped(v, shape) for v in operands]
         w.layer.inputs = list(operands)
-        lw.gives(shape)
+        w.gives(shape)
 
 
 class Precision(Field):
@@ -476,13 +473,13 @@ class Precision(Field):
     keys = ("precision",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["to"] = int(legacy(r).declared())
+        r.set(to=int(r.declared()))
 
     def lower(self, w: Writing) -> None:
         to = D(w.attr("to"))
         if D.STRING in (to, w.input(0).dtype):
             raise MappingError("text is not known to the target")
-        w.set(precision="FP32" if is_float(writing(w).out) or to == D.BOOL else "I32")
+        w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
 
 class NotZero(Field):
@@ -491,19 +488,19 @@ class NotZero(Field):
     names = ("saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        lw, x = writing(w), w.input(0)
+        x = w.input(0)
         dtype = x.dtype.numpy() if x.dtype else np.float32
-        spread(lw, [x, w.const(np.zeros([1] * len(lw.shape(lw.out)), dtype))])
+        spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
 
 
 def at_input(w: Writing) -> None:
     """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
     if not keeps_type(w.input(0)):
         raise not_meant("of an input of 8 or 16 bits only")
-    writing(w).finish(w.input(0))
+    w.finish(w.input(0))
 
 
-OF_ONE_TYPE = Guard("another type", lift_if=lambda r: r.input(0).dtype == legacy(r).declared())
+OF_ONE_TYPE = Guard("another type", lift_if=lambda r: r.input(0).dtype == r.declared())
 
 CONVERSIONS: list[Rule | Custom] = [
     custom("Cast", "", lower=at_input),

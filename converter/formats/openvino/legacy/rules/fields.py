@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import is_float, legacy, per_channel, writing
+from converter.formats.openvino.legacy.context import Reading, Writing, is_float, per_channel
 from converter.graph.infer import Array
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
 
@@ -52,10 +51,10 @@ CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and F
 
 
 class Mark(Field):
-    """The operator is the whole of the layer; see `LegacyReading.mark`."""
+    """The operator is the whole of the layer; see `Reading.mark`."""
 
     def lift(self, r: Reading) -> None:
-        legacy(r).mark()
+        r.mark()
 
 
 class ToPort(Field):
@@ -65,10 +64,10 @@ class ToPort(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(0), r.b.const(list(legacy(r).dims()), "shape")]
+        r.set_inputs(r.input(0), r.b.const(list(r.dims()), "shape"))
 
     def lower(self, w: Writing) -> None:
-        shape = writing(w).shape(writing(w).out)
+        shape = w.shape(w.out)
         if not shape:
             raise MappingError("a result without axes is that of a Squeeze")
         w.layer.inputs = [w.input(0), w.const(shape)]
@@ -81,12 +80,12 @@ class AllAxes(Field):
     inputs = (1,)
 
     def lower(self, w: Writing) -> None:
-        lw, x = writing(w), w.input(0)
-        x = x if lw.shape(x) else lw.reshaped(x, [1])
-        w.layer.inputs = [x, w.const(range(len(lw.shape(x))))]
+        x = w.input(0)
+        x = x if w.shape(x) else w.reshaped(x, [1])
+        w.layer.inputs = [x, w.const(range(len(w.shape(x))))]
 
 
-NO_AXES = Guard("the result has axes", lower_if=lambda w: not writing(w).shape(writing(w).out))
+NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))
 
 
 @record
@@ -100,11 +99,11 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        rank = len(legacy(r).shape())
-        r.node.attrs["axis"] = legacy(r).axis(min(self.default, rank - 1), rank)
+        rank = len(r.shape())
+        r.set(axis=r.axis(min(self.default, rank - 1), rank))
 
     def lower(self, w: Writing) -> None:
-        w.set(axis=w.attr("axis") % len(writing(w).shape()))
+        w.set(axis=w.attr("axis") % len(w.shape()))
 
 
 @record
@@ -122,10 +121,10 @@ class PerChannel(Field):
 
     def lift(self, r: Reading) -> None:
         if r.optional(self.index) is None:
-            r.node.set_input(self.index, channels(r, self.blob))
+            r.set_input(self.index, channels(r, self.blob))
 
     def lower(self, w: Writing) -> None:
-        shape = writing(w).shape()
+        shape = w.shape()
         found = per_channel(w.optional(self.index), shape)
         if found is None:
             raise MappingError("one number for each channel is needed")
@@ -134,12 +133,12 @@ class PerChannel(Field):
 
 def channels(r: Reading, name: str) -> Any:
     """A blob that is spread over the channels of input 0."""
-    size = legacy(r).shape()
+    size = r.shape()
     count = size[1] if len(size) > 1 else size[0]
     array = r.layer.blobs.get(name)
     if array is not None and array.size == 1:
         count = 1
-    return legacy(r).blob(name, [count, *[1] * max(0, len(size) - 2)])
+    return r.blob(name, [count, *[1] * max(0, len(size) - 2)])
 
 
 def data_type(what: str, wanted: bool) -> Guard:

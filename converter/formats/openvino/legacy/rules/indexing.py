@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import bounds_below, words
-from converter.formats.openvino.legacy.context import is_float, legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import TRUTH, Mark
 from converter.graph.infer import constant, known, set_type
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
 from converter.passes import indices
@@ -23,8 +23,8 @@ D = ir.DataType
 def gathered_axis(r: Reading, place: int) -> int:
     """The axis, which may also be an operand."""
     if r.optional(place) is not None:
-        return r.ints(place, "axis")[0] % len(legacy(r).shape())
-    return legacy(r).axis(0)
+        return r.ints(place, "axis")[0] % len(r.shape())
+    return r.axis(0)
 
 
 class Indices(Field):
@@ -37,38 +37,38 @@ class Indices(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["axis"] = gathered_axis(r, 2)
-        r.node.inputs = [r.input(0), r.cast(r.input(1), D.INT64)]
+        r.set(axis=gathered_axis(r, 2))
+        r.set_inputs(r.input(0), r.cast(r.input(1), D.INT64))
 
     def lower(self, w: Writing) -> None:
         """Constant indices are written without signs and never as a scalar."""
-        lw, x, index = writing(w), w.input(0), w.input(1)
-        size = lw.shape()
+        x, index = w.input(0), w.input(1)
+        size = w.shape()
         axis = w.attr("axis") % len(size)
         array = constant(index)
         if array is not None:
             plain = np.where(array < 0, array + size[axis], array).astype(np.int32)
             index = w.const(plain.reshape(array.shape or (1,)))
         else:
-            shape = lw.shape(index)
-            index = index if 1 <= len(shape) <= 5 else lw.reshaped(index, [math.prod(shape)])
-            index = index if lw.before() else self._from_zero(w, index, size[axis])
+            shape = w.shape(index)
+            index = index if 1 <= len(shape) <= 5 else w.reshaped(index, [math.prod(shape)])
+            index = index if w.before() else self._from_zero(w, index, size[axis])
         w.layer.inputs = [x, index]
         w.set(axis=axis)
-        lw.gives([*size[:axis], *lw.shape(index), *size[axis + 1 :]])
+        w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
     def _from_zero(self, w: Writing, index: ir.Value, size: int) -> ir.Value:
         """Indices that are known at run time only: below 0 the engine finds nothing."""
-        shape = writing(w).shape(index)
+        shape = w.shape(index)
         dtype = index.dtype.numpy() if index.dtype is not None else np.float32
 
         def eltwise(operation: str, other: ir.Value) -> ir.Value:
             like, kind = index, "Eltwise"
-            return writing(w).step(kind, index, other, like=like, shape=shape, operation=operation)
+            return w.step(kind, index, other, like=like, shape=shape, operation=operation)
 
         zero, length = (w.const(np.full([1] * len(shape), n, dtype)) for n in (0, size))
         below = eltwise("less", zero)
-        added = writing(w).step("Eltwise", below, length, like=index, shape=shape, operation="mul")
+        added = w.step("Eltwise", below, length, like=index, shape=shape, operation="mul")
         return eltwise("sum", added)
 
 
@@ -80,27 +80,27 @@ class OneHot(Field):
     inputs = (1, 2)
 
     def lift(self, r: Reading) -> None:
-        axis, dtype = r.attr("axis", int, -1), legacy(r).declared().numpy()
+        axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
         values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
-        depth = r.b.const(r.attr("depth", int, legacy(r).dims()[axis]))
+        depth = r.b.const(r.attr("depth", int, r.dims()[axis]))
         index = r.cast(r.input(0), D.INT64)
-        r.node.inputs = [index, depth, r.b.const(np.array(values, dtype))]
-        r.node.attrs["axis"] = axis
+        r.set_inputs(index, depth, np.array(values, dtype))
+        r.set(axis=axis)
 
     def lower(self, w: Writing) -> None:
-        lw, values = writing(w), known(w.optional(2))
-        if not lw.before() and not indices.never_negative(w.optional(0)):
+        values = known(w.optional(2))
+        if not w.before() and not indices.never_negative(w.optional(0)):
             raise MappingError("indices below zero, which count from the end, have no counterpart")
         if values is None:
             raise MappingError("the values must be constant")
-        depth, given = lw.ints(1, "the depth")[0], lw.shape()
-        axis = w.attr("axis") % len(lw.shape(lw.out)) if given else 1
-        x = lw.reshaped(w.input(0), given or [1])
-        shape = lw.shape(x)
+        depth, given = w.ints(1, "the depth")[0], w.shape()
+        axis = w.attr("axis") % len(w.shape(w.out)) if given else 1
+        x = w.reshaped(w.input(0), given or [1])
+        shape = w.shape(x)
         shape.insert(axis, depth)
         w.layer.inputs = [x]
         w.set(axis=axis, depth=depth, on_value=float(values[1]), off_value=float(values[0]))
-        lw.gives(shape, D.FLOAT)
+        w.gives(shape, D.FLOAT)
 
 
 class Scalars(Field):
@@ -109,29 +109,29 @@ class Scalars(Field):
     def lift(self, r: Reading) -> None:
         values = [r.input(i) for i in range(3)]
         if len({v.dtype for v in values}) > 1:
-            values = [r.cast(v, legacy(r).declared()) for v in values]
+            values = [r.cast(v, r.declared()) for v in values]
         r.node.inputs = [v if not r.static(v) else r.b.Reshape(v, []) for v in values]
 
         def sized(results: Results) -> Results:
-            set_type(results[0], None, legacy(r).dims())
+            set_type(results[0], None, r.dims())
             return results
 
         r.then(sized)
 
     def lower(self, w: Writing) -> None:
-        writing(w).shape(writing(w).out)
-        w.layer.inputs = [writing(w).reshaped(w.input(i), [1]) for i in range(3)]
+        w.shape(w.out)
+        w.layer.inputs = [w.reshaped(w.input(i), [1]) for i in range(3)]
 
 
 def rows_in_place(r: Reading) -> None:
     """ScatterUpdate: rows of `updates` take the places that `indices` name along the axis."""
-    b, x, size = r.b, r.input(0), legacy(r).shape()
+    b, x, size = r.b, r.input(0), r.shape()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
     rows = [*size[:axis], math.prod(r.static(r.input(1))), *size[axis + 1 :]]
     updates = b.Reshape(r.cast(r.input(2), x.dtype or D.FLOAT), rows)
-    r.node.inputs = [x, b.Expand(flat, rows), updates]
-    r.node.attrs["axis"] = axis
+    r.set_inputs(x, b.Expand(flat, rows), updates)
+    r.set(axis=axis)
 
 
 class Sparse(Field):
@@ -140,22 +140,22 @@ class Sparse(Field):
     """
 
     def lift(self, r: Reading) -> None:
-        b, values, dims = r.b, r.input(2), list(legacy(r).dims())
+        b, values, dims = r.b, r.input(2), list(r.dims())
         default = r.optional(3) or b.like(values, 0)
         number = b.Reshape(r.cast(default, values.dtype or D.FLOAT), [1])
         index = r.cast(r.input(0), D.INT64)
         count = r.static(index)[0]
         if r.static(values) != (count,):
             values = b.Expand(b.Reshape(values, [1]), [count])
-        r.node.inputs = [b.Expand(number, dims), index, values]
+        r.set_inputs(b.Expand(number, dims), index, values)
 
     def lower(self, w: Writing) -> None:
-        lw, number, shape = writing(w), self._number(w), writing(w).shape(writing(w).out)
+        number, shape = self._number(w), w.shape(w.out)
         if number is None:
             raise MappingError("ScatterND is known into a tensor of one number only")
         if is_float(w.input(2)):
             raise MappingError("ScatterND is known for integers only")
-        if len(lw.shape(1)) != 2 or lw.shape(1)[1] != len(shape):
+        if len(w.shape(1)) != 2 or w.shape(1)[1] != len(shape):
             raise MappingError("ScatterND is known for single elements only")
         w.layer.inputs = [w.input(1), w.const(shape), w.input(2), number]
 
@@ -167,8 +167,8 @@ class Sparse(Field):
             return w.const(array.reshape(-1)[0])
         made = producer is not None and producer.op_type == "Expand"
         source = producer.inputs[0] if producer is not None and made else None
-        if source is not None and math.prod(writing(w).shape(source)) == 1:
-            return writing(w).reshaped(source, [])
+        if source is not None and math.prod(w.shape(source)) == 1:
+            return w.reshaped(source, [])
         return None
 
 
@@ -190,13 +190,13 @@ class Best(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        axis = legacy(r).axis(-1)
-        k = [legacy(r).dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
+        axis = r.axis(-1)
+        k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
         order = r.attr("sort", str, "index")
         if order not in ("value", "index", "none"):
             raise MappingError("sort must be value, index or none", "R110")
         r.node.attrs["axis"], r.outputs = axis, 2
-        r.node.inputs = [r.input(0), r.b.const(k)]
+        r.set_inputs(r.input(0), k)
 
         def by_index(found: Results) -> Results:
             index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
@@ -206,11 +206,10 @@ class Best(Field):
             r.then(by_index)
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        if not (lw.used(0) and lw.used(1)):
+        if not (w.used(0) and w.used(1)):
             raise not_meant("a port that nobody reads would be an output of the network")
-        w.layer.inputs = [w.input(0), w.const(np.array(lw.ints(1, "k")[0], np.int64))]
-        w.set(axis=w.attr("axis") % len(lw.shape()), sort="value")
+        w.layer.inputs = [w.input(0), w.const(np.array(w.ints(1, "k")[0], np.int64))]
+        w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
 
 
 class BestAlone(Field):
@@ -228,32 +227,32 @@ class BestAlone(Field):
         x, k = r.input(0), r.attr("top_k", int, 1)
         pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
         x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
-        r.node.attrs["axis"] = 2 if whole else legacy(r).axis()
+        r.set(axis=2 if whole else r.axis())
         r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 
         def chosen(found: Results) -> Results:
             if pairs and not whole:
                 return found[:1]
-            places = legacy(r).floats(found[1])
+            places = r.floats(found[1])
             return [r.b.Concat(places, found[0], axis=1) if pairs else places]
 
         r.then(chosen)
 
     def lower(self, w: Writing) -> None:
-        lw, values = writing(w), w.node.op == "TopK" and writing(w).used(0)
-        axis = w.attr("axis") % len(lw.shape())
-        k = lw.ints(1, "k")[0] if w.node.op == "TopK" else 1
+        values = w.node.op == "TopK" and w.used(0)
+        axis = w.attr("axis") % len(w.shape())
+        k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
         w.layer.inputs = [w.input(0)]
         w.layer.outputs = [w.node.outputs[0 if values or w.node.op != "TopK" else 1]]
         w.set(axis=axis, out_max_val=int(values), top_k=k)
         if not values:
-            shape = [k if i == axis else n for i, n in enumerate(lw.shape())]
-            lw.gives(shape, D.FLOAT, w.layer.outputs[0])
+            shape = [k if i == axis else n for i, n in enumerate(w.shape())]
+            w.gives(shape, D.FLOAT, w.layer.outputs[0])
 
 
 def boundaries_below(r: Reading) -> None:
     """Bucketize; an empty list of boundaries gives 0."""
-    x, bounds = (legacy(r).floats(r.input(i)) for i in (0, 1))
+    x, bounds = (r.floats(r.input(i)) for i in (0, 1))
     bounds_below(r, x, bounds, not r.attr("with_right_bound", bool, 0))
 
 
@@ -268,7 +267,7 @@ class UniqueParts(Field):
         r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])
 
     def lower(self, w: Writing) -> None:
-        used = [True, *(writing(w).used(i) for i in (1, 2))]
+        used = [True, *(w.used(i) for i in (1, 2))]
         w.layer.outputs = [v for v, u in zip(w.node.outputs, used, strict=False) if u]
         w.layer.attrs |= {k: TRUTH.lower(u) for k, u in zip(self.keys, used[1:], strict=True)}
 
@@ -279,7 +278,7 @@ class Rows(Field):
     names = ("rows",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["rows"] = legacy(r).dims()[0]
+        r.set(rows=r.dims()[0])
 
 
 class FilledRows(Field):
@@ -293,8 +292,8 @@ class FilledRows(Field):
     def lift(self, r: Reading) -> None:
         values = r.input(1)
         ports = len(r.layer.outputs)
-        rows = legacy(r).dims(2)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
-        r.node.attrs |= {"rows": rows, "length": legacy(r).dims()[0]}
+        rows = r.dims(2)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
+        r.node.attrs |= {"rows": rows, "length": r.dims()[0]}
         default = r.cast(r.input(3), values.dtype or D.FLOAT)
         r.node.inputs, r.outputs = [r.input(0), values, default], 3
         r.then(lambda found: found[:ports])
@@ -303,7 +302,7 @@ class FilledRows(Field):
         rows, index = w.attr("rows"), w.input(0)
         size = [rows, max(1, w.attr("length") // rows)]
         shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
-        w.layer.inputs = [index, w.input(1), shape, writing(w).reshaped(w.input(2), [1])]
+        w.layer.inputs = [index, w.input(1), shape, w.reshaped(w.input(2), [1])]
 
 
 class WeightedSum(Field):
@@ -313,14 +312,14 @@ class WeightedSum(Field):
 
     def lift(self, r: Reading) -> None:
         weights = r.optional(5)
-        rest = [] if weights is None else [legacy(r).floats(weights)]
-        r.node.attrs["rows"] = legacy(r).dims()[0]
-        r.node.inputs = [*(r.input(i) for i in (0, 1, 3, 4)), *rest]
+        rest = [] if weights is None else [r.floats(weights)]
+        r.set(rows=r.dims()[0])
+        r.set_inputs(*(r.input(i) for i in (0, 1, 3, 4)), *rest)
 
     def lower(self, w: Writing) -> None:
-        shape = [w.attr("rows"), writing(w).shape(1)[0]]
+        shape = [w.attr("rows"), w.shape(1)[0]]
         rest = [] if w.optional(4) is None else [w.input(4)]
-        default = writing(w).reshaped(w.input(3), [])
+        default = w.reshaped(w.input(3), [])
         w.layer.inputs = [w.input(0), w.input(1), w.const(shape), w.input(2), default, *rest]
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.context import LegacyWriting, is_float, legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.elementwise import merged
 from converter.graph.infer import constant
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, ignore
 from converter.mapping.rules import op
 
@@ -30,17 +29,17 @@ class Connected(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        out, size, x = legacy(r).dims(), legacy(r).shape(), r.input(0)
+        out, size, x = r.dims(), r.shape(), r.input(0)
         rows = math.prod(out[:-1])
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
         flat = x if len(size) == 2 else r.b.Reshape(x, [rows, wanted[1]])
         given, bias = r.optional(1), r.optional(2)
-        weights = r.b.Reshape(given, wanted) if given is not None else legacy(r).blob("weights", wanted)  # fmt: skip
-        bias = legacy(r).blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
-        r.node.inputs = [flat, weights, bias]
-        r.node.attrs["transB"] = 1
+        weights = r.b.Reshape(given, wanted) if given is not None else r.blob("weights", wanted)  # fmt: skip
+        bias = r.blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
+        r.set_inputs(flat, weights, bias)
+        r.set(transB=1)
         if len(out) != 2:
-            r.then(lambda results: [r.b.Reshape(results[0], list(out))])
+            r.behind(lambda y: r.b.Reshape(y, list(out)))
 
     def lower(self, w: Writing) -> None:
         if w.attr("transA", 0):
@@ -55,14 +54,14 @@ class Connected(Field):
             if bias.size not in (1, count) or (bias.ndim == 2 and bias.shape[0] != 1):
                 raise MappingError("the bias must have one number for each output")
             w.layer.blobs["biases"] = np.broadcast_to(bias.reshape(-1), [count])
-        w.layer.inputs = [images(writing(w), w.input(0))]
+        w.layer.inputs = [images(w, w.input(0))]
         w.layer.attrs["out-size"] = str(count)
 
     def scaled(self, array: np.ndarray, factor: float) -> np.ndarray:
         return array if factor == 1 else array * np.asarray(factor, array.dtype)
 
 
-def images(w: LegacyWriting, rows: ir.Value) -> ir.Value:
+def images(w: Writing, rows: ir.Value) -> ir.Value:
     """The images of which `rows` are the flat form: the layer flattens them itself."""
     producer = rows.producer()
     flat = producer is not None and producer.op_type in ("Reshape", "Flatten")
@@ -83,7 +82,7 @@ class Matrix(Connected):
             w.input(0),
             constant(w.input(1)) if w.input(1).const_value is not None else None,
         )
-        plain = weights is not None and weights.ndim == 2 and len(writing(w).shape()) == 2
+        plain = weights is not None and weights.ndim == 2 and len(w.shape()) == 2
         if not plain or weights is None or x.const_value is not None or not is_float(x):
             raise not_meant("a matrix that is not constant")
         w.layer.blobs["weights"] = weights.T
@@ -99,22 +98,22 @@ class Matrices(Field):
     def lift(self, r: Reading) -> None:
         b, operands = r.b, [r.input(0), r.input(1)]
         for i, key in enumerate(("transpose_a", "transpose_b")):
-            rank = len(legacy(r).shape(i))
+            rank = len(r.shape(i))
             if r.attr(key, bool, 0) and rank > 1:
                 perm = [*range(rank - 2), rank - 1, rank - 2]
                 operands[i] = b.Transpose(operands[i], perm=perm)
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
         r.node.inputs = list(operands)
         if alpha != 1:
-            r.then(lambda y: [b.Mul(y[0], b.like(y[0], alpha))])
+            r.behind(lambda y: y * alpha)
         if c is not None:
-            added = c if beta == 1 else b.Mul(c, b.like(c, beta))
-            r.then(lambda y: [b.Add(y[0], added)])
+            added = c if beta == 1 else c * beta
+            r.behind(lambda y: y + added)
 
     def lower(self, w: Writing) -> None:
         """Operands of equal rank, with two axes in front of the matrices; integers as floats."""
-        lw, a, b = writing(w), w.input(0), w.input(1)
-        left, right = lw.shape(0), lw.shape(1)
+        a, b = w.input(0), w.input(1)
+        left, right = w.shape(0), w.shape(1)
         left = left if len(left) > 1 else [1, *left]
         right = right if len(right) > 1 else [*right, 1]
         rank = max(len(left), len(right))
@@ -123,20 +122,25 @@ class Matrices(Field):
         if rank > 4:
             (first, second), fewer = merged([left[:-2], right[:-2]], front)
             if len(fewer) > 2:
-                a, b = (lw.spread(v, [*front, *s[-2:]]) for v, s in ((a, left), (b, right)))
+                a, b = (w.spread(v, [*front, *s[-2:]]) for v, s in ((a, left), (b, right)))
                 first = second = fewer = [math.prod(front)]
             left, right, front = [*first, *left[-2:]], [*second, *right[-2:]], fewer
-        source = turned(lw, b) if len(lw.shape(b)) == rank <= 4 else None
-        inputs = [lw.reshaped(a, left), lw.reshaped(b, right) if source is None else source]
-        integers = not is_float(lw.out)
+        source = turned(w, b) if len(w.shape(b)) == rank <= 4 else None
+        if source is None and rank <= 4:
+            source = w.untransposed(1)
+        factor, shape = (
+            (b, right) if source is None else (source, [*right[:-2], right[-1], right[-2]])
+        )
+        inputs = [w.reshaped(a, left), w.reshaped(factor, shape)]
+        integers = not is_float(w.out)
         if integers:  # behind layers that move integers the engine takes them for floats
-            inputs = [lw.converted(v, D.FLOAT) for v in inputs]
+            inputs = [w.converted(v, D.FLOAT) for v in inputs]
         w.layer.inputs = list(inputs)
         w.layer.attrs |= {"transpose_a": "False", "transpose_b": str(source is not None)}
-        lw.gives([*front, left[-2], right[-1]], D.FLOAT if integers else None)
+        w.gives([*front, left[-2], right[-1]], D.FLOAT if integers else None)
 
 
-def turned(w: LegacyWriting, value: ir.Value) -> ir.Value | None:
+def turned(w: Writing, value: ir.Value) -> ir.Value | None:
     """The matrices of which `value` is the transposed ones."""
     producer = value.producer()
     if producer is None or producer.op_type != "Transpose" or producer.domain:

@@ -9,10 +9,9 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
-from converter.formats.openvino.legacy.context import MOST_AXES, legacy, writing
+from converter.formats.openvino.legacy.context import MOST_AXES, Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import channels
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import FOREVER, op, ops
@@ -28,10 +27,10 @@ class Statistics(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        size = legacy(r).shape()[1:2]
+        size = r.shape()[1:2]
         one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
-        variance, mean = (legacy(r).blob(name, size) for name in self.blobs)
-        r.node.inputs = [r.input(0), r.b.const(one), r.b.const(zero), mean, variance]
+        variance, mean = (r.blob(name, size) for name in self.blobs)
+        r.set_inputs(r.input(0), one, zero, mean, variance)
 
     def lower(self, w: Writing) -> None:
         scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
@@ -61,7 +60,7 @@ class ScaleAndShift(Field):
 
 ON_IMAGES = Guard(
     "only inference on images is known to the target",
-    lower_if=lambda w: len(writing(w).shape()) >= 4,
+    lower_if=lambda w: len(w.shape()) >= 4,
 )
 
 
@@ -87,28 +86,28 @@ class Response(Field):
         r.node.attrs["alpha"], r.node.attrs["size"] = odd_window(
             r.attr("alpha", float),
             next(sizes, 1),
-            len(legacy(r).shape()) - 2 if self.over_pixels else 1,
+            len(r.shape()) - 2 if self.over_pixels else 1,
         )
 
     def lower(self, w: Writing) -> None:
         """Another k is taken out of the power."""
-        lw, shape, k = writing(w), writing(w).shape(), w.attr("bias")
+        shape, k = w.shape(), w.attr("bias")
         if k <= 0:
             raise MappingError(f"bias={k} is not known to the target")
         w.set(alpha=w.attr("alpha") / k, beta=float(w.attr("beta")), k=1)
         w.layer.attrs["local-size"] = str(w.attr("size"))
         image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
-        w.layer.inputs = [lw.reshaped(w.input(0), image)]
+        w.layer.inputs = [w.reshaped(w.input(0), image)]
         if k == 1:
-            lw.gives(image)
+            w.gives(image)
             return
         factor = {"power": 1.0, "scale": k ** -w.attr("beta"), "shift": 0.0}
-        normed = w.temporary("norm", lw.out.dtype, image)
+        normed = w.temporary("norm", w.out.dtype, image)
         w.layer.outputs = [normed]
         if image == shape:
             w.then(lambda: w.put("Power", normed, **factor))
         else:
-            w.then(lambda: lw.finish(lw.step("Power", normed, like=normed, shape=image, **factor)))
+            w.then(lambda: w.finish(w.step("Power", normed, like=normed, shape=image, **factor)))
 
 
 def over_pixels(r: Reading) -> None:
@@ -116,13 +115,13 @@ def over_pixels(r: Reading) -> None:
     x / (k + alpha * mean of x^2) ^ beta.
     """
     b, x, a = r.b, r.input(0), r.node.attrs
-    n, size = len(legacy(r).shape()) - 2, a.pop("size")
+    n, size = len(r.shape()) - 2, a.pop("size")
     window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n}
     window["pads"] = [size // 2] * 2 * n
-    mean = b.op("AveragePool", b.Mul(x, x), **window, count_include_pad=1)
-    base = b.Mul(mean, b.like(x, a.pop("alpha")))
-    base = b.Add(base, b.like(x, a.pop("bias")))
-    r.node.inputs = [x, b.Pow(base, b.like(x, a.pop("beta")))]
+    mean = b.op("AveragePool", x * x, **window, count_include_pad=1)
+    base = mean * a.pop("alpha")
+    base = base + a.pop("bias")
+    r.set_inputs(x, base ** a.pop("beta"))
 
 
 # over axes ---------------------------------------------------------------------------------------
@@ -148,12 +147,12 @@ class WholeAxes(Field):
         return every if whole else every[1:] if self.spatial else [1]
 
     def lift(self, r: Reading) -> None:
-        rank = len(legacy(r).shape())
+        rank = len(r.shape())
         whole = r.attr(self.flag, bool, 0) or (self.spatial and rank < 3)
-        r.node.attrs["axes"] = self.axes(rank, bool(whole))
+        r.set(axes=self.axes(rank, bool(whole)))
 
     def lower(self, w: Writing) -> None:
-        rank = len(writing(w).shape())
+        rank = len(w.shape())
         axes = sorted(a % rank for a in w.attr("axes"))
         known_ = [self.axes(rank, whole) for whole in (False, True)]
         if rank not in self.ranks or axes not in known_:
@@ -170,11 +169,11 @@ class Scale(Field):
     def lift(self, r: Reading) -> None:
         if "weights" in r.layer.blobs:
             scale = channels(r, "weights")
-            r.then(lambda results: [r.b.Mul(results[0], scale)])
+            r.behind(lambda y: y * scale)
 
     def lower(self, w: Writing) -> None:
         w.set(channel_shared=0)
-        w.layer.blobs["weights"] = np.ones(writing(w).shape()[1], np.float32)
+        w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
 
 class SoftmaxAxis(Field):
@@ -187,17 +186,17 @@ class SoftmaxAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        rank = len(legacy(r).shape())
-        r.node.attrs["axis"] = legacy(r).axis(min(1, rank - 1))
+        rank = len(r.shape())
+        r.set(axis=r.axis(min(1, rank - 1)))
 
     def lower(self, w: Writing) -> None:
-        lw, shape = writing(w), writing(w).shape()
+        shape = w.shape()
         axis = w.attr("axis") % len(shape)
         if len(shape) > MOST_AXES:
             shape = [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
-            w.layer.inputs, axis = [lw.reshaped(w.input(0), shape)], 1
+            w.layer.inputs, axis = [w.reshaped(w.input(0), shape)], 1
         w.set(axis=axis)
-        lw.gives(shape)
+        w.gives(shape)
 
 
 # quantisation ------------------------------------------------------------------------------------
@@ -212,16 +211,16 @@ class Levels(Field):
     """
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [legacy(r).floats(r.input(i)) for i in range(5)]
-        legacy(r).mark()
+        r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
+        r.mark()
 
     def lower(self, w: Writing) -> None:
-        lw, x = writing(w), w.input(0)
+        x = w.input(0)
         if any(known(w.input(i)) is None for i in range(1, 5)):
             raise MappingError("the bounds must be constant")
-        bounds = [lw.widened(w.input(i), len(lw.shape())) for i in range(1, 5)]
-        if not lw.before() and any(math.prod(lw.shape(v)) > 1 for v in bounds):
-            x = lw.step("Power", x, like=x, shape=lw.shape(), power="1", scale="1", shift="0")
+        bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
+        if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
+            x = w.step("Power", x, like=x, shape=w.shape(), power="1", scale="1", shift="0")
         w.layer.inputs = [x, *bounds]
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
-from converter.formats.openvino.legacy.context import writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
 from converter.formats.openvino.legacy.rules.windows import (
     Sizes,
@@ -20,7 +20,6 @@ from converter.formats.openvino.legacy.rules.windows import (
     padded_for,
     sizes_of,
 )
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, ignore
 from converter.mapping.rules import Rule, op
 
@@ -58,13 +57,13 @@ class PoolWindow(Window):
         return any(p >= k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True))
 
     def kernel(self, w: Writing) -> list[int]:
-        return list(w.attr("kernel_shape", None) or writing(w).shape()[2:])
+        return list(w.attr("kernel_shape", None) or w.shape()[2:])
 
     def lower(self, w: Writing) -> None:
         a, kernel = w.node.attrs, self.kernel(w)
         if any(d != 1 for d in a.get("dilations") or []):
             raise MappingError("dilated pooling is not known to the target")
-        if writing(w).used(1) or a.get("storage_order"):
+        if w.used(1) or a.get("storage_order"):
             raise MappingError("indices of a pooling are not known to the target")
         if any(p >= k for p, k in zip(a.get("pads") or [], kernel * 2, strict=False)):
             raise MappingError("a pad as large as the window")
@@ -79,7 +78,7 @@ def _all_begin_inside(w: Writing, kernel: list[int]) -> None:
     """A window that begins in the end pad is dropped by ONNX;
     a shape that counts it contradicts the operator.
     """
-    size, out = writing(w).shape()[2:], writing(w).shape(writing(w).out)[2:]
+    size, out = w.shape()[2:], w.shape(w.out)[2:]
     n = len(kernel)
     strides, pads = w.attr("strides", None) or [1] * n, w.attr("pads", None) or [0] * (2 * n)
     windows = zip(out, strides, size, pads[:n], strict=False)
@@ -121,17 +120,17 @@ class AverageWindow(PoolWindow):
         if include and any(e > b for b, e in zip(begin, end, strict=True)):
             # of the pads at the end the engine counts as many as there are at the begin
             x = w.layer.inputs[0] or w.input(0)
-            rank = len(writing(w).shape(x))
+            rank = len(w.shape(x))
             front = [0] * (rank - n)
             w.layer.inputs = [padded(w, x, front + begin, front + end)]
             w.set(pads_begin=[0] * (rank - 2), pads_end=[0] * (rank - 2))
 
 
 def padded(w: Writing, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
-    size = writing(w).shape(x)
+    size = w.shape(x)
     shape = [n + b + e for n, b, e in zip(size, begin, end, strict=True)]
     attrs = {"pads_begin": listed(begin), "pads_end": listed(end), "pad_mode": "constant"}
-    return writing(w).step("Pad", x, like=x, shape=shape, **attrs, pad_value="0")
+    return w.step("Pad", x, like=x, shape=shape, **attrs, pad_value="0")
 
 
 UNUSED = ignore("global-pool", "global_pool", "method", "pool_method", "exclude_pad", "exclude-pad")

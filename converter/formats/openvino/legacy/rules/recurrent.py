@@ -12,10 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.graph.infer import Array, known
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import Field, ignore
 from converter.mapping.rules import Rule, op
 
@@ -62,21 +62,21 @@ class Parameters(Field):
     def lift(self, r: Reading) -> None:
         kind, width, hidden = r.node.op, r.static(r.input(0))[-1], hidden_size(r)
         gates, apart = GATES[kind], kind == "GRU" and r.attr("linear_before_reset", bool, 0)
-        rows = legacy(r).array("weights", [gates, hidden, width + hidden])
+        rows = r.array("weights", [gates, hidden, width + hidden])
         bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
         if "biases" in r.layer.blobs:
-            bias = legacy(r).array("biases", bias.shape)
+            bias = r.array("biases", bias.shape)
         own = np.zeros((gates, hidden), bias.dtype)
         if apart:  # the fourth bias belongs to the hidden state's part of the h gate
             own[2], bias = bias[3], bias[:3]
-            r.node.attrs["linear_before_reset"] = 1
+            r.set(linear_before_reset=1)
         if kind == "LSTM":
             rows, bias = rows[FROM_FICO], bias[FROM_FICO]
         rows = rows.reshape(1, gates * hidden, width + hidden)
         biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
         parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
         for i, (name, array) in enumerate(parts.items(), 1):
-            r.node.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
+            r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
     def lower(self, w: Writing) -> None:
         gates = GATES[w.node.op]
@@ -153,7 +153,7 @@ class OneStep(Field):
         count, (rows, width), hidden = state_count(r.node.op), r.static(r.input(0)), hidden_size(r)
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
-        r.node.inputs = [steps, None, None, None, None, *states]
+        r.set_inputs(steps, None, None, None, None, *states)
         ports, r.outputs = len(r.layer.outputs), 1 + count
 
         def last(found: Results) -> Results:
@@ -162,7 +162,7 @@ class OneStep(Field):
         r.then(last)
 
     def lower(self, w: Writing) -> None:
-        lw, (steps, rows, width) = writing(w), writing(w).shape()
+        (steps, rows, width) = w.shape()
         one_way = w.attr("direction", "forward") != "bidirectional"
         if steps != 1 or not one_way or w.attr("layout", 0):
             raise MappingError("a sequence of more than one step must be a loop")
@@ -174,8 +174,8 @@ class OneStep(Field):
         shape = [rows, w.static(2, "the weights")[2]]
         given = [w.optional(5 + i) for i in range(state_count(w.node.op))]
         zeros = np.zeros(shape, np.float32)
-        states = [w.const(zeros, "state") if v is None else lw.reshaped(v, shape) for v in given]
-        w.layer.inputs = [lw.reshaped(w.input(0), [rows, width]), *states]
+        states = [w.const(zeros, "state") if v is None else w.reshaped(v, shape) for v in given]
+        w.layer.inputs = [w.reshaped(w.input(0), [rows, width]), *states]
         w.layer.outputs = [w.temporary("h", w.input(0).dtype, shape) for _ in states]
         w.then(lambda: self._results(w, list(w.layer.outputs), shape))
 
@@ -183,15 +183,14 @@ class OneStep(Field):
         """The port of a result that nobody reads must not be left over, it would become an output
         of the net.
         """
-        lw = writing(w)
-        used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if lw.used(i)]
+        used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if w.used(i)]
         if len({i for i, _ in used}) < len(results):
             (rows, hidden), x = shape, results[0]
-            both = lw.step("Concat", *results, like=x, shape=[rows, 2 * hidden], axis=1)
+            both = w.step("Concat", *results, like=x, shape=[rows, 2 * hidden], axis=1)
             cut = {"axis": [1], "offset": [used[0][0] * hidden], "dim": [hidden]}
-            results = [lw.step("Crop", both, like=x, shape=shape, **cut)] * 2
+            results = [w.step("Crop", both, like=x, shape=shape, **cut)] * 2
         for i, out in used:
-            lw.finish(results[i], out)
+            w.finish(results[i], out)
 
 
 DIRECTIONS = {"forward": "forward", "backward": "reverse", "reverse": "reverse"}
@@ -208,7 +207,7 @@ def along_steps(r: Reading) -> None:
     length = None if lengths is None else r.cast(r.cast(lengths, D.INT64), D.INT32)
     rows = r.static(steps)[1]
     states = [b.Reshape(r.input(1 + i), [1, rows, hidden_size(r)]) for i in range(count)]
-    r.node.inputs = [steps, *parameters, length, *states]
+    r.set_inputs(steps, *parameters, length, *states)
     r.node.attrs["direction"], r.outputs = direction, 1 + count
     r.then(lambda found: ports_of(r, found, axis))
 
@@ -217,7 +216,7 @@ def ports_of(r: Reading, found: Results, axis: int) -> Results:
     every = r.b.Squeeze(found[0], [1])
     results = [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
     ports = range(len(r.layer.outputs))
-    return [r.b.Reshape(results[i], list(legacy(r).dims(i))) for i in ports]
+    return [r.b.Reshape(results[i], list(r.dims(i))) for i in ports]
 
 
 CELL = ignore("input_size", "linear_before_reset")

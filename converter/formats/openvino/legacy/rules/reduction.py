@@ -7,9 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import is_float, legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, Mark
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Guard, ignore
 from converter.mapping.rules import op, ops
 from converter.passes import indices
@@ -27,24 +26,23 @@ class Axes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        rank = len(legacy(r).shape())
+        rank = len(r.shape())
         axes = [a % rank for a in r.ints(1, "the axes")]
-        r.node.inputs = [r.input(0), r.b.const(axes)]
-        r.node.attrs["keepdims"] = r.attr("keep_dims", CAPITAL_TRUTH, 1)
+        r.set_inputs(r.input(0), axes)
+        r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
         axes, keep = axes_of(w), bool(w.attr("keepdims"))
-        whole = not keep and len(axes) == len(lw.shape())
+        whole = not keep and len(axes) == len(w.shape())
         w.layer.inputs = [w.input(0), w.const(axes)]
         w.layer.attrs["keep_dims"] = str(keep or whole)
         if whole:
-            lw.gives([1] * len(axes))
+            w.gives([1] * len(axes))
 
 
 def axes_of(w: Writing) -> list[int]:
-    rank = len(writing(w).shape())
-    given = writing(w).ints(1, "the axes") if w.optional(1) is not None else []
+    rank = len(w.shape())
+    given = w.ints(1, "the axes") if w.optional(1) is not None else []
     if not given and w.attr("noop_with_empty_axes", 0):
         raise MappingError("a reduction over no axes is not known to the target")
     if rank == 0:
@@ -58,11 +56,10 @@ class Lowest(Axes):
     """
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
         negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
-        axes, out = axes_of(w), lw.out
-        shape = [1 if a in axes else n for a, n in enumerate(lw.shape())]
-        x = lw.step("Power", w.input(0), like=w.input(0), shape=lw.shape(), **negative)
+        axes, out = axes_of(w), w.out
+        shape = [1 if a in axes else n for a, n in enumerate(w.shape())]
+        x = w.step("Power", w.input(0), like=w.input(0), shape=w.shape(), **negative)
         w.layer.inputs = [x, w.const(axes)]
         w.layer.attrs["keep_dims"] = "True"
         least = w.temporary("reducemin", out.dtype, shape)
@@ -70,7 +67,7 @@ class Lowest(Axes):
         if w.attr("keepdims"):
             w.then(lambda: w.put("Power", least, **negative))
         else:
-            w.then(lambda: lw.finish(lw.step("Power", least, like=out, shape=shape, **negative)))
+            w.then(lambda: w.finish(w.step("Power", least, like=out, shape=shape, **negative)))
 
 
 def alone(r: Reading) -> None:

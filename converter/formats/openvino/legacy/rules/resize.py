@@ -10,12 +10,11 @@ from abc import abstractmethod
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, coordinates
 from converter.mapping.codecs import Codec, number_text
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Implied, ignore
 from converter.mapping.rules import Rule, op
 
@@ -46,19 +45,19 @@ class ToSize(Field):
     inputs = (1, 2, 3)
 
     def lift(self, r: Reading) -> None:
-        size, out = r.static(r.input(0)), legacy(r).dims()
+        size, out = r.static(r.input(0)), r.dims()
         if len(size) != len(out) or size[:2] != out[:2]:
             message = f"the output port declares {out} for an input of {size}"
             raise MappingError(message, "R105")
         r.node.attrs |= self.sampling(r)
-        r.node.inputs = [r.input(0), None, None, r.b.const(np.array(out, np.int64))]
+        r.set_inputs(r.input(0), None, None, np.array(out, np.int64))
 
     @abstractmethod
     def sampling(self, r: Reading) -> dict[str, object]:
         """The attributes of Resize by which the layer samples."""
 
     def lower(self, w: Writing) -> None:
-        size, wanted = writing(w).shape(), writing(w).shape(writing(w).out)
+        size, wanted = w.shape(), w.shape(w.out)
         if len(size) != 4 or size[:2] != wanted[:2]:
             raise MappingError("only the two spatial axes of images can be resized")
         scales = known(w.optional(2))
@@ -134,7 +133,7 @@ class Corners(ToSize):
     def lift(self, r: Reading) -> None:
         before, after = (r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
         if before or after:
-            n, x = len(legacy(r).dims()) - 2, r.input(0)
+            n, x = len(r.dims()) - 2, r.input(0)
             pads = [0, 0, *[before] * n, 0, 0, *[after] * n]
             r.layer.inputs[0] = r.b.Pad(x, pads, r.b.like(x, 0))
         super().lift(r)
@@ -176,12 +175,12 @@ def nearest(size: int, wanted: int, factor: float, where: str, rounding: str) ->
 
 
 def stays(w: Writing) -> bool:
-    return writing(w).shape() == writing(w).shape(writing(w).out)
+    return w.shape() == w.shape(w.out)
 
 
 def kept(r: Reading) -> bool:
     padded = any(r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
-    return legacy(r).shape() == legacy(r).dims() and not padded
+    return r.shape() == r.dims() and not padded
 
 
 SAME = Guard("the size changes", stays)

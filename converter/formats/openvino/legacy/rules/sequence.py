@@ -7,8 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, leading_axes
-from converter.formats.openvino.legacy.context import legacy
-from converter.mapping.context import Reading, Writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.mapping.fields import Attr, InputType, ignore
 from converter.mapping.rules import Custom, Rule, op
 
@@ -18,7 +17,7 @@ D = ir.DataType
 def all_of_them(r: Reading) -> None:
     """Without a mask every step counts."""
     if r.optional(1) is None:
-        r.node.set_input(1, r.b.const(np.ones(legacy(r).shape()[:2], np.float32)))
+        r.set_input(1, np.ones(r.shape()[:2], np.float32))
 
 
 class Merged(Attr):

@@ -14,13 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import BLOCKS, depth_to_space, space_to_depth, words
-from converter.formats.openvino.legacy.context import (
-    MOST_AXES,
-    LegacyWriting,
-    is_float,
-    legacy,
-    writing,
-)
+from converter.formats.openvino.legacy.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     NO_AXES,
@@ -30,7 +24,6 @@ from converter.formats.openvino.legacy.rules.fields import (
     ToPort,
 )
 from converter.graph.sizes import arange
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -62,12 +55,11 @@ class Was(Field):
     kind: str
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        before, after = lw.shape(), lw.shape(lw.out)
+        before, after = w.shape(), w.shape(w.out)
         axes = {"Unsqueeze": (before, after), "Squeeze": (after, before)}.get(self.kind)
         found = extra_axes(*axes) if axes else []
         flat = bool(before) and after == [before[0], math.prod(before[1:])]
-        if lw.before() != self.kind or not (found if axes else flat):
+        if w.before() != self.kind or not (found if axes else flat):
             raise MappingError(f"the layer was no {self.kind}")
         w.layer.inputs = [w.input(0), *([w.const(found)] if axes else [])]
         if not axes:
@@ -126,15 +118,15 @@ class Order(Field):
     keys = ("order",)
 
     def lift(self, r: Reading) -> None:
-        reverse = list(range(len(legacy(r).shape())))[::-1]
+        reverse = list(range(len(r.shape())))[::-1]
         order = r.attr("order", list, reverse)
         if sorted(order) != reverse[::-1]:
             message = f"order={order} is not a permutation of {len(reverse)} axes"
             raise MappingError(message, "R110")
-        r.node.attrs["perm"] = order
+        r.set(perm=order)
 
     def lower(self, w: Writing) -> None:
-        w.set(order=list(w.attr("perm", None) or range(len(writing(w).shape()))[::-1]))
+        w.set(order=list(w.attr("perm", None) or range(len(w.shape()))[::-1]))
 
 
 class OneType(Field):
@@ -143,11 +135,11 @@ class OneType(Field):
     def lift(self, r: Reading) -> None:
         kinds = {v.dtype for v in r.node.inputs if v is not None}
         if len(kinds) > 1:
-            to = legacy(r).declared()
+            to = r.declared()
             r.node.inputs = [r.cast(v, to) for v in r.node.inputs if v is not None]
 
 
-ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(writing(w).shape()) < 2)
+ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(w.shape()) < 2)
 
 
 # pieces ------------------------------------------------------------------------------------------
@@ -161,18 +153,18 @@ class Pieces(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        axis = legacy(r).axis(1)
-        sizes = [legacy(r).dims(i)[axis] for i in range(r.outputs)]
-        total = legacy(r).shape()[axis]
+        axis = r.axis(1)
+        sizes = [r.dims(i)[axis] for i in range(r.outputs)]
+        total = r.shape()[axis]
         if sum(sizes) != total:
             message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
             raise MappingError(message, "R105")
-        r.node.attrs["axis"] = axis
-        r.node.inputs = [r.input(0), r.b.const(sizes, "sizes")]
+        r.set(axis=axis)
+        r.set_inputs(r.input(0), r.b.const(sizes, "sizes"))
 
     def lower(self, w: Writing) -> None:
-        axis = w.attr("axis", 0) % len(writing(w).shape())
-        if not all(writing(w).used(i) for i in range(len(w.node.outputs))):
+        axis = w.attr("axis", 0) % len(w.shape())
+        if not all(w.used(i) for i in range(len(w.node.outputs))):
             raise MappingError("a port that nobody reads would be an output of the network")
         w.set(axis=axis)
         if w.layer.kind == "Split":
@@ -181,8 +173,8 @@ class Pieces(Field):
 
 def equal_pieces(w: Writing) -> bool:
     axis = w.attr("axis", 0)
-    sizes = {writing(w).shape(v)[axis] for v in w.node.outputs}
-    return len(sizes) == 1 or writing(w).before() == "Split"
+    sizes = {w.shape(v)[axis] for v in w.node.outputs}
+    return len(sizes) == 1 or w.before() == "Split"
 
 
 def cuts(w: Writing) -> None:
@@ -190,18 +182,18 @@ def cuts(w: Writing) -> None:
 
     One piece is everything.
     """
-    lw, outputs = writing(w), w.node.outputs
+    outputs = w.node.outputs
     if len(outputs) == 1:
-        lw.finish(w.input(0))
+        w.finish(w.input(0))
         return
-    axis = w.attr("axis", 0) % len(lw.shape())
-    starts = np.cumsum([0, *(lw.shape(v)[axis] for v in outputs)]).tolist()
+    axis = w.attr("axis", 0) % len(w.shape())
+    starts = np.cumsum([0, *(w.shape(v)[axis] for v in outputs)]).tolist()
     for i, (out, start) in enumerate(zip(outputs, starts, strict=False)):
-        if lw.used(i):
-            cut(lw, w.input(0), out, {axis: start})
+        if w.used(i):
+            cut(w, w.input(0), out, {axis: start})
 
 
-def cut(w: LegacyWriting, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
+def cut(w: Writing, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
     """As much as `out` has from each of the starts on; Crop knows tensors of 2, 4 and 5 axes."""
     if len(w.shape(out)) in (2, 4, 5):
         w.put("Crop", x, outputs=[out], **crop(w.shape(out), starts))
@@ -216,7 +208,7 @@ def crop(lengths: list[int], starts: Mapping[int, int]) -> dict[str, list[int]]:
 
 
 def strides(
-    w: LegacyWriting, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
+    w: Writing, x: ir.Value, out: ir.Value, first: Mapping[int, int], pace: Mapping[int, int]
 ) -> tuple[dict[str, list[int]], list[list[int]]]:
     """Masks, and begin, end and stride of each axis.
 
@@ -242,7 +234,7 @@ class Slice:
     steps: dict[int, int]
 
     @classmethod
-    def of(cls, w: LegacyWriting) -> Slice:
+    def of(cls, w: Writing) -> Slice:
         size, lengths, starts = w.shape(), w.shape(w.out), w.ints(1, "starts")
         axes = w.ints(3, "axes") if w.optional(3) is not None else range(len(starts))
         axes = [a % len(size) for a in axes]
@@ -259,7 +251,7 @@ class Crop(Field):
     inputs = (1, 2, 3, 4)
 
     def lift(self, r: Reading) -> None:
-        out, given = legacy(r).dims(), r.layer.attrs
+        out, given = r.dims(), r.layer.attrs
         axes = [a % len(out) for a in r.attr("axis", list, [1])]
         key = "crop_begin" if "crop_begin" in given else "offset"
         starts = r.attr(key, list, [0] * len(axes))
@@ -272,11 +264,10 @@ class Crop(Field):
             axes = [*range(axes[0], len(out))]
             starts = starts * len(axes)
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
-        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes))]
+        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes)))
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        size, lengths, found = lw.shape(), lw.shape(lw.out), Slice.of(lw)
+        size, lengths, found = w.shape(), w.shape(w.out), Slice.of(w)
         if len(size) not in (2, 4, 5) or any(s != 1 for s in found.steps.values()):
             raise MappingError("Crop takes neighbours, of tensors of 2, 4 and 5 axes")
         first = found.first
@@ -295,19 +286,19 @@ class Strides(Field):
     inputs = (1, 2, 3, 4)
 
     def lift(self, r: Reading) -> None:
-        size = legacy(r).shape()
+        size = r.shape()
         begin, end = r.ints(1, "begin"), r.ints(2, "end")
         stride = [1] * len(begin) if r.optional(3) is None else r.ints(3, "stride")
         used = [s for s in self._slices(r, begin, end, stride) if s[1:] != (0, size[s[0]], 1)]
         axes, starts, ends, steps = (
             list(v) for v in (zip(*used, strict=True) if used else ([0], [0], [size[0]], [1]))
         )
-        r.node.inputs = [r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps))]
+        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps)))
 
     def _slices(
         self, r: Reading, begin: list[int], end: list[int], stride: list[int]
     ) -> list[tuple[int, int, int, int]]:
-        size, n = legacy(r).shape(), len(begin)
+        size, n = r.shape(), len(begin)
 
         def bits(mask: str, default: int) -> list[int]:
             given = r.attr(f"{mask}_mask", list, [])
@@ -331,14 +322,13 @@ class Strides(Field):
         return found
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        found = Slice.of(lw)
-        size, lengths = lw.shape(), lw.shape(lw.out)
+        found = Slice.of(w)
+        size, lengths = w.shape(), w.shape(w.out)
         first, pace = found.first, found.steps
         if all(s == 1 for s in pace.values()):
             short = [a for a in first if size[a] != lengths[a]] or list(first)[:1]
             first, pace = {a: first[a] for a in short}, dict.fromkeys(short, 1)
-        attrs, operands = strides(lw, w.input(0), lw.out, first, pace)
+        attrs, operands = strides(w, w.input(0), w.out, first, pace)
         w.set(**attrs)
         w.layer.inputs = [w.input(0), *(w.const(v) for v in operands)]
 
@@ -357,32 +347,32 @@ class Tiles(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        rank = len(legacy(r).shape())
+        rank = len(r.shape())
         if "tiles" not in r.layer.attrs and len(r.layer.inputs) > 1:
             repeats = r.ints(1, "repeats")
         else:
-            axis = legacy(r).axis(-1)
+            axis = r.axis(-1)
             repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
-        r.node.inputs = [r.input(0), r.b.const(repeats)]
+        r.set_inputs(r.input(0), repeats)
 
     def lower(self, w: Writing) -> None:
-        lw, x = writing(w), w.input(0)
-        repeats = [(a, n) for a, n in enumerate(lw.ints(1, "repeats")) if n != 1]
+        x = w.input(0)
+        repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
             raise not_meant("nothing is repeated")
-        shape, *front, last = lw.shape(), *repeats
+        shape, *front, last = w.shape(), *repeats
         for axis, count in front:
             shape[axis] *= count
-            x, given, attrs = self._rows(lw, x, shape, axis, count)
-            x = lw.reshaped(lw.step("Tile", x, like=lw.out, shape=given, **attrs), shape)
+            x, given, attrs = self._rows(w, x, shape, axis, count)
+            x = w.reshaped(w.step("Tile", x, like=w.out, shape=given, **attrs), shape)
         shape[last[0]] *= last[1]
-        x, given, attrs = self._rows(lw, x, shape, *last)
+        x, given, attrs = self._rows(w, x, shape, *last)
         w.layer.inputs = [x]
         w.set(**attrs)
-        lw.gives(given)
+        w.gives(given)
 
     def _rows(
-        self, w: LegacyWriting, x: ir.Value, shape: list[int], axis: int, count: int
+        self, w: Writing, x: ir.Value, shape: list[int], axis: int, count: int
     ) -> tuple[ir.Value, list[int], dict[str, int]]:
         """What is repeated to `shape`, the shape that comes out, and the attributes."""
         if len(shape) <= MOST_AXES:
@@ -395,10 +385,9 @@ class Spread(ToPort):
     """Input 0 is spread over the shape of the port, which input 1 repeats."""
 
     def lower(self, w: Writing) -> None:
-        lw = writing(w)
-        shape = lw.shape(lw.out)
-        wide = lw.widened(w.input(0), len(shape))
-        if lw.shape(wide) == shape:
+        shape = w.shape(w.out)
+        wide = w.widened(w.input(0), len(shape))
+        if w.shape(wide) == shape:
             raise not_meant("nothing is spread")
         w.layer.inputs = [wide, w.const(shape)]
 
@@ -407,7 +396,7 @@ def filling(r: Reading) -> None:
     """Input 1 is the number, input 0 the shape."""
     value = r.input(1)
     value = value if not r.static(value) else r.b.Reshape(value, [])
-    r.node.inputs = [value, r.b.const(list(legacy(r).dims()))]
+    r.set_inputs(value, list(r.dims()))
 
 
 # borders -----------------------------------------------------------------------------------------
@@ -423,12 +412,12 @@ class Amounts(Field):
         x, amounts = r.input(0), [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
         constant = r.node.attrs["mode"] == "constant"
         value = [r.b.like(x, r.attr("pad_value", float, 0.0))] if constant else []
-        r.node.inputs = [x, r.b.const(amounts), *value]
+        r.set_inputs(x, amounts, *value)
 
     def lower(self, w: Writing) -> None:
-        rank, amounts = len(writing(w).shape()), writing(w).ints(1, "the pads")
+        rank, amounts = len(w.shape()), w.ints(1, "the pads")
         if w.optional(3) is not None:
-            axes, given = [a % rank for a in writing(w).ints(3, "the axes")], amounts
+            axes, given = [a % rank for a in w.ints(3, "the axes")], amounts
             amounts = [0] * (2 * rank)
             for i, a in enumerate(axes):
                 amounts[a], amounts[rank + a] = given[i], given[len(axes) + i]
@@ -436,7 +425,7 @@ class Amounts(Field):
         if min(amounts, default=0) < 0:
             message = f"padding by {amounts} in mode {mode!r} is not known to the target"
             raise MappingError(message)
-        value = 0.0 if w.optional(2) is None else writing(w).number(2)
+        value = 0.0 if w.optional(2) is None else w.number(2)
         if value is None:
             raise MappingError("the value of the pads must be constant")
         if value and not is_float(w.input(0)):  # the engine writes the bits of the number's float
@@ -454,7 +443,7 @@ def mirrored(r: Reading) -> None:
         if any(pair):
             index = np.pad(arange(r.static(x)[axis]), pair, "symmetric")
             x = r.b.Gather(x, index, axis=axis)
-    r.node.inputs = [x]
+    r.set_inputs(x)
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -462,19 +451,19 @@ def mirrored(r: Reading) -> None:
 
 def shuffled(r: Reading) -> None:
     """Channels along another axis than 1; the operator is the Reshape at the end."""
-    size, group = list(legacy(r).shape()), r.attr("group", int, 1)
-    axis, rank = legacy(r).axis(1), len(size)
+    size, group = list(r.shape()), r.attr("group", int, 1)
+    axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
     r.node.inputs[0] = r.b.Transpose(split, perm=order)
 
 
-IMAGES = Guard("of images", lift_if=lambda r: len(legacy(r).shape()) == 4)
+IMAGES = Guard("of images", lift_if=lambda r: len(r.shape()) == 4)
 FIRST = Guard("blocks first", lift_if=lambda r: r.attr("mode", BLOCKS, "DCR") == "DCR")
 CHANNELS = Guard(
     "ShuffleChannels is known for images only",
-    lambda w: len(writing(w).shape()) == 4,
-    lambda r: legacy(r).axis(1) == 1,
+    lambda w: len(w.shape()) == 4,
+    lambda r: r.axis(1) == 1,
 )
 BLOCK = Attr("blocksize", "block_size", int, 1)
 IN_BLOCKS = ignore("block_size", "mode")
@@ -516,13 +505,13 @@ SEVERAL = Guard("one piece", lambda w: len(w.node.outputs) > 1, lambda r: r.outp
 ONE_PORT = Guard("several ports", lift_if=lambda r: r.outputs == 1)
 
 
-def same_count(w: LegacyWriting) -> bool:
+def same_count(w: Writing) -> bool:
     return math.prod(w.shape()) == math.prod(w.shape(w.out))
 
 
 PAD_MODE = words("constant", "edge", "reflect")
-NOT_SPREAD = Guard("something is spread", lambda w: same_count(writing(w)))
-NO_REPEATS = Guard("something is repeated", lambda w: set(writing(w).ints(1, "repeats")) <= {1})
+NOT_SPREAD = Guard("something is spread", lambda w: same_count(w))
+NO_REPEATS = Guard("something is repeated", lambda w: set(w.ints(1, "repeats")) <= {1})
 
 RULES: list[Rule | Custom] = [
     *RESHAPES,

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import legacy, writing
+from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.graph.infer import shape_of
 from converter.graph.windows import halves, same_padding
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.record import record
 
@@ -98,7 +97,7 @@ def padded_for(r: Reading, window: Sizes, size: Sequence[int], out: Sequence[int
 
 def along(r: Reading) -> tuple[list[int], list[int]]:
     """The spatial sizes of the input, and of the output as its port declares them."""
-    size, out = list(legacy(r).shape()[2:]), list(legacy(r).dims()[2:])
+    size, out = list(r.shape()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
         message = f"{len(size)} axes go into windows, {len(out)} come out"
         raise MappingError(message, "R105")
@@ -153,7 +152,7 @@ class Window(Field):
         r.node.attrs |= {"kernel_shape": w.kernel, "pads": pads}
 
     def kernel(self, w: Writing) -> list[int]:
-        return writing(w).shape(self.weights)[2:]
+        return w.shape(self.weights)[2:]
 
     def lower(self, w: Writing) -> None:
         kernel = self.kernel(w)
@@ -173,10 +172,10 @@ class Window(Field):
             self._between_reshapes(w)
 
     def _between_reshapes(self, w: Writing) -> None:
-        lw, layer = writing(w), w.layer
+        layer = w.layer
         for i, v in enumerate(layer.inputs):
             if v is not None and len(shape_of(v) or ()) == 3:
-                n, c, length = lw.shape(v)
-                layer.inputs[i] = lw.reshaped(v, [n, c, 1, length])
-        n, c, length = lw.shape(lw.out)
-        lw.gives([n, c, 1, length])
+                n, c, length = w.shape(v)
+                layer.inputs[i] = w.reshaped(v, [n, c, 1, length])
+        n, c, length = w.shape(w.out)
+        w.gives([n, c, 1, length])

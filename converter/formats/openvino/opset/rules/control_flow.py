@@ -18,7 +18,7 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import SubNet
 from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
-from converter.formats.openvino.opset.context import OpsetLayer, opset, reading
+from converter.formats.openvino.opset.context import OpsetLayer, Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     computed,
     element_type,
@@ -28,7 +28,6 @@ from converter.formats.openvino.opset.rules.fields import (
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
 from converter.graph.walk import all_graphs
-from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def _sub(source: IrLayer, tag: str) -> SubNet:
 
 
 def lift_if(r: Reading) -> list[ir.Value]:
-    source, outer = reading(r).context
+    source, outer = r.context
     ports = {p.id: i for i, p in enumerate(source.inputs)}
     branches = []
     for tag in ("then_body", "else_body"):
@@ -64,7 +63,7 @@ def lift_if(r: Reading) -> list[ir.Value]:
 
 
 def lift_loop(r: Reading) -> list[ir.Value]:
-    source, outer = reading(r).context
+    source, outer = r.context
     sub = _sub(source, "body")
     it = Iteration(r, source)
     trips, condition = _trips(r, it)
@@ -118,7 +117,7 @@ def lift_read(r: Reading) -> ir.Value:
     """A state is an input and an output more; its initial value, when it is known, is the input's
     default.
     """
-    source, outer = reading(r).context
+    source, outer = r.context
     initial = r.input(0) if r.layer.inputs else _zeros(source, r.b)
     return outer.state(source.data.get("variable_id", ""), initial)
 
@@ -134,7 +133,7 @@ def _zeros(source: IrLayer, b: Builder) -> ir.Value:
 
 
 def lift_assign(r: Reading) -> ir.Value:
-    source, outer = reading(r).context
+    source, outer = r.context
     outer.assign(source.data.get("variable_id", ""), r.input(0))
     return r.input(0)
 
@@ -223,7 +222,7 @@ def lower_loop(w: Writing) -> None:
 def _put(w: Writing, kind: str, inputs: list[ir.Value | None], bodies: dict[str, Inner]) -> None:
     layer = OpsetLayer(kind, w.low.name, inputs=inputs, outputs=list(w.node.outputs))
     layer.bodies = bodies
-    opset(w).low.layers.append(layer)
+    w.low.layers.append(layer)
 
 
 RULES = [

@@ -7,10 +7,9 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.infer import constant, shape_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
@@ -26,12 +25,12 @@ class Groups(Field):
     def lift(self, r: Reading) -> None:
         weights = r.input(1)
         groups, size, *rest = r.static(weights, "the weights")
-        r.node.attrs["group"] = groups
+        r.set(group=groups)
         r.node.inputs[1] = r.reshape(weights, [groups * size, *rest])
 
     def lower(self, w: Writing) -> None:
         groups, (size, *rest) = w.attr("group"), w.static(1, "the weights")
-        w.layer.inputs[1] = opset(w).reshape(w.input(1), [groups, size // groups, *rest])
+        w.layer.inputs[1] = w.reshape(w.input(1), [groups, size // groups, *rest])
 
 
 class TransposedWindow(Window):
@@ -67,7 +66,7 @@ class TransposedWindow(Window):
         a["output_padding"] = (extra - spare).tolist()
         if any(zeros := (spare - less).tolist()):
             amounts = [0] * (n + 4) + zeros
-            r.then(lambda results: [r.b.Pad(results[0], amounts)])
+            r.behind(lambda y: r.b.Pad(y, amounts))
 
     def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
         a, n = r.node.attrs, len(begin)
@@ -117,15 +116,15 @@ def whole_weights(w: Writing) -> None:
     if weights.op_type != "DequantizeLinear" or before.op_type not in (*RESHAPES, "Transpose"):
         return
     if {*shape[2:], *list(x.shape)[2:]} == {1}:
-        flat = opset(w).reshape(w.input(1), shape[:2])
-        w.layer.inputs[1] = opset(w).reshape(flat, shape)
+        flat = w.reshape(w.input(1), shape[:2])
+        w.layer.inputs[1] = w.reshape(flat, shape)
 
 
 def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
     if r.rank(r.input(0)) == 2:
         r.node.inputs[0] = r.b.Unsqueeze(r.input(0), [0])
-        r.then(lambda results: [r.b.Squeeze(results[0], [0])])
+        r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
 NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too

@@ -23,11 +23,11 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.mapping.codecs import Codec, Floats, csv
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import (
     Always,
     Attr,
@@ -94,7 +94,7 @@ class FlatInput(Field):
 
     def lower(self, w: Writing) -> None:
         if w.rank(self.index) != 1:
-            w.layer.inputs[self.index] = opset(w).reshape(w.input(self.index), [-1])
+            w.layer.inputs[self.index] = w.reshape(w.input(self.index), [-1])
 
 
 class RegionsAgain(Field):
@@ -171,7 +171,7 @@ class Alignment(Field):
         r.node.attrs[self.name] = self.plain if mode == "asymmetric" else self.half
         if mode == "half_pixel":
             rois = r.input(1)
-            r.node.inputs[1] = r.b.Add(rois, r.b.like(rois, 0.5))
+            r.node.inputs[1] = rois + 0.5
 
     def lower(self, w: Writing) -> None:
         half = w.attr(self.name) == self.half
@@ -211,7 +211,7 @@ class Limits(Field):
 
     def lift(self, r: Reading) -> None:
         boxes, scores = (r.cast(r.input(i), T.FLOAT) for i in (0, 1))
-        r.node.inputs = [boxes, scores, *(_limit(r, 2 + i) for i in range(self.count))]
+        r.set_inputs(boxes, scores, *(_limit(r, 2 + i) for i in range(self.count)))
 
 
 class StrictLimits(Limits):
@@ -227,7 +227,7 @@ class StrictLimits(Limits):
         assert most is not None and overlap is not None
         b, value, room = r.b, known(overlap), known(most)
         if value is None:
-            below = b.Max(b.Mul(overlap, b.const(BELOW)), 0.0)
+            below = b.Max(overlap * b.const(BELOW), 0.0)
             some = b.Greater(overlap, 0.0)
             most = b.Where(some, most, b.Min(most, [1]))
         else:
@@ -258,12 +258,12 @@ class Decay(Field):
     names = ("hard",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["hard"] = int(r.version < 9)
+        r.set(hard=int(r.version < 9))
 
     def lower(self, w: Writing) -> None:
         hard, early = w.attr("hard"), w.version < 9
         if hard or early:
-            opset(w).layer.revision = 5
+            w.layer.revision = 5
         if early and not hard:
             sigma = known(w.input(5))
             if sigma is None or not np.all(sigma > 0):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     HALF,
     NumpyBroadcast,
@@ -19,7 +19,7 @@ from converter.formats.openvino.opset.rules.fields import (
     is_float,
 )
 from converter.graph.infer import known, rank_of
-from converter.mapping.context import Reading, Writing
+from converter.graph.value import Value
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
@@ -32,7 +32,7 @@ TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inpu
 def of_type(what: str, *dtypes: ir.DataType, index: int = 0) -> Guard:
     """The row is for inputs of these types; of others for `other_than`."""
 
-    def holds(value: ir.Value | None) -> bool:
+    def holds(value: Value | None) -> bool:
         return value is not None and value.dtype in dtypes
 
     return Guard(
@@ -52,12 +52,12 @@ SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 # rounding division -------------------------------------------------------------------------------
 
 
-def floor_rest(r: Reading, rest: ir.Value) -> ir.Value:
+def floor_rest(r: Reading, rest: Value) -> Value:
     """The remainder with the sign of the divisor, of that with the sign of the dividend."""
     b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
-    other_sign = b.Xor(b.Less(rest, zero), b.Less(y, zero))
-    inexact = b.Not(b.Equal(rest, zero))
-    return b.Where(b.And(inexact, other_sign), b.Add(rest, y), rest)
+    other_sign = b.Xor(rest < zero, y < zero)
+    inexact = ~b.Equal(rest, zero)
+    return b.Where(inexact & other_sign, rest + y, rest)
 
 
 # operands ----------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Bounds(Field):
             least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
             low = least if low <= least else most if low >= most else math.ceil(low)
             high = most if high >= most else least if high <= least else math.floor(high)
-        r.node.inputs = [x, r.b.like(x, low), r.b.like(x, high)]
+        r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
 
     def lower(self, w: Writing) -> None:
         bounds = []
@@ -146,7 +146,7 @@ class Slope(Field):
             slope = r.b.Reshape(slope, np.zeros(0, np.int64))
         r.node.inputs[1] = slope if x.dtype is None else r.cast(slope, x.dtype)
 
-    def _of_channels(self, r: Reading, x: ir.Value, slope: ir.Value, count: int | None) -> ir.Value:
+    def _of_channels(self, r: Reading, x: Value, slope: Value, count: int | None) -> Value:
         assert x.shape is not None
         channels = x.shape[1] if isinstance(x.shape[1], int) else None
         if channels is None and count != x.shape[-1]:
@@ -161,7 +161,7 @@ class Slope(Field):
         slope, rank = w.input(1), w.rank()
         one = slope.shape is not None and len(slope.shape) == 1 and slope.shape[0] != 1
         if one and rank != 1:
-            w.layer.inputs[1] = opset(w).reshape(slope, [1] * (rank - 1) + [-1])
+            w.layer.inputs[1] = w.reshape(slope, [1] * (rank - 1) + [-1])
 
 
 # activations that are several operators ----------------------------------------------------------
@@ -170,38 +170,32 @@ class Slope(Field):
 def with_beta(r: Reading) -> None:
     """Swish: x * sigmoid(beta * x); the operator is the Sigmoid."""
     x, beta = r.input(0), r.optional(1)
-    r.node.inputs = [x if beta is None else r.b.Mul(x, beta)]
-    r.then(lambda results: [r.b.Mul(x, results[0])])
+    r.set_inputs(x if beta is None else x * beta)
+    r.behind(lambda y: x * y)
 
 
 def selu_of_values(r: Reading) -> None:
     """Selu whose alpha and scale are computed; the operator is the Exp."""
-    b, x, alpha, scale = r.b, r.input(0), r.input(1), r.input(2)
-    r.node.inputs = [x]
-
-    def behind(results: list[ir.Value]) -> list[ir.Value]:
-        negative = b.Mul(alpha, b.Sub(results[0], b.like(x, 1)))
-        chosen = b.Where(b.Greater(x, b.like(x, 0)), x, negative)
-        return [b.Mul(scale, chosen)]
-
-    r.then(behind)
+    x, alpha, scale = r.input(0), r.input(1), r.input(2)
+    r.set_inputs(x)
+    r.behind(lambda y: scale * r.b.Where(x > 0, x, alpha * (y - 1)))
 
 
 def hard_sigmoid_of_values(r: Reading) -> None:
     """HardSigmoid whose alpha and beta are computed; the operator is the Clip."""
     b, x = r.b, r.input(0)
-    line = b.Add(b.Mul(r.input(1), x), r.input(2))
-    r.node.inputs = [line, b.like(x, 0), b.like(x, 1)]
+    line = r.input(1) * x + r.input(2)
+    r.set_inputs(line, b.like(x, 0), b.like(x, 1))
 
 
-def half_away(r: Reading, sign: ir.Value) -> ir.Value:
+def half_away(r: Reading, sign: Value) -> Value:
     """Round of half_away_from_zero; the operator is the Sign."""
     b, x = r.b, r.input(0)
     size = b.Abs(x)
     floor = b.Floor(size)
-    up = b.GreaterOrEqual(b.Sub(size, floor), b.like(x, 0.5))
+    up = size - floor >= 0.5
     assert x.dtype is not None
-    return b.Mul(sign, b.Add(floor, b.Cast(up, to=x.dtype)))
+    return sign * (floor + b.Cast(up, to=x.dtype))
 
 
 def _all_known(r: Reading) -> bool:
@@ -246,8 +240,8 @@ UNARY = [
 ]
 
 
-def finite(r: Reading, infinite: ir.Value) -> ir.Value:
-    return r.b.Not(r.b.Or(infinite, r.b.IsNaN(r.input(0))))
+def finite(r: Reading, infinite: Value) -> Value:
+    return ~(infinite | r.b.IsNaN(r.input(0)))
 
 
 ACTIVATIONS = [
@@ -300,7 +294,7 @@ BINARY = [
         "Add Sub=Subtract Mul=Multiply Equal And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST
     ),
     op("Xor", "Xor", BROADCAST, lift_only=True),
-    op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: ~y, lift_only=True),
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
         BROADCAST,
@@ -341,7 +335,7 @@ BINARY = [
         "Sub",
         "SquaredDifference",
         BROADCAST,
-        after_lift=lambda r, d: r.b.Mul(d, d),
+        after_lift=lambda r, d: d * d,
         lift_only=True,
     ),
 ]
@@ -453,13 +447,13 @@ class ShiftOfBits(Field):
             return
         negative = None
         if r.node.attrs["direction"] == "RIGHT":
-            negative = r.b.Less(x, r.b.like(x, 0))
+            negative = x < 0
 
-        def turned(v: ir.Value) -> ir.Value:
+        def turned(v: Value) -> Value:
             return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
         r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
-        r.then(lambda results: [turned(r.cast(results[0], own))])
+        r.behind(lambda y: turned(r.cast(y, own)))
 
 
 STRINGS = Guard(

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.windows import halves, same_padding, window_fault
@@ -28,7 +28,6 @@ from converter.mapping.codecs import (
     number,
     number_text,
 )
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import AttrInput, Field, InputType
 from converter.mapping.node import Node
 from converter.mapping.record import record
@@ -77,7 +76,7 @@ class Pads(Field):
     keys = ("pads_begin", "pads_end")
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["pads"] = explicit(r, self.rank)
+        r.set(pads=explicit(r, self.rank))
 
     def lower(self, w: Writing) -> None:
         pads = w.attr("pads", None) or [0] * (2 * self.rank)
@@ -214,7 +213,7 @@ class IndexInput(InputType):
     def lower(self, w: Writing) -> None:
         for i in self.positions:
             if w.optional(i) is not None:
-                w.layer.inputs[i] = w.operand(opset(w).known(w.input(i)))
+                w.layer.inputs[i] = w.operand(w.known(w.input(i)))
 
 
 @record
@@ -252,7 +251,7 @@ class NumberInput(Field):
             value = r.b.const(np.int64(self.default))
         value = r.cast(r.input(self.position) if value is None else value, ir.DataType.INT64)
         flat = value if rank_of(value) == self.rank else r.reshape(value, [1] * self.rank)
-        r.node.set_input(self.position, flat)
+        r.set_input(self.position, flat)
 
     def lower(self, w: Writing) -> None:
         value = w.input(self.position)
@@ -289,7 +288,7 @@ class Axes(AttrInput):
     def lift(self, r: Reading) -> None:
         super().lift(r)
         rank = r.rank(r.input(0)) - self.spare(r)
-        r.node.attrs["axes"] = [axis_of(v, rank) for v in r.node.attrs["axes"]]
+        r.set(axes=[axis_of(v, rank) for v in r.node.attrs["axes"]])
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
 

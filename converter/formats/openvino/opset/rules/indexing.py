@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, axis_of, dim, leading_axes, words
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     IndexType,
@@ -24,7 +24,6 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -59,7 +58,7 @@ def gather_in_batch(r: Reading) -> None:
     # -> batch, before, indices, behind
     before = [*range(k, k + axis - batch)]
     order = [*range(batch), *before, *range(batch, k), *range(k + len(before), n + k - batch - 1)]
-    r.then(lambda results: [r.transpose(results[0], order)])
+    r.behind(lambda y: r.transpose(y, order))
 
 
 def batch_axes_merged(r: Reading, y: ir.Value) -> ir.Value:
@@ -87,8 +86,8 @@ def scatter_update(r: Reading) -> None:
         updates = r.transpose(updates, perm)
         x = r.transpose(x, [axis, *(i for i in range(n) if i != axis)])
         back = [*range(1, axis + 1), 0, *range(axis + 1, n)]
-        r.then(lambda results: [r.transpose(results[0], back)])
-    r.node.inputs = [x, places, updates]
+        r.behind(lambda y: r.transpose(y, back))
+    r.set_inputs(x, places, updates)
 
 
 REDUCTION = words("none", "min", "max", add="sum", mul="prod")
@@ -138,7 +137,7 @@ def mean_of_scattered(r: Reading) -> None:
         start = b.ScatterElements(x, indices, zeros, axis=added["axis"])
     total = b.op("ScatterElements", start, indices, updates, **added)
     count = b.op("ScatterElements", count, indices, filled_with(r, 1, 2), **added)
-    r.node.inputs = [total, count if initial else b.Max(count, b.like(x, 1))]
+    r.set_inputs(total, count if initial else b.Max(count, b.like(x, 1)))
 
 
 def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
@@ -151,7 +150,7 @@ def each_axis(r: Reading) -> None:
     """An axis that is known at run time only: one branch for each; the operator is the If."""
     count = r.rank(r.input(0))
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
-    wanted = r.b.Mod(wanted, r.b.const(np.int64(count)))
+    wanted = r.b.Mod(wanted, count)
 
     def chosen(b: Builder, axis: int) -> ir.Value:
         if axis == count - 1:
@@ -159,7 +158,7 @@ def each_axis(r: Reading) -> None:
         yes, no = b.body("axis"), b.body("other")
         yes.output(_along(r, yes, axis))
         no.output(chosen(no, axis + 1))
-        is_this = b.Equal(wanted, b.const(np.int64(axis)))
+        is_this = b.Equal(wanted, axis)
         return b.If(is_this, then_branch=yes.graph, else_branch=no.graph)
 
     r.ready = [chosen(r.b, 0)]
@@ -178,7 +177,7 @@ class InitialCounts(Fixed):
 
 def negated(r: Reading) -> None:
     updates = r.input(2)
-    r.node.inputs[2] = r.b.Sub(r.b.like(updates, 0), updates)
+    r.node.inputs[2] = r.b.like(updates, 0) - updates
 
 
 # slices ------------------------------------------------------------------------------------------
@@ -192,7 +191,7 @@ class Bounds(Field):
     def lift(self, r: Reading) -> None:
         InputType(self.inputs, flat=True).lift(r)
         x, starts, ends, steps, *axes = r.inputs(4, 5)
-        r.node.inputs = [x, starts, ends, axes[0] if axes else None, steps]
+        r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
 
     def lower(self, w: Writing) -> None:
         starts, ends, axes, steps = (w.optional(i) for i in self.inputs)
@@ -201,7 +200,7 @@ class Bounds(Field):
             raise MappingError("the number of sliced axes is unknown")
         one = w.const([1] * (count or 0), "steps") if steps is None else steps
         bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.layer.inputs = [w.input(0), *(w.operand(opset(w).known(v)) for v in bounds)]
+        w.layer.inputs = [w.input(0), *(w.operand(w.known(v)) for v in bounds)]
 
 
 @dataclass
@@ -280,13 +279,13 @@ def _sliced(
         return b.Slice(x, begin, end, axes, step)
     first, last = (b.Gather(v, at, axis=0) for v in bounds)
     if of["begin_mask"].any():
-        first = b.Where(b.const(of["begin_mask"]), b.const(limits[0]), first)
+        first = b.Where(of["begin_mask"], limits[0], first)
     if of["end_mask"].any():
-        last = b.Where(b.const(of["end_mask"]), b.const(limits[1]), last)
+        last = b.Where(of["end_mask"], limits[1], last)
     if shrink.any():
         is_channels_last, behind = b.Equal(first, [-1]), b.Add(first, [1])
-        behind = b.Where(is_channels_last, b.const(np.int64(MAX)), behind)
-        last = b.Where(b.const(shrink), behind, last)
+        behind = b.Where(is_channels_last, MAX, behind)
+        last = b.Where(shrink, behind, last)
     return b.Slice(x, first, last, axes, step)
 
 
@@ -301,7 +300,7 @@ def slice_scatter(r: Reading) -> None:
     numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
     places = b.Slice(numbers, start, stop, axes[0] if axes else None, step)
     operands = (b.Reshape(v, flat) for v in (x, places, updates))
-    r.node.inputs = [b.ScatterElements(*operands, axis=0), b.const(list(shape))]
+    r.set_inputs(b.ScatterElements(*operands, axis=0), list(shape))
 
 
 def reversed_axes(r: Reading, axes: list[int]) -> None:
@@ -309,7 +308,7 @@ def reversed_axes(r: Reading, axes: list[int]) -> None:
     k = len(axes)
     if not axes:
         r.ready = [r.b.Identity(r.input(0))]
-    r.node.inputs = [r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k))]
+    r.set_inputs(r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k)))
 
 
 def masked_axes(r: Reading) -> None:
@@ -368,11 +367,11 @@ def eye(r: Reading) -> None:
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
     zero, one = b.const(np.int64(0)), b.const(np.int64(1))
     row, column = (b.Range(zero, v, one) for v in (rows, columns))
-    r.node.inputs = [b.Equal(column, b.Add(b.Unsqueeze(row, [1]), diagonal))]
+    r.set_inputs(b.Equal(column, b.Unsqueeze(row, [1]) + diagonal))
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
         batch = batch if rank_of(batch) == 1 else r.reshape(batch, [-1])
-        r.then(lambda results: [_copies(r, results[0], batch)])
+        r.behind(lambda y: _copies(r, y, batch))
 
 
 def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
@@ -386,7 +385,7 @@ class ConstantEye(Field):
     keys = ("special_zero",)
 
     def lower(self, w: Writing) -> None:
-        (rows, columns), dtype = w.static(), w.node.outputs[0].dtype or T.FLOAT
+        (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
         matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
         w.layer.inputs = [w.const(matrix), w.const([rows, columns])]
         w.set(special_zero=False)
@@ -404,7 +403,7 @@ class RangeType(Field):
             r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
         )
         r.node.inputs = [r.cast(v, work) for v in scalars]
-        r.then(lambda results: [r.cast(results[0], to)])
+        r.behind(lambda y: r.cast(y, to))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["output_type"] = element_type.lower(int(w.input(0).dtype or T.FLOAT))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.graph.infer import rank_of
+from converter.graph.value import Value
 from converter.mapping.codecs import Codec
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, ignore
 from converter.mapping.rules import op
 
@@ -24,15 +24,19 @@ class Transposed(Field):
         a, b = (r.attr(key, bool, False) for key in self.keys)
         x, y = r.input(0), r.input(1)
         if a and rank_of(y) == 1 and r.rank(x) > 1:  # x' y = y x
-            r.node.inputs = [y, x]
+            r.set_inputs(y, x)
         else:
-            r.node.inputs = [swapped(r, x) if a else x, swapped(r, y) if b else y]
+            r.set_inputs(swapped(r, x) if a else x, swapped(r, y) if b else y)
 
     def lower(self, w: Writing) -> None:
-        w.set(transpose_a=False, transpose_b=False)
+        for i, key in enumerate(self.keys):
+            stored = w.untransposed(i)
+            if stored is not None:
+                w.layer.inputs[i] = stored
+            w.set(**{key: stored is not None})
 
 
-def swapped(r: Reading, x: ir.Value) -> ir.Value:
+def swapped(r: Reading, x: Value) -> Value:
     n = r.rank(x)
     return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
 
@@ -59,25 +63,25 @@ def attention(r: Reading) -> None:
     q, k, v = (r.input(i) for i in range(3))
     if len(r.layer.inputs) > 5:
         raise MappingError("an attention sink")
-    scores = b.MatMul(b.Mul(q, r.optional(4) or _scale(r, q)), swapped(r, k))
+    scores = (q * (r.optional(4) or _scale(r, q))) @ swapped(r, k)
     if causal:
         mask = _causal(r, q, k)
     if mask is not None and (rank_of(mask) != 0 or causal):
         if mask.dtype == T.BOOL:
             mask = b.Where(mask, b.like(q, 0), b.like(q, float("-inf")))
-        scores = b.Add(scores, mask)
-    r.node.inputs = [b.Softmax(scores, axis=-1), v]
+        scores = scores + mask
+    r.set_inputs(b.Softmax(scores, axis=-1), v)
 
 
-def _scale(r: Reading, q: ir.Value) -> ir.Value:
+def _scale(r: Reading, q: Value) -> Value:
     size = r.b.Cast(r.b.Shape(q, start=-1), to=q.dtype or T.FLOAT)
-    return r.b.Div(r.b.like(q, 1), r.b.Sqrt(size))
+    return r.b.like(q, 1) / r.b.Sqrt(size)
 
 
-def _causal(r: Reading, q: ir.Value, k: ir.Value) -> ir.Value:
+def _causal(r: Reading, q: Value, k: Value) -> Value:
     """True where a query may see a key: not behind itself."""
     sizes = (r.b.Shape(v, start=-2, end=-1) for v in (q, k))
-    ones = r.b.Expand(r.b.const(np.float32(1)), r.b.Concat(*sizes, axis=0))
+    ones = r.b.Expand(1.0, r.b.Concat(*sizes, axis=0))
     return r.b.Cast(r.b.Trilu(ones, upper=0), to=T.BOOL)
 
 

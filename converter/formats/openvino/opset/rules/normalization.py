@@ -7,8 +7,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, axis_of, odd_window, words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
-from converter.mapping.context import Reading, Writing
+from converter.graph.value import Value
 from converter.mapping.fields import (
     Attr,
     Field,
@@ -64,15 +65,15 @@ def over_axes(r: Reading) -> None:
     """
     b, x, axes = r.b, r.input(0), _axes(r)
     a = r.attributes(alpha=float, beta=float, bias=float, size=int)
-    total: ir.Value = b.Mul(x, x)
+    total: Value = x * x
     for axis in axes:
         total = _sum_of_neighbours(r, total, axis, (a.size - 1) // 2)
-    mean = b.Mul(total, b.like(x, a.alpha / a.size ** len(axes)))
-    base = b.Add(mean, b.like(x, a.bias))
-    r.node.inputs = [x, b.Pow(base, b.like(x, a.beta))]
+    mean = total * b.like(x, a.alpha / a.size ** len(axes))
+    base = mean + a.bias
+    r.set_inputs(x, base**a.beta)
 
 
-def _sum_of_neighbours(r: Reading, x: ir.Value, axis: int, reach: int) -> ir.Value:
+def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
     b, n = r.b, r.rank(x)
     if not reach:
         return x
@@ -97,7 +98,7 @@ class FirstAxes(Field):
     def lift(self, r: Reading) -> None:
         first = 1 if r.attr("across_channels", bool, 0) else 2
         rest = list(range(first, r.rank(r.input(0))))
-        r.node.attrs["axes"] = r.attr("reduction_axes", list, []) or rest
+        r.set(axes=r.attr("reduction_axes", list, []) or rest)
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
 
@@ -111,7 +112,7 @@ class FirstAxes(Field):
 def not_zero(r: Reading) -> None:
     """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
     x = r.input(0)
-    r.node.inputs = [r.b.Not(r.b.Equal(x, r.b.like(x, 0))), x]
+    r.set_inputs(~r.b.Equal(x, r.b.like(x, 0)), x)
 
 
 # rows --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
-from converter.formats.openvino.opset.context import OpsetReading
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IMPLICIT,
     Window,
@@ -20,7 +20,7 @@ from converter.formats.openvino.opset.rules.fields import (
     is_float,
 )
 from converter.graph.infer import Array
-from converter.mapping.context import Reading, Results, Writing, static
+from converter.mapping.context import Results, static
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
 from converter.mapping.node import Node
 from converter.mapping.rules import op
@@ -126,16 +126,16 @@ class CountedPadding(Field):
         a |= {"pads": [*begin, *ends], "ceil_mode": 0, "count_include_pad": 1}
         if excluding or not any(declared):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
-            r.then(lambda results: [r.b.Mul(results[0], factor)])
+            r.behind(lambda y: y * factor)
         if any(empty) and rounding == "ceil":
-            r.then(lambda results: [r.b.Pad(results[0], [0] * (n + 4) + empty)])
+            r.behind(lambda y: r.b.Pad(y, [0] * (n + 4) + empty))
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
         if not a["count_include_pad"] or not a["ceil_mode"] or not any(a.get("pads") or ()):
             return
         n = len(a["kernel_shape"])
-        size, out = w.static()[2:], static(w.node.outputs[0])[2:]
+        size, out = w.static()[2:], static(w.out)[2:]
         ones, share, ends = [1] * n, np.ones([1] * (n + 2)), []
         strides, dilations = a.get("strides") or ones, a.get("dilations") or ones
         windows = zip(size, a["kernel_shape"], strides, dilations, out, strict=True)
@@ -172,7 +172,7 @@ class WidePadding(Field):
         n = len(kernel)
         a["pads"] = [0] * (2 * n)
         least = r.b.like(x, np.finfo(_dtype(x)).min)
-        r.node.inputs = [r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least)]
+        r.set_inputs(r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least))
 
 
 class Indices(Field):
@@ -183,7 +183,7 @@ class Indices(Field):
     keys = ("index_element_type", "axis")
 
     def lift(self, r: Reading) -> None:
-        assert isinstance(r, OpsetReading)
+        assert isinstance(r, Reading)
         to, axis = r.attr("index_element_type", element_type, int(T.INT64)), r.attr("axis", int, 0)
         rank = r.rank(r.input(0))
         if to not in (int(T.INT64), int(T.INT32)) or not -rank <= axis < rank:

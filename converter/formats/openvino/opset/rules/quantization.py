@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of, dim
-from converter.formats.openvino.opset.codes import narrowest, repacked
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import producer_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied
 from converter.mapping.rules import op
 
@@ -31,7 +31,7 @@ def along(w: Writing, value: ir.Value) -> ir.Value:
     if rank_of(value) != 1 or n <= 1:
         return value
     axis = w.attr("axis") % n
-    return opset(w).reshape(value, [-1 if i == axis else 1 for i in range(n)])
+    return w.reshape(value, [-1 if i == axis else 1 for i in range(n)])
 
 
 # compressed weights ------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Compressed(Field):
         found = chain(r)
         assert found is not None
         r.node.attrs |= found.attrs
-        r.node.inputs = [found.weights, found.scale, found.zero]
+        r.set_inputs(found.weights, found.scale, found.zero)
         if found.flat is not None:
             for i, value in enumerate(r.node.inputs[1:], 1):
                 if value is not None and value.const_value is not None:
@@ -119,10 +119,10 @@ def factors(
     w: Writing, x: ir.Value, scale: ir.Value, zero: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
     """Convert(x) - Convert(zero), and the scale in the type of the result."""
-    out = w.node.outputs[0].dtype or scale.dtype or T.FLOAT
-    y = convert(w, opset(w).stored(x), out)
+    out = w.out.dtype or scale.dtype or T.FLOAT
+    y = convert(w, w.stored(x), out)
     if zero is not None:
-        y = w.emit("Subtract", y, convert(w, opset(w).stored(zero), out), auto_broadcast="numpy")
+        y = w.emit("Subtract", y, convert(w, w.stored(zero), out), auto_broadcast="numpy")
     return y, convert(w, scale, out)
 
 
@@ -147,7 +147,7 @@ class Blocks(Field):
 
     def lower(self, w: Writing) -> None:
         x, block, axis = w.input(0), w.attr("block_size"), w.attr("axis") % w.rank()
-        shape, out = shape_of(x), w.node.outputs[0]
+        shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
@@ -181,10 +181,25 @@ class Blocks(Field):
         weights = cut(w.input(0), start, size, count, width)
         scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
         point = None if zero is None else cut(zero, first, count, count, 1)
+        weights, point = _narrowed(w, weights, point)
         product = factors(w, weights, scale, point)
-        dtype = w.node.outputs[0].dtype
+        dtype = w.out.dtype
         y = w.emit("Multiply", *product, dtype=dtype, auto_broadcast="numpy")
         return y, [*shape[:axis], size, *shape[axis + 1 :]]
+
+
+def _narrowed(
+    w: Writing, weights: ir.Value, point: ir.Value | None
+) -> tuple[ir.Value, ir.Value | None]:
+    """Weights of two bits as such, with zero points of two bits: of one type, as runtimes know
+    them.
+    """
+    tensors = [v.const_value for v in (weights, point) if v is not None]
+    fewer = [narrowest(t) for t in tensors if isinstance(t, LazyTensor)]
+    if len(fewer) != len(tensors) or not all(map(code_of, fewer)):
+        return weights, point
+    stored = [w.const(t, t.name or "const") for t in fewer]
+    return stored[0], None if point is None else stored[1]
 
 
 def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]) -> ir.Value:
@@ -193,13 +208,13 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     if tensor is None:
         if not whole:
             raise MappingError("a part of what is not constant")
-        return opset(w).reshape(value, shape)
+        return w.reshape(value, shape)
     weight = LazyTensor.of(tensor)
     if not whole:
         size = list(shape_of(value) or ())
         size[axis] = at.stop - at.start
         weight = weight.derived(lambda array: array[(*[slice(None)] * axis, at)], shape=size)
-    return w.const(narrowest(weight).reshaped(shape), value.name or "const")
+    return w.const(weight.reshaped(shape), value.name or "const")
 
 
 class Unpacked(Field):
@@ -215,8 +230,35 @@ class Unpacked(Field):
         packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
         name = w.input(0).name or "weights"
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
-        w.layer.inputs = [opset(w).stored(w.const(stored, name))]
+        w.layer.inputs = [w.stored(w.const(stored, name))]
         w.set(destination_type="u8")
+
+
+def table_of(w: Writing) -> str:
+    """The element type whose numbers a constant of places looks up; "" for other tables."""
+    table, cast = known(w.input(0)), _source(w.input(1), "Cast")
+    codes = None if cast is None else cast.inputs[0]
+    if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
+        return ""
+    return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
+
+
+class Places(Field):
+    """A constant of four bits, each the place of a number in the table that the type has."""
+
+    inputs = (0, 1)
+    names = ("axis",)
+    keys = ("destination_type",)
+
+    def lower(self, w: Writing) -> None:
+        cast = _source(w.input(1), "Cast")
+        codes = cast.inputs[0] if cast is not None else None
+        assert codes is not None and codes.const_value is not None
+        stored = LazyTensor.of(codes.const_value)
+        name = codes.name or "weights"
+        weights = coded(table_of(w), stored.bytes(), stored.shape.numpy(), name)
+        w.layer.inputs = [w.stored(w.const(weights, name))]
+        w.set(destination_type="f32")
 
 
 class Rounded(Field):
@@ -226,7 +268,7 @@ class Rounded(Field):
     keys = ("destination_type",)
 
     def lower(self, w: Writing) -> None:
-        out: Any = w.node.outputs[0].dtype
+        out: Any = w.out.dtype
         x, scale = (convert(w, v, T.FLOAT) for v in (w.input(0), along(w, w.input(1))))
         y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
         y = w.emit("Round", y, mode="half_to_even")
@@ -240,7 +282,7 @@ class Rounded(Field):
 
 IN_RANGE = Guard(
     "blocks or the type cannot be expressed",
-    lower_if=lambda w: not w.attr("block_size") and w.node.outputs[0].dtype in RANGES,
+    lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
 RULES = [
@@ -284,6 +326,14 @@ RULES = [
         Implied(("output_dtype", "block_size", "saturate", "precision")),
         lower_only=True,
         given="2,3 =f32:3 =u8:3",
+    ),
+    op(
+        "Gather",
+        "Convert",
+        Guard("places in a table that a type has", lower_if=lambda w: bool(table_of(w))),
+        Places(),
+        lower_only=True,
+        given="",
     ),
     op("netconv::UnpackBits", "Convert", Unpacked(), lower_only=True, given="=u8:[27,228,5]"),
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import computed, element_type
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, attrs
 from converter.mapping.rules import op
 
@@ -22,7 +22,7 @@ class DrawnType(Field):
     keys = ("output_type",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["dtype"] = r.attr("output_type", element_type)
+        r.set(dtype=r.attr("output_type", element_type))
 
     def lower(self, w: Writing) -> None:
         to = T(w.attr("dtype"))

@@ -13,10 +13,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import dim, words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 
@@ -135,13 +136,13 @@ def _read_bias(r: Reading, bias: ir.Value | None) -> ir.Value | None:
         return None
     if r.node.attrs.get("linear_before_reset"):
         z, reset, hx, hr = _parts(r, bias, 4)
-        none = r.b.Mul(z, r.b.like(z, 0))
+        none = z * 0
         return _joined(r, z, reset, hx, none, none, hr)
     bias = _ordered(r, bias, r.node.op)
     array = constant(bias)
     if array is not None:
         return r.b.const(np.concatenate([array, np.zeros_like(array)], axis=1), "bias")
-    return _joined(r, bias, r.b.Mul(bias, r.b.like(bias, 0)))
+    return _joined(r, bias, bias * 0)
 
 
 def _written_bias(w: Writing, directions: int, hidden: int) -> ir.Value:
@@ -191,7 +192,7 @@ class Sequence(Field):
             lengths = None
         lengths = None if lengths is None else r.cast(lengths, T.INT32)
         weights = [_ordered(r, r.input(n + i), kind) for i in (1, 2)]
-        r.node.inputs = [x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states]
+        r.set_inputs(x, *weights, _read_bias(r, r.input(n + 3)), lengths, *states)
         r.then(lambda y: [r.b.Transpose(v, perm=p) for v, p in zip(y, RESULTS, strict=False)])
 
     def lower(self, w: Writing) -> None:
@@ -270,7 +271,7 @@ def one_step(r: Reading) -> None:
     x, *states = (r.b.Unsqueeze(r.input(i), [0]) for i in range(n))
     weights = [_ordered(r, _unsqueezed(r, r.input(n + i)), kind) for i in (0, 1)]
     bias = None if r.optional(n + 2) is None else _unsqueezed(r, r.input(n + 2))
-    r.node.inputs = [x, *weights, _read_bias(r, bias), None, *states]
+    r.set_inputs(x, *weights, _read_bias(r, bias), None, *states)
 
     def behind(results: Results) -> Results:
         return [r.b.Squeeze(v, [0]) for v in results[1:]]

@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of, bounds_below, dim, words
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
 from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -44,12 +45,12 @@ class Reduced(Field):
     def lift(self, r: Reading) -> None:
         InputType((1,), flat=True).lift(r)
         values = known(r.node.inputs[1])
-        r.node.attrs["keepdims"] = int(r.attr("keep_dims", bool, False))
-        r.node.attrs["noop_with_empty_axes"] = int(values is None or not values.size)
+        r.set(keepdims=int(r.attr("keep_dims", bool, False)))
+        r.set(noop_with_empty_axes=int(values is None or not values.size))
 
     def lower(self, w: Writing) -> None:
         keep, axes = bool(w.attr("keepdims")), self._axes(w)
-        w.layer.inputs, shape = [w.input(0), axes], shape_of(w.node.outputs[0])
+        w.layer.inputs, shape = [w.input(0), axes], shape_of(w.out)
         w.set(keep_dims=keep)
         if _last_of_three(w, axes) and _meets_a_vector(w):
             self._of_four_axes(w, keep)
@@ -122,7 +123,7 @@ class SmallAsInt32(Field):
             return
         own = x.dtype
         r.node.inputs[0] = r.cast(x, T.INT32)
-        r.then(lambda results: [r.cast(results[0], own)])
+        r.behind(lambda y: r.cast(y, own))
 
 
 class Sorted(Field):
@@ -135,7 +136,7 @@ class Sorted(Field):
     keys: tuple[str, ...] = ("sort", "stable")
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["sorted"] = 1
+        r.set(sorted=1)
         if r.attr("sort", words("value", "index", "none")) == "index":
             r.then(lambda results: self._by_position(r, results))
 

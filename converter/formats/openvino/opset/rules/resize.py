@@ -10,11 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import cubic
 from converter.graph.sizes import arange
-from converter.mapping.context import FIX_INPUTS, Reading, Writing
+from converter.graph.value import Value
+from converter.mapping.context import FIX_INPUTS
 from converter.mapping.fields import Attr, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -54,14 +56,14 @@ def lift_interpolate(r: Reading) -> ir.Value:
     return resized(r, x, target, axes, by_scales, a)
 
 
-def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> ir.Value:
+def _scaled(r: Reading, x: ir.Value, scales: ir.Value, axes: list[int]) -> Value:
     """The sizes that factors give, in float32 and rounded down."""
     sizes = r.b.Gather(r.cast(r.b.Shape(x), T.FLOAT), axes, axis=0)
     factors = r.b.Reshape(r.b.Cast(scales, to=T.FLOAT), [-1])
-    return r.b.Cast(r.b.Floor(r.b.Mul(sizes, factors)), to=T.INT64)
+    return r.b.Cast(r.b.Floor(sizes * factors), to=T.INT64)
 
 
-def _padded(r: Reading, begin: list[int], end: list[int]) -> ir.Value:
+def _padded(r: Reading, begin: list[int], end: list[int]) -> Value:
     x = r.input(0)
     if not any(begin) and not any(end):
         return x
@@ -270,7 +272,7 @@ def _along(r: Reading, x: ir.Value, axis: int, matrix: Array) -> ir.Value:
     last = r.rank(x) - 1
     swap = [last if i == axis else axis if i == last else i for i in range(last + 1)]
     columns = np.ascontiguousarray(matrix.T).astype((x.dtype or T.FLOAT).numpy())
-    product = r.b.MatMul(r.transpose(x, swap), r.b.const(columns, "weights"))
+    product = r.transpose(x, swap) @ r.b.const(columns, "weights")
     return r.transpose(product, swap)
 
 
@@ -329,7 +331,7 @@ def lower_resize(w: Writing) -> None:
     if listed is not None and listed.size == 0:
         sizes = None
     if mode.endswith("_pillow") and sizes is None:
-        sizes, axes = _exact(x, w.node.outputs[0], scales, axes), list(range(rank))
+        sizes, axes = _exact(x, w.out, scales, axes), list(range(rank))
     wanted = sizes if sizes is not None else scales
     assert wanted is not None
     target: Any = known(wanted)

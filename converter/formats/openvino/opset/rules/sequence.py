@@ -7,9 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.context import reading
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import convert, element_type
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
 from converter.mapping.record import record
 from converter.mapping.rules import Rule, op
@@ -48,8 +47,8 @@ class DeclaredHalf(Field):
     names = ("half",)
 
     def lift(self, r: Reading) -> None:
-        outputs = [] if r.layer.extra is None else reading(r).context[0].outputs
-        r.node.attrs["half"] = int(bool(outputs) and outputs[0].precision.upper() == "FP16")
+        outputs = [] if r.layer.extra is None else r.context[0].outputs
+        r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
 
 
 REDUCTION = Attr("reduction", kind=words("sum", "mean"), default="sum")

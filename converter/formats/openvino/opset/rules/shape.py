@@ -18,7 +18,7 @@ from converter.formats.openvino.fields import (
     space_to_depth,
     words,
 )
-from converter.formats.openvino.opset.context import opset
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     NumpyBroadcast,
@@ -27,8 +27,8 @@ from converter.formats.openvino.opset.rules.fields import (
     scalar,
 )
 from converter.graph.infer import Array, known, rank_of, shape_of
+from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -57,7 +57,7 @@ class Order(Field):
     names = ("perm",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.ints(1, "the order") or None
+        r.set(perm=r.ints(1, "the order") or None)
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:
@@ -104,7 +104,7 @@ class SpecialZero(Field):
         if copies or (target is not None and not np.any(target == 0)):
             r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
         elif target is not None or rank_of(x) != 0:
-            r.node.attrs["allowzero"] = 1
+            r.set(allowzero=1)
             if target is not None and np.any(target == -1):
                 if shape_of(x) is None:
                     raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
@@ -145,7 +145,7 @@ class SizeOneAxes(Field):
         r.node.inputs[1:] = [r.b.const(ones)] if wanted else []
 
     def lower(self, w: Writing) -> None:
-        x, axes, after = w.input(0), w.optional(1), w.node.outputs[0].shape
+        x, axes, after = w.input(0), w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
         if axes is None and after is None:
@@ -159,7 +159,7 @@ class SizeOneAxes(Field):
             else:
                 self._reshape(w, w.emit("ShapeOf", x, output_type="i64"), False)
         elif axes is not None:
-            w.layer.inputs[1] = w.operand(opset(w).known(axes))
+            w.layer.inputs[1] = w.operand(w.known(axes))
 
     def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
         w.layer.kind, w.layer.inputs = "Reshape", [w.input(0), w.operand(target)]
@@ -167,7 +167,7 @@ class SizeOneAxes(Field):
 
     def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
         """The sizes for a Reshape, and whether 0 copies one."""
-        axes, after = w.optional(1), w.node.outputs[0].shape
+        axes, after = w.optional(1), w.out.shape
         if axes is not None and known(axes) is None:
             if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
                 return sizes, False
@@ -223,18 +223,18 @@ class Lengths(Field):
         whole, b = dim(x, axis), r.b
         if sizes is None or (whole is None and np.any(sizes == -1)):
             stated, size = b.Max(lengths, [0]), b.Shape(x, start=axis, end=axis + 1)
-            rest = b.Sub(size, b.ReduceSum(stated, [0], keepdims=1))
+            rest = size - b.ReduceSum(stated, [0], keepdims=1)
             lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
         elif whole is not None and np.any(sizes == -1):
             lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
-        r.node.inputs = [x, lengths]
+        r.set_inputs(x, lengths)
 
     def lower(self, w: Writing) -> None:
         w.layer.inputs[2:] = [w.operand(self._lengths(w))]
 
     def _lengths(self, w: Writing) -> Any:
         if w.optional(1) is not None:
-            return opset(w).known(w.input(1))
+            return w.known(w.input(1))
         size, parts = dim(w.input(0), axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
         if size is None:
             message = "the length of the parts depends on a dynamic dimension"
@@ -263,7 +263,7 @@ class BroadcastMode(Field):
             count = None if target is None else dim(target, 0)
             if count is None:
                 raise MappingError("the rank of the target shape is unknown", "X203")
-            r.node.inputs = [place_axes(r, axes, count), target]
+            r.set_inputs(place_axes(r, axes, count), target)
         elif mode not in ("numpy", "bidirectional"):
             raise MappingError(f"mode={mode!r} cannot be expressed")
         del r.node.inputs[2:]  # the first revision has axes whatever the mode is
@@ -296,7 +296,7 @@ class Fill(Field):
             w.layer.kind, w.layer.inputs = "Reshape", [w.const(fill.reshape(1)), w.const([])]
             w.set(special_zero=False)
         else:
-            w.layer.inputs = [w.const(fill), w.operand(opset(w).known(w.input(0)))]
+            w.layer.inputs = [w.const(fill), w.operand(w.known(w.input(0)))]
             w.set(mode="numpy")
 
 
@@ -313,7 +313,7 @@ class Repeats(Field):
         count, n = dim(repeats, 0), rank_of(x)
         if count is None or n is None:
             own = b.Shape(repeats), b.Shape(b.Shape(x))
-            ones = [self._ones(r, b.Sub(b.Max(*own), v)) for v in own]
+            ones = [self._ones(r, b.Max(*own) - v) for v in own]
             repeats = b.Concat(ones[0], repeats, axis=0)
             sizes = b.Concat(ones[1], b.Shape(x), axis=0)
             x = b.Reshape(x, sizes, allowzero=1)
@@ -321,7 +321,7 @@ class Repeats(Field):
             repeats = b.Concat([1] * (n - count), repeats, axis=0)
         elif count > n:
             x = b.Unsqueeze(x, list(range(count - n)))
-        r.node.inputs = [x, repeats]
+        r.set_inputs(x, repeats)
 
     def _ones(self, r: Reading, count: ir.Value) -> ir.Value:
         return r.b.ConstantOfShape(count, value=np.ones(1, np.int64))
@@ -330,8 +330,8 @@ class Repeats(Field):
         x, repeats, n = w.input(0), w.input(1), rank_of(w.input(0))
         if known(repeats) is not None or n is None or n < 2:
             flat = rank_of(repeats) in (1, None) or known(repeats) is not None
-            repeats = repeats if flat else opset(w).reshape(repeats, [-1])
-            w.layer.inputs[1] = w.operand(opset(w).known(repeats))
+            repeats = repeats if flat else w.reshape(repeats, [-1])
+            w.layer.inputs[1] = w.operand(w.known(repeats))
             return
         flat_repeats = w.emit("Reshape", repeats, [n], special_zero=False)
         parts = [w.temporary("count", repeats.dtype, [1]) for _ in range(n)]
@@ -383,7 +383,7 @@ class Padding(Field):
             if r.node.attrs["mode"] != "constant":
                 x, pads = cropped(r, x, pads)
             amounts = r.b.const(pads)
-        r.node.inputs = [x, amounts]
+        r.set_inputs(x, amounts)
         zero = (array := known(fill)) is not None and not array.any()
         constant = r.node.attrs["mode"] == "constant" and not zero
         if constant and fill is not None and x.dtype is not None:
@@ -415,7 +415,7 @@ class Padding(Field):
         """Amounts, or the axes they are for, that are known at run time only."""
         zero, (amounts, axes) = w.const(np.array(0, np.int64)), (w.input(1), w.optional(3))
         halves = [w.temporary("pads", T.INT64) for _ in range(2)]
-        w.put("Split", opset(w).known(amounts), zero, outputs=halves, num_splits=2)
+        w.put("Split", w.known(amounts), zero, outputs=halves, num_splits=2)
         if axes is None:
             return halves
         axes = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")
@@ -427,7 +427,7 @@ class Padding(Field):
         return [w.emit(kind, none, axes, v, zero, **mode) for v in halves]
 
 
-def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[int]]:
+def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
     """Negative padding is cut off first: the values to repeat are those of the rest."""
     n = len(pads) // 2
     axes = [i for i in range(n) if pads[i] < 0 or pads[n + i] < 0]
@@ -467,12 +467,12 @@ class OfChannels(Field):
         axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
         if n == 1:
             r.node.inputs[0] = b.Unsqueeze(x, [0])
-            r.then(lambda results: [b.Squeeze(results[0], [0])])
+            r.behind(lambda y: b.Squeeze(y, [0]))
         elif axis != 1:
             perm = list(range(n))
             perm[1], perm[axis] = axis, 1
             r.node.inputs[0] = r.transpose(x, perm)
-            r.then(lambda results: [r.transpose(results[0], perm)])
+            r.behind(lambda y: r.transpose(y, perm))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=1)
@@ -550,7 +550,7 @@ def rank_is_known(w: Writing) -> bool:
     """Not where the shape of the result is an operand of unknown length, its last."""
     shape = w.input(len(w.node.inputs) - 1).shape
     length = 0 if shape is None or not len(shape) else shape[0]
-    return isinstance(length, int) or w.node.outputs[0].shape is not None
+    return isinstance(length, int) or w.out.shape is not None
 
 
 KNOWN_RANK = Guard(

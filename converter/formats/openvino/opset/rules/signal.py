@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
+from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.catalogue.spectra import fitted
 from converter.graph.infer import known
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only, attrs
 from converter.mapping.rules import op
 
@@ -39,7 +39,7 @@ class Transform(Field):
         if not axes:
             raise MappingError("the axes are empty", "R110")
         for i, (axis, size) in enumerate(zip(axes, _sizes(r, axes), strict=True)):
-            r.node.inputs = [fitted(r.b, x, axis, size), None, r.b.const(np.int64(axis))]
+            r.set_inputs(fitted(r.b, x, axis, size), None, np.int64(axis))
             if i < len(axes) - 1:
                 x = r.b.DFT(*r.node.inputs, inverse=r.node.attrs["inverse"])
 
@@ -91,7 +91,7 @@ class SignalSizes(Field):
 
     def lift(self, r: Reading) -> None:
         axes = r.node.attrs["axes"]
-        r.node.attrs["sizes"] = [-1 if v is None else v for v in _sizes(r, axes)]
+        r.set(sizes=[-1 if v is None else v for v in _sizes(r, axes)])
         del r.node.inputs[1:]
 
     def lower(self, w: Writing) -> None:

@@ -1,0 +1,210 @@
+"""What a Core ML file says of inputs and outputs beside their types, declared again in a model of
+whatever kind that is written: sizes that a caller may choose, pictures, what the author says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic
+from converter.formats.coreml_features import (
+    COLOURS,
+    PICTURES,
+    REMEMBERED,
+    SIZES,
+    TEXTS,
+    Sizes,
+    declare_array,
+    declare_image,
+    dropped,
+    from_json,
+    less,
+)
+from converter.graph.infer import Array
+from converter.graph.names import public_name
+from converter.graph.network import Network
+from converter.io.strict_json import note
+
+DOUBLE, INT32 = 65600, 131104  # types of arrays in a description
+GRAYSCALE16 = "grayscale16"
+GRAYSCALE16_SINCE = 7  # the specification version
+_SIZES = {"default": [int], "ranges": [[int]], "choices": [[int]]}
+_REMEMBERED = {
+    "metadata": {**dict.fromkeys(TEXTS, str), "userDefined": {str: str}},
+    "images": {str: {"colour": str}},
+    "classifier": {"label": str},
+    SIZES: {str: _SIZES},
+    PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
+}
+_COLOURS = {name: number for number, name in COLOURS.items()}
+
+
+def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a Core ML file said of the boundary, and of its images: of the file that was read, or as
+    another format kept it in the metadata.
+    """
+    kept = note(model.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
+    said = network.interface.get("coreml") or kept
+    return said, network.interface.get("images") or kept.get("images", {})
+
+
+def has_halves(network: Network, model: ir.Model) -> bool:
+    """Whether there is an image whose pixels have half precision."""
+    said, images = said_of(network, model)
+    found = [images, said.get(PICTURES)]
+    told = [v for kind in found if isinstance(kind, dict) for v in kind.values()]
+    return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in told)
+
+
+def open_dims(value: ir.Value) -> list[int | None] | None:
+    """The sizes, None for those that are not known; None when not even the rank is."""
+    return None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
+
+
+@dataclass
+class Declared:
+    """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that has
+    what was declared, `version` the highest one that may be written.
+    """
+
+    said: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, Any] = field(default_factory=dict)
+    notes: list[Diagnostic] = field(default_factory=list)
+    spec: int = 4
+    version: int = 5
+
+    def told(self, key: str) -> dict[str, Any]:
+        """What a Core ML file said under `key`, by the names of inputs or outputs."""
+        found = self.said.get(key)
+        return found if isinstance(found, dict) else {}
+
+    def metadata(self, meta: Any) -> None:
+        """What the author says of the model."""
+        given = self.said.get("metadata", {})
+        for key in TEXTS:
+            if key in given:
+                setattr(meta, key, given[key])
+        for key, value in given.get("userDefined", {}).items():
+            meta.userDefined[key] = value
+
+    def shape(self, array: Any, value: ir.Value) -> None:
+        """The shape of an array; dimensions that are not static have the bounds that the source
+        gives, else they are ranges from 1 on.
+        """
+        name, shape = public_name(value), open_dims(value)
+        if shape is None:
+            return
+        shape, sizes = shape or [1], self._sizes_of(value)
+        if None not in shape or not value.is_graph_input():
+            array.shape.extend(d for d in shape if d is not None and None not in shape)
+            self._tell(name, sizes, None, Sizes(tuple(d or 1 for d in shape)))
+            return
+        left = sizes.fitted(shape) if sizes is not None else None
+        ends = tuple((1, -1) if d is None else (d, d) for d in shape)
+        open_ = Sizes(tuple(d or 1 for d in shape), ends)
+        declare_array(array, left or open_)
+        self._tell(name, sizes, left, open_)
+
+    def _sizes_of(self, value: ir.Value) -> Sizes | None:
+        own = value.is_graph_input()
+        return from_json(self.told(SIZES).get(public_name(value))) if own else None
+
+    def image(self, kind: Any, value: ir.Value, ranks: Sequence[int]) -> bool:
+        """Declares an input that is an image in the source, of one of these numbers of axes; False
+        where it is none, with a warning where its shape is none of an image, or open without
+        bounds.
+        """
+        name, shape = public_name(value), open_dims(value) or []
+        if name not in self.images:
+            return False
+        sizes = self._sizes_of(value)
+        colour = self._colour(self.images[name], shape[-3:-2])
+        left = sizes.fitted(shape[-2:]) if sizes is not None else None
+        known = colour is not None and (None not in shape[-2:] or left is not None)
+        if len(shape) not in ranks or not set(shape[:-3]) <= {1} or not known:
+            self.notes.append(_no_image(name))
+            return False
+        fixed = Sizes(tuple(int(d or 1) for d in shape[-2:]))
+        kind.imageType.colorSpace = colour
+        declare_image(kind.imageType, left or fixed)
+        self._tell(name, sizes, left, fixed)
+        return True
+
+    def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
+        """Declares an output that is an image in the source as one again; `fixed`: only one whose
+        sizes are known.
+        """
+        said = self.told(PICTURES).get(public_name(value))
+        if not isinstance(said, dict):
+            return False
+        shape = open_dims(value) or []
+        given = said.get("size", [])
+        size = [n if d is None else d for d, n in zip(shape[-2:], given, strict=False)]
+        coloured = said.get("colour") in ("RGB", "BGR")
+        channels = [3 if d is None and coloured else d or 1 for d in shape[-3:-2]]
+        colour = self._colour(said, channels)
+        sound = len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+        if fixed and (None in shape or len(shape) != 4 or shape[0] != 1):
+            sound = False
+        if colour is None or not sound:
+            self.notes.append(_no_image(public_name(value)))
+            return False
+        sizes = from_json(said.get(SIZES))
+        left = sizes.fitted(shape[-2:]) if sizes is not None else None
+        feature.type.imageType.colorSpace = colour
+        declare_image(feature.type.imageType, left or Sizes(tuple(size)))
+        return True
+
+    def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
+        """The number of the colour space of a picture with so many channels; None when there is
+        none.
+        """
+        named = said.get("colour") if isinstance(said, dict) else None
+        if list(channels) == [1] and named == GRAYSCALE16:
+            self.spec = max(self.spec, GRAYSCALE16_SINCE)
+            return _COLOURS[named] if self.version >= GRAYSCALE16_SINCE else None
+        if list(channels) == [1]:
+            return _COLOURS["grayscale"]
+        return _COLOURS.get(str(named), _COLOURS["RGB"]) if list(channels) == [3] else None
+
+    def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
+        """Warns where less is left of the sizes that the source declares."""
+        if sizes is not None and (left is None or not left.includes(sizes)):
+            now = left or "x".join(map(str, fixed.default))
+            self.notes.append(dropped(name, sizes, f"they are {now}"))
+
+    def default(self, feature: Any, default: Array | None) -> None:
+        """What an array is that is left out, where all its numbers are one."""
+        if default is None:
+            return
+        if not default.size or (default != default.flat[0]).any():
+            text = "has several numbers where it is left out, which Core ML does not say"
+            self.notes.append(less(feature.name, f"{feature.name} {text}: it must be given"))
+            return
+        feature.type.isOptional = True
+        array = feature.type.multiArrayType
+        key = {INT32: "int", DOUBLE: "double"}.get(array.dataType, "float")
+        number = int(default.flat[0]) if key == "int" else float(default.flat[0])
+        setattr(array, f"{key}DefaultValue", number)
+
+    def demand_one(self, inputs: Any) -> None:
+        """One input at least has to be given: where all have values of their own, the first one
+        loses its.
+        """
+        if inputs and all(feature.type.isOptional for feature in inputs):
+            first, array = inputs[0], inputs[0].type.multiArrayType
+            first.type.isOptional = False
+            array.ClearField(array.WhichOneof("defaultOptionalValue"))
+            text = "Core ML wants one input at least without a value of its own"
+            self.notes.append(less(first.name, f"{first.name} must be given: {text}"))
+        if any(feature.type.isOptional for feature in inputs):
+            self.spec = max(self.spec, 5)
+
+
+def _no_image(name: str) -> Diagnostic:
+    text = "is an image in the source, but not one that can be declared here"
+    return less(name, f"{name} {text}: it is written as numbers")

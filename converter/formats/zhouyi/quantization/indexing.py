@@ -1,0 +1,153 @@
+"""Labels, counts, bits and positions, which are stored as they are; and segments of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.normalization import by_reciprocal_root
+from converter.formats.zhouyi.quantization.requantize import (
+    T,
+    limits_of_bits,
+    real,
+    rescale,
+    stored,
+)
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+
+# as they are -------------------------------------------------------------------------------------
+
+
+def lift_plain(r: IntegerReading) -> list[Value]:
+    """What the layer makes of the stored integers, whatever they stand for."""
+    return _typed(r, r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))
+
+
+def lift_count(r: IntegerReading) -> list[Value]:
+    """Bounds are on the scale of the data."""
+    return _typed(r, r.all_as_numbers(_numbers(r)))
+
+
+def lift_ctc(r: IntegerReading) -> list[Value]:
+    return _typed(r, r.all_as_numbers(_numbers(r), r.input(1)))
+
+
+def lift_valid_count(r: IntegerReading) -> list[Value]:
+    """The threshold is on the scale of the scores; what is filled up with -1 is so as stored."""
+    keys: dict[str, Any] = {
+        k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
+    }
+    keys["score_threshold"] = r.attr("score_threshold_value", int)
+    return _typed(r, r.all_as_numbers(_numbers(r), attrs=keys))
+
+
+def lift_by_index(r: IntegerReading) -> Value:
+    """Between the places that are named stands what 0 is stored as."""
+    y = r.as_numbers(r.real(narrow=True), r.input(1))
+    return r.stored(y - r.tensors.input_zeros[0])
+
+
+def _numbers(r: IntegerReading) -> Value:
+    """The stored integers of the first input as floats."""
+    return real(r.b, r.input(0), narrow=True)
+
+
+def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
+    return [stored(r.b, v, t) for v, t in zip(results, r.tensors.types, strict=False)]
+
+
+# segments ----------------------------------------------------------------------------------------
+
+
+def _members(r: IntegerReading, ids: Value) -> Value:
+    """Doubles [rows, n]: 1 where ids[n] names the row."""
+    b, rows = r.b, r.declared_size(0, 0)
+    wide = b.Cast(b.Reshape(ids, [1, -1]), to=T.INT64)
+    return b.Cast(b.Equal(wide, b.const(arange(rows).reshape(rows, 1))), to=T.DOUBLE)
+
+
+def _flat(r: IntegerReading, x: Value) -> Value:
+    shape = r.static(x)
+    return r.b.Reshape(x, [shape[0], int(np.prod(shape[1:]))])
+
+
+def lift_segment_sum(r: IntegerReading) -> Value:
+    x, ids = r.double(), r.input(1)
+    count, named = r.static(x)[0], int(np.prod(r.static(ids)))
+    if count != named:
+        raise MappingError(f"{count} rows, but {named} of them belong to a segment", "R105")
+    ids = r.b.Cast(ids, to=T.INT64) + r.tensors.input_zeros[1]
+    y = _members(r, ids) @ _flat(r, x)
+    shape = [r.declared_size(0, 0), *r.static(x)[1:]]
+    return r.b.Reshape(r.requantized(y, r.first_factor), shape)
+
+
+def lift_embeddings(r: IntegerReading) -> Value:
+    """Sums of products; a mean is a quotient that is cut off, a root comes from a table."""
+    b, combiner = r.b, r.attr("combiner", str, "MEAN").upper()
+    if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
+        raise MappingError("which norm is a row of an embedding scaled down to?")
+    params, weights = r.double(0), b.Reshape(r.double(3), [-1, 1])
+    rows = r.input(1)
+    if len(r.static(rows)) != 1:
+        rows = b.Gather(rows, np.array(0), axis=1)
+    members = _members(r, rows)
+    ids = b.Cast(b.Reshape(r.input(2), [-1]), to=T.INT64)
+    total = members @ (b.Gather(_flat(r, params), ids) * weights)
+    if combiner == "SUM":
+        y = r.requantized(total)
+    elif combiner == "MEAN":
+        y = _mean(r, total, members @ weights)
+    elif combiner == "SQRTN":
+        y = _by_norm(r, total, members @ (weights * weights))
+    else:
+        raise MappingError(f"combiner={combiner} is not known", "R110")
+    return b.Reshape(y, [r.declared_size(0, 0), *r.static(params)[1:]])
+
+
+def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
+    """The quotient of a sum of 32 bits and a weight of 16, whose lowest bits go where they have
+    more: so many as the largest of the tensor has.
+    """
+    b = r.b
+    signs = [r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 3)]
+    total, first = _of_bits(r, total * float(r.scales[0]), 32, signs[0])
+    weight, second = _of_bits(r, weight, 16, signs[1])
+    none = b.Equal(weight, b.like(weight, 0))
+    quotient = total / b.Where(none, b.like(weight, 1), weight)
+    whole = b.Cast(b.Cast(quotient, to=T.INT64), to=T.DOUBLE)
+    whole = b.Where(none, b.like(whole, 0), whole)
+    return r.requantized(whole * (first / second), 2.0 ** -r.shifts[0])
+
+
+def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
+    """`x` without so many of its lowest bits that all of it has `bits`, and what it was divided
+    by.
+    """
+    b, low_high = r.b, limits_of_bits(bits, signed)
+    most = b.ReduceMax(x, keepdims=0)
+    if signed:
+        most = b.Max(most, -1 - b.ReduceMin(x, keepdims=0))
+    steps = (low_high[1] + 1) * 2.0 ** np.arange(32)
+    over = b.ReduceSum(b.Cast(most >= steps, to=T.DOUBLE), [0], keepdims=0)
+    by = b.Pow(b.like(x, 2), over)
+    return b.Clip(b.Floor(x / by), *(b.like(x, v) for v in low_high)), by
+
+
+def _by_norm(r: IntegerReading, total: Value, squares: Value) -> Value:
+    """Products of 32 bits with a reciprocal root."""
+    if r.scales.size != 2 or r.shifts.size != 2:
+        raise MappingError(
+            f"{r.scales.size} scales and {r.shifts.size} shifts, 2 are needed", "R110"
+        )
+    signed = r.input_limits(0)[0] + r.tensors.input_zeros[0] < 0
+    first, second = (float(v) for v in r.scales)
+    limits = limits_of_bits(r.width(0)[0], signed)
+    x = rescale(r.b, total, first * 2.0 ** -r.shifts[0], 0, limits)
+    before = r.attr("reciprocal_shift_value", int)
+    return by_reciprocal_root(r, x, squares, second, before, int(r.shifts[1]))

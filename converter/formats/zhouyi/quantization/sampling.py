@@ -1,0 +1,355 @@
+"""Samples of images at the points of a grid, inside boxes and inside regions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.requantize import (
+    INT16,
+    T,
+    bounded,
+    cut,
+    low_32_bits,
+    shifted,
+)
+from converter.formats.zhouyi.rules.fields import words
+from converter.graph.build import Builder
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+from converter.mapping.codecs import Floats, enum
+
+MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
+
+
+def _single(b: Builder, x: Value) -> Value:
+    """Rounded to what a 32-bit float holds."""
+    return b.Cast(b.Cast(x, to=T.FLOAT), to=T.DOUBLE)
+
+
+def _part(b: Builder, x: Value, index: int) -> Value:
+    return b.Gather(x, np.array(index), axis=-1)
+
+
+@dataclass
+class Pixels:
+    """Pixels [N, all, C] of images, doubles; `sizes` of the axes between."""
+
+    b: Builder
+    flat: Value
+    sizes: list[int]
+
+    @classmethod
+    def of(cls, r: IntegerReading, x: Value) -> Pixels:
+        shape = r.static(x)
+        flat = r.b.Reshape(x, [shape[0], int(np.prod(shape[1:-1])), shape[-1]])
+        return cls(r.b, flat, list(shape[1:-1]))
+
+    def at(self, image: Value | None, places: Sequence[Value], wraps: bool = False) -> Value:
+        """Those at one place [N, P] on each axis, [N, P, C]: the nearest inside, or with `wraps`
+        counted on from the other end. `image` [N, P] where the images are not the rows themselves.
+        """
+        b, total = self.b, None
+        for place, size in zip(places, self.sizes, strict=True):
+            inside = place if wraps else bounded(b, place, 0, size - 1)
+            total = inside if total is None else total * float(size) + inside
+        assert total is not None
+        count = float(np.prod(self.sizes))
+        if wraps:
+            total = total - b.Floor(total / count) * count
+        if image is None:
+            index = b.Cast(b.Unsqueeze(total, [-1]), to=T.INT64)
+            return b.GatherND(self.flat, index, batch_dims=1)
+        pair = b.Concat(b.Unsqueeze(image, [-1]), b.Unsqueeze(total, [-1]), axis=-1)
+        return b.GatherND(self.flat, b.Cast(pair, to=T.INT64))
+
+
+# grids -------------------------------------------------------------------------------------------
+
+
+def lift_grid_sample(r: IntegerReading) -> Value:
+    """Places with bits behind the point, by a table for grids of 8 bits; between two pixels the
+    share is cut off, first along x, then y, then z.
+    """
+    b, x, grid = r.b, r.whole(0), r.input(1)
+    shape = r.static(grid)
+    nearest = r.attr("method", enum(words("NEAREST BILINEAR LINEAR"))) == "NEAREST"
+    zeros = r.attr("padding_mode", enum(words("ZEROS BORDER"))) == "ZEROS"
+    pixels = Pixels.of(r, x)
+    axes = len(pixels.sizes)
+    points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:-1])), axes])
+    places, shares, bits = [], [], []
+    for i, name in enumerate("xyz"[:axes]):
+        point, size = _part(b, points, i), pixels.sizes[-1 - i]
+        found = _in_table if axes == 2 and r.width(1)[0] <= 8 else _in_bits
+        place, share = found(r, point, i, size, nearest)
+        places.append(place)
+        shares.append(share)
+        bits.append(r.attr(f"coordinate_{name}_shift", int))
+    fill = float(-r.tensors.input_zeros[0]) if zeros else None
+    y = _between(pixels, places, [] if nearest else shares, bits, fill)
+    return r.stored(b.Reshape(bounded(b, y, *r.limits()), [*shape[:-1], r.static(x)[-1]]))
+
+
+def _in_table(
+    r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
+) -> tuple[Value, Value | None]:
+    name = "xy"[axis]
+    bits, signed = r.width(1)
+    if not signed:
+        raise MappingError("where in its table does an unsigned point of a grid lie?")
+    place = r.b.Cast(r.looked_up(point, f"lut{name}", bits, True), to=T.DOUBLE)
+    if nearest:
+        return place, None
+    return place, r.b.Cast(r.looked_up(point, f"{name}_terp", bits, True), to=T.DOUBLE)
+
+
+def _in_bits(
+    r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
+) -> tuple[Value, Value | None]:
+    b, behind = r.b, r.attr(f"coordinate_{'xyz'[axis]}_shift", int)
+    if min(r.scales.size, r.shifts.size) <= axis:
+        raise MappingError("a scale and a shift for each axis of the grid are needed", "R110")
+    x = b.Cast(point, to=T.DOUBLE) + float(r.tensors.input_zeros[1])
+    at = shifted(b, x * float(r.scales[axis]), r.shifts[axis]) + (size - 1) * 2.0 ** (behind - 1)
+    at = bounded(b, at, *INT16)
+    if nearest:
+        at = bounded(b, at + 2.0 ** (behind - 1), *INT16)
+        return shifted(b, at, behind), None
+    place = shifted(b, at, behind)
+    return place, at - place * 2.0**behind
+
+
+def _between(
+    pixels: Pixels,
+    places: list[Value],
+    shares: Sequence[Value | None],
+    bits: list[int],
+    fill: float | None,
+) -> Value:
+    """Between the pixels at `places` (x first) and the next ones; without shares those at the
+    places.
+    """
+    b, axis = pixels.b, len(shares) - 1
+    if axis < 0:
+        y = pixels.at(None, places[::-1])
+        if fill is None:
+            return y
+        pairs = zip(places, pixels.sizes[::-1], strict=True)
+        inside = functools.reduce(
+            operator.and_, [(p >= 0.0) & (p <= float(size - 1)) for p, size in pairs]
+        )
+        return b.Where(b.Unsqueeze(inside, [-1]), y, b.like(y, fill))
+    share = shares[axis]
+    assert share is not None
+    beyond = [p + 1.0 if i == axis else p for i, p in enumerate(places)]
+    low, high = (_between(pixels, p, shares[:axis], bits, fill) for p in (places, beyond))
+    return low + shifted(b, (high - low) * b.Unsqueeze(share, [-1]), bits[axis])
+
+
+# boxes -------------------------------------------------------------------------------------------
+
+
+def lift_crop_and_resize(r: IntegerReading) -> Value:
+    """Boxes as stored, without their zero point; steps and shares are cut off, products within a
+    row of pixels to 32 bits.
+    """
+    b, x = r.b, r.whole(0)
+    boxes, images = r.whole(1), b.Cast(b.Reshape(r.input(2), [-1]), to=T.DOUBLE)
+    nearest = r.attr("method", enum(words("NEAREST BILINEAR"))) == "NEAREST"
+    crop, pixels = r.attr("crop_size", list), Pixels.of(r, x)
+    scale, shift = float(r.scales[0]), int(r.shifts[0])
+    count = r.static(boxes)[0]
+    lines = [
+        _line(b, _part(b, boxes, i), _part(b, boxes, i + 2), crop[i], pixels.sizes[i])
+        for i in (0, 1)
+    ]
+    places, shares, inside = [], [], []
+    for line, size in zip(lines, pixels.sizes, strict=True):
+        low = shifted(b, line * scale, shift)
+        inside.append((line >= 0.0) & (low <= float(size - 1)))
+        if nearest:
+            low = shifted(b, line * scale + 2.0 ** (shift - 1), shift)
+        places.append(low)
+        shares.append(line - cut(b, low * (2.0**shift / scale)))
+
+    def spread(rows: Value, columns: Value) -> list[Value]:
+        """Numbers of rows [B, h] and of columns [B, w] for all pairs, [B, h * w]."""
+        full = [count, crop[0], crop[1]]
+        pair = (b.Unsqueeze(rows, [2]), b.Unsqueeze(columns, [1]))
+        return [b.Reshape(b.Expand(v, full), [count, crop[0] * crop[1]]) for v in pair]
+
+    image = b.Expand(b.Unsqueeze(images, [1]), [count, crop[0] * crop[1]])
+    row, column = spread(*places)
+    if nearest:
+        y = pixels.at(image, [row, column])
+    else:
+        by_row, by_column = (b.Unsqueeze(v, [-1]) for v in spread(*shares))
+        lines_of = []
+        for at in (row, row + 1.0):
+            left, right = (pixels.at(image, [at, c]) for c in (column, column + 1.0))
+            product = low_32_bits(b, (right - left) * by_column * scale)
+            lines_of.append(left + shifted(b, product, shift))
+        top, bottom = lines_of
+        y = top + shifted(b, (bottom - top) * by_row * scale, shift)
+    both = functools.reduce(operator.and_, spread(*inside))
+    y = b.Where(b.Unsqueeze(both, [-1]), y, b.like(y, r.attr("extrapolation_value", float, 0.0)))
+    return r.stored(b.Reshape(bounded(b, y, *r.limits()), [count, *crop, r.static(x)[-1]]))
+
+
+def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value:
+    """[B, count]: places along one axis of boxes."""
+    start = b.Unsqueeze(first * float(size - 1), [1])
+    if count < 2:
+        return start
+    step = cut(b, (last - first) * ((size - 1) * 256.0) / float(count - 1))
+    return start + b.Unsqueeze(shifted(b, step, 8), [1]) * arange(count, dtype=np.float64)
+
+
+# regions -----------------------------------------------------------------------------------------
+
+
+def lift_max_roi_pool(r: IntegerReading) -> Value:
+    """The largest stored number in each part of a region, 0 in an empty one."""
+    b, x = r.b, r.whole(0)
+    _, height, width, channels = r.static(x)
+    rois = r.whole(1) + float(r.tensors.input_zeros[1])
+    rois = b.Reshape(rois, [-1, 5])
+    count, (rows, columns) = r.static(rois)[0], _pooled(r)
+    if count * rows * height * width * channels > MOST_ELEMENTS:
+        raise MappingError(f"{count} regions of an image of this size make a graph too large")
+    by = r.attr("spatial", Floats)
+    images = b.Gather(x, b.Cast(_part(b, rois, 0), to=T.INT64), axis=0)
+    part = b.Unsqueeze(images, [1])  # [R, 1, H, W, C]
+    for axis, parts, size in ((0, rows, height), (1, columns, width)):
+        mask = _parts(b, [_part(b, rois, 1 + axis + 2 * e) for e in (0, 1)], by[axis], parts, size)
+        shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
+        spread = part if axis == 0 else b.Unsqueeze(part, [2])
+        least = b.like(spread, -(2.0**40))
+        part = b.ReduceMax(b.Where(b.Reshape(mask, shape), spread, least), [2 + axis], keepdims=0)
+    return r.stored(b.Where(part < -(2.0**39), b.like(part, 0), part))
+
+
+def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> Value:
+    """bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
+    first, last = (shifted(b, e * by + 32768.0, 16) for e in ends)
+    length = b.Unsqueeze(b.Max(last - first + 1.0, b.like(first, 1)), [1])
+    i, start = arange(parts, dtype=np.float64), b.Unsqueeze(first, [1])
+    low = b.Floor(length * i / float(parts)) + start
+    high = b.Ceil(length * (i + 1) / float(parts)) + start
+    low, high = (b.Unsqueeze(bounded(b, v, 0, size), [2]) for v in (low, high))
+    place = b.const(arange(size, dtype=np.float64))
+    return b.GreaterOrEqual(place, low) & b.Less(place, high)
+
+
+def _pooled(r: IntegerReading) -> list[int]:
+    declared = list(r.declared() or ())[-3:-1]
+    size: list[int] = r.attr("pooled_shape", list, declared)
+    return size
+
+
+@dataclass
+class Along:
+    """Samples of regions along one axis: pixel, next pixel and the share of the next, [R, cells *
+    samples], `bits` bits behind the point.
+    """
+
+    low: Value
+    high: Value
+    share: Value
+
+
+def lift_roi_align(r: IntegerReading) -> Value:
+    """Means, or the largest, of samples of each cell; between pixels by shares that are cut off.
+
+    A region that ends before it starts, or behind the image, gives 0; what lies before the first
+    pixel is taken from the other end of the image, as the executor indexes it.
+    """
+    b, (samples, bits) = r.b, (r.attr("sample", list), r.attr("spatial_shift_value", int))
+    mean = r.attr("method", enum(words("AVG MAX"))) == "AVG"
+    if min(samples) <= 0:
+        raise MappingError("how many samples does a cell have whose region decides (sample=0)?")
+    x = r.whole(0) + float(r.tensors.input_zeros[0])
+    batch, height, width, channels = r.static(x)
+    rois = b.Reshape(r.whole(1) + float(r.tensors.input_zeros[1]), [-1, 5])
+    count, cells = r.static(rois)[0], _pooled(r)
+    half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
+    image, sides, good = _part(b, rois, 0), [], []
+    for axis, size in enumerate((height, width)):
+        ends = _ends(r, rois, axis, bits, half)
+        good += [ends[0] <= ends[1], ends[1] <= float(size << bits)]
+        sides.append(_samples(r, ends, axis, (cells[axis], samples[axis], size, bits, half)))
+    good += [image >= 0.0, image <= float(batch - 1)]
+    rows, columns = (c * s for c, s in zip(cells, samples, strict=True))
+
+    def spread(v: Value, axis: int) -> Value:
+        full = b.Expand(b.Unsqueeze(v, [2 - axis]), [count, rows, columns])
+        return b.Reshape(full, [count, rows * columns])
+
+    image = bounded(b, image, 0, batch - 1)
+    image = b.Expand(b.Unsqueeze(image, [1]), [count, rows * columns])
+    pixels, one, products = Pixels.of(r, x), float(1 << bits), []
+    for row, by_row in ((sides[0].low, one - sides[0].share), (sides[0].high, sides[0].share)):
+        for column, by_column in (
+            (sides[1].low, one - sides[1].share),
+            (sides[1].high, sides[1].share),
+        ):
+            places = [spread(row, 0), spread(column, 1)]
+            weight = shifted(b, spread(by_row, 0) * spread(by_column, 1), bits)
+            found = pixels.at(image, places, wraps=True)
+            products.append(b.Unsqueeze(weight, [-1]) * found)
+    shape = [count, cells[0], samples[0], cells[1], samples[1], channels]
+    by = float(r.scales[0]) * 2.0 ** -(float(r.shifts[0]) + bits)
+    if mean:
+        total = functools.reduce(operator.add, products)
+        y = b.Round(b.ReduceSum(b.Reshape(total, shape), [2, 4], keepdims=0) * by)
+    else:
+        largest = b.Round(functools.reduce(b.Max, products) * by)
+        y = b.ReduceMax(b.Reshape(largest, shape), [2, 4], keepdims=0)
+    known = b.Reshape(functools.reduce(operator.and_, good), [count, 1, 1, 1])
+    y = b.Where(known, y, b.like(y, 0)) - r.tensors.zeros[0]
+    return r.stored(bounded(b, y, *r.limits()))
+
+
+def _pair(r: IntegerReading, key: str, axis: int) -> tuple[float, float]:
+    """Multiplier and shift of one axis."""
+    values = [r.attr(f"{key}_{part}_value", list) for part in ("scale", "shift")]
+    return float(values[0][axis]), float(values[1][axis])
+
+
+def _ends(r: IntegerReading, rois: Value, axis: int, bits: int, half: bool) -> list[Value]:
+    b, by = r.b, float(r.attr("spatial_scale_value", list)[axis])
+    if r.scales.size != 2 or r.shifts.size != 2:
+        raise MappingError("two scales and two shifts are needed", "R110")
+    ends = []
+    for e in (0, 1):
+        x = _single(b, _part(b, rois, 1 + axis + 2 * e) * float(r.scales[1])) * 2.0 ** -r.shifts[1]
+        ends.append(cut(b, x) * by - (2.0 ** (bits - 1) if half else 0.0))
+    return ends
+
+
+def _samples(
+    r: IntegerReading, ends: list[Value], axis: int, form: tuple[int, int, int, int, bool]
+) -> Along:
+    cells, samples, size, bits, half = form
+    b, first, length = r.b, ends[0], ends[1] - ends[0]
+    if not half:
+        length = b.Max(length, b.like(length, 2.0**bits))
+    (cell, cell_bits), (step, step_bits) = _pair(r, "bin", axis), _pair(r, "grid", axis)
+    stride = cut(b, _single(b, length * cell) * 2.0**-cell_bits)
+    between = cut(b, stride * step * 2.0**-step_bits)
+    i, k = arange(cells, dtype=np.float64), arange(samples, dtype=np.float64) * 2 + 1
+    start = b.Unsqueeze(stride, [1]) * i + b.Unsqueeze(first, [1])
+    at = b.Unsqueeze(start, [2]) + b.Unsqueeze(between, [1, 2]) * k
+    at = b.Reshape(at, [-1, cells * samples])
+    low = shifted(b, at, bits)
+    inside = low < float(size - 1)
+    last = b.like(low, size - 1)
+    share = b.Where(inside, at - low * 2.0**bits, b.like(low, 0))
+    return Along(b.Where(inside, low, last), b.Where(inside, low + 1.0, last), share)

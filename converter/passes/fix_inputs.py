@@ -1,0 +1,143 @@
+"""Gives inputs the shapes and the values that are asked for.
+
+before:  main(x[N,8], k) { If(k == 2) {...} }        after (x is [1,8], k is 2):  main(x[1,8]) { ... }
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, UsageError, Where
+from converter.graph.infer import Array, InferenceError, shape_of
+from converter.graph.lazy_tensor import lazy
+from converter.graph.names import public_name
+from converter.graph.shapes import forget, freezing, keep_better
+from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.unroll import infer_and_choose, unroll
+
+
+def fix_inputs(
+    model: ir.Model,
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any] | None = None,
+) -> list[Diagnostic]:
+    """Sets shapes of inputs by their public names, makes inputs with `values` constants, and infers
+    again; what shapes and values decide is decided. Returns warnings.
+
+    A symbolic dimension gets its number everywhere it is named, in other inputs too; where it
+    would get several, the given shapes hold (U504), and what else has the name stays open. A value
+    is an array, nested lists, or a number, which fills an input whose shape is known. UsageError
+    U501 for names that no input has, for a shape that contradicts the declared rank, a fixed
+    dimension or the operators, and for a value that the input's type cannot hold.
+    """
+    values = values or {}
+    by_name = {public_name(v): v for v in model.graph.inputs}
+    _demand_known("--inputs", shapes, by_name)
+    _demand_known("--freeze", values, by_name)
+    given: dict[str, set[int]] = defaultdict(set)
+    for name, shape in shapes.items():
+        _bind(by_name[name], name, shape, given)
+    for name, value in values.items():
+        array = _as_declared(by_name[name], name, value)
+        _bind(by_name[name], name, array.shape, given)
+        _freeze(model.graph, by_name[name], array)
+    notes = [_contradiction(n, sizes) for n, sizes in given.items() if len(sizes) > 1]
+    numbers = {
+        n: next(iter(sizes)) if len(sizes) == 1 else ir.SymbolicDim(None)
+        for n, sizes in given.items()
+    }
+    declared: dict[ir.Value, ir.Shape] = {}
+    for graph in all_graphs(model.graph):
+        for value in [*graph.inputs, *(o for n in graph for o in n.outputs)]:
+            if value.shape is not None:
+                value.shape = declared[value] = ir.Shape(
+                    [
+                        numbers.get(d.value or "", d) if isinstance(d, ir.SymbolicDim) else d
+                        for d in value.shape
+                    ]
+                )
+    forget(model.graph)
+    try:
+        infer_and_choose(model)
+        unroll(model, lambda node: node.op_type == "If")
+    except InferenceError as e:
+        conditions = [n.inputs[0] for n in all_nodes(model.graph) if n.op_type == "If"]
+        raise _refused(
+            f"the network does not take these shapes: {e}", freezing(conditions)
+        ) from None
+    for value, old in declared.items():
+        if value.producer() is not None:
+            keep_better(value, value.type, old)
+    return notes
+
+
+def _demand_known(option: str, asked: Mapping[str, Any], by_name: Mapping[str, ir.Value]) -> None:
+    if unknown := [n for n in asked if n not in by_name]:
+        raise _refused(
+            f"{option} names inputs that the model does not have: {', '.join(unknown)}",
+            help=f"it has: {', '.join(by_name)}",
+        )
+
+
+def _bind(value: ir.Value, name: str, shape: Sequence[int], given: Mapping[str, set[int]]) -> None:
+    if value.shape is not None and len(value.shape) != len(shape):
+        raise _refused(f"input {name!r} has {len(value.shape)} dimensions, {len(shape)} are given")
+    for declared, size in zip(value.shape or (), shape, strict=False):
+        if isinstance(declared, int) and declared != size:
+            raise _refused(f"input {name!r} has a fixed dimension of {declared}, {size} is given")
+        if isinstance(declared, ir.SymbolicDim) and declared.value:
+            given[declared.value].add(size)
+    value.shape = ir.Shape(shape)
+
+
+def _contradiction(name: str, sizes: set[int]) -> Diagnostic:
+    found = ", ".join(map(str, sorted(sizes)))
+    return Diagnostic(
+        "U504",
+        f"the dimension {name!r} has the sizes {found} in the given shapes; what else the file "
+        "calls so is not taken to be of one size",
+        "warning",
+        help="nothing needs to be done where the file uses one name for unrelated dimensions",
+    )
+
+
+def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
+    """The value in the type that the input declares, and in its shape where it is one number."""
+    dtype = np.dtype(np.float32) if value.dtype is None else value.dtype.numpy()
+    try:
+        array = np.asarray(given, object if value.dtype == ir.DataType.STRING else None)
+    except ValueError:  # lists of different lengths
+        raise _refused(f"the value of the input {name!r} is no array") from None
+    if value.dtype != ir.DataType.STRING:
+        array = _of_type(array, dtype, name)
+    shape = shape_of(value)
+    return np.full(shape, array) if shape and not array.shape else array
+
+
+def _of_type(array: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """The same numbers in another type; UsageError where they are not the same any more. Floats
+    are rounded.
+    """
+    if array.dtype.kind not in "biuf":
+        raise _refused(f"the input {name!r} is of {dtype}, its value {array.tolist()!r} is not")
+    with np.errstate(all="ignore"):
+        cast = array.astype(dtype)
+    rounds = dtype.kind not in "biu" and array.dtype.kind in "iuf"
+    if not rounds and not np.array_equal(cast.astype(array.dtype), array):
+        raise _refused(f"the value {array.tolist()!r} does not fit the {dtype} of input {name!r}")
+    return cast
+
+
+def _freeze(graph: ir.Graph, value: ir.Value, array: Array) -> None:
+    graph.inputs.remove(value)
+    value.const_value = lazy(array)
+    graph.register_initializer(value)
+
+
+def _refused(message: str, help: str = "") -> UsageError:
+    return UsageError(Diagnostic("U501", message, where=Where(), help=help))

@@ -1,0 +1,109 @@
+"""Weights that several layers read are in the written file once, or the file's size is warned of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import converter
+from converter.formats.model_files import GROWTH
+
+WIDTH = 600
+TARGETS = {
+    "onnx": ".onnx",
+    "openvino": ".xml",
+    "openvino+ir=10": ".xml",
+    "openvino+ir=7": ".xml",
+    "tflite": ".tflite",
+    "mlprogram": ".mlpackage",
+    "zhouyi": ".txt",
+    "nnapi": ".nnapi.json",
+    "nnapi+blob": ".nnapi",
+}
+
+
+def network(
+    nodes: list[onnx.NodeProto],
+    x: list[int],
+    y: list[int],
+    whole: bool = False,
+    **weights: np.ndarray,
+) -> onnx.ModelProto:
+    kind = TensorProto.INT64 if whole else TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "shared",
+        [helper.make_tensor_value_info("x", kind, x)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, y)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32) / 20
+
+
+def products(**attributes: int) -> onnx.ModelProto:
+    """One matrix behind another, the same one three times."""
+    names = ["x", "a", "b", "y"]
+    nodes = [
+        helper.make_node("Gemm", [i, "w"], [o], **attributes) for i, o in itertools.pairwise(names)
+    ]
+    return network(nodes, [1, WIDTH], [1, WIDTH], w=numbers(WIDTH, WIDTH))
+
+
+def tied() -> onnx.ModelProto:
+    """A table that is looked up, and turned to score each of its rows."""
+    nodes = [
+        helper.make_node("Gather", ["w", "x"], ["e"]),
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["e", "t"], ["y"]),
+    ]
+    return network(nodes, [1, 4], [1, 4, 6000], whole=True, w=numbers(6000, 64))
+
+
+def steps() -> onnx.ModelProto:
+    """A GRU, whose steps have to be written out for some targets."""
+    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=256)]
+    weights = {"w": numbers(1, 768, 256), "r": numbers(1, 768, 256)}
+    return network(nodes, [8, 1, 256], [8, 1, 1, 256], **weights)
+
+
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "products": products,
+    "transposed": lambda: products(transB=1),
+    "tied": tied,
+    "steps": steps,
+}
+
+
+def written(
+    tmp_path: Path, model: onnx.ModelProto, target: str, suffix: str
+) -> tuple[float, list[str]]:
+    """Bytes of the written weights for each byte of the source's; codes of the warnings."""
+    onnx.save(model, tmp_path / "source.onnx")
+    out = tmp_path / "out"
+    out.mkdir()
+    result = converter.convert(tmp_path / "source.onnx", out / f"m{suffix}", target=target)
+    files = [p for p in out.rglob("*") if p.is_file() and p.suffix not in (".xml", ".txt", ".json")]
+    weights = sum(len(t.raw_data) for t in model.graph.initializer)
+    return sum(p.stat().st_size for p in files) / weights, [d.code for d in result]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_weights_are_stored_once(name: str, target: str, tmp_path: Path) -> None:
+    growth, codes = written(tmp_path, NETWORKS[name](), target, TARGETS[target])
+    assert growth < 1.1 and "X212" not in codes
+
+
+def test_a_format_without_shared_weights_warns(tmp_path: Path) -> None:
+    growth, codes = written(tmp_path, products(), "coreml", ".mlmodel")
+    assert growth > GROWTH and codes.count("X212") == 1

@@ -1,0 +1,144 @@
+"""27 kinds of faults through four formats: found, and called by their cause; unchanged networks of
+every kind have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import converter
+from converter.api import Model
+from converter.commands.verify.result import Result
+from converter.errors import ConverterError
+from mutations import SUFFIXES
+from random_graphs import network as random_network
+from random_graphs import suffix_of
+from verify.plants import FAULTS, planted
+
+TARGETS = ("onnx", "openvino+ir=7", "coreml", "zhouyi")
+FOUND, EXACT = 0.98, 0.92  # shares of all faults
+PAIRS = 300
+Fault = tuple[str, ...]
+
+
+def _compared(folder: Path, target: str, faults: Fault, half: bool, named: bool = True) -> Result:
+    """The network as ONNX beside one with faults that went through a format."""
+    reference, candidate = folder / "reference.onnx", folder / f"{'-'.join(faults)}{target}"
+    converter.save(planted((), half=half, named=named), reference, "onnx")
+    candidate.mkdir()
+    path = candidate / f"net{suffix_of(target)}"
+    converter.save(planted(faults, half=half, named=named), path, target)
+    return converter.verify(reference, path, native="off")
+
+
+def _exact(result: Result, fault: str) -> bool:
+    """Whether the layer that is named first is the faulty one, with its cause first."""
+    first, plant = result.first, FAULTS[fault]
+    return (
+        first is not None
+        and first.layer in plant.layers
+        and bool(first.causes)
+        and re.search(plant.cause, first.causes[0]) is not None
+    )
+
+
+def _demand(
+    folder: Path, targets: Sequence[str], faults: Sequence[str], half: bool, named: bool = True
+) -> None:
+    found, exact, missed = 0, 0, []
+    for target in targets:
+        for fault in faults:
+            result = _compared(folder, target, (fault,), half, named)
+            found += not result.passed
+            exact += _exact(result, fault)
+            if not _exact(result, fault):
+                first = result.first
+                missed.append(f"{fault} {target}: {first and (first.layer, *first.causes[:2])}")
+        assert _compared(folder, target, (), half, named).passed, f"false alarm: {target}"
+    count = len(targets) * len(faults)
+    assert found >= FOUND * count and exact >= EXACT * count, "\n".join(missed)
+
+
+def test_a_few_faults_are_called_by_their_cause(tmp_path: Path) -> None:
+    _demand(tmp_path, ["openvino+ir=7"], ["const_small", "count_include_pad", "swap_sub"], True)
+    _demand(tmp_path, ["zhouyi"], ["bias_missing", "dropped_relu"], False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True], ids=["", "beside halves"])
+def test_faults_are_called_by_their_cause(half: bool, tmp_path: Path) -> None:
+    assert len(FAULTS) >= 27
+    _demand(tmp_path, TARGETS, list(FAULTS), half)
+
+
+@pytest.mark.slow
+def test_faults_in_layers_without_names(tmp_path: Path) -> None:
+    _demand(tmp_path, TARGETS, list(FAULTS), half=False, named=False)
+
+
+@pytest.mark.slow
+def test_two_faults_are_both_listed(tmp_path: Path) -> None:
+    """Each fault with the one that stands seven places behind it."""
+    names, missed, first, count = list(FAULTS), [], 0, 0
+    for target in TARGETS:
+        for i, fault in enumerate(names):
+            other = names[(i + 7) % len(names)]
+            result = _compared(tmp_path, target, (fault, other), half=False)
+            listed = {f.layer for f in result.findings}
+            count += 1
+            first += _exact(result, fault) or _exact(result, other)
+            if not all(listed & set(FAULTS[f].layers) for f in (fault, other)):
+                missed.append(f"{fault}, {other} {target}: {sorted(listed)}")
+    assert len(missed) <= (1 - FOUND) * count, "\n".join(missed)
+    assert first >= EXACT * count
+
+
+def _unchanged(folder: Path, seed: str, target: str) -> Result | None:
+    """A random network and what a format makes of it; None where that is refused or does not
+    run.
+    """
+    model = random_network(seed, 1 + sum(map(ord, seed)) % 8)
+    if model is None or not any(n.dtype.kind == "f" for n in model.outputs):
+        return None
+    path = folder / f"{seed.replace(' ', '-')}{suffix_of(target)}"
+    try:
+        converter.save(model, path, target)
+        return converter.verify(_as_file(model, folder, seed), path, native="off")
+    except ConverterError:
+        return None
+
+
+def _as_file(model: Model, folder: Path, seed: str) -> Model:
+    path = folder / f"{seed.replace(' ', '-')}.reference.onnx"
+    converter.save(model, path, "onnx")
+    return converter.load(path)
+
+
+def _demand_no_alarm(folder: Path, count: int) -> None:
+    alarms, compared, seed = [], 0, 0
+    while compared < count:
+        target = list(SUFFIXES)[seed % len(SUFFIXES)]
+        with np.errstate(all="ignore"):
+            (here := folder / str(seed)).mkdir()
+            result = _unchanged(here, f"unchanged {seed}", target)
+        seed += 1
+        if result is None:
+            continue
+        compared += 1
+        if not result.passed or result.findings:
+            alarms.append(f"unchanged {seed - 1} {target}: {result.first}")
+    assert not alarms, "\n".join(alarms)
+
+
+def test_a_few_random_networks_raise_no_alarm(tmp_path: Path) -> None:
+    _demand_no_alarm(tmp_path, 12)
+
+
+@pytest.mark.slow
+def test_random_networks_raise_no_alarm(tmp_path: Path) -> None:
+    _demand_no_alarm(tmp_path, PAIRS)
