@@ -265,7 +265,7 @@ def test_screen_readers_find_their_way(browser: Any, page: Path) -> None:
     ]
     assert nameless == []
     assert any(r == "group" and name.startswith("error along the graph") for r, name in known)
-    assert ("button", "copy the command: repeat") in known
+    assert ("button", "copy: repeat") in known
     levels = [int(h.tag_name[1]) for h in browser.find_elements("css selector", "h1, h2, h3")]
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     assert find(browser, "a.skip").get_attribute("href").endswith("#main")
