@@ -18,8 +18,9 @@ EXTRAS_test := test
 EXTRAS_dev := dev
 EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
+EXTRAS_docs := docs
 
-.PHONY: help demo test quick judges test-browser check lint tables format bench record clean fuzz fuzz-guided
+.PHONY: help demo test quick judges test-browser test-lowest test-wheel docs check lint tables format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -47,6 +48,25 @@ check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those
 else
 check: lint quick
 endif
+
+# What uses the packages most, not everything: the rest is above them.
+LOWEST := tests/test_cli.py tests/test_cli_golden.py tests/test_readme.py tests/test_files.py tests/engines tests/batch \
+	tests/report/test_report.py tests/formats/test_coreml_graph.py tests/formats/test_mlprogram.py tests/formats/test_onnx_models.py \
+	tests/formats/test_openvino_engine.py tests/formats/test_tflite_files.py
+
+test-lowest: ## The tests of the command line, engines and codecs with the lowest versions of all packages
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/python -m pip --disable-pip-version-check install --quiet --constraint .venv-lowest/constraints.txt --editable '.[test]'
+	.venv-lowest/bin/python -m pytest -n 2 -m "not slow and not judges" $(LOWEST)
+
+test-wheel: ## Build the distributions, install the wheel in a bare environment, follow the README there
+	$(PYTHON) .ci/wheel.py out/wheel
+
+docs: $(VENV)/.installed-docs ## The pages of docs/ as HTML, in out/docs
+	$(BIN)/python docs/generate.py out/docs-source
+	$(BIN)/python -m sphinx -q -W -b html out/docs-source out/docs
+	@echo out/docs/index.html
 
 lint: $(VENV)/.installed-dev ## Format, lint, types
 	$(BIN)/ruff format --check .

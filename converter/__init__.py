@@ -12,7 +12,11 @@ Importing this package costs nothing; everything is loaded on first use.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+if os.name != "posix":  # files are opened below folders, locked and limited as POSIX has it
+    raise ImportError("netconv runs on Linux and macOS; on Windows it runs in WSL")
 
 if TYPE_CHECKING:
     from converter import errors as errors

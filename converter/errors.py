@@ -6,13 +6,16 @@ renderings of them.
     ├── UnsupportedError      the model is fine, the target cannot express it              exit 3
     ├── ReadError             the input is unreadable or invalid                           exit 4
     ├── WriteError            the output could not be written                              exit 5
-    └── NothingComparedError  a comparison that compared nothing                           exit 6
+    ├── NothingComparedError  a comparison that could not be made                          exit 6
+    ├── TimeLimitError        it took longer than it was given                             exit 7
+    └── MemoryLimitError      it needs more memory than it was given, or than there is     exit 8
 
 A user never sees a traceback for one of these; anything else that escapes is our bug (exit 70).
 """
 
 from __future__ import annotations
 
+import difflib
 import enum
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -104,26 +107,37 @@ def in_file(diagnostics: Iterable[Diagnostic], file: str) -> tuple[Diagnostic, .
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the command line; the documented table is generated from this enum."""
+    """Exit codes of the command line, with the word that a table of jobs has for each, and what it
+    means. The documented table is generated from this enum.
+    """
 
-    OK = 0, "done, nothing to report"
+    OK = 0, "ok", "done, nothing to report"
     FINDING = (
         1,
+        "differs",
         "done, and there is a finding (differs, exceeds tolerance, a warning under --strict)",
     )
-    USAGE = 2, "usage or configuration"
-    UNSUPPORTED = 3, "cannot be expressed in the target"
-    UNREADABLE = 4, "input unreadable or invalid"
-    UNWRITABLE = 5, "output could not be written"
-    NOTHING_COMPARED = 6, "nothing was compared"
-    BUG = 70, "a bug in netconv; the traceback is in a file"
-    INTERRUPTED = 130, "interrupted, partial output removed"
+    USAGE = 2, "wrong call", "usage or configuration"
+    UNSUPPORTED = 3, "unsupported", "cannot be expressed in the target"
+    UNREADABLE = 4, "unreadable", "input unreadable or invalid"
+    UNWRITABLE = 5, "not written", "output could not be written"
+    NOTHING_COMPARED = (
+        6,
+        "not compared",
+        "could not be compared (nothing in common, or an engine cannot run a model)",
+    )
+    TIME_LIMIT = 7, "time limit", "took longer than its limit"
+    MEMORY_LIMIT = 8, "memory limit", "needs more memory than its limit, or than there is"
+    BUG = 70, "crashed", "a bug in netconv; the traceback is in a file"
+    INTERRUPTED = 130, "not run", "interrupted, partial output removed"
 
+    status: str
     meaning: str
 
-    def __new__(cls, value: int, meaning: str) -> ExitCode:
+    def __new__(cls, value: int, status: str = "", meaning: str = "") -> ExitCode:
         member = int.__new__(cls, value)
         member._value_ = value
+        member.status = status
         member.meaning = meaning
         return member
 
@@ -161,6 +175,24 @@ class WriteError(ConverterError):
 
 class NothingComparedError(ConverterError):
     exit_code = ExitCode.NOTHING_COMPARED
+
+
+class TimeLimitError(ConverterError):
+    exit_code = ExitCode.TIME_LIMIT
+
+
+class MemoryLimitError(ConverterError):
+    exit_code = ExitCode.MEMORY_LIMIT
+
+
+def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The help for a name that is not known: the known one that it begins, or is spelled nearly
+    like; else `otherwise`.
+    """
+    lower, asked = {n.lower(): n for n in known}, given.lower()
+    longer = [n for n in lower if asked and n.startswith(asked)]
+    close = [min(longer, key=len)] if longer else difflib.get_close_matches(asked, lower, 1)
+    return f"did you mean {lower[close[0]]!r}?" if close else otherwise
 
 
 def unreadable(code: str, message: str, where: Where | None = None, help: str = "") -> ReadError:

@@ -4,13 +4,14 @@ is described in tests/cli/README.md.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from support import HANG, ROOT, SAMPLES
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.M | re.S)
 ELLIPSIS = "..."
+PROGRAM = (sys.executable, "-m", "converter.cli")  # netconv of this checkout
 
 
 @dataclass(frozen=True)
@@ -114,24 +116,23 @@ def environment(folder: Path) -> dict[str, str]:
         "COLUMNS": "120",
         "LC_ALL": "C.UTF-8",
         "PYTHONUTF8": "1",
-        "PYTHONPATH": str(ROOT),
         "HOME": str(folder),
     }
     return kept | fixed
 
 
-def run(line: str, folder: Path) -> str:
+def run(line: str, folder: Path, program: Sequence[str] = PROGRAM, path: str = str(ROOT)) -> str:
     """One command in `folder`, in a process of its own, as it is written in a document. Only
-    netconv can be called: there is no shell.
+    netconv can be called: there is no shell. `program` stands for it, and finds what is in `path`.
     """
-    program, *arguments = shlex.split(line)
-    if program != "netconv":
-        raise ValueError(f"only netconv can be called, not {program!r}")
-    call = [sys.executable, "-m", "converter.cli", *arguments]
+    name, *arguments = shlex.split(line)
+    if name != "netconv":
+        raise ValueError(f"only netconv can be called, not {name!r}")
+    call = [*program, *arguments]
     done = subprocess.run(
         call,
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | {"PYTHONPATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -139,6 +140,13 @@ def run(line: str, folder: Path) -> str:
         timeout=HANG,
     )
     return render(normalise(done.stdout, folder), normalise(done.stderr, folder), done.returncode)
+
+
+def changes(before: str, after: str, name: str) -> Iterator[str]:
+    """The lines of a document that are other than what was printed."""
+    yield from difflib.unified_diff(
+        before.splitlines(), after.splitlines(), name, "printed", "", "", 1, ""
+    )
 
 
 def play(document: str, folder: Path, runner: Callable[[str, Path], str] = run) -> str:

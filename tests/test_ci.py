@@ -130,4 +130,4 @@ def test_verify_with_seeds_and_a_limit_of_memory(
         "uniform 1",
     ]
     code, out = verify("wide.onnx", "wide.onnx", "--max-memory", "500M")
-    assert code == 3 and "N403" in out
+    assert code == 8 and "U503" in out

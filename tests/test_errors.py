@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import re
 
@@ -10,7 +11,16 @@ import pytest
 
 from converter import errors
 from converter.commands.explain import CODES
-from converter.errors import ConverterError, Diagnostic, ExitCode, ReadError, Where, unreadable
+from converter.errors import (
+    ConverterError,
+    Diagnostic,
+    ExitCode,
+    ReadError,
+    Where,
+    did_you_mean,
+    unreadable,
+)
+from converter.io.resources import schema_path
 from support import CONVERTER
 
 KINDS = [
@@ -24,6 +34,8 @@ EXIT_CODES = {
     "ReadError": ExitCode.UNREADABLE,
     "WriteError": ExitCode.UNWRITABLE,
     "NothingComparedError": ExitCode.NOTHING_COMPARED,
+    "TimeLimitError": ExitCode.TIME_LIMIT,
+    "MemoryLimitError": ExitCode.MEMORY_LIMIT,
 }
 WHERE = Where("net.xml", 12, "net/layers[3]", "pool1", "MaxPool")
 
@@ -43,8 +55,34 @@ def test_the_drawn_tree_is_the_tree() -> None:
 
 
 def test_exit_codes_are_the_documented_numbers() -> None:
-    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 70, 130]
-    assert all(code.meaning for code in ExitCode)
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 70, 130]
+    assert all(code.meaning and code.status for code in ExitCode)
+
+
+def test_stored_results_have_the_codes_and_words_of_the_enum() -> None:
+    run, batch = (
+        json.loads(schema_path("report", f"{name}.json").read_text())["properties"]
+        for name in ("run", "batch")
+    )
+    job = batch["jobs"]["items"]["properties"]
+    codes = [int(c) for c in ExitCode]
+    assert [x["exit_code"]["enum"] for x in (run, batch, job)] == [codes] * 3
+    assert job["status"]["enum"] == [c.status for c in ExitCode]
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "meant"),
+    [
+        ("conv", ["Count", "Convolution"], "Convolution"),
+        (".onx", [".xml", ".onnx"], ".onnx"),
+        ("OpenVINO", ["onnx", "openvino"], "openvino"),
+        ("fp61", ["ir", "fp16"], "fp16"),
+        ("quite", ["onnx"], ""),
+        ("", ["onnx"], ""),
+    ],
+)
+def test_what_was_probably_meant(given: str, known: list[str], meant: str) -> None:
+    assert did_you_mean(given, known) == (f"did you mean {meant!r}?" if meant else "")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)

@@ -35,9 +35,9 @@ def test_python_blocks(tmp_path: Path, number: int) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:
-    rows = re.findall(r"^\| (\d+) \| (.*) \|$", TEXT, re.M)
-    assert [(int(code), meaning) for code, meaning in rows] == [
-        (int(c), c.meaning) for c in ExitCode
+    rows = re.findall(r"^\| (\d+) \| (.*) \| (.*) \|$", TEXT, re.M)
+    assert [(int(code), status, meaning) for code, status, meaning in rows] == [
+        (int(c), c.status, c.meaning) for c in ExitCode
     ]
 
 

@@ -5,7 +5,6 @@ errors.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 import signal
@@ -17,9 +16,17 @@ from typing import NoReturn
 import click
 
 import converter
-from converter.cli import console, leave
+from converter.cli import console, leave, waiting
 from converter.commands import startup
-from converter.errors import ConverterError, Diagnostic, ExitCode, UsageError, WriteError
+from converter.errors import (
+    ConverterError,
+    Diagnostic,
+    ExitCode,
+    MemoryLimitError,
+    UsageError,
+    did_you_mean,
+)
+from converter.io import limits
 from converter.io.signals import REQUESTS
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the
@@ -65,16 +72,8 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, 1)
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"no such command {args[0]!r}",
-                    help=f"did you mean {close[0]!r}?"
-                    if close
-                    else "netconv --help lists the commands",
-                )
-            )
+            help = did_you_mean(args[0], COMMANDS, "netconv --help lists the commands")
+            raise UsageError(Diagnostic("U501", f"no such command {args[0]!r}", help=help))
         return super().resolve_command(ctx, args)
 
 
@@ -109,7 +108,7 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or
     die of it, thus not in there.
     """
@@ -117,6 +116,8 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
         if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
             frame.f_locals.get("self"), ExtensionFileLoader
         ):
+            if limits.postponed():
+                return
             leave()
         frame = frame.f_back
     raise KeyboardInterrupt
@@ -143,7 +144,8 @@ def _guarded() -> int:
 
 def _call() -> int:
     try:
-        result = app.main(prog_name="netconv", standalone_mode=False)
+        with waiting.shown(not {"-q", "--quiet"} & {*sys.argv}):
+            result = app.main(prog_name="netconv", standalone_mode=False)
         return int(result) if isinstance(result, int) else 0
     except ConverterError as e:
         return console.current().refuse(e)
@@ -162,7 +164,7 @@ def _call() -> int:
         raise
     except MemoryError:
         return console.current().refuse(
-            WriteError(Diagnostic("U503", "there is not enough memory for this"))
+            MemoryLimitError(Diagnostic("U503", "there is not enough memory for this"))
         )
     except SystemExit:  # click's own answer to a closed pipe
         return int(console.current().code)

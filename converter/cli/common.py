@@ -4,7 +4,6 @@ meant.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from converter.cli import console, settings
+from converter.cli import console, settings, streams
 from converter.cli.shapes import Pair, Shapes, Values
-from converter.errors import Diagnostic, ExitCode, UsageError
+from converter.errors import Diagnostic, ExitCode, UsageError, did_you_mean
 
 Body = Callable[..., ExitCode | None]
 DATA = ("text", "json")
@@ -29,12 +28,11 @@ class Choice(click.Choice[str]):
         if str(value) in known:
             return str(value)
         name = f"{param.opts[0]}: " if param is not None and param.opts[0].startswith("-") else ""
-        close = difflib.get_close_matches(str(value), known, 1)
         raise UsageError(
             Diagnostic(
                 "U501",
                 f"{name}{value!r} is not one of {', '.join(known)}",
-                help=f"did you mean {close[0]!r}?" if close else "",
+                help=did_you_mean(str(value), known),
             )
         )
 
@@ -94,19 +92,50 @@ class FilePath(click.ParamType):  # type: ignore[type-arg]
     name = "FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if "://" in str(value):
-            help = "netconv batch takes URLs: as models and out of its job file, as -o and --report"
+        if streams.is_url(str(value)):
+            help = "models, data, maps and results may be URLs; what is worked with stays here"
             raise UsageError(
                 Diagnostic(
                     "U501", f"{str(value)!r} is a URL, and files alone are meant here", help=help
                 )
             )
-        return Path(value)
+        return Path(str(value).removeprefix("file://"))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
+
+
+class Source(FilePath):
+    """A file to read: a path, `-` for standard input, or a URL, either of which is copied to a file
+    that lasts as long as the command. `data`: NAME= may come before it, and it may be a folder.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        place = str(value)
+        if ctx is None or ctx.resilient_parsing:
+            return Path(place)
+        if place == streams.DASH:
+            if ctx.meta.get("netconv.stdin"):
+                why = "standard input is one file, and - stands here twice"
+                raise UsageError(Diagnostic("U501", why))
+            ctx.meta["netconv.stdin"] = True
+        return ctx.with_resource(streams.fetched(place))
+
+
+class Data(Source):
+    """Inputs to run on: a file, a folder or a URL of one, NAME=FILE, or a word for made ones."""
+
+    name = "DATA"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name, equal, place = str(value).partition("=")
+        if not equal or streams.is_url(name):
+            name, equal, place = "", "", str(value)
+        if place in ("random", "edge"):
+            return str(value)
+        return f"{name}{equal}{super().convert(place, param, ctx)}"
 
 
 class Place(FilePath):
@@ -178,7 +207,7 @@ def subcommand(
             color: str,
             format: str,
             strict: bool,
-            log: str | None,
+            log: Path | None,
             allow: tuple[str, ...],
             deny: tuple[str, ...],
             **own: Any,
@@ -246,7 +275,12 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
             multiple=True,
             help="A warning with this code is none, even under --strict.",
         ),
-        option("--log", metavar="FILE.jsonl", help="Append all diagnostics to a file."),
+        option(
+            "--log",
+            metavar="FILE.jsonl",
+            type=FilePath(),
+            help="Append all diagnostics to a file.",
+        ),
     ]
 
 
@@ -285,7 +319,7 @@ source_options = options(
     ),
     option(
         "--weights",
-        type=FilePath(),
+        type=Source(),
         help="The file with the weights, where it is not beside the model.",
     ),
 )
@@ -338,6 +372,7 @@ native_option = option(
 data_option = option(
     "--data",
     metavar="DATA",
+    type=Data(),
     multiple=True,
     help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
 )
@@ -352,12 +387,19 @@ tolerance_options = options(
         for name, kind in (("--rtol", "Relative"), ("--atol", "Absolute"))
     )
 )
+timeout_option = option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(0),
+    default=0,
+    help="Limit of time (exit 7 beyond it). Default: none.",
+)
 seed_option = option("--seed", type=int, default=0, help="Seed of the random inputs.")
 map_option = option(
     "--map",
     "map_file",
     metavar="FILE",
-    type=FilePath(),
+    type=Source(),
     help="Which tensor is which, as convert --map writes it.",
 )
 formats_options = options(

@@ -8,10 +8,13 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
 
+from converter.cli import waiting
+from converter.cli.streams import told
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 
 
@@ -26,7 +29,7 @@ class Console:
     verbosity: int = 0
     color: str = "auto"
     strict: bool = False
-    log: str | None = None
+    log: Path | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     code: ExitCode = ExitCode.OK
@@ -51,7 +54,7 @@ class Console:
         or another format.
         """
         if self.text and self.verbosity >= level:
-            click.echo(line, color=self.colored(sys.stdout))
+            self._print(line)
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
         """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding
@@ -62,9 +65,11 @@ class Console:
         if self.text and shown:
             from converter.commands.report.text import render
 
-            click.echo(
-                render(shown), err=err, color=self.colored(sys.stderr if err else sys.stdout)
-            )
+            self._print(render(shown), err)
+
+    def _print(self, text: str, err: bool = False) -> None:
+        waiting.clear()
+        click.echo(told(text), err=err, color=self.colored(sys.stderr if err else sys.stdout))
 
     def record(self, diagnostics: Sequence[Diagnostic]) -> None:
         """Diagnostics that the result itself shows: for the log and for other formats than text."""
@@ -90,7 +95,7 @@ class Console:
             self.report(error.diagnostics)
             return self.finish()
         except ConverterError as e:
-            click.echo(str(e), err=True)
+            self._print(str(e), err=True)
             return e.exit_code
 
     def finish(self) -> int:
@@ -98,7 +103,7 @@ class Console:
         if not self.text:
             from converter.commands.report import machine
 
-            click.echo(
+            self._print(
                 machine.render(
                     self.format,
                     self.command,
@@ -113,7 +118,7 @@ class Console:
             self._write_log(self.log)
         return int(self.code)
 
-    def _write_log(self, path: str) -> None:
+    def _write_log(self, path: Path) -> None:
         import json
 
         lines = [
@@ -123,7 +128,7 @@ class Console:
         lines.append({"event": "end", "command": self.command, "exit_code": int(self.code)})
         try:
             with open(path, "a", encoding="utf-8") as f:
-                f.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+                f.writelines(told(json.dumps(line, ensure_ascii=False)) + "\n" for line in lines)
         except OSError as e:
             raise WriteError(
                 Diagnostic("W301", f"cannot write the log {path}: {e.strerror}")

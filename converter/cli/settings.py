@@ -8,14 +8,13 @@ named after a command holds what is for that command alone.
 
 from __future__ import annotations
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from converter.errors import Diagnostic, UsageError, Where
+from converter.errors import Diagnostic, UsageError, Where, did_you_mean
 
 # options that may be set outside the command line: not files and names, which belong to one call
 SETTABLE = {
@@ -75,12 +74,8 @@ def load(path: Path | None, command: str, known: set[str], commands: set[str]) -
     for key in [*(k for k in data if not isinstance(data[k], dict)), *own]:
         name = key.replace("-", "_")
         if name not in SETTABLE:
-            close = difflib.get_close_matches(name, SETTABLE, 1)
-            help = (
-                f"did you mean {close[0].replace('_', '-')!r}?"
-                if close
-                else f"known: {', '.join(sorted(s.replace('_', '-') for s in SETTABLE))}"
-            )
+            keys = sorted(s.replace("_", "-") for s in SETTABLE)
+            help = did_you_mean(name.replace("_", "-"), keys, f"known: {', '.join(keys)}")
             raise UsageError(
                 Diagnostic("U501", f"unknown setting {key!r}", where=Where(str(path)), help=help)
             )

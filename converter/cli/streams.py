@@ -1,37 +1,90 @@
-"""`-` as a file: standard input and standard output."""
+"""Places that are no files of this machine: `-` for standard input and output, and URLs that fsspec
+opens (s3://, gs://, https://). What is read there is fetched before a command begins, what is
+written there is made here and uploaded when it is complete.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, Where, WriteError
 
-DASH = Path("-")
+DASH = "-"
+_shown: dict[str, str] = {}  # the beginning of a path on this machine -> what it stands for
+
+
+def is_url(place: str) -> bool:
+    return "://" in place and not place.startswith("file://")
+
+
+def told(text: str) -> str:
+    """A text for people or machines, with the places that were named instead of temporary files."""
+    for path, place in _shown.items():
+        text = text.replace(path, place)
+    return text
 
 
 @contextlib.contextmanager
-def named_input(path: Path) -> Iterator[Path]:
-    """`path`, or a temporary file with what standard input holds."""
-    if path != DASH:
-        yield path
-        return
+def _folder(place: str) -> Iterator[Path]:
+    """A temporary folder whose files stand for those of the folder `place`."""
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        spool = Path(folder) / "stdin"
-        with open(spool, "wb") as f:
-            shutil.copyfileobj(sys.stdin.buffer, f)
-        yield spool
+        _shown[f"{folder}{os.sep}"] = place
+        yield Path(folder)
 
 
 @contextlib.contextmanager
-def named_output(path: Path, target: str | None) -> Iterator[Path]:
-    """`path`, or a temporary file whose content goes to standard output in the end."""
-    if path != DASH:
-        yield path
+def fetched(place: str) -> Iterator[Path]:
+    """What a user named as an input, as a file: a path; a copy of standard input for `-`; a copy of
+    a URL with its side files.
+    """
+    if place == DASH:
+        with _folder("") as folder:
+            with open(folder / "stdin", "wb") as f:
+                shutil.copyfileobj(sys.stdin.buffer, f)
+            yield folder / "stdin"
+    elif is_url(place):
+        from converter.commands.batch import staging
+        from converter.io import progress
+
+        with _folder(f"{os.path.dirname(place)}/") as folder, progress.step(f"fetching {place}"):
+            yield staging.fetch(place, folder)
+    else:
+        yield Path(place.removeprefix("file://"))
+
+
+@contextlib.contextmanager
+def uploaded(place: str, force: bool = False) -> Iterator[Path]:
+    """Where a result that a user named is made: the path, or for a URL a temporary file, which is
+    uploaded with all that lies beside it when nothing has failed. W302 where there is one already
+    and `force` is not given.
+    """
+    if not is_url(place):
+        yield Path(place.removeprefix("file://"))
+        return
+    from converter.commands.batch import staging
+
+    if not force and staging.exists(place):
+        why = Diagnostic("W302", "the output exists", where=Where(place), help="--force overwrites")
+        raise WriteError(why)
+    with _folder(f"{os.path.dirname(place)}/") as folder:
+        yield folder / os.path.basename(place.rstrip("/"))
+        staging.upload(folder, os.path.dirname(place.rstrip("/")))
+
+
+@contextlib.contextmanager
+def named_output(place: str, target: str | None, force: bool = False) -> Iterator[Path]:
+    """The file to write a model to; for `-` a temporary one whose content goes to standard output
+    in the end.
+    """
+    if place != DASH:
+        with uploaded(place, force) as path:
+            yield path
         return
     if target is None:
         raise UsageError(
@@ -42,7 +95,7 @@ def named_output(path: Path, target: str | None) -> Iterator[Path]:
     from converter import formats
 
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        work = Path(folder) / f"stdout{formats.get(target.split('+')[0]).suffixes[0]}"
+        work = Path(folder) / f"stdout{formats.suffix(formats.parse_flavour(target))}"
         yield work
         if len(list(Path(folder).iterdir())) > 1 or work.is_dir():
             raise UsageError(

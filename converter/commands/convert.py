@@ -120,6 +120,8 @@ def convert(request: Request) -> Written:
     behind by a failure.
     """
     flavour = formats.target_for(request.target, request.target_format, request.io_layout)
+    if request.with_map:
+        formats.demand_readable(request.target, flavour, "--map")
     _demand_replaceable([request.target], request)
     model = read(request)
     with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:
@@ -192,12 +194,11 @@ def check(model: Network, target: str, source: Path, io_layout: str = "") -> Cov
     from converter.graph.walk import all_nodes
 
     flavour = formats.parse_flavour(target, io_layout)
-    chosen = formats.get(flavour.format)
     found: list[Diagnostic] = [*model.notes]
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         try:
             found.extend(
-                _write(model, Path(folder) / f"model{chosen.suffixes[0]}", flavour, source)
+                _write(model, Path(folder) / f"model{formats.suffix(flavour)}", flavour, source)
             )
         except UnsupportedError as e:
             found.extend(e.diagnostics)

@@ -196,6 +196,11 @@ CODES: dict[str, Explanation] = {
         "without it the numbers are the same; or inputs or outputs have types that cannot be "
         "handed to the engine from Python, so that only loading was tried.",
     ),
+    "N407": Explanation(
+        "arrays of the data are not used",
+        "A file with inputs holds more than the model takes: the arrays whose names are none of its "
+        "inputs are left out. A file that holds none of the inputs is refused (N403).",
+    ),
     "B601": Explanation(
         "another run is going on",
         "Two batches may not write to the same folder at the same time; the journal there is "
@@ -233,6 +238,11 @@ CODES: dict[str, Explanation] = {
         "The file calls dimensions by one name that have different sizes in the shapes that were "
         "given with --inputs or --freeze: some exporters name all unknown dimensions alike ('?'). "
         "The given shapes hold; other dimensions of that name stay open.",
+    ),
+    "U505": Explanation(
+        "the time limit was reached",
+        "What was asked for took longer than --timeout allows and was given up; nothing was "
+        "written.",
     ),
     "U502": Explanation(
         "a package is not installed",

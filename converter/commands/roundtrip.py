@@ -95,11 +95,12 @@ def roundtrip(path: Path, via: str, seed: int = 0) -> Trip:
     """Reads `path`, writes it as `via`, reads that, writes it in the first format again, and
     compares.
     """
+    middle = formats.parse_flavour(via)
+    formats.demand_readable(Path(formats.suffix(middle)), middle, "--via")
     model = model_files.load(path)
     own = formats.get(model.format)
-    middle = formats.parse_flavour(via)
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        there = Path(folder) / "there" / f"{path.stem}{formats.get(middle.format).suffixes[0]}"
+        there = Path(folder) / "there" / f"{path.stem}{formats.suffix(middle)}"
         back = Path(folder) / "back" / path.name
         there.parent.mkdir()
         back.parent.mkdir()

@@ -9,22 +9,25 @@ from typing import Any
 import numpy as np
 
 from converter import engines
-from converter.commands.verify.feeds import feeds_for
+from converter.commands.verify.feeds import Feed
 from converter.errors import Diagnostic, Where, WriteError
 from converter.graph.infer import Array
 from converter.graph.network import Network
+from converter.io import progress
 from converter.io.files import Output
 
 Results = list[tuple[str, dict[str, Array]]]
 
 
-def run(model: Network, data: Sequence[str], engine: str = "onnxruntime", seed: int = 0) -> Results:
-    """(name of the input set, outputs by name) for each set that `data` means
-    (converter.commands.verify.feeds.feeds_for).
-    """
-    feeds = feeds_for(model, list(data), seed)
-    prepared = engines.get(engine).prepare(model)
-    return [(f.name, prepared.run(f.arrays)) for f in feeds]
+def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> Results:
+    """(name of the input set, outputs by name) for each set of inputs."""
+    with progress.step("compiling"):
+        prepared = engines.get(engine).prepare(model)
+    results: Results = []
+    for f in feeds:
+        with progress.step(f"running on {f.name}"):
+            results.append((f.name, prepared.run(f.arrays)))
+    return results
 
 
 def write(results: Results, path: Path, force: bool) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -42,9 +42,8 @@ class Engine(Protocol):
 def get(name: str) -> Engine:
     """The engine called `name`; UsageError when it is unknown or not installed."""
     if name not in ENGINES:
-        raise UsageError(
-            Diagnostic("U501", f"unknown engine {name!r}", help=f"known: {', '.join(ENGINES)}")
-        )
+        help = did_you_mean(name, ENGINES, f"known: {', '.join(ENGINES)}")
+        raise UsageError(Diagnostic("U501", f"unknown engine {name!r}", help=help))
     try:
         engine: Engine = importlib.import_module(ENGINES[name])
         return engine

@@ -16,6 +16,7 @@ from converter.formats.onnx.onnxruntime_legalise import BOUNDARY, legalise_for_o
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
 from converter.graph.walk import all_nodes
+from converter.io import limits
 from converter.passes.dead_code import remove_dead_code
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def executed(
     session: InferenceSession, wanted: list[str] | None, feeds: dict[str, Any], loops: bool
 ) -> list[Any]:
     """What the session computes. `loops`: it may have no end, so Ctrl-C and the like must not wait
-    for it, as they do for C++ code.
+    for it, as they do for C++ code; nor where time is limited.
     """
-    if not loops:
+    if not loops and not limits.timed():
         return list(session.run(wanted, feeds))
     import onnxruntime
 

@@ -4,7 +4,6 @@ asked for.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -12,9 +11,10 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.errors import Diagnostic, UsageError, Where, unreadable
+from converter.errors import Diagnostic, UsageError, Where, did_you_mean, unreadable
 from converter.formats.format import Flavour, Format
 from converter.formats.mlpackage import compiled, demand_not_compiled
+from converter.io import progress
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -35,14 +35,8 @@ LAYOUTS = ("keep", "native")
 def get(name: str) -> Format:
     """The format called `name`; UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
-        close = difflib.get_close_matches(name, FORMATS, 1)
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"unknown format {name!r}",
-                help=f"did you mean {close[0]!r}?" if close else f"known: {', '.join(FORMATS)}",
-            )
-        )
+        help = did_you_mean(name, FORMATS, f"known: {', '.join(FORMATS)}")
+        raise UsageError(Diagnostic("U501", f"unknown format {name!r}", help=help))
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
@@ -53,9 +47,21 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     of the boundary.
     """
     chosen = get(flavour.format)
-    notes = chosen.write(model, path, flavour)
+    with progress.step(f"writing {path.name}"):
+        notes = chosen.write(model, path, flavour)
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
     return [*notes, *(source.untold(model, chosen.title) if source is not None else [])]
+
+
+def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
+    """UsageError where `what`, an option, has to read what is written at a path, and nothing can."""
+    if not get(flavour.format).readable(path, flavour):
+        raise UsageError(
+            Diagnostic(
+                "U501",
+                f"{what} reads the result again, and {path.name} ({flavour}) is only ever written",
+            )
+        )
 
 
 def present() -> list[str]:
@@ -90,7 +96,7 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
                 Diagnostic(
                     "U501",
                     f"{name} has no flavour {key!r}",
-                    help=f"known: {', '.join(known) or 'none'}",
+                    help=did_you_mean(key, known, f"known: {', '.join(known) or 'none'}"),
                 )
             )
         if option.values and value not in option.values and "N" not in option.values:
@@ -98,7 +104,7 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
                 Diagnostic(
                     "U501",
                     f"{key}={value!r} is not a value of this flavour",
-                    help=f"known: {', '.join(option.values)}",
+                    help=did_you_mean(value, option.values, f"known: {', '.join(option.values)}"),
                 )
             )
         if not option.values and value:
@@ -157,14 +163,25 @@ def of_suffix(path: Path) -> str | None:
     return max(found)[1] if found else None
 
 
+def suffix(flavour: Flavour) -> str:
+    """The suffix of files of this flavour, where nobody names them."""
+    chosen = get(flavour.format)
+    own = (o.suffix for o in chosen.options if o.name in flavour.options and o.suffix)
+    return next(own, chosen.suffixes[0])
+
+
 def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     """The flavour to write: as named, else by the suffix of the path."""
     if name := target or of_suffix(path):
         return parse_flavour(name, io_layout)
+    known = [s for n in present() for s in get(n).suffixes]
+    help = did_you_mean("".join(path.suffixes[-2:]), known) or did_you_mean(
+        path.suffix, known, f"known: {', '.join(known)}."
+    )
     raise UsageError(
         Diagnostic(
             "U501",
             f"no format has the suffix of {path.name!r}",
-            help="name the target with -t FORMAT",
+            help=f"{help} Or name the target with -t FORMAT.",
         )
     )

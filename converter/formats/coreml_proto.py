@@ -16,15 +16,25 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from converter.errors import Diagnostic, UsageError
+
 _PACKAGE = f"{__package__}.coremltools_proto"
 
 
 def _package() -> str:
-    """Registers the folder of generated modules as the package `_PACKAGE` and returns that name."""
+    """Registers the folder of generated modules as the package `_PACKAGE` and returns that name.
+    UsageError U502 without coremltools.
+    """
     if _PACKAGE not in sys.modules:
         spec = importlib.util.find_spec("coremltools")  # finds a top-level package, does not run it
         if spec is None or not spec.submodule_search_locations:
-            raise ModuleNotFoundError("No module named 'coremltools'", name="coremltools")
+            raise UsageError(
+                Diagnostic(
+                    "U502",
+                    "the Core ML formats need the package coremltools, which is not installed",
+                    help="pip install coremltools; there is none for Python 3.14 and newer yet",
+                )
+            )
         package = ModuleType(_PACKAGE)
         package.__path__ = [str(Path(place) / "proto") for place in spec.submodule_search_locations]
         sys.modules[_PACKAGE] = package

@@ -17,12 +17,14 @@ class Option:
     """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
 
     `values` lists what may be given (empty: a flag), `default` is what a target means without it.
+    `suffix`: that of files of this flavour, where it is another than the format's.
     """
 
     name: str
     doc: str
     values: tuple[str, ...] = ()
     default: str = ""
+    suffix: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Format:
     )
     side_names: Callable[[Path], Sequence[str]] | None = None
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
+    # whether what is written at a path as a flavour can be read again
+    readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True
     engine: Callable[[Path], str] = lambda path: (
         ""
     )  # the engine of converter.engines.file that takes such a file, "" for none

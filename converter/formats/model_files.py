@@ -18,6 +18,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
 from converter.graph.verify.node import check_shape
 from converter.graph.walk import all_graphs, all_nodes
+from converter.io import progress
 from converter.io.atomic import recover
 from converter.io.files import Output, size_text
 
@@ -43,7 +44,7 @@ def load(
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
-    with _boundary_diagnosed(p):
+    with progress.step(f"reading {p.name}"), _boundary_diagnosed(p):
         if not signature:
             network = read(p, Path(weights) if weights else None)
         elif chosen.read_signature is not None:

@@ -1,12 +1,18 @@
-"""Limits: on the memory of this process, for a while; on what a file may ask for."""
+"""Limits: on the memory and time of this process, for a while; on what a file may ask for."""
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from converter.errors import Diagnostic, ExitCode, TimeLimitError
+
 MOST_AXES = 64  # of a tensor: numpy has no arrays with more
+GRACE = 10.0  # seconds in which native code must come to its end after the time limit
 
 
 @contextmanager
@@ -28,9 +34,91 @@ def memory(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+def ran_out(error: Exception) -> bool:
+    """Whether an error tells of a native library that could not have memory, in its own words."""
+    return isinstance(error, MemoryError) or "alloc" in str(error).lower()
+
+
 def _address_space() -> int:
     try:
         with open("/proc/self/statm", encoding="ascii") as f:
             return int(f.read().split()[0]) * resource.getpagesize()
     except OSError:  # not Linux: the peak of resident memory is the nearest there is
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _interrupt() -> None:
+    """As Ctrl-C does, the main thread alone; also out of a call to the system."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+class _Limit:
+    """A limit of time of the main thread. Late, that thread is interrupted as by Ctrl-C; native
+    code that does not come back within GRACE ends with the process.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.late, self.again = seconds, False, False
+        self.over, self.lock = threading.Event(), threading.Lock()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def why(self) -> Diagnostic:
+        return Diagnostic("U505", f"this took more than its limit of {self.seconds:g} s")
+
+    def _watch(self) -> None:
+        if self.over.wait(self.seconds):
+            return
+        with self.lock:
+            if self.over.is_set():
+                return
+            self.late = True
+            _interrupt()
+        left = GRACE
+        while not self.over.wait(0.1):
+            if self.again:
+                self.again = False
+                _interrupt()
+            elif (left := left - 0.1) <= 0:
+                os.write(2, f"{self.why}\n".encode())
+                os._exit(ExitCode.TIME_LIMIT)
+
+
+_limit: _Limit | None = None
+
+
+@contextmanager
+def time(seconds: float) -> Iterator[None]:
+    """TimeLimitError U505 when what runs in this, in the main thread, takes longer; 0: no limit."""
+    global _limit
+    if not seconds:
+        yield
+        return
+    limit = _limit = _Limit(seconds)
+    limit.thread.start()
+    try:
+        try:
+            yield
+        finally:
+            with limit.lock:
+                limit.over.set()
+            _limit = None
+    except KeyboardInterrupt:
+        if not limit.late:
+            raise
+        raise TimeLimitError(limit.why) from None
+
+
+def timed() -> bool:
+    """Whether a limit of time is in force, so that nobody may wait for native code."""
+    return _limit is not None
+
+
+def postponed() -> bool:
+    """Whether an interruption came of a limit of time; then it comes again a moment later, so that
+    it may be passed over where it would do harm.
+    """
+    if _limit is None or not _limit.late:
+        return False
+    _limit.again = True
+    return True

@@ -1,4 +1,5 @@
-"""Small models in bulk, one that is never done, and one that takes too much."""
+"""Small models in bulk, one that is never done, one that takes too much,
+and one that cannot be run."""
 
 from __future__ import annotations
 
@@ -39,6 +40,14 @@ def wide(path: Path) -> Path:
     """Little to store, 1.6 GB to run."""
     model, b = new_model()
     b.output(b.op("Relu", b.input("x", ir.DataType.FLOAT, [1, 1, 20000, 20000]), name="act"))
+    return save(model, path)
+
+
+def opaque(path: Path) -> Path:
+    """Pictures are decoded in it, which onnxruntime does not do."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.UINT8, ["n"])
+    b.output(b.op("ImageDecoder", x, pixel_format="RGB", name="picture"))
     return save(model, path)
 
 

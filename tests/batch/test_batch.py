@@ -19,10 +19,11 @@ from typing import Any
 import psutil
 import pytest
 
-from batch.models import endless, small, wide
+from batch.models import endless, opaque, small, wide
 from converter.commands.batch import plan, result, run
 from converter.commands.batch.job import Job
 from converter.commands.batch.pool import Ran
+from converter.errors import UsageError
 from support import HANG, ROOT, until
 
 MANY = 30
@@ -173,8 +174,9 @@ def test_limits_stop_one_job_and_not_the_others(tmp_path: Path) -> None:
     found = {
         j["source"]: (j["exit_code"], [d["code"] for d in j["diagnostics"]]) for j in data["jobs"]
     }
-    assert found == {"a.onnx": (0, []), "slow.onnx": (5, ["B603"]), "wide.onnx": (5, ["B604"])}
-    assert code == 5
+    assert found == {"a.onnx": (0, []), "slow.onnx": (7, ["B603"]), "wide.onnx": (8, ["B604"])}
+    assert code == 8
+    assert data["counts"] == {"ok": 1, "time limit": 1, "memory limit": 1}
     assert [p.name for p in (tmp_path / "converted").rglob("*.onnx")] == ["a.onnx"]
     assert journal(tmp_path, "done") == ["a.onnx -> onnx"]
 
@@ -186,6 +188,27 @@ def test_outcomes_and_exit_codes(tmp_path: Path) -> None:
     code, data, _ = batch(tmp_path, "jobs.toml")
     assert code == 4 == data["exit_code"] and data["counts"] == {"ok": 1, "unreadable": 1}
     assert batch(tmp_path, "jobs.toml", "--exit-zero")[0] == 0
+
+
+def test_what_no_engine_runs_is_written_and_not_compared(tmp_path: Path) -> None:
+    opaque(tmp_path / "a.onnx")
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\nverify=true\n')
+    code, data, _ = batch(tmp_path, "jobs.toml")
+    assert code == 6 and data["counts"] == {"not compared": 1}
+    assert (tmp_path / "converted" / "onnx" / "a.onnx").exists()
+    assert "(kept)" in batch(tmp_path, "jobs.toml")[2]
+
+
+def test_a_target_that_is_never_read_is_written_but_not_compared(tmp_path: Path) -> None:
+    small(tmp_path / "a.onnx")
+    job = '[[job]]\nmodels="a.onnx"\nto="nnapi+c"\n'
+    (tmp_path / "jobs.toml").write_text(job)
+    assert batch(tmp_path, "jobs.toml")[0] == 0
+    assert "ANeuralNetworks" in (tmp_path / "converted" / "nnapi+c" / "a.nnapi.c").read_text()
+    for more in ("verify = true", 'action = "roundtrip"'):
+        (tmp_path / "jobs.toml").write_text(job + more)
+        with pytest.raises(UsageError, match="is only ever written"):
+            plan.of_file(tmp_path / "jobs.toml")
 
 
 def test_after_so_many_failures_no_job_is_started(tmp_path: Path) -> None:

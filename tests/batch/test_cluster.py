@@ -204,25 +204,3 @@ def test_reports_are_written_to_stores(
     assert (
         call("jobs.toml", "--report", "memory://reports") == 5 and "W301" in capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["convert", "s3://nets/a.onnx", "-o", "a.xml"],
-        ["convert", "a.onnx", "-o", "s3://nets/a.xml"],
-        ["batch", "s3://nets", "-t", "onnx"],
-    ],
-)
-def test_commands_for_files_take_no_urls(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
-    console.use(console.Console())
-    assert app._guarded() == 2
-    assert "s3://nets" in (said := capsys.readouterr().err) and "is a URL" in said
-    assert list(tmp_path.iterdir()) == []

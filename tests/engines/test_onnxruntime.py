@@ -156,8 +156,14 @@ def test_convolution_and_pooling(dtype: T) -> None:
     assert run("GlobalMaxPool", x).dtype == dtype.numpy()
 
 
+def _numbers(version: str) -> list[int]:
+    return [int(n) for n in version.split(".")[:2]]
+
+
 @pytest.mark.parametrize("dtype", sorted(BOUNDARY, key=int), ids=lambda t: t.name)
 def test_types_that_cannot_be_fed(dtype: T) -> None:
+    if dtype in (T.INT4, T.UINT4) and _numbers(onnxruntime.__version__) < [1, 32]:
+        pytest.skip("onnxruntime before 1.32 casts four bits to eight, back and forth as zeros")
     x = np.array([0, 1, 2, 4]).astype(dtype.numpy())
     y = run("Reshape", x, np.array([2, 2]))
     assert y.dtype == x.dtype and y.shape == (2, 2)

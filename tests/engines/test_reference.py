@@ -109,7 +109,12 @@ AGREE: list[tuple[str, list[Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "arrays", "attributes"), AGREE, ids=[a[0] for a in AGREE])
 def test_engines_agree(kind: str, arrays: list[Any], attributes: dict[str, Any]) -> None:
     model, feeds = both(kind, *arrays, **attributes)
-    (first,), (second,) = model.run(feeds).values(), model.run(feeds, engine="reference").values()
+    (first,) = model.run(feeds).values()
+    try:
+        (second,) = model.run(feeds, engine="reference").values()
+    except ConverterError as e:
+        assert "Unsupported value 2 for num_directions" in str(e)  # of onnx before 1.20
+        pytest.skip(str(e))
     np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4)
 
 

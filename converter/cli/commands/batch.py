@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ import click
 
 from converter.cli.common import REPORTS, Choice, FilePath, FormatName, Place, option, subcommand
 from converter.cli.console import Console
+from converter.cli.streams import fetched, is_url
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv batch jobs.toml --report out
@@ -20,7 +22,7 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 
 
 @subcommand("batch", REPORTS, EXAMPLES)
-@click.argument("source", metavar="JOBS.toml|DIR", type=FilePath())
+@click.argument("source", metavar="JOBS.toml|DIR", type=Place())
 @option(
     "-t",
     "--to",
@@ -80,17 +82,22 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 @option(
     "--scheduler", metavar="ADDRESS", default="", help="Run the jobs on a dask.distributed cluster."
 )
-@option("--state", metavar="DIR", default="", help="Where the journal is. Default: OUT/.netconv.")
+@option(
+    "--state",
+    metavar="DIR",
+    type=FilePath(),
+    help="Where the journal is. Default: OUT/.netconv.",
+)
 @option(
     "--progress",
     type=Choice(["auto", "never"]),
     default="auto",
     help="A progress bar on a terminal, or never.",
 )
-def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
+def command(console: Console, source: str, **options: Any) -> ExitCode | None:
     """Run many conversions, in parallel, resumable.
 
-    JOBS.toml describes them; DIR means every model below it. Jobs that an earlier run finished are
+    JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an earlier run finished are
     kept when their model, options, the version and their results are unchanged. The exit code is
     the highest of the jobs'.
     """
@@ -104,7 +111,7 @@ def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
         options["max_failures"],
         options["force"],
         options["scheduler"],
-        options["state"],
+        str(options["state"] or ""),
     )
     bar = (
         console.text
@@ -124,7 +131,7 @@ def command(console: Console, source: Path, **options: Any) -> ExitCode | None:
     return None
 
 
-def _plan(source: Path, options: dict[str, Any]) -> Any:
+def _plan(source: str, options: dict[str, Any]) -> Any:
     from converter.commands.batch import plan
     from converter.errors import Diagnostic, UsageError
 
@@ -136,7 +143,9 @@ def _plan(source: Path, options: dict[str, Any]) -> Any:
         "--timeout": options["timeout"],
         "--memory": options["memory"] != "0",
     }
-    if source.is_dir():
+    url = is_url(source)
+    path = Path(source.removeprefix("file://"))
+    if not source.endswith(".toml") if url else path.is_dir():
         if not options["targets"]:
             raise UsageError(
                 Diagnostic("U501", "a folder needs a target", help="netconv batch DIR -t FORMAT")
@@ -146,12 +155,14 @@ def _plan(source: Path, options: dict[str, Any]) -> Any:
             "timeout": options["timeout"],
             "memory": options["memory"],
         }
-        return plan.of_folder(source, options["targets"], settings, out)
+        root = source.rstrip("/") if url else str(path.absolute())
+        return plan.of_folder(root, options["targets"], settings, out)
     if given := [name for name, value in own.items() if value]:
         raise UsageError(
             Diagnostic("U501", f"{', '.join(given)} goes with a folder; a job file says it itself")
         )
-    return plan.of_file(source, out)
+    with fetched(source) as file:
+        return plan.of_file(file, out, os.path.dirname(source) if url else "")
 
 
 def _details(console: Console, data: dict[str, Any]) -> None:

@@ -9,8 +9,8 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    FilePath,
     FormatName,
+    Source,
     freeze_option,
     inputs_option,
     layout_option,
@@ -27,7 +27,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 
 
 @subcommand("check", REPORTS, EXAMPLES)
-@click.argument("file", metavar="FILE", type=FilePath())
+@click.argument("file", metavar="FILE", type=Source())
 @option(
     "-t",
     "--to",

@@ -9,8 +9,9 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    FilePath,
     FormatName,
+    Place,
+    Source,
     freeze_option,
     inputs_option,
     layout_option,
@@ -21,8 +22,8 @@ from converter.cli.common import (
     subcommand,
 )
 from converter.cli.console import Console
-from converter.cli.streams import DASH, named_input, named_output
-from converter.errors import ExitCode
+from converter.cli.streams import DASH, is_url, named_output, told
+from converter.errors import Diagnostic, ExitCode, UsageError, Where
 
 EXAMPLES = """netconv convert net.mlmodel -o net.xml
 netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
@@ -30,14 +31,14 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 
 
 @subcommand("convert", REPORTS, EXAMPLES)
-@click.argument("file", metavar="IN", type=FilePath())
+@click.argument("file", metavar="IN", type=Source())
 @option(
     "-o",
     "--output",
     metavar="OUT",
-    type=FilePath(),
+    type=Place(),
     required=True,
-    help="The file to write; its suffix tells the format.",
+    help="The file or URL to write, - for standard output; the suffix tells the format.",
 )
 @option(
     "-t",
@@ -68,17 +69,25 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 @native_option
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
 @source_options
-def command(console: Console, file: Path, output: Path, **options: Any) -> ExitCode | None:
+def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.
 
     The format of IN is told from its content, that of OUT from its suffix. The result is right or
     refused, with every layer that the target cannot express; nothing is written then.
     """
+    from converter import formats
     from converter.commands import convert
 
-    with named_input(file) as source, named_output(output, options["target"]) as target:
+    place = Path(output)
+    if is_url(output) and told(str(file)) == output:
+        why = Diagnostic("W302", "the output would overwrite the input", where=Where(output))
+        raise UsageError(why)
+    if options["with_verify"] and output != DASH:
+        flavour = formats.target_for(place, options["target"], options["io_layout"] or "")
+        formats.demand_readable(place, flavour, "--verify")
+    with named_output(output, options["target"], options["force"]) as target:
         request = convert.Request(
-            source=source,
+            source=file,
             target=target,
             source_format=options["source"],
             target_format=options["target"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import FilePath, FormatName, option, subcommand
+from converter.cli.common import FormatName, Source, option, subcommand
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -15,8 +15,8 @@ netconv diff net.mlmodel net.xml"""
 
 
 @subcommand("diff", examples=EXAMPLES)
-@click.argument("a", metavar="A", type=FilePath())
-@click.argument("b", metavar="B", type=FilePath())
+@click.argument("a", metavar="A", type=Source())
+@click.argument("b", metavar="B", type=Source())
 @option("--from-a", "a_format", type=FormatName(), help="A's format.")
 @option("--from-b", "b_format", type=FormatName(), help="B's format.")
 def command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 
 import click
@@ -11,7 +10,7 @@ from click.shell_completion import CompletionItem
 from converter.cli.common import subcommand
 from converter.cli.console import Console
 from converter.commands.explain import CODES
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, did_you_mean
 
 
 def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -33,14 +32,8 @@ def command(console: Console, code: str | None) -> None:
         return
     page_ = CODES.get(code.upper())
     if page_ is None:
-        close = difflib.get_close_matches(code.upper(), CODES, 1)
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"unknown code {code!r}",
-                help=f"did you mean {close[0]}?" if close else "netconv explain lists all",
-            )
-        )
+        help = did_you_mean(code, CODES, "netconv explain lists all")
+        raise UsageError(Diagnostic("U501", f"unknown code {code!r}", help=help))
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(textwrap.fill(page_.text, 100, initial_indent="  ", subsequent_indent="  "))

@@ -8,7 +8,7 @@ import click
 
 from converter.cli.common import (
     Choice,
-    FilePath,
+    Source,
     option,
     source_options,
     subcommand,
@@ -21,7 +21,7 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 
 
 @subcommand("inspect", examples=EXAMPLES)
-@click.argument("file", metavar="FILE", type=FilePath())
+@click.argument("file", metavar="FILE", type=Source())
 @option(
     "--of",
     "form",

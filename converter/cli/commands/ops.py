@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from typing import Any
 
@@ -10,7 +9,7 @@ import click
 
 from converter.cli.common import FormatName, subcommand
 from converter.cli.console import Console
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, did_you_mean
 
 INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 
@@ -31,12 +30,11 @@ def command(console: Console, format_name: str, op: str | None) -> None:
     if op is not None:
         lower = {k.lower(): k for k in kinds}
         if op.lower() not in lower:
-            close = difflib.get_close_matches(op.lower(), lower, 1)
             raise UsageError(
                 Diagnostic(
                     "U501",
                     f"{format_name} has no layer type {op!r}",
-                    help=f"did you mean {lower[close[0]]!r}?" if close else "",
+                    help=did_you_mean(op, kinds),
                 )
             )
         kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from converter.cli.common import (
-    FilePath,
+    Place,
+    Source,
     data_option,
     formats_options,
     map_option,
@@ -18,6 +19,7 @@ from converter.cli.common import (
     tolerance_options,
 )
 from converter.cli.console import Console
+from converter.cli.streams import uploaded
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv reduce net.mlmodel net.xml -o case
@@ -25,13 +27,13 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
 
 
 @subcommand("reduce", examples=EXAMPLES)
-@click.argument("reference", metavar="REF", type=FilePath())
-@click.argument("candidate", metavar="CAND", type=FilePath())
+@click.argument("reference", metavar="REF", type=Source())
+@click.argument("candidate", metavar="CAND", type=Source())
 @option(
     "-o",
     "--output",
     metavar="DIR",
-    type=FilePath(),
+    type=Place(),
     required=True,
     help="Folder for both models, inputs and a README.md.",
 )
@@ -42,7 +44,7 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
 @option("--force", is_flag=True, help="Write into a folder that is not empty.")
 @formats_options
 def command(
-    console: Console, reference: Path, candidate: Path, output: Path, **options: Any
+    console: Console, reference: Path, candidate: Path, output: str, **options: Any
 ) -> ExitCode:
     """Write the smallest part of two models that still differs, as a folder that reproduces it.
 
@@ -63,7 +65,8 @@ def command(
     if found is None:
         console.say("the models do not differ")
         return ExitCode.OK
-    files = reduce.write(found, output, (reference.name, candidate.name), options["force"])
+    with uploaded(output, options["force"]) as folder:
+        files = reduce.write(found, folder, (reference.name, candidate.name), options["force"])
     console.verdict(ExitCode.FINDING)
     console.result = {
         "files": [str(p) for p in files],

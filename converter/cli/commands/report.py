@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import Choice, FilePath, option, subcommand
+from converter.cli.common import Choice, Place, Source, option, subcommand
 from converter.cli.console import Console
+from converter.cli.streams import uploaded
 from converter.errors import ExitCode
 
 FORMS = ("text", "junit", "sarif", "github", "md", "html")
@@ -17,19 +18,19 @@ netconv report new/results.json --baseline old/results.json --exit-zero"""
 
 
 @subcommand("report", ("text",), EXAMPLES)
-@click.argument("files", metavar="RESULT.json...", nargs=-1, required=True, type=FilePath())
+@click.argument("files", metavar="RESULT.json...", nargs=-1, required=True, type=Source())
 @option("--to", "form", type=Choice(FORMS), default="text", help=f"The form: {', '.join(FORMS)}.")
 @option(
     "-o",
     "--output",
     metavar="FILE",
-    type=FilePath(),
+    type=Place(),
     help="Write to a file instead of standard output.",
 )
 @option(
     "--baseline",
     metavar="OLD.json",
-    type=FilePath(),
+    type=Source(),
     help="Say what is new, fixed and the same since these results.",
 )
 @option("--exit-zero", is_flag=True, help="Exit 0 whatever the results are.")
@@ -37,7 +38,7 @@ def command(
     console: Console,
     files: tuple[Path, ...],
     form: str,
-    output: Path | None,
+    output: str | None,
     baseline: Path | None,
     exit_zero: bool,
 ) -> ExitCode | None:
@@ -57,6 +58,7 @@ def command(
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
     else:
-        report.write(output, text)
+        with uploaded(output, force=True) as path:
+            report.write(path, text)
         console.say(f"{verdict}   {output}")
     return None

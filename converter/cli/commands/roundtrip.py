@@ -8,8 +8,8 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    FilePath,
     FormatName,
+    Source,
     option,
     seed_option,
     subcommand,
@@ -22,7 +22,7 @@ netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
 
 
 @subcommand("roundtrip", REPORTS, EXAMPLES)
-@click.argument("files", metavar="IN...", nargs=-1, required=True, type=FilePath())
+@click.argument("files", metavar="IN...", nargs=-1, required=True, type=Source())
 @option(
     "--via",
     metavar="FORMAT",

@@ -8,13 +8,17 @@ from typing import Any
 import click
 
 from converter.cli.common import (
-    FilePath,
+    Data,
+    Place,
+    Source,
     option,
     seed_option,
     source_options,
     subcommand,
+    timeout_option,
 )
 from converter.cli.console import Console
+from converter.cli.streams import uploaded
 
 EXAMPLES = """netconv run net.mlmodel
 netconv run net.xml --data in.npz --out out.npz
@@ -22,17 +26,18 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
 
 
 @subcommand("run", examples=EXAMPLES)
-@click.argument("file", metavar="FILE", type=FilePath())
+@click.argument("file", metavar="FILE", type=Source())
 @option(
     "--data",
     metavar="DATA",
+    type=Data(),
     multiple=True,
     help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. Default: random.",
 )
 @option(
     "--out",
     metavar="OUT.npz",
-    type=FilePath(),
+    type=Place(),
     help="Write the outputs; with several inputs a folder.",
 )
 @option(
@@ -42,15 +47,17 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
     help="What executes it: onnxruntime, openvino, litert, coreml, reference.",
 )
 @seed_option
+@timeout_option
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
 @source_options
 def command(
     console: Console,
     file: Path,
     data: tuple[str, ...],
-    out: Path | None,
+    out: str | None,
     engine: str,
     seed: int,
+    timeout: float,
     force: bool,
     source: str | None,
     weights: Path | None,
@@ -60,12 +67,17 @@ def command(
     """Execute FILE and show its outputs, or write them."""
     from converter import api
     from converter.commands import run
+    from converter.commands.verify import feeds
+    from converter.io import limits
 
-    model = api.load(file, source, weights, dequantize, signature=signature)
-    console.report(model.notes)
-    results = run.run(model, data or ("random",), engine, seed)
+    with limits.time(timeout):
+        model = api.load(file, source, weights, dequantize, signature=signature)
+        inputs = feeds.feeds_for(model, list(data) or ["random"], seed)
+        console.report([*model.notes, *feeds.notes(inputs)])
+        results = run.run(model, inputs, engine)
     if out is not None:
-        run.write(results, out, force)
+        with uploaded(out, force) as path:
+            run.write(results, path, force)
     found: list[dict[str, Any]] = []
     for name, outputs in results:
         for output, array in outputs.items():

@@ -14,6 +14,7 @@ from converter.cli.common import (
     REPORTS,
     Choice,
     FilePath,
+    Source,
     data_option,
     formats_options,
     map_option,
@@ -21,6 +22,7 @@ from converter.cli.common import (
     option,
     seed_option,
     subcommand,
+    timeout_option,
     tolerance_options,
 )
 from converter.cli.console import Console
@@ -32,8 +34,8 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 
 
 @subcommand("verify", REPORTS, EXAMPLES)
-@click.argument("reference", metavar="REF", type=FilePath())
-@click.argument("candidate", metavar="CAND", type=FilePath())
+@click.argument("reference", metavar="REF", type=Source())
+@click.argument("candidate", metavar="CAND", type=Source())
 @data_option
 @option(
     "--tensors",
@@ -70,6 +72,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     help="Random inputs for N seeds, from --seed on.",
 )
 @map_option
+@timeout_option
 @option(
     "--max-memory",
     metavar="SIZE",
@@ -100,11 +103,13 @@ def command(
     give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared.
     """
     from converter import api
+    from converter.io import limits
 
-    a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
-    console.report([*a.notes, *b.notes])
     began = time.monotonic()
-    result = _compare(a, b, options, (str(reference), str(candidate)))
+    with limits.time(options["timeout"]):
+        a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
+        console.report([*a.notes, *b.notes])
+        result = _compare(a, b, options, (str(reference), str(candidate)))
     console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
     if not console.text:
         from converter.commands.inspect import summary
@@ -124,10 +129,10 @@ def _again() -> list[str]:
 
 
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
-    """Within --max-memory; N403 when that is not enough."""
+    """Within --max-memory; U503 when that is not enough."""
     from converter import api
     from converter.commands.batch.plan import size
-    from converter.errors import Diagnostic, UnsupportedError
+    from converter.errors import Diagnostic, MemoryLimitError, NothingComparedError
     from converter.io import limits
 
     with_limit = size(options["max_memory"])
@@ -139,13 +144,15 @@ def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) ->
             return api.verify(
                 a, b, list(options["data"]) or None, names=names, **_keywords(options)
             )
-    except MemoryError:
+    except (MemoryError, NothingComparedError) as e:
+        if not with_limit or not limits.ran_out(e):
+            raise
         why = Diagnostic(
-            "N403",
+            "U503",
             f"the comparison needs more memory than {options['max_memory']}",
             help="raise --max-memory, or fewer inputs: --data",
         )
-        raise UnsupportedError(why) from None
+        raise MemoryLimitError(why) from None
 
 
 def _keywords(options: dict[str, Any]) -> dict[str, Any]:

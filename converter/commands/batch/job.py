@@ -12,18 +12,6 @@ Outcome = dict[
     str, Any
 ]  # exit_code, diagnostics, files; and by action: coverage, structure, numbers, roundtrip
 
-# exit code -> what a table says
-STATUS = {
-    ExitCode.OK: "ok",
-    ExitCode.FINDING: "differs",
-    ExitCode.USAGE: "wrong call",
-    ExitCode.UNSUPPORTED: "unsupported",
-    ExitCode.UNREADABLE: "unreadable",
-    ExitCode.UNWRITABLE: "not written",
-    ExitCode.NOTHING_COMPARED: "nothing compared",
-    ExitCode.BUG: "crashed",
-    ExitCode.INTERRUPTED: "not run",
-}
 # outcomes that depend on nothing but the job's key; the others (limits, crashes, a full disk) are
 # tried again by the next run
 FINAL = {
@@ -69,11 +57,11 @@ class Done:
 
     @property
     def code(self) -> ExitCode:
-        return next(c for c in ExitCode if c == self.outcome["exit_code"])
+        return ExitCode(self.outcome["exit_code"])
 
     @property
     def status(self) -> str:
-        return STATUS[self.code]
+        return self.code.status
 
 
 def is_outcome(data: Any) -> bool:

@@ -4,7 +4,6 @@ converter.commands.batch.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 import re
@@ -18,10 +17,11 @@ from typing import Any
 
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
-from converter.errors import Diagnostic, UsageError, Where
+from converter.errors import Diagnostic, UsageError, Where, did_you_mean
 from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
 
 DEFAULT_OUT = "converted"
+_MEANS_ANYTHING = (".txt", ".xml", ".json")
 # key -> the types it may have
 TOP: dict[str, Any] = {"out": str, "timeout": int | float, "memory": str | int, "job": list}
 KEYS: dict[str, Any] = {
@@ -69,13 +69,13 @@ def size(text: str | int) -> int:
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
-def of_file(path: Path, out: str = "") -> Plan:
+def of_file(path: Path, out: str = "", root: str = "") -> Plan:
     """The jobs of a TOML file; UsageError for what it may not hold, and when a glob finds
-    nothing.
+    nothing. `root`: what it is relative to (a folder or a URL), otherwise its own folder.
     """
     data = _parse(path)
     _known(data, TOP, "the job file", path)
-    root = str(path.absolute().parent)
+    root = root or str(path.absolute().parent)
     folder = out or _under(root, data.get("out", DEFAULT_OUT))
     jobs: list[Job] = []
     for table in data.get("job", []):
@@ -88,18 +88,21 @@ def of_file(path: Path, out: str = "") -> Plan:
 
 
 def of_folder(
-    path: Path, targets: Sequence[str], settings: Mapping[str, Any], out: str = ""
+    root: str | Path, targets: Sequence[str], settings: Mapping[str, Any], out: str = ""
 ) -> Plan:
-    """Every model file below a folder, to each target."""
-    root = str(path.absolute())
-    found = [str(p.relative_to(root)) for p in sorted(_models_below(path.absolute()))]
+    """Every model file below a folder (an absolute path or a URL), to each target."""
+    path, root = Path(root), os.fspath(root)
     folder = out or _under(root, DEFAULT_OUT)
-    models = [
-        m
-        for m in found
-        if not _inside(_under(root, m), folder)
-        and not any(part.startswith(".") for part in Path(m).parts)
-    ]
+    if "://" in root:
+        models = [m for m in _remote_models_below(root) if not m.startswith(f"{folder}/")]
+    else:
+        found = [str(p.relative_to(root)) for p in sorted(_models_below(path))]
+        models = [
+            m
+            for m in found
+            if not _inside(_under(root, m), folder)
+            and not any(part.startswith(".") for part in Path(m).parts)
+        ]
     jobs = [
         j
         for m in models
@@ -122,10 +125,27 @@ def _models_below(root: Path) -> Iterator[Path]:
 def _is_model(path: Path) -> bool:
     """By its suffix; where that may mean anything, by its content."""
     name = formats.of_suffix(path) if path.is_file() else None
-    if name is None or path.suffix not in (".txt", ".xml", ".json"):
+    if name is None or path.suffix not in _MEANS_ANYTHING:
         return name is not None
     with open(path, "rb") as f:
         return formats.get(name).sniff(f.read(formats.HEAD), path)
+
+
+def _remote_models_below(url: str) -> Iterator[str]:
+    """The same at a URL, by suffix, and by content where the suffix may mean anything."""
+    from converter.commands.batch.staging import filesystem
+
+    for model in _glob(f"{url}/**"):
+        path = PurePosixPath(model)
+        name = formats.of_suffix(Path(path.name))
+        if any(part.startswith(".") for part in path.parts) or name is None:
+            continue
+        if path.suffix in _MEANS_ANYTHING:
+            system, place = filesystem(model)
+            head = system.cat_file(place, start=0, end=formats.HEAD)
+            if not formats.get(name).sniff(head, Path(path.name)):
+                continue
+        yield model
 
 
 def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
@@ -157,7 +177,7 @@ def _result(job: Job, out: str, full: bool) -> str:
     give the same file.
     """
     model = PurePosixPath(job.id.rsplit(" -> ", 1)[0])
-    suffix = formats.get(formats.parse_flavour(job.target).format).suffixes[0]
+    suffix = formats.suffix(formats.parse_flavour(job.target))
     parts = (
         [model.parts[0].rstrip(":"), *model.parts[1:]] if "://" in job.source else model.parts
     )  # s3://nets/a.onnx: s3/nets/a.onnx
@@ -179,7 +199,10 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
     if not targets:
         raise _wrong(path, "a job has no target", help='to = ["openvino"]')
     for target in targets:
-        formats.parse_flavour(target)
+        flavour = formats.parse_flavour(target)
+        if action == "roundtrip" or settings.get("verify"):
+            what = "roundtrip" if action == "roundtrip" else "verify"
+            formats.demand_readable(Path(formats.suffix(flavour)), flavour, what)
     options = {
         k.replace("-", "_"): settings[k]
         for k in ("from", "inputs", "outputs", "io-layout")
@@ -203,7 +226,7 @@ def _models(settings: Mapping[str, Any], root: str, path: Path) -> list[str]:
         return [_under(root, m) for m in settings["models"]]
     found: dict[str, None] = {}
     for pattern in _list(settings.get("models", [])):
-        matches = _glob(pattern if "://" in pattern else os.path.join(glob.escape(root), pattern))
+        matches = _glob(_pattern(pattern, root))
         if not matches:
             raise _wrong(path, f"the models {pattern!r} match no file")
         found.update(dict.fromkeys(matches))
@@ -215,6 +238,12 @@ def _models(settings: Mapping[str, Any], root: str, path: Path) -> list[str]:
     if not left:
         raise _wrong(path, "a job has no models", help='models = ["nets/*.onnx"]')
     return left
+
+
+def _pattern(pattern: str, root: str) -> str:
+    if "://" in pattern:
+        return pattern
+    return f"{root}/{pattern}" if "://" in root else os.path.join(glob.escape(root), pattern)
 
 
 def _glob(pattern: str) -> list[str]:
@@ -248,7 +277,9 @@ def _shown(model: str, root: str) -> str:
 
 
 def _under(root: str, path: str) -> str:
-    return path if "://" in path else os.path.normpath(os.path.join(root, path))
+    if "://" in path or "://" in root:
+        return path if "://" in path else f"{root}/{path}"
+    return os.path.normpath(os.path.join(root, path))
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -303,8 +334,5 @@ def _known(table: Mapping[str, Any], keys: Mapping[str, Any], what: str, path: P
 def _wrong(
     path: Path, message: str, given: str = "", known: Sequence[str] = (), help: str = ""
 ) -> UsageError:
-    close = difflib.get_close_matches(given, known, 1) if given else []
-    hint = help or (
-        f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}" if known else ""
-    )
+    hint = help or did_you_mean(given, known, f"known: {', '.join(known)}" if known else "")
     return UsageError(Diagnostic("U501", message, where=Where(str(path)), help=hint))

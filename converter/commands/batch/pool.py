@@ -154,6 +154,7 @@ class Runner:
                 continue
             if outcome["exit_code"] in (
                 ExitCode.UNWRITABLE,
+                ExitCode.MEMORY_LIMIT,
                 ExitCode.BUG,
             ):  # what is left of its memory is not trusted
                 self.stop()
@@ -216,7 +217,7 @@ def _died(task: Task, evidence: tuple[str, ...]) -> Outcome:
 
 def _late(task: Task, timeout: float) -> Outcome:
     return refused(
-        ExitCode.UNWRITABLE,
+        ExitCode.TIME_LIMIT,
         Diagnostic(
             "B603", f"the job took more than its limit of {timeout:g} s", where=Where(task.shown)
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -28,9 +28,12 @@ from converter.errors import (
     WriteError,
 )
 from converter.formats import sidefiles
-from converter.formats.mlpackage import MANIFEST, SUFFIX, files_of, size_of
+from converter.formats.mlpackage import MANIFEST, files_of, is_package, size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.io.files import Output
+
+# outcomes of jobs whose files are whole: a comparison that failed takes nothing away
+PUBLISHED = (ExitCode.OK, ExitCode.FINDING, ExitCode.NOTHING_COMPARED)
 
 
 def local(path: str) -> Path | None:
@@ -82,7 +85,7 @@ def execute(job: Job, shown: str, stage: str = "") -> Ran:
                 ),
                 job.timeout,
             )
-            if made is not None and ran.outcome["exit_code"] in (ExitCode.OK, ExitCode.FINDING):
+            if made is not None and ran.outcome["exit_code"] in PUBLISHED:
                 ran.outcome["files"] = publish(made, job.output, job.source)
             return ran
     except ConverterError as e:
@@ -116,7 +119,7 @@ def fetch(url: str, folder: Path) -> Path:
     parent = os.path.dirname(place)
     try:
         _get(system, place, model)
-        for name in sidefiles.names(model):
+        for name in sidefiles.names(model) if model.is_file() else ():
             side = (folder / name).resolve()
             if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
                 side.parent.mkdir(parents=True, exist_ok=True)
@@ -131,8 +134,8 @@ def fetch(url: str, folder: Path) -> Path:
 
 
 def _get(system: Any, place: str, path: Path) -> None:
-    """Copies a file, or all files of a package, here."""
-    if not path.name.endswith(SUFFIX) or system.isfile(place):
+    """Copies a file, or all files of a folder (a package, or one of data), here."""
+    if system.isfile(place):
         system.get_file(place, str(path))
         return
     stem = place.rstrip("/")
@@ -152,10 +155,13 @@ def _put(system: Any, path: Path, place: str) -> None:
     if not path.is_dir():
         system.put_file(str(path), place)
         return
-    if system.exists(place):
-        system.rm(f"{place}/{MANIFEST}")
-        system.rm(place, recursive=True)
-    for file in files_of(path):
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    if is_package(path):
+        files = files_of(path)
+        if system.exists(place):
+            system.rm(f"{place}/{MANIFEST}")
+            system.rm(place, recursive=True)
+    for file in files:
         inner = f"{place}/{file.relative_to(path).as_posix()}"
         system.makedirs(os.path.dirname(inner), exist_ok=True)
         system.put_file(str(file), inner)
@@ -177,14 +183,23 @@ def publish(made: Path, output: str, source: str = "") -> dict[str, dict[str, An
             for p in files:
                 out.adopt(p)
         return dict(sorted(found.items()))
-    system, place = filesystem(output)
-    try:
-        system.makedirs(os.path.dirname(place), exist_ok=True)
-        for p in files:
-            _put(system, p, f"{os.path.dirname(place)}/{p.name}")
-    except Exception as e:  # drivers raise families of their own
-        raise WriteError(Diagnostic("W301", f"cannot write: {e}", where=Where(output))) from None
+    _put_all(files, os.path.dirname(output))
     return dict(sorted(found.items()))
+
+
+def upload(folder: Path, url: str) -> None:
+    """Copies everything in a folder below a URL; WriteError W301."""
+    _put_all(sorted(folder.iterdir()), url)
+
+
+def _put_all(files: Iterable[Path], url: str) -> None:
+    system, place = filesystem(url)
+    try:
+        system.makedirs(place, exist_ok=True)
+        for p in files:
+            _put(system, p, f"{place.rstrip('/')}/{p.name}")
+    except Exception as e:  # drivers raise families of their own
+        raise WriteError(Diagnostic("W301", f"cannot write: {e}", where=Where(url))) from None
 
 
 def exists(output: str) -> bool:

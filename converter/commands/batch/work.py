@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from converter.commands.batch.job import Outcome, refused
-from converter.errors import ConverterError, Diagnostic, ExitCode, Where
+from converter.errors import (
+    ConverterError,
+    Diagnostic,
+    ExitCode,
+    NothingComparedError,
+    Where,
+)
+from converter.io.limits import ran_out
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,13 @@ def perform(task: Task) -> Outcome:
     try:
         found = _ACTIONS[task.action](task)
     except ConverterError as e:
+        if task.memory and ran_out(e):
+            return beyond_memory(task.memory, task.shown)
         found = refused(e.exit_code, *e.diagnostics)
     except MemoryError:
         found = beyond_memory(task.memory, task.shown)
     except Exception as e:
-        if task.memory and "alloc" in str(e).lower():  # native libraries say it in words
+        if task.memory and ran_out(e):
             return beyond_memory(task.memory, task.shown)
         last = traceback.extract_tb(e.__traceback__)[-1]
         text = f"{type(e).__name__}: {e}".splitlines()[0]
@@ -59,7 +68,7 @@ def perform(task: Task) -> Outcome:
 
 def beyond_memory(limit: int, shown: str) -> Outcome:
     return refused(
-        ExitCode.UNWRITABLE,
+        ExitCode.MEMORY_LIMIT,
         Diagnostic(
             "B604", f"the job needs more memory than its limit of {limit} bytes", where=Where(shown)
         ),
@@ -93,6 +102,7 @@ def _request(task: Task, output: Path) -> Any:
 
 
 def _convert(task: Task) -> Outcome:
+    from converter import formats
     from converter.commands import convert
     from converter.commands.inspect import summary
     from converter.commands.verify import verify
@@ -100,21 +110,33 @@ def _convert(task: Task) -> Outcome:
 
     Path(task.output).parent.mkdir(parents=True, exist_ok=True)
     written = convert.convert(_request(task, Path(task.output)))
-    back = model_files.load(task.output, written.flavour.format)
+    flavour = written.flavour
+    readable = formats.get(flavour.format).readable(Path(task.output), flavour)
+    back = model_files.load(task.output, flavour.format) if readable else None
     outcome: Outcome = {
         "exit_code": int(ExitCode.OK),
         "diagnostics": [d.as_json() for d in written.notes],
         "files": {},
-        "structure": [summary(written.model), summary(back)],
+        "structure": [summary(m) for m in (written.model, back) if m is not None],
     }
-    if "verify" not in task.options:
+    if back is None or "verify" not in task.options:
         return outcome
-    result = verify(
-        written.model,
-        back,
-        names=(task.shown, task.shown_output),
-        **verify_options(task.options["verify"]),
-    )
+    try:
+        result = verify(
+            written.model,
+            back,
+            names=(task.shown, task.shown_output),
+            **verify_options(task.options["verify"]),
+        )
+    except NothingComparedError as e:  # the file is right all the same
+        if task.memory and ran_out(e):
+            raise
+        said = [*written.notes, *e.diagnostics]
+        return {
+            **outcome,
+            "exit_code": int(e.exit_code),
+            "diagnostics": [d.as_json() for d in said],
+        }
     code = ExitCode.OK if result.passed else ExitCode.FINDING
     said = [*written.notes, *result.diagnostics]
     return {

@@ -19,18 +19,6 @@ from converter.commands.verify.text import headline, lines
 from converter.errors import Diagnostic, ExitCode, Where, unreadable
 from converter.io.strict_json import parse
 
-STATUS = {
-    0: "ok",
-    1: "differs",
-    2: "wrong call",
-    3: "unsupported",
-    4: "unreadable",
-    5: "not written",
-    6: "nothing compared",
-    70: "crashed",
-    130: "not run",
-}
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -60,7 +48,7 @@ class Entry:
 
     @property
     def status(self) -> str:
-        return STATUS[self.code]
+        return ExitCode(self.code).status
 
     @property
     def where(self) -> Where:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from converter.commands.verify.result import Result
+from converter.errors import NothingComparedError, UnsupportedError
 
 if TYPE_CHECKING:
     from converter.commands.verify.judge import Given
@@ -57,8 +58,8 @@ def verify(
     run; a model that was changed after reading is no longer what its file says: set its `source` to
     None, or "off".
 
-    NothingComparedError when nothing could be compared; UnsupportedError N403 when the engine
-    cannot run a model.
+    NothingComparedError when nothing could be compared, be it that an engine cannot run a model
+    (N403).
     """
     from converter.commands.verify.check import Check, Request
 
@@ -79,7 +80,10 @@ def verify(
         names,
         native,
     )
-    return Check(reference, candidate, request).run()
+    try:
+        return Check(reference, candidate, request).run()
+    except UnsupportedError as e:  # nothing is written here: what is unsupported is running it
+        raise NothingComparedError(e.diagnostics) from None
 
 
 __all__ = ["Result", "verify"]

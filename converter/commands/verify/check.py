@@ -18,6 +18,7 @@ from converter.commands.verify.align import Alignment, align
 from converter.commands.verify.cause import Cause, causes, kind, layer_of, other_weights, rewritten
 from converter.commands.verify.compare import Difference, compare
 from converter.commands.verify.feeds import RANDOM, Feed, feeds_for
+from converter.commands.verify.feeds import notes as unused
 from converter.commands.verify.floor import Noise, Results
 from converter.commands.verify.isolate import LockStep, Unit
 from converter.commands.verify.judge import Given, Limits
@@ -47,7 +48,7 @@ from converter.errors import Diagnostic, NothingComparedError, UsageError
 from converter.graph.infer import Array, shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.io import files
+from converter.io import files, progress
 
 MODES = ("isolated", "chain")
 
@@ -253,6 +254,7 @@ class Check:
         public = [{name: f[inner] for name, inner in names if inner in f} for f in self.others]
         return [list(prepared.run(self.candidate.check_feeds(f)).values()) for f in public]
 
+    @progress.step("running both models")
     def _outputs(self) -> list[Output]:
         """The graph outputs, judged against the noise of the whole network (measured only when
         something differs).
@@ -282,6 +284,7 @@ class Check:
             (public_name(r), public_name(c)), [m[i] for m in mine], [t[j] for t in theirs], noise
         )
 
+    @progress.step("running the files in their own engines")
     def _natives(self, same: bool) -> tuple[Native, ...]:
         """Both files in their own engines, where they were asked for. `same`: the outputs are, so
         the noise of one is that of the other.
@@ -330,6 +333,7 @@ class Check:
             self.request.native,
         )
 
+    @progress.step("comparing layer by layer")
     def _isolated(self) -> list[Unit]:
         """Piece by piece; a pair that only shares its name is told from a fault by looking at the
         piece that contains it.
@@ -393,6 +397,7 @@ class Check:
     def _steps(self, alignment: Alignment) -> LockStep:
         return LockStep(self.mine, self.theirs, alignment, self.limits.tolerance, self.steps)
 
+    @progress.step("comparing layer by layer")
     def _lockstep(self, alignment: Alignment) -> list[Unit]:
         steps = self._steps(alignment)
         found: list[Unit] = []
@@ -460,6 +465,7 @@ class Check:
                 f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} "
                 "outputs of the reference have no counterpart"
             )
+        notes += [f"{d.where}: {d.message}" for d in unused(self.feeds)]
         return tuple(notes)
 
     def _keep(self, folder: Path, units: list[Unit]) -> None:

@@ -39,10 +39,13 @@ _UNKNOWN_SPATIAL = 32
 
 @dataclass(frozen=True)
 class Feed:
-    """One set of inputs by public name, and what it is called in the report."""
+    """One set of inputs by public name, what it is called in the report, and the arrays of its file
+    that are no inputs.
+    """
 
     name: str
     arrays: dict[str, Array]
+    unused: tuple[str, ...] = ()
 
 
 def feeds_for(model: Network, data: Any = None, seed: int = 0, seeds: int = 1) -> list[Feed]:
@@ -85,7 +88,26 @@ def _load(model: Network, item: Any, seed: int) -> list[Feed]:
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files:
         raise unreadable("R100", "the folder holds no .npz file", Where(str(path)))
-    return [Feed(f.name, model.check_feeds(_npz(f))) for f in files]
+    return [_of_file(model, f) for f in files]
+
+
+def _of_file(model: Network, file: Path) -> Feed:
+    """The inputs that a file holds; what else is in it is left out where no input is missing."""
+    arrays, names = _npz(file), {i.name for i in model.inputs}
+    given = {n: a for n, a in arrays.items() if n in names}
+    try:
+        return Feed(file.name, model.check_feeds(given), tuple(sorted(arrays.keys() - names)))
+    except UsageError:
+        return Feed(file.name, model.check_feeds(arrays))
+
+
+def notes(feeds: Sequence[Feed]) -> list[Diagnostic]:
+    """N407 for each file that holds more than inputs."""
+    return [
+        Diagnostic("N407", f"no input is called {', '.join(f.unused)}", "note", Where(f.name))
+        for f in feeds
+        if f.unused
+    ]
 
 
 def _named(model: Network, named: dict[str, str], seed: int) -> list[Feed]:

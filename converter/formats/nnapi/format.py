@@ -104,6 +104,13 @@ def side_names(path: Path) -> list[str]:
     return [name for name in pools if isinstance(name, str)] if isinstance(pools, list) else []
 
 
+def readable(path: Path, flavour: Flavour) -> bool:
+    """All forms but C source, which the flavour or the suffix chooses."""
+    return "c" not in flavour.options and (
+        "blob" in flavour.options or not path.name.endswith(".nnapi.c")
+    )
+
+
 FORMAT = Format(
     name="nnapi",
     title="NNAPI operand table",
@@ -115,6 +122,7 @@ FORMAT = Format(
     kinds=kinds,
     written=written,
     side_names=side_names,
+    readable=readable,
     options=(
         Option(
             "level",
@@ -122,8 +130,12 @@ FORMAT = Format(
             values=("1", "2", "3", "4", "5", "6", "7"),
             default="7",
         ),
-        Option("blob", "the flat form that PyTorch's loader takes (.nnapi)"),
-        Option("c", "C source against NeuralNetworks.h (.nnapi.c), write only"),
+        Option("blob", "the flat form that PyTorch's loader takes (.nnapi)", suffix=".nnapi"),
+        Option(
+            "c",
+            "C source against NeuralNetworks.h (.nnapi.c), write only",
+            suffix=".nnapi.c",
+        ),
     ),
     versions="feature levels 1 to 7",
 )

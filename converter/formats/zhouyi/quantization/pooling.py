@@ -30,8 +30,6 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.node import Node
 
-_OF_AXES = ("kernel_shape", "strides", "dilations")
-
 
 def lift_pooling(r: IntegerReading) -> Value:
     """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each
@@ -50,8 +48,9 @@ def lift_pooling(r: IntegerReading) -> Value:
         y = real(b, x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
     pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
+    kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
     axes = [
-        Axis(n, count[i], *(attrs[k][i] for k in _OF_AXES), pads[i], pads[2 + i], over[i])
+        Axis(n, count[i], kernel[i], strides[i], dilations[i], pads[i], pads[2 + i], over[i])
         for i, n in enumerate(size)
     ]
     y = r.real()
