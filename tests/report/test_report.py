@@ -318,6 +318,21 @@ def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
         facts.read([tmp_path / "x.json"])
 
 
+def test_verify_writes_the_page_itself(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results)
+    page = tmp_path / "r.html"
+    call = ["netconv", "verify", "good.onnx", "bad.onnx", "--tensors", "all", "--report", str(page)]
+    monkeypatch.setattr(sys, "argv", call)
+    console.use(console.Console())
+    assert app._guarded() == 1
+    stored = report.render(facts.read([results / "verify.json"]), "html")
+    written = page.read_text(encoding="utf-8")
+    assert re.findall("<h3>(.*?)</h3>", written) == re.findall("<h3>(.*?)</h3>", stored)
+    assert shlex.join(call) in lines_of(written)
+
+
 def test_the_command(
     results: Path,
     tmp_path: Path,

@@ -176,7 +176,7 @@ class Drawing {
     this.tip.hidden = true;
     const zoom = document.createElement("div");
     zoom.className = "zoom";
-    for (const [text, label, act] of [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "show everything", () => this.fit(true)]]) {
+    for (const [text, label, act] of [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "fit everything", () => this.fit(true)]]) {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = text;
@@ -222,6 +222,7 @@ class Drawing {
     put(box, "text", { "aria-hidden": true, x: 12, y: 18 }, sign + shorten(told.label));
     if (told.sub && !open) put(box, "text", { "aria-hidden": true, class: "sub", x: 12, y: 33 }, shorten(told.sub));
     if (told.mark && !open) put(box, "text", { "aria-hidden": true, class: "mark", x: item.width - 9, y: 18 }, told.mark);
+    for (const text of box.querySelectorAll("text")) text.before(" "); // words for who hears them
     this.boxes.set(item.id, box);
   }
 
