@@ -208,6 +208,19 @@ def test_what_one_model_lacks_is_marked() -> None:
     assert [(n["n"], n.get("twin")) for n in only] == [("more", None)]
 
 
+def test_another_operator_under_the_same_name() -> None:
+    def net(kind: str) -> Model:
+        model, b = new_model()
+        y = b.op(kind, b.input("x", ir.DataType.FLOAT, [2, 3]), name="act")
+        b.output(b.op("Exp", y, name="out"))
+        return Model(model, "onnx")
+
+    data = drawn(render([("a", net("Tanh")), ("b", net("Sigmoid"))]))
+    one, other = (next(n for n in m["nodes"] if n["n"] == "act") for m in data["models"])
+    assert one["causes"] == other["causes"] == ["Tanh became Sigmoid"]
+    assert data["counts"]["changed"] == 1 and "twin" in one
+
+
 def test_layers_have_the_errors_of_verify() -> None:
     good, bad = faulty()
     result = converter.verify(good, bad, tensors="all")
