@@ -169,6 +169,12 @@ def test_weights_are_described() -> None:
     flat = weights.described(np.full(100, 7, np.int8))
     assert (flat["low"], flat["high"], max(flat["bars"])) == (7, 7, 100)
     assert weights.described(np.zeros((0, 3), np.float32)) == {"values": []}
+    wide = weights.described(np.array([-1.7e308, 1.7e308] * 10))
+    assert (wide["bars"][0], wide["bars"][-1], wide["mean"]) == (10, 10, 0)
+    near = weights.described(np.array([1e16, 1e16 + 2] * 10))
+    assert sum(near["bars"]) == 20 and near["mean"] == 1e16
+    even = np.linspace(-3, 5, 2400).astype(np.float32)
+    assert set(weights.described(even)["bars"]) <= {99, 100, 101}
 
 
 # ---- two models
