@@ -36,7 +36,7 @@ test: $(VENV)/.installed-test ## The whole test suite but the judges from outsid
 judges: $(VENV)/.installed-test ## Samples of every format to every format, the written files in engines and validators from outside
 	$(BIN)/python -m pytest -n 2 -m judges $(TESTS)
 
-test-browser: $(VENV)/.installed-browser ## The report in a headless Chromium (apt: chromium chromium-driver)
+test-browser: $(VENV)/.installed-browser ## Reports and views in a headless Chromium (apt: chromium chromium-driver)
 	$(BIN)/python -m pytest -n 0 -m browser tests/report
 
 quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and those of judges from outside

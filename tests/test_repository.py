@@ -160,6 +160,11 @@ def test_continuous_integration_takes_the_oldest_and_the_newest_python_and_ends_
         "make test PYTHON=python3",
     )
     assert ci(tmp_path, many) == (0, [oldest, newest, whole])
+    pages = "make test-browser PYTHON=python3"
+    chromium = {**many, "chromium": "", "chromedriver": ""}
+    assert ci(tmp_path, chromium) == (0, [oldest, newest, whole, pages])
+    assert ci(tmp_path, chromium, fails="browser") == (1, [oldest, newest, whole, pages])
+    assert ci(tmp_path, {**many, "chromium": ""}) == (0, [oldest, newest, whole])  # no driver
     assert ci(tmp_path, many, PYTHON="python3.13") == (0, [oldest, "make test PYTHON=python3.13"])
     assert ci(tmp_path, {"python3": "3.12"}) == (0, [whole])
     assert ci(tmp_path, {"python3": "3.9", "python3.13": "3.13"}) == (

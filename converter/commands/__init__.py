@@ -5,6 +5,7 @@ convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
 verify/        two networks on the same inputs, tensor by tensor
 batch/         many conversions and comparisons, in processes of their own
 report/        results as text, HTML, JUnit, SARIF
+view/          a page with the drawing of one or two models
 
 file_diff.py   two files of one format, field by field (for roundtrip)
 provenance.py  OUT.map.json: what comes from where (for convert and verify)

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "run": ("run", "{file}"),
     "diff": ("diff", "{file}", "{file}"),
     "roundtrip": ("roundtrip", "{file}", "--via", "openvino"),
+    "view": ("view", "{file}", "-o", "{folder}/page.html"),
     "convert": ("convert", "{file}", "-o", "{folder}/out.onnx"),
     "convert map": ("convert", "{file}", "-o", "{folder}/out.xml", "--map"),
 }

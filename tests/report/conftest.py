@@ -65,6 +65,20 @@ def resize(browser: Any, width: int) -> None:
 
 
 @pytest.fixture
+def processor_seconds(browser: Any) -> Callable[[], float]:
+    """The time that the page's own thread had the processor since the page was opened, however busy
+    the machine is.
+    """
+    browser.execute_cdp_cmd("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        found = browser.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
+        return float(next(m["value"] for m in found if m["name"] == "TaskDuration"))
+
+    return spent
+
+
+@pytest.fixture
 def overflow() -> Callable[[Any, Path, int], list[str]]:
     """What reaches beyond a screen of this width, unless something around it scrolls; and words
     that are broken: cells narrower than their longest word.

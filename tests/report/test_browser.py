@@ -176,7 +176,9 @@ def test_commands_are_copied(browser: Any, page: Path) -> None:
     assert button.text == "copied"
 
 
-def test_a_batch_of_thousands_is_usable(browser: Any, batch: Path) -> None:
+def test_a_batch_of_thousands_is_usable(
+    browser: Any, batch: Path, processor_seconds: Callable[[], float]
+) -> None:
     browser.get(batch.as_uri())
     seen = rows(browser, "table.cases")
     assert len(seen) == 2000
@@ -187,13 +189,15 @@ def test_a_batch_of_thousands_is_usable(browser: Any, batch: Path) -> None:
     find(browser, "input[type=search]").send_keys("zhouyi x204")
     assert {r.split()[0] for r in rows(browser, "table.cases")} <= {"unsupported"}
     find(browser, "input[type=search]").send_keys("\ue00c")
-    spent = browser.execute_script(
-        "const f = document.querySelector('input[type=search]'), t = performance.now();"
+    assert processor_seconds() < 6  # opened, and filtered twice
+    before = processor_seconds()
+    browser.execute_script(
+        "const f = document.querySelector('input[type=search]');"
         "f.value = 'minimalistic_19'; f.oninput(); document.body.offsetHeight;"
         "const b = [...document.querySelectorAll('.cases th button')].find(b => b.textContent === 'time');"
-        "b.click(); document.body.offsetHeight; return performance.now() - t"
+        "b.click(); document.body.offsetHeight"
     )
-    assert spent < 5000  # milliseconds; a tenth of a second on an idle machine
+    assert processor_seconds() - before < 2
 
 
 def test_details_are_folded_and_addressed(browser: Any, batch: Path) -> None:
@@ -265,7 +269,7 @@ def test_screen_readers_find_their_way(browser: Any, page: Path) -> None:
     ]
     assert nameless == []
     assert any(r == "group" and name.startswith("error along the graph") for r, name in known)
-    assert ("button", "copy the command: repeat") in known
+    assert ("button", "copy: repeat") in known
     levels = [int(h.tag_name[1]) for h in browser.find_elements("css selector", "h1, h2, h3")]
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     assert find(browser, "a.skip").get_attribute("href").endswith("#main")

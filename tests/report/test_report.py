@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from referencing import Registry, Resource
 from batch.models import save, small
 from converter.cli import app, console
 from converter.commands import report
+from converter.commands.batch import result
+from converter.commands.batch.job import Job
 from converter.commands.report import facts
 from converter.commands.verify.stored import result_of
 from converter.errors import ReadError
@@ -212,6 +215,79 @@ def test_the_pages_of_a_batch_are_linked(results: Path) -> None:
     assert links == {p.name for p in (results / "batch").glob("job-*.html")} and links
 
 
+def lines_of(page: str) -> list[str]:
+    return [html.unescape(c) for c in re.findall(r"<code>(netconv .*?)</code>", page)]
+
+
+def test_the_commands_to_repeat_are_those_that_were_called(results: Path) -> None:
+    page = report.render(facts.read([results / "verify.json"]), "html")
+    assert lines_of(page) == [
+        "netconv verify good.onnx bad.onnx --tensors all",
+        "netconv reduce good.onnx bad.onnx -o smallest",
+        "netconv view good.onnx bad.onnx --verify -o view.html",
+    ]
+    said = {
+        line for p in (results / "batch").glob("job-*.html") for line in lines_of(p.read_text())
+    }
+    assert "netconv verify good.onnx made/onnx/good.onnx --native off" in said
+    assert "netconv convert broken.onnx -o made/onnx/broken.onnx -t onnx" in said
+    odd = next(line for line in said if "odd" in line)
+    assert shlex.split(odd)[2] == "odd|na<m>e.onnx"
+
+
+def test_a_job_of_a_batch_is_repeated_with_its_options() -> None:
+    def again(action: str, compared: bool, **options: Any) -> str:
+        job = Job("id", action, "s3://b/a.onnx", "openvino+ir=7", "s3://b/a.xml", options)
+        return " ".join(result.again(job, compared))
+
+    verify = {"tensors": "all", "seeds": 3, "native": "auto", "data": ["x=random", "y=edge"]}
+    assert again("convert", True, verify=verify) == (
+        "verify s3://b/a.onnx s3://b/a.xml --native auto --tensors all --seeds 3 --data x=random "
+        "--data y=edge"
+    )
+    assert again("convert", False, inputs={"x": [1, 3]}, outputs=["p"], io_layout="keep") == (
+        "convert s3://b/a.onnx -o s3://b/a.xml -t openvino+ir=7 --io-layout keep --outputs p "
+        "--inputs x:1,3"
+    )
+    assert again("check", False) == "check s3://b/a.onnx -t openvino+ir=7"
+    assert again("roundtrip", True) == "roundtrip s3://b/a.onnx --via openvino+ir=7"
+
+
+def test_times_and_sizes_are_listed(results: Path) -> None:
+    times = json.loads((results / "batch" / "timing.json").read_text())
+    found = facts.read([results / "batch" / "results.json"])
+    assert {e.name: e.seconds for e in found.entries} == {
+        name: t["seconds"] for name, t in times.items()
+    }
+    page = report.render(found, "html")
+    assert re.search(r'<td class="n" data-v="[\d.]+" data-label="in">[\d.]+ s</td>', page)
+    sizes = {sum(f["bytes"] for f in e.files.values()) for e in found.entries if e.files}
+    assert all(f'data-v="{s}" data-label="size"' in page for s in sizes) and sizes
+    alone = report.render(facts.read([results / "verify.json"]), "html")
+    assert re.search(r"exit code 1 · [\d.]+ s<", alone)
+
+
+def test_failures_come_first(results: Path) -> None:
+    found = read(results)
+    states = re.findall(r'<tr data-s="([^"]*)"><td class="st">', report.render(found, "html"))
+    assert states == sorted(states, key=lambda s: (s == "ok", s)) and len(states) == 8
+
+
+def test_additional_facts_are_no_obstacle(results: Path) -> None:
+    """Results of a later version, and of an earlier one without samples and picture."""
+    data = json.loads((results / "verify.json").read_text())
+    data["result"]["findings"][0]["weight"] = 3
+    data["result"]["tensors"][0]["relative"] = 0.1
+    data["result"]["new"] = {"a": 1}
+    (later,) = facts.of_data(data, "x")
+    assert "First divergence" in report.render(facts.Report("t", "1", (later,)), "html")
+    for key in ("samples", "picture"):
+        del data["result"][key]
+    (earlier,) = facts.of_data(data, "x")
+    page = report.render(facts.Report("t", "1", (earlier,)), "html")
+    assert "before and after" not in page and 'class="picture"' not in page
+
+
 def test_the_trend_since_a_baseline(results: Path, tmp_path: Path) -> None:
     data = json.loads((results / "batch" / "results.json").read_text())
     for job in data["jobs"]:
@@ -240,6 +316,21 @@ def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ReadError, match="R103"):
         facts.read([tmp_path / "x.json"])
+
+
+def test_verify_writes_the_page_itself(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results)
+    page = tmp_path / "r.html"
+    call = ["netconv", "verify", "good.onnx", "bad.onnx", "--tensors", "all", "--report", str(page)]
+    monkeypatch.setattr(sys, "argv", call)
+    console.use(console.Console())
+    assert app._guarded() == 1
+    stored = report.render(facts.read([results / "verify.json"]), "html")
+    written = page.read_text(encoding="utf-8")
+    assert re.findall("<h3>(.*?)</h3>", written) == re.findall("<h3>(.*?)</h3>", stored)
+    assert shlex.join(call) in lines_of(written)
 
 
 def test_the_command(

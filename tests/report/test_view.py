@@ -169,6 +169,12 @@ def test_weights_are_described() -> None:
     flat = weights.described(np.full(100, 7, np.int8))
     assert (flat["low"], flat["high"], max(flat["bars"])) == (7, 7, 100)
     assert weights.described(np.zeros((0, 3), np.float32)) == {"values": []}
+    wide = weights.described(np.array([-1.7e308, 1.7e308] * 10))
+    assert (wide["bars"][0], wide["bars"][-1], wide["mean"]) == (10, 10, 0)
+    near = weights.described(np.array([1e16, 1e16 + 2] * 10))
+    assert sum(near["bars"]) == 20 and near["mean"] == 1e16
+    even = np.linspace(-3, 5, 2400).astype(np.float32)
+    assert set(weights.described(even)["bars"]) <= {99, 100, 101}
 
 
 # ---- two models
@@ -206,6 +212,19 @@ def test_what_one_model_lacks_is_marked() -> None:
     assert data["counts"]["only in the second"] == 1 and data["counts"]["only in the first"] == 0
     only = [n for n in data["models"][1]["nodes"] if n.get("state") == "only"]
     assert [(n["n"], n.get("twin")) for n in only] == [("more", None)]
+
+
+def test_another_operator_under_the_same_name() -> None:
+    def net(kind: str) -> Model:
+        model, b = new_model()
+        y = b.op(kind, b.input("x", ir.DataType.FLOAT, [2, 3]), name="act")
+        b.output(b.op("Exp", y, name="out"))
+        return Model(model, "onnx")
+
+    data = drawn(render([("a", net("Tanh")), ("b", net("Sigmoid"))]))
+    one, other = (next(n for n in m["nodes"] if n["n"] == "act") for m in data["models"])
+    assert one["causes"] == other["causes"] == ["Tanh became Sigmoid"]
+    assert data["counts"]["changed"] == 1 and "twin" in one
 
 
 def test_layers_have_the_errors_of_verify() -> None:

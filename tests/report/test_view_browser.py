@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,25 +186,23 @@ def test_two_models_go_together(browser: Any, pair: Path) -> None:
     assert "chosen" in box(browser, "prob", 0).get_attribute("class")
 
 
-def test_thousands_of_layers_open_at_once(browser: Any, large: Path) -> None:
-    start = time.process_time()
+def test_thousands_of_layers_open_at_once(
+    browser: Any, large: Path, processor_seconds: Callable[[], float]
+) -> None:
     browser.get(large.as_uri())
-    seen = len(boxes(browser))
-    assert 10 < seen < 200
-    spent = browser.execute_script(
-        "const n = performance.getEntriesByType('navigation')[0]; return n.domContentLoadedEventEnd"
-    )
-    assert spent < 8000  # milliseconds; 600 on an idle machine
+    assert 10 < len(boxes(browser)) < 200
+    assert processor_seconds() < 3
     field = find(browser, "input[type=search]")
     field.send_keys("stage.73/block.4/Tanh")
     field.send_keys(ENTER)
     assert "Tanh /net/stage.73/block.4/Tanh" in details(browser)
     assert len(boxes(browser)) < 400
+    assert processor_seconds() < 6
     find(browser, "#unfold").click()
     assert len(boxes(browser)) > 5000
     find(browser, "#fold").click()
     assert len(boxes(browser)) < 20
-    assert time.process_time() - start < 60
+    assert processor_seconds() < 20
 
 
 @pytest.mark.parametrize("width", [390, 1300])
@@ -230,7 +227,7 @@ def test_screen_readers_find_their_way(browser: Any, pair: Path) -> None:
     ]
     roles = {role for role, _ in known}
     assert {"banner", "main", "search", "complementary", "region", "heading"} <= roles
-    assert [r for r, name in known if r in ("button", "combobox", "region") and not name] == []
+    assert [r for r, name in known if r in ("button", "searchbox", "region") and not name] == []
     assert any(
         r == "button" and "stem_pool (MaxPool)" in name and "wrong" in name for r, name in known
     )

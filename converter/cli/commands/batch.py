@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +127,7 @@ def command(console: Console, source: str, **options: Any) -> ExitCode | None:
     _details(console, data)
     console.say(result.headline(data))
     if options["report"] is not None:
-        _report(console, options["report"], data, result.timing(done))
+        _report(console, options["report"], data, done)
     return None
 
 
@@ -173,15 +175,20 @@ def _details(console: Console, data: dict[str, Any]) -> None:
     console.report(found)
 
 
-def _report(console: Console, folder: str, data: dict[str, Any], times: dict[str, Any]) -> None:
+def _report(console: Console, folder: str, data: dict[str, Any], done: Sequence[Any]) -> None:
     """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was
     compared or failed.
     """
     from converter.commands.batch import result, staging
     from converter.commands.report import facts, html, render
 
-    entries = facts.timed(facts.of_data(data, "batch"), times)
-    report = facts.Report("batch", data["version"], tuple(entries))
+    times = result.timing(done)
+    jobs = {d.job.id: d.job for d in done}
+    entries = tuple(
+        replace(e, arguments=result.again(jobs[e.name], e.numbers is not None))
+        for e in facts.timed(facts.of_data(data, "batch"), times)
+    )
+    report = facts.Report("batch", data["version"], entries)
     pages = {
         i: f"job-{i:04}.html"
         for i, e in enumerate(report.entries)

@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
+import converter
 from converter.cli.common import (
     REPORTS,
     Choice,
     FilePath,
+    Place,
     Source,
     data_option,
     formats_options,
@@ -26,6 +28,7 @@ from converter.cli.common import (
     tolerance_options,
 )
 from converter.cli.console import Console
+from converter.cli.streams import uploaded
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv verify net.mlmodel net.xml
@@ -86,6 +89,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     type=FilePath(),
     help="Write inputs and expected results of wrong layers.",
 )
+@option("--report", metavar="PAGE", type=Place(), help="Also write an HTML page: report.html.")
 @formats_options
 def command(
     console: Console,
@@ -111,11 +115,29 @@ def command(
         console.report([*a.notes, *b.notes])
         result = _compare(a, b, options, (str(reference), str(candidate)))
     console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
-    if not console.text:
+    if not console.text or options["report"]:
         from converter.commands.inspect import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
-    return show(console, result)
+    code = show(console, result)
+    if options["report"]:
+        _page(console, options["report"])
+    return code
+
+
+def _page(console: Console, place: str) -> None:
+    """What the console has, as `netconv report` would render it."""
+    from converter.commands import report
+    from converter.commands.report import facts, machine
+
+    data = machine.document(
+        console.command, int(console.code), console.diagnostics, console.result, console.about
+    )
+    entries = tuple(facts.of_data(data, "verify"))
+    text = report.render(facts.Report("verify", converter.__version__, entries), "html")
+    with uploaded(place, force=True) as path:
+        report.write(path, text)
+    console.say(f"report: {place}")
 
 
 def _again() -> list[str]:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from converter.cli.common import (
-    FilePath,
     FormatName,
+    Place,
+    Source,
     data_option,
     map_option,
     option,
@@ -17,6 +18,7 @@ from converter.cli.common import (
     subcommand,
 )
 from converter.cli.console import Console
+from converter.cli.streams import uploaded
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv view net.txt -o net.html
@@ -25,10 +27,10 @@ netconv view net.onnx net.tflite --verify --data image=photo.npy -o both.html"""
 
 
 @subcommand("view", ("text",), EXAMPLES)
-@click.argument("a", metavar="A", type=FilePath())
-@click.argument("b", metavar="[B]", type=FilePath(), required=False)
+@click.argument("a", metavar="A", type=Source())
+@click.argument("b", metavar="[B]", type=Source(), required=False)
 @option(
-    "-o", "--output", metavar="PAGE.html", type=FilePath(), required=True, help="The page to write."
+    "-o", "--output", metavar="PAGE.html", type=Place(), required=True, help="The page to write."
 )
 @option(
     "--verify", "with_verify", is_flag=True, help="Colour the layers by the error of B against A."
@@ -42,7 +44,7 @@ def command(
     console: Console,
     a: Path,
     b: Path | None,
-    output: Path,
+    output: str,
     with_verify: bool,
     data: tuple[str, ...],
     seed: int,
@@ -78,6 +80,8 @@ def command(
         result = api.verify(
             first, second, list(data) or None, tensors="all", seed=seed, map=given, native="off"
         )
-    report.write(output, page.render(models, result, given))
-    console.say(str(output))
+    text = page.render(models, result, given)
+    with uploaded(output, force=True) as path:
+        report.write(path, text)
+    console.say(output)
     return None

@@ -5,13 +5,14 @@ the order they ended in.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import converter
 from converter.commands.batch import staging
-from converter.commands.batch.job import Done
+from converter.commands.batch.job import Done, Job
 from converter.commands.batch.run import shown
 from converter.errors import ExitCode
 
@@ -56,6 +57,40 @@ def timing(done: Sequence[Done]) -> dict[str, Any]:
         d.job.id: {"seconds": round(d.seconds, 3), "attempts": d.attempts, "kept": d.kept}
         for d in sorted(done, key=lambda d: d.job.id)
     }
+
+
+def again(job: Job, compared: bool) -> tuple[str, ...]:
+    """The arguments of netconv that do a job by itself, in the folder where the batch ran: the
+    comparison of its files, or what it did.
+    """
+    source, output, o = _near(job.source), _near(job.output), job.options
+    if job.action == "roundtrip":
+        return "roundtrip", source, "--via", job.target
+    if job.action == "check":
+        return "check", source, "-t", job.target
+    if compared:
+        given = {"native": "off", **o.get("verify", {})}
+        flags = [f for k, v in given.items() for f in _flags(k, v)]
+        return "verify", source, output, *flags
+    flags = [f for k in ("from", "io_layout") if k in o for f in _flags(k, o[k])]
+    flags += _flags("outputs", o.get("outputs", ()))
+    sizes = o.get("inputs", {}).items()
+    flags += [f for n, s in sizes for f in ("--inputs", f"{n}:{','.join(map(str, s))}")]
+    return "convert", source, "-o", output, "-t", job.target, *flags
+
+
+def _near(place: str) -> str:
+    return place if "://" in place or not place else os.path.relpath(place)
+
+
+def _flags(key: str, value: Any) -> list[str]:
+    """A key of a job file as options of the command line."""
+    name = f"--{key.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [name] if value else []
+    return [
+        f for v in (value if isinstance(value, list | tuple) else [value]) for f in (name, str(v))
+    ]
 
 
 def headline(data: dict[str, Any]) -> str:

@@ -24,7 +24,15 @@ HEADLINE = 240  # characters of a headline in the list
 
 Link = Callable[[int, Entry], str]
 # what is listed last, in this order; everything else is a failure of its own
-LAST = [int(c) for c in (ExitCode.UNSUPPORTED, ExitCode.INTERRUPTED, ExitCode.OK)]
+LAST = [
+    int(c)
+    for c in (
+        ExitCode.NOTHING_COMPARED,
+        ExitCode.UNSUPPORTED,
+        ExitCode.INTERRUPTED,
+        ExitCode.OK,
+    )
+]
 
 
 def render(report: Report, link: Link | None = None, home: str = "") -> str:

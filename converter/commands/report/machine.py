@@ -29,7 +29,8 @@ def render(
     """`about` is what JSON tells of the run itself: "arguments" and "seconds"."""
     match format:
         case "json":
-            return _json(command, code, diagnostics, result, about or {})
+            data = document(command, code, diagnostics, result, about or {})
+            return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
         case "github":
             return github.render(diagnostics, cases)
         case "sarif":
@@ -40,14 +41,15 @@ def render(
             raise ValueError(format)
 
 
-def _json(
+def document(
     command: str,
     code: int,
     diagnostics: Sequence[Diagnostic],
     result: Any,
     about: Mapping[str, Any],
-) -> str:
-    data = {
+) -> dict[str, Any]:
+    """One run of a command (schemas/report/run.json)."""
+    return {
         "schema": "netconv/run/1",
         "command": command,
         "exit_code": code,
@@ -55,4 +57,3 @@ def _json(
         "result": result,
         **about,
     }
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)

@@ -20,7 +20,7 @@ SHOWN = 40  # groups of diagnostics, fields, names
 
 
 def colour(code: int) -> str:
-    return "s-ok" if code == 0 else "s-warn" if code in (3, 130) else "s-bad"
+    return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 130) else "s-bad"
 
 
 def comparison(result: Result) -> str:
@@ -101,7 +101,7 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
         numbers={0, 4, 5},
         kind="layers sortable",
         states=[t.status for t in chosen],
-        extra={0, 5, 6, 7},
+        extra={0, 2, 5, 6, 7},
         filtered="layers",
     )
     return f"<h3>Layers</h3><details open><summary>{shown} tensors</summary>{body}</details>"

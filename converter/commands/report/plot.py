@@ -11,6 +11,7 @@ from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import EQUAL, WRONG, Tensor
 
 POINTS = 600  # more are thinned out; the largest of their neighbours stay
+NAMES = 6  # parts of the curve whose ends are named
 WIDTH, HEIGHT = 1000, 200  # of the drawing, which is stretched to the page
 
 
@@ -64,22 +65,21 @@ def curve(tensors: Sequence[Tensor]) -> str:
 
 
 def _names(chosen: Sequence[Tensor], first: int | None) -> str:
-    """The first, the last, and the first wrong layer below the curve."""
-    last = len(chosen) - 1
-    share = 0.0 if first is None else first / max(last, 1)
-    places = {0: "left:0", last: "right:0"}
-    if first is not None and 0.3 < share < 0.7:
-        places[first] = f"left:{share * 100:.1f}%;transform:translateX(-50%);max-width:30%"
-    elif first is not None:  # beside it, in the place of the nearer end
-        del places[0 if share <= 0.3 else last]
-        places[first] = (
-            f"left:{share * 100:.1f}%" if share <= 0.3 else f"right:{(1 - share) * 100:.1f}%"
-        )
-    spans = "".join(
-        f'<span style="{style}"{" class=s-bad" if i == first else ""}>{escape(chosen[i].layer)}</span>'
-        for i, style in places.items()
-    )
-    return f'<div class="under">{spans}</div>'
+    """Below the curve: the first wrong layer, both ends, and where there is room others between."""
+    last = max(len(chosen) - 1, 1)
+    taken = [] if first is None else [first]
+    for i in (0, last, *(round(k * last / NAMES) for k in range(1, NAMES))):
+        if i < len(chosen) and all(abs(i - j) > last / NAMES * 0.7 for j in taken):
+            taken.append(i)
+
+    def span(i: int) -> str:
+        share = i / last
+        side = "left:0" if share < 0.05 else "right:0" if share > 0.95 else f"left:{share:.1%}"
+        middle = "" if side in ("left:0", "right:0") else ";transform:translateX(-50%)"
+        kind = "s-bad" if i == first else "" if i in (0, last) else "extra"
+        return f'<span class="{kind}" style="{side}{middle}">{escape(chosen[i].layer)}</span>'
+
+    return f'<div class="under">{"".join(map(span, sorted(taken)))}</div>'
 
 
 def _point(t: Tensor) -> list[str]:

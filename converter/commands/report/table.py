@@ -60,7 +60,10 @@ def table(
         state = f' data-s="{escape(states[number])}"' if states else ""
         return f"<tr{state}>{''.join(cell(i, c) for i, c in enumerate(cells))}</tr>"
 
-    heads = "".join(f'<th scope="col"{classes(i)}>{escape(h)}</th>' for i, h in enumerate(head))
+    heads = "".join(
+        f'<th scope="col"{classes(i)}>{escape(h)}</th>' if h else "<td></td>"
+        for i, h in enumerate(head)
+    )
     top = f"<thead><tr>{heads}</tr></thead>" if any(head) else ""
     body = "".join(row(i, r) for i, r in enumerate(rows))
     told = f' class="{kind}"' if kind else ""

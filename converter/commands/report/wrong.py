@@ -21,33 +21,33 @@ FOUND = 12  # wrong layers that are named
 
 def commands(e: Entry) -> list[tuple[str, str]]:
     """What to do again, and what to do next: labels and command lines."""
-    found = [("repeat", shlex.join(["netconv", *e.arguments]))] if e.arguments else []
-    if e.numbers is not None and e.group in ("verify", "convert"):
-        pair = list(e.numbers.models)
-        given = ["--seed", str(e.numbers.seed)] if e.numbers.seed else []
-        if not found:
-            found.append(("repeat", shlex.join(["netconv", "verify", *pair, *given])))
-        if not e.numbers.same:
-            found.append(
-                ("cut it down", shlex.join(["netconv", "reduce", *pair, "-o", "smallest"]))
-            )
-            drawn = ["netconv", "view", *pair, "--verify", "-o", "view.html"]
-            found.append(("see all of it", shlex.join(drawn)))
-    elif not found and e.source and e.target:
-        verb = {
-            "roundtrip": ["roundtrip", e.source, "--via", e.target],
-            "convert": ["check", e.source, "-t", e.target],
-            "check": ["check", e.source, "-t", e.target],
-        }.get(e.group)
-        found += [("repeat", shlex.join(["netconv", *verb]))] if verb else []
-    return found
+    pair = list(e.numbers.models) if e.numbers is not None else [e.source, e.target]
+    if e.arguments[:1] == ("verify",) and e.group == "convert":
+        pair = list(e.arguments[1:3])  # the files themselves; the names above are shorter
+    again: tuple[str, ...] = e.arguments
+    if not again and all(pair):
+        again = {
+            "verify": ("verify", *pair),
+            "convert": ("verify", *pair)
+            if e.numbers is not None
+            else ("check", pair[0], "-t", pair[1]),
+            "check": ("check", pair[0], "-t", pair[1]),
+            "roundtrip": ("roundtrip", e.source, "--via", e.target),
+        }.get(e.group, ())
+    if again[:1] == ("verify",) and not e.arguments and e.numbers is not None and e.numbers.seed:
+        again = (*again, "--seed", str(e.numbers.seed))
+    found = [("repeat", again)] if again else []
+    if e.numbers is not None and not e.numbers.same and e.group in ("verify", "convert"):
+        found.append(("cut it down", ("reduce", *pair, "-o", "smallest")))
+        found.append(("see all of it", ("view", *pair, "--verify", "-o", "view.html")))
+    return [(label, shlex.join(["netconv", *line])) for label, line in found]
 
 
 def told(e: Entry) -> str:
     """The commands, each with a button that copies it."""
     rows = "".join(
-        f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden '
-        f'aria-label="copy the command: {escape(label)}">copy: {escape(label)}</button></div>'
+        f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden>'
+        f"copy: {escape(label)}</button></div>"
         for label, line in commands(e)
     )
     return f"<h3>Again</h3>{rows}" if rows else ""
@@ -148,7 +148,7 @@ def _numbers(
     head = "".join(f'<th scope="col">{left + i}</th>' for i in range(width))
 
     def cell(value: Any, d: float) -> str:
-        share = 0 if not d else 60 if math.isinf(most) or not most else round(10 + 50 * d / most)
+        share = 0 if not d else 45 if math.isinf(most) or not most else round(10 + 35 * d / most)
         tint = f' style="background:color-mix(in srgb,var(--own) {share}%,transparent)"'
         kind = ' class="most"' if d and d == most else ""
         return f"<td{kind}{tint if share else ''}>{escape(_short(value))}</td>"

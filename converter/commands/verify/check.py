@@ -167,11 +167,10 @@ class Check:
         wrong = [f.tensor for f in findings[: evidence.SAMPLES]]
         back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
         feeds = list(zip(names, self.arrays, strict=True))
-        found = [
-            evidence.of_layer(u, self.mine, self.theirs, back, feeds)
-            for u in units
-            if u.name in wrong
-        ]
+        found: list[evidence.Sample | None] = []
+        if wrong:
+            named = [u for u in units if u.name in wrong]
+            found += evidence.of_layers(named, self.mine, self.theirs, back, feeds)
         failed = [o for o in outputs if not o.passed]
         mine, theirs = self.read or (None, None)
         if not findings and failed and mine is not None and theirs is not None:

@@ -49,31 +49,31 @@ class Sample:
         return asdict(self)
 
 
-def of_layer(
-    u: Unit,
+def of_layers(
+    units: Sequence[Unit],
     mine: Program,
     theirs: Program,
     back: Mapping[str, str],
     feeds: Sequence[tuple[str, dict[str, Array]]],
-) -> Sample | None:
-    """The tensor of a unit, computed by either model from the reference's values, on the feed where
-    they differ most. None where they cannot be compared number by number.
+) -> list[Sample]:
+    """The tensors of units, computed by either model from the reference's values, each on the feed
+    where it differs most. What cannot be computed or compared number by number is left out.
     """
-    wanted = [*(back[n] for n in u.theirs.inputs), u.name]
+    wanted = {back[n]: None for u in units for n in u.theirs.inputs} | {u.name: None for u in units}
+    pairs: dict[str, list[tuple[str, Array, Array]]] = {u.name: [] for u in units}
     try:
-        whole = mine.compile(mine.piece(wanted, set(mine.inputs)))
-        piece = theirs.compile(u.theirs)
-        pairs = []
+        whole = mine.compile(mine.piece(list(wanted), set(mine.inputs)))
+        pieces = [theirs.compile(u.theirs) for u in units]
         for name, feed in feeds:
-            *given, expected = whole.run(feed)
-            inputs = {
-                n: a.reshape(_sizes(theirs, n, a))
-                for n, a in zip(u.theirs.inputs, given, strict=True)
-            }
-            pairs.append((name, expected, piece.run(inputs)[0]))
+            values = dict(zip(wanted, whole.run(feed), strict=True))
+            for u, piece in zip(units, pieces, strict=True):
+                given = {n: values[back[n]] for n in u.theirs.inputs}
+                given = {n: a.reshape(_sizes(theirs, n, a)) for n, a in given.items()}
+                pairs[u.name].append((name, values[u.name], piece.run(given)[0]))
     except CannotRun:
-        return None
-    return _worst(u.name, u.other, pairs)
+        return []
+    found = [_worst(u.name, u.other, pairs[u.name]) for u in units]
+    return [s for s in found if s is not None]
 
 
 def _sizes(program: Program, name: str, array: Array) -> tuple[int, ...]:

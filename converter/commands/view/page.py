@@ -33,7 +33,7 @@ def render(
     data: dict[str, Any] = {"models": [d.as_json() for d in drawn]}
     if len(models) == 2:
         both = drawn[0], drawn[1]
-        data["counts"] = pairing.pair(models[0][1], models[1][1], both, given)
+        data["counts"] = pairing.pair(models[0][1], models[1][1], both, given, result)
         if result is not None:
             data["errors"] = pairing.colour(models[0][1], result, both)
             data["passed"] = result.passed

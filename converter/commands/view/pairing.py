@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnx_ir as ir
+
 from converter.commands.diff import partners
 from converter.commands.report.wrong import errors
 from converter.commands.verify.align import Alignment, Side, align
-from converter.commands.verify.cause import causes
+from converter.commands.verify.cause import causes, layer_of
 from converter.commands.verify.result import WRONG, Result, Tensor
 from converter.commands.view.drawing import Drawing
 from converter.errors import NothingComparedError
@@ -17,10 +19,15 @@ CAUSES = 8  # that are told of a layer
 
 
 def pair(
-    a: Network, b: Network, drawn: tuple[Drawing, Drawing], given: dict[str, str] | None = None
+    a: Network,
+    b: Network,
+    drawn: tuple[Drawing, Drawing],
+    given: dict[str, str] | None = None,
+    result: Result | None = None,
 ) -> dict[str, int]:
     """Marks both drawings: "twin" is the place of a layer in the other, "state" is "changed" with
-    "causes", or "only" where there is none. Counts of the states.
+    "causes", or "only" where there is none. Counts of the states. Layers are paired as a comparison
+    pairs them; of what is left, those whose names are the same and no others have.
 
     Models without any output in common have nothing to be marked.
     """
@@ -28,9 +35,13 @@ def pair(
         found = align(a, b, given)
     except NothingComparedError:
         found = Alignment()
+    if result is not None:  # which may have paired more than names and structure tell
+        found.pairs.update((t.reference, t.candidate) for t in result.tensors)
     left, right = drawn
     back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
-    same = partners(Side(a.ir.graph), Side(b.ir.graph), found)
+    sides = Side(a.ir.graph), Side(b.ir.graph)
+    same = partners(*sides, found)
+    same |= _namesakes(*sides, same)
     counts = {"same": 0, "changed": 0, "only in the first": 0, "only in the second": 0}
     for n, m in same.items():
         one, other = left.nodes[left.places[n]], right.nodes[right.places[m]]
@@ -40,16 +51,37 @@ def pair(
         if told:
             one |= {"state": "changed", "causes": told}
             other |= {"state": "changed", "causes": told}
-    for model, drawing, paired, which in (
-        (a, left, set(same), "first"),
-        (b, right, set(same.values()), "second"),
+    for side, drawing, paired, which in (
+        (sides[0], left, set(same), "first"),
+        (sides[1], right, set(same.values()), "second"),
     ):
-        for node in Side(model.ir.graph).nodes:
+        for node in side.nodes:
             if node not in paired:
                 drawing.nodes[drawing.places[node]]["state"] = "only"
                 counts[f"only in the {which}"] += 1
     _ports(drawn)
     return counts
+
+
+def _namesakes(a: Side, b: Side, paired: dict[ir.Node, ir.Node]) -> dict[ir.Node, ir.Node]:
+    """What became another operator under its name."""
+    taken = set(paired.values())
+    left, right = (
+        {layer: nodes[0] for layer, nodes in _by_layer(side).items() if len(nodes) == 1}
+        for side in (a, b)
+    )
+    return {
+        n: right[layer]
+        for layer, n in left.items()
+        if layer in right and n not in paired and right[layer] not in taken
+    }
+
+
+def _by_layer(side: Side) -> dict[str, list[ir.Node]]:
+    found: dict[str, list[ir.Node]] = {}
+    for node in side.nodes:
+        found.setdefault(layer_of(node), []).append(node)
+    return found
 
 
 def _first(texts: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from converter.graph.infer import Array
 
@@ -30,15 +31,23 @@ def described(array: Array) -> dict[str, Any]:
     if not finite.size:
         return found
     low, high = float(finite.min()), float(finite.max())
-    counts, _ = np.histogram(finite, BINS, (low, high) if high > low else (low - 0.5, low + 0.5))
+    scale = max(abs(low), abs(high)) or 1.0  # sums of what is near the largest float are none
+    part = finite / scale
     return found | {
         "low": _short(low),
         "high": _short(high),
-        "mean": _short(float(finite.mean())),
-        "std": _short(float(finite.std())),
+        "mean": _short(float(part.mean()) * scale),
+        "std": _short(float(part.std()) * scale),
         "zeros": int((finite == 0).sum()),
-        "bars": counts.tolist(),
+        "bars": _bars(part).tolist(),
     }
+
+
+def _bars(values: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Counts in BINS equal parts of the range; all in the middle where there is no range."""
+    low, width = values.min(), values.max() - values.min()
+    share = (values - low) / width if width else np.full(values.shape, 0.5)
+    return np.bincount(np.minimum((share * BINS).astype(np.intp), BINS - 1), minlength=BINS)
 
 
 def _short(value: float) -> float:

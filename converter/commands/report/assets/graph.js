@@ -176,7 +176,7 @@ class Drawing {
     this.tip.hidden = true;
     const zoom = document.createElement("div");
     zoom.className = "zoom";
-    for (const [text, label, act] of [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "show everything", () => this.fit(true)]]) {
+    for (const [text, label, act] of [["+", "zoom in", () => this.zoom(1.3)], ["−", "zoom out", () => this.zoom(1 / 1.3)], ["fit", "fit everything", () => this.fit(true)]]) {
       const button = document.createElement("button");
       button.type = "button";
       button.textContent = text;
@@ -212,17 +212,24 @@ class Drawing {
     const box = put(layer, "g", {
       class: `box ${state} ${item.scope ? "scope" : ""} ${open ? "open" : ""} ${told.port ? "port" : ""}`,
       transform: `translate(${item.left.toFixed(1)} ${item.top.toFixed(1)})`, "data-id": item.id,
-      tabindex: -1, role: "button", "aria-label": told.title.replaceAll("\n", ", "),
+      tabindex: -1, role: "button", "aria-label": this._aloud(told),
     });
     if (item.scope) box.setAttribute("aria-expanded", String(item.open));
     put(box, "rect", { width: item.width, height: item.height });
     for (const [kind, x] of [["own", 3], ["from", item.width - 3]])
       if (!open && told[kind]) put(box, "line", { class: kind, x1: x, x2: x, y1: item.height - 2, y2: item.height - 2 - (item.height - 4) * told[kind] });
     const sign = item.scope ? (item.open ? "▾ " : "▸ ") : "";
-    put(box, "text", { x: 12, y: 18 }, sign + shorten(told.label));
-    if (told.sub && !open) put(box, "text", { class: "sub", x: 12, y: 33 }, shorten(told.sub));
-    if (told.mark && !open) put(box, "text", { class: "mark", x: item.width - 9, y: 18 }, told.mark);
+    put(box, "text", { "aria-hidden": true, x: 12, y: 18 }, sign + shorten(told.label));
+    if (told.sub && !open) put(box, "text", { "aria-hidden": true, class: "sub", x: 12, y: 33 }, shorten(told.sub));
+    if (told.mark && !open) put(box, "text", { "aria-hidden": true, class: "mark", x: item.width - 9, y: 18 }, told.mark);
+    for (const text of box.querySelectorAll("text")) text.before(" "); // words for who hears them
     this.boxes.set(item.id, box);
+  }
+
+  /* What is written in a box, then the rest. */
+  _aloud(told) {
+    const rest = told.title.split("\n").filter((line) => line !== told.label && line !== told.sub);
+    return [`${told.label} ${told.sub || ""}`.trim(), ...rest].join(", ");
   }
 
   _lines(item, layer, seen) {

@@ -123,6 +123,7 @@ function picture(figure) {
   });
   const draw = () => {
     const made = new Drawing(host, data, { describe, wheel: "ctrl", across: host.clientWidth > 700, onChoose: (item) => { said.textContent = item.node.title.replaceAll("\n", ", "); } });
+    if (made.options.across) host.style.height = `${Math.max(150, Math.min(400, made.root.height + 60))}px`;
     const wrong = made.nodes.find((n) => n.node.state === "wrong");
     if (wrong) { made.centre(wrong); made.choose(wrong, { quiet: true }); }
   };

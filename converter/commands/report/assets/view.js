@@ -190,7 +190,6 @@ function search() {
   const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
   matches = words.length ? known.filter((k) => words.every((w) => k.text.includes(w))) : [];
   hits.hidden = !matches.length;
-  field.setAttribute("aria-expanded", String(!hits.hidden));
   count.textContent = words.length ? `${matches.length} found` : "";
   hits.replaceChildren(...matches.slice(0, HITS).map(({ d, item }) => {
     const n = item.node, button = element("button", { type: "button", textContent: `${n.k} ${n.n}${two ? ` · ${d.model.about.name}` : ""}` });
@@ -201,7 +200,6 @@ function search() {
 }
 
 field.oninput = search;
-field.setAttribute("role", "combobox");
 field.onkeydown = (e) => {
   if (e.key === "Enter" && matches.length) { hits.hidden = true; matches[0].d.reveal(matches[0].item, { focus: true }); }
   if (e.key === "ArrowDown" && !hits.hidden) { e.preventDefault(); hits.querySelector("button").focus(); }
