@@ -260,29 +260,30 @@ def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, k
     assert model_of(package).specificationVersion == version
 
 
-def in_blocks(path: Path) -> tuple[Path, Any]:
-    """com.microsoft's MatMulNBits, whose scales are one line of numbers, and its weights."""
-    packed = RNG.integers(0, 256, (64, 4, 16)).astype(np.uint8)
-    scales = RNG.random(256).astype(F)
-    attributes = {"K": 128, "N": 64, "bits": 4, "block_size": 32}
+def in_blocks(path: Path, n: int = 64, k: int = 128) -> tuple[Path, Any]:
+    """com.microsoft's MatMulNBits, whose scales are one line of numbers, and its weights [n, k]."""
+    packed = RNG.integers(0, 256, (n, k // 32, 16)).astype(np.uint8)
+    scales = RNG.random(n * k // 32).astype(F)
+    attributes = {"K": k, "N": n, "bits": 4, "block_size": 32}
     node = h.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
-    network(path, [node], {"x": [2, 128]}, {"y": [2, 64]}, w=packed, s=scales)
-    codes = np.stack([packed & 15, packed >> 4], -1).reshape(64, 4, 32).astype(F)
-    return path, ((codes - 8) * scales.reshape(64, 4, 1)).reshape(64, 128)
+    network(path, [node], {"x": [2, k]}, {"y": [2, n]}, w=packed, s=scales)
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(n, k // 32, 32).astype(F)
+    return path, ((codes - 8) * scales.reshape(n, k // 32, 1)).reshape(n, k)
 
 
-def test_weights_of_four_bits_with_scales_of_blocks_stay_small(tmp_path: Path) -> None:
-    source, weights = in_blocks(tmp_path / "m.onnx")
+@pytest.mark.parametrize("size", [128, 512])
+def test_weights_of_four_bits_with_scales_of_blocks_stay_small(size: int, tmp_path: Path) -> None:
+    source, weights = in_blocks(tmp_path / "m.onnx", size // 2, size)
     package = tmp_path / "m.mlpackage"
     converter.convert(source, package)
     assert kinds(package) == ["constexpr_blockwise_shift_scale", "linear"]
     assert model_of(package).specificationVersion == 9
     files = content(package)
-    assert sum(map(len, files.values())) < weights.size // 2 + 4 * 256 + 6000
+    assert sum(map(len, files.values())) < weights.size // 2 + weights.size // 8 + 6000
     converter.convert(package, tmp_path / "b.onnx")
     types = {i.data_type for i in onnx.load(tmp_path / "b.onnx").graph.initializer}
     assert T.UINT4 in types
-    x = floats(2, 128)
+    x = floats(2, size)
     for path in (package, tmp_path / "b.onnx"):
         np.testing.assert_allclose(run(path, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
 
