@@ -177,6 +177,12 @@ def producer_of(value: ir.Value | None) -> ir.Node | None:
     return None if value is None else value.producer()
 
 
+def maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    """The standard operator `op_type` that makes a value, if it does."""
+    node = producer_of(value)
+    return node if node is not None and node.op_type == op_type and not node.domain else None
+
+
 def _writer() -> Writer:
     writers = _WRITERS.get()
     if not writers:

@@ -260,29 +260,30 @@ def test_quantised_weights_stay_small_where_they_may(tmp_path: Path, ios: str, k
     assert model_of(package).specificationVersion == version
 
 
-def in_blocks(path: Path) -> tuple[Path, Any]:
-    """com.microsoft's MatMulNBits, whose scales are one line of numbers, and its weights."""
-    packed = RNG.integers(0, 256, (64, 4, 16)).astype(np.uint8)
-    scales = RNG.random(256).astype(F)
-    attributes = {"K": 128, "N": 64, "bits": 4, "block_size": 32}
+def in_blocks(path: Path, n: int = 64, k: int = 128) -> tuple[Path, Any]:
+    """com.microsoft's MatMulNBits, whose scales are one line of numbers, and its weights [n, k]."""
+    packed = RNG.integers(0, 256, (n, k // 32, 16)).astype(np.uint8)
+    scales = RNG.random(n * k // 32).astype(F)
+    attributes = {"K": k, "N": n, "bits": 4, "block_size": 32}
     node = h.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **attributes)
-    network(path, [node], {"x": [2, 128]}, {"y": [2, 64]}, w=packed, s=scales)
-    codes = np.stack([packed & 15, packed >> 4], -1).reshape(64, 4, 32).astype(F)
-    return path, ((codes - 8) * scales.reshape(64, 4, 1)).reshape(64, 128)
+    network(path, [node], {"x": [2, k]}, {"y": [2, n]}, w=packed, s=scales)
+    codes = np.stack([packed & 15, packed >> 4], -1).reshape(n, k // 32, 32).astype(F)
+    return path, ((codes - 8) * scales.reshape(n, k // 32, 1)).reshape(n, k)
 
 
-def test_weights_of_four_bits_with_scales_of_blocks_stay_small(tmp_path: Path) -> None:
-    source, weights = in_blocks(tmp_path / "m.onnx")
+@pytest.mark.parametrize("size", [128, 512])
+def test_weights_of_four_bits_with_scales_of_blocks_stay_small(size: int, tmp_path: Path) -> None:
+    source, weights = in_blocks(tmp_path / "m.onnx", size // 2, size)
     package = tmp_path / "m.mlpackage"
     converter.convert(source, package)
-    assert kinds(package) == ["constexpr_blockwise_shift_scale", "matmul"]
+    assert kinds(package) == ["constexpr_blockwise_shift_scale", "linear"]
     assert model_of(package).specificationVersion == 9
     files = content(package)
-    assert sum(map(len, files.values())) < weights.size // 2 + 4 * 256 + 6000
+    assert sum(map(len, files.values())) < weights.size // 2 + weights.size // 8 + 6000
     converter.convert(package, tmp_path / "b.onnx")
     types = {i.data_type for i in onnx.load(tmp_path / "b.onnx").graph.initializer}
     assert T.UINT4 in types
-    x = floats(2, 128)
+    x = floats(2, size)
     for path in (package, tmp_path / "b.onnx"):
         np.testing.assert_allclose(run(path, x=x), x @ weights.T, rtol=1e-4, atol=1e-3)
 
@@ -667,3 +668,54 @@ def test_attention_is_one_operation_from_ios18(
     weights = np.exp(scale * q @ k.swapaxes(-1, -2) + mask)
     wanted = weights / weights.sum(-1, keepdims=True) @ v
     np.testing.assert_allclose(run(package, q=q, k=k, v=v), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_linear_layer_has_its_bias(tmp_path: Path) -> None:
+    """Of plain weights, and of quantised ones whose axes are changed; what is read elsewhere, too,
+    stays apart.
+    """
+    weights, codes = floats(3, 5), RNG.integers(-128, 128, (3, 5)).astype(np.int8)
+    nodes = [
+        h.make_node("MatMul", ["x", "w"], ["m"]),
+        h.make_node("Add", ["c", "m"], ["a"]),
+        h.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        h.make_node("Transpose", ["d"], ["t"], perm=[1, 0]),
+        h.make_node("MatMul", ["a", "t"], ["n"]),
+        h.make_node("Add", ["n", "e"], ["y"]),
+        h.make_node("MatMul", ["y", "w"], ["p"]),
+        h.make_node("Add", ["p", "c"], ["z"]),
+        h.make_node("Add", ["p", "z"], ["last"]),
+    ]
+    c, e = floats(5), floats(1, 3)
+    outputs = {"last": [2, 5]}
+    constants = {"w": weights, "c": c, "q": codes, "s": F(0.1), "e": e}
+    source = network(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, outputs, **constants)
+    package, x = tmp_path / "m.mlpackage", floats(2, 3)
+    converter.convert(source, package)
+    dequantize = "constexpr_affine_dequantize"
+    assert kinds(package) == ["linear", dequantize, "linear", "linear", "add", "add"]
+    y = (x @ weights + c) @ (codes * F(0.1)).T + e
+    np.testing.assert_allclose(run(package, x=x), 2 * (y @ weights) + c, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("sum_", [True, False])
+@pytest.mark.parametrize("op", ["Reciprocal", "Div"])
+def test_roots_and_gates_are_one_operation(op: str, sum_: bool, tmp_path: Path) -> None:
+    """1 / sqrt(x + number), x * sigmoid(x)."""
+    nodes = [
+        h.make_node("Add", ["x", "small"], ["a"]),
+        h.make_node("Sqrt", ["a" if sum_ else "x"], ["r"]),
+        h.make_node(op, ["r"] if op == "Reciprocal" else ["one", "r"], ["i"]),
+        h.make_node("Sigmoid", ["i"], ["s"]),
+        h.make_node("Mul", ["s", "i"], ["y"]),
+    ]
+    constants = {"small": F(0.5), "one": F(1)}
+    source = network(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"y": [2, 3]}, **constants)
+    package, x = tmp_path / "m.mlpackage", np.abs(floats(2, 3))
+    converter.convert(source, package)
+    assert kinds(package) == ["rsqrt", "silu"]
+    number = next(o for o in operations(package) if o.type == "rsqrt").inputs["epsilon"]
+    (epsilon,) = number.arguments[0].value.immediateValue.tensor.floats.values
+    assert epsilon == (0.5 if sum_ else 0)
+    i = 1 / np.sqrt(x + F(epsilon))
+    np.testing.assert_allclose(run(package, x=x), i / (1 + np.exp(-i)), rtol=1e-5)

@@ -10,11 +10,11 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
 from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.rules.fields import maker
 from converter.formats.coreml_declared import DOUBLE, INT32, Declared, said_of
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.value import maker
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.promote_types import FLOAT8
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -77,3 +77,26 @@ def operands_of(attrs: dict[str, Any]) -> Iterator[ir.Value]:
         for one in given if isinstance(given, list | tuple) else (given,):
             if isinstance(one, ir.Value):
                 yield one
+
+
+def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
+    """The operations that results depend on, in their order."""
+    wanted, kept = set(results), []
+    for layer in reversed(layers):
+        if wanted.isdisjoint(layer.outputs):
+            continue
+        kept.append(layer)
+        wanted.update(operands_of(layer.attrs))
+        for inner, _, outputs in layer.extra or ():
+            wanted.update(outputs)
+            wanted.update(reached(inner))
+    return kept[::-1]
+
+
+def reached(layers: list[Layer]) -> set[ir.Value]:
+    """What operations and the blocks in them look at."""
+    found = {v for layer in layers for v in operands_of(layer.attrs)}
+    for layer in layers:
+        for inner, _, outputs in layer.extra or ():
+            found |= {*outputs, *reached(inner)}
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
 from converter.formats.mlprogram.classifier import Classifier, names_of, take_out, write
-from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, operands_of
+from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, needed
 from converter.formats.mlprogram.describe import (
     HALF_INTERFACE,
     STATES_SINCE,
@@ -29,7 +29,6 @@ from converter.formats.mlprogram.rules.quantization import compact_since
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs
 from converter.mapping.lifting import refuse
-from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
 from converter.passes.constants import holds_numbers, plain_weights, unpack_bits
 from converter.passes.fold import fold
@@ -126,29 +125,6 @@ def _refused(version: int, half: bool) -> Callable[[ir.Node], bool]:
         return bool(low.problems)
 
     return refused
-
-
-def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
-    """The operations that results depend on, in their order."""
-    wanted, kept = set(results), []
-    for layer in reversed(layers):
-        if wanted.isdisjoint(layer.outputs):
-            continue
-        kept.append(layer)
-        wanted.update(operands_of(layer.attrs))
-        for inner, _, outputs in layer.extra or ():
-            wanted.update(outputs)
-            wanted.update(reached(inner))
-    return kept[::-1]
-
-
-def reached(layers: list[Layer]) -> set[ir.Value]:
-    """What operations and the blocks in them look at."""
-    found = {v for layer in layers for v in operands_of(layer.attrs)}
-    for layer in layers:
-        for inner, _, outputs in layer.extra or ():
-            found |= {*outputs, *reached(inner)}
-    return found
 
 
 def _program(

@@ -22,11 +22,11 @@ from converter.formats.coreml.rules.fields import (
     ScalarOperand,
     TowardsZero,
     fits,
-    maker,
     of_type,
     truncate,
 )
 from converter.graph.infer import rank_of
+from converter.graph.value import maker
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (

@@ -14,6 +14,7 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, rank_of_value
 from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
+from converter.graph.value import maker
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Field, Guard, InputType
 from converter.mapping.record import record
@@ -38,12 +39,6 @@ RANK_4 = Guard("of four axes only", lower_if=lambda w: rank_of_value(w.input(0))
 def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
     """Indices and lengths; everything else that a row takes is float."""
     return InputType(positions, dtype)
-
-
-def maker(value: Value | None, op_type: str) -> ir.Node | None:
-    """The standard operator `op_type` that makes a value, if it does."""
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
 # numbers of the layer ----------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import Reading, Writing
-from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar, maker
+from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar
 from converter.formats.coreml.weight_encoding import dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import maker
 from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import evaluate_constant, is_constant

@@ -15,8 +15,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import Reading, Writing
-from converter.formats.coreml.rules.fields import FIX, maker
+from converter.formats.coreml.rules.fields import FIX
 from converter.graph.infer import Array, shape_of
+from converter.graph.value import maker
 from converter.mapping.rules import custom
 
 Value = ir.Value

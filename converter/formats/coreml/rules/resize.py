@@ -11,9 +11,10 @@ from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import small
 from converter.formats.coreml.rules.context import Reading, Writing
-from converter.formats.coreml.rules.fields import AsRank, maker, static
+from converter.formats.coreml.rules.fields import AsRank, static
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
+from converter.graph.value import maker
 from converter.mapping.codecs import Codec, Floats, enum, unset
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import Rule, op

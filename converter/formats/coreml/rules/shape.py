@@ -27,12 +27,12 @@ from converter.formats.coreml.rules.fields import (
     border_amounts,
     borders,
     flat,
-    maker,
 )
 from converter.formats.coreml.rules.indexing import static_slice
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import maker
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op

@@ -20,8 +20,8 @@ from converter.mapping.rules import Table
 
 TABLE = Table(
     [
+        *convolution.RULES,  # a linear layer takes an Add
         *elementwise.RULES,
-        *convolution.RULES,
         *normalization.RULES,
         *reduction.RULES,
         *shape.RULES,

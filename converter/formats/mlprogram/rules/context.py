@@ -21,6 +21,7 @@ from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.node import Layer
+from converter.passes.constants import is_constant
 
 if TYPE_CHECKING:
     from converter.formats.mlprogram.collector import MilLowering
@@ -147,8 +148,10 @@ def compressed(value: ir.Value | None) -> bool:
         source = None if places is None or places.op_type != "Cast" else places.inputs[0]
         operands = [node.inputs[0], source]
         return all(v is not None and v.const_value is not None for v in operands)
-    given = [v for v in node.inputs if v is not None]
-    return node.op_type == "DequantizeLinear" and all(v.const_value is not None for v in given)
+    first, *rest = node.inputs
+    stored = first is not None and first.const_value is not None
+    known = all(v is None or is_constant(v) for v in rest)
+    return stored and known and node.op_type == "DequantizeLinear"
 
 
 def writing(w: Writing) -> MilWriting:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.collector import MilLowering
+from converter.formats.mlprogram.collector import MilLowering, needed
 from converter.formats.mlprogram.rules.context import collector, reading, writing
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
@@ -105,7 +105,7 @@ def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
             same = low.value("result", out.dtype, out.shape)
             low.add("identity", [], [same], {"x": out})
             results.append(same)
-    return low.layers, results
+    return needed(low.layers, results), results
 
 
 def write_cond(w: Writing) -> None:

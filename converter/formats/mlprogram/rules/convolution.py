@@ -7,11 +7,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import compressed, reading, writing
 from converter.formats.mlprogram.rules.fields import Window, data, listed, mil
 from converter.graph.build import attrs_of
+from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, maker, with_operators
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.fields import Attr, Field, Implied, Only
 from converter.mapping.fusing import only_user
@@ -159,20 +160,63 @@ def write_linear(w: Writing) -> None:
     """MatMul or Gemm with weights of two axes."""
     t, x, weights = writing(w), w.input(0), w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
+    if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
+        t.operation("linear", x=x, weight=found)
+        return
     if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
         raise not_meant("the weights of a linear layer are a constant matrix")
-    if not 1 <= w.rank() <= 3:
+    if not _line(x):
         raise not_meant("a linear layer takes one to three axes")
     if w.attr("transA", 0) or w.attr("alpha", 1.0) != 1 or w.attr("beta", 1.0) != 1:
         raise not_meant("a linear layer neither turns its input nor scales")
     size = w.static(1)[0 if w.attr("transB", 0) else 1]
     if not w.attr("transB", 0):
-        weights = w.const(LazyTensor.of(tensor).transposed(), weights.name or "weight")
+        weights = turned_weights(w, weights)
     given = None if bias is None else w.constant(2, "the bias").reshape(-1)
     if given is not None and given.size not in (1, size):
         raise not_meant("a bias for each row")
     spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
     t.operation("linear", x=x, weight=weights, bias=spread)
+
+
+def _line(x: ir.Value) -> bool:
+    return x.dtype in FLOATS and x.shape is not None and 1 <= len(x.shape) <= 3
+
+
+def compact_matrix(value: ir.Value) -> ir.Value | None:
+    """The compressed constant of two axes of which a Transpose makes the value."""
+    matrix, turned_ = before_swap(value)
+    known = turned_ and matrix.shape is not None and len(matrix.shape) == 2
+    return matrix if known and compressed(matrix) else None
+
+
+def write_biased(w: Writing) -> None:
+    """The product of a linear layer and the bias behind it, which are one operation."""
+    t = writing(w)
+    for value, bias in ((w.input(0), w.optional(1)), (w.input(1), w.optional(0))):
+        product, numbers = maker(value, "MatMul"), constant(bias)
+        if product is None or numbers is None or only_user(value) is None:
+            continue
+        x, weights = product.inputs
+        size = value.shape[-1] if value.shape is not None else None
+        if x is None or weights is None or not _line(x) or value.shape != w.node.outputs[0].shape:
+            continue
+        if numbers.shape[-1:] != (size,) or numbers.size != size:
+            continue
+        found = compact_matrix(weights)
+        if found is None and weights.const_value is not None and len(weights.shape or ()) == 2:
+            found = turned_weights(w, weights)
+        if found is not None:
+            t.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
+            return
+    raise not_meant("a linear layer and its bias")
+
+
+def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
+    """A constant matrix with its axes changed, computed when it is written unless it is a view."""
+    assert weights.const_value is not None
+    turned = LazyTensor.of(weights.const_value).transposed()
+    return w.const(turned, weights.name or "weight")
 
 
 def write_product(w: Writing) -> None:
@@ -275,6 +319,7 @@ RULES: list[Rule | Custom] = [
     ),
     mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
     custom("MatMul Gemm", "linear", linear, write_linear),
+    custom("Add", "linear", None, write_biased),
     custom("MatMul", "matmul", product, write_product),
     custom("", "einsum", einsum),
     custom(

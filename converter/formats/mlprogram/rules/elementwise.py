@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import collector, reading, writing
 from converter.formats.mlprogram.rules.fields import data, mil, mils
-from converter.graph.value import Value, with_operators
+from converter.graph.infer import constant
+from converter.graph.value import Value, maker, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
@@ -142,6 +143,36 @@ def root(r: Reading) -> None:
     r.node.inputs = [r.b.Sqrt(data(r))]
 
 
+def write_silu(w: Writing) -> None:
+    """x times its Sigmoid, which is left out in the end where nothing else needs it."""
+    x, y = w.input(0), w.input(1)
+    for one, other in ((x, y), (y, x)):
+        gate = maker(other, "Sigmoid")
+        if gate is not None and gate.inputs[0] is one:
+            writing(w).operation("silu", x=one)
+            return
+    raise not_meant("a number times its Sigmoid")
+
+
+def write_root(w: Writing) -> None:
+    """1 divided by a root, of a sum with one number or of anything else."""
+    x = w.input(0)
+    if w.node.op == "Div":
+        one, x = constant(x), w.input(1)
+        if one is None or one.size != 1 or one.reshape(-1)[0] != 1:
+            raise not_meant("one divided by a root")
+    root = maker(x, "Sqrt")
+    if root is None or x.shape != w.node.outputs[0].shape or x.dtype not in FLOATS:
+        raise not_meant("one divided by a root")
+    inner, epsilon = root.inputs[0], 0.0
+    total = maker(inner, "Add")
+    for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
+        number = constant(more)
+        if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
+            inner, epsilon = own, float(number.reshape(-1)[0])
+    writing(w).operation("rsqrt", x=inner, epsilon=epsilon)
+
+
 def twice(r: Reading) -> None:
     r.node.inputs = [data(r), data(r)]
 
@@ -226,6 +257,8 @@ class Powers(Field):
 
 
 RULES: list[Rule | Custom] = [
+    custom("Mul", "silu", None, write_silu),
+    custom("Reciprocal Div", "rsqrt", None, write_root),
     *mils(
         "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
         "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "
