@@ -233,11 +233,6 @@ def _alike(x: Array, y: Array) -> tuple[Array, Array]:
     return x, y
 
 
-def other_weights(n: ir.Node, m: ir.Node, step: float) -> bool:
-    """Whether a constant operand has the same shape and other values (beyond `step`, relative)."""
-    return any(bool((np.abs(x - y) > step * np.abs(x)).any()) for x, y in _constants(n, m))
-
-
 def rewritten(n: ir.Node, m: ir.Node) -> bool:
     """Whether the weights look like others altogether, as after folding a neighbour in: more of
     them, or most values changed.

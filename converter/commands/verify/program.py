@@ -18,7 +18,7 @@ from onnx import numpy_helper
 
 from converter.commands.verify.floats import in_floats
 from converter.commands.verify.noise import Precision, jitter
-from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
+from converter.engines.onnxruntime import executed, frugal, has_loop, opened, refuse_opaque
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.onnxruntime_legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
@@ -26,6 +26,7 @@ from converter.graph.infer import Array
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
 
+LARGE = 1 << 26  # bytes of weights from which a session must not keep them twice
 LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
 # operators whose constant operands are weights that rounding touches; others (Resize scales, Pow
 # exponents, Pad values) stay exact
@@ -195,6 +196,8 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
+        if sum(a.nbytes for _, a in self._lent) >= LARGE:
+            frugal(options)
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if self._lent:
