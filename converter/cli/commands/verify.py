@@ -182,7 +182,7 @@ def show(console: Console, result: Any) -> ExitCode:
     """Prints a comparison and gives its exit code."""
     from converter.commands.verify.text import headline, lines
 
-    code = result.code
+    code: ExitCode = result.code
     console.verdict(code)
     console.record(result.diagnostics)
     text = list(lines(result))

@@ -18,6 +18,7 @@ from converter.commands.verify import evidence
 from converter.commands.verify.align import Alignment, align
 from converter.commands.verify.cause import (
     CONSTANT,
+    FORM,
     Cause,
     causes,
     differences,
@@ -52,6 +53,7 @@ from converter.commands.verify.result import (
     Result,
     Tensor,
 )
+from converter.commands.verify.single_change import single_change
 from converter.commands.verify.sizes import shapes_for
 from converter.engines.file import engine_of
 from converter.errors import Diagnostic, NothingComparedError, UsageError
@@ -143,7 +145,7 @@ class Check:
         failed = not all(o.passed for o in outputs)
         natives = self._natives(not failed)
         units: list[Unit] = []
-        hidden = not failed and self._hidden(outputs)
+        hidden = not failed and self.limits.elementwise and self._hidden(outputs)
         if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
             units = self._isolated()
         elif request.tensors != ("outputs",):
@@ -154,10 +156,8 @@ class Check:
             if request.tensors in (("outputs",), ("all",))
             else [t for t in tensors if t.reference in compared]
         )
-        findings = tuple(
-            self._finding(u)
-            for u in units
-            if u.broken and request.mode == "isolated" and u.name in {t.reference for t in judged}
+        findings = self._findings(
+            [u for u in units if u.broken and u.name in {t.reference for t in judged}]
         )
         if request.keep_tensors is not None and units:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
@@ -494,9 +494,37 @@ class Check:
             u.total,
         )
 
+    def _findings(self, units: Sequence[Unit]) -> tuple[Finding, ...]:
+        """One for each layer that is wrong by itself; several pieces that hold the same layer tell
+        of it once.
+        """
+        if self.request.mode != "isolated":
+            return ()
+        found: dict[tuple[str, tuple[str, ...]], Finding] = {}
+        for u in units:
+            finding = self._finding(u)
+            key = finding.layer, finding.causes[:1] or (finding.tensor,)
+            found.setdefault(key, finding)
+        return tuple(found.values())
+
+    def _causes(self, u: Unit, back: dict[str, str]) -> list[Cause]:
+        """What differs; of a layer that is computed in another way, the single change that explains
+        it.
+        """
+        found = causes(u.nodes, u.others, back, u.step)
+        folded = len(found) > 1 and any(n.op_type == "BatchNormalization" for n in u.nodes)
+        if found and found[0].rank != FORM and not folded:
+            return found
+        feed = next(
+            (f for f, d in zip(self.arrays, u.by_feed, strict=False) if d.excess > 1),
+            self.arrays[0],
+        )
+        told = single_change(u, self.mine, self.theirs, back, feed)
+        return found if told is None else [told]
+
     def _finding(self, u: Unit) -> Finding:
         back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        found: list[Cause] = causes(u.nodes, u.others, back, u.step)
+        found = self._causes(u, back)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)

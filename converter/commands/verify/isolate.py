@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
+from converter.commands.verify.cause import identical
 from converter.commands.verify.compare import WORST, Difference, compare, wide
 from converter.commands.verify.noise import (
     MULTIPLE,
@@ -54,6 +55,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # something wrong flows in
+    by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
 
@@ -157,7 +159,7 @@ class LockStep:
 
     def _broken(self, u: Unit, a: dict[str, Values]) -> bool:
         given: dict[str, Values | None] = {
-            n: [_in_shape(x, self.theirs.values[n]) for x in a[self.back[n]]]
+            n: [in_shape(x, self.theirs.values[n]) for x in a[self.back[n]]]
             for n in u.theirs.inputs
         }
         try:
@@ -261,7 +263,7 @@ class LockStep:
                     self.steps.get(u.other, 0.0),
                 )
             found.append(compare(base, result, limit))
-        u.own = worst(found)
+        u.own, u.by_feed = worst(found), found
         u.broken = u.own.excess > 1
 
     def _in_floats(self, u: Unit) -> Session | None:
@@ -299,7 +301,7 @@ def _unread(u: Unit, step: float) -> Difference | None:
     ):
         return None
     a, b = constant(u.nodes[0].inputs[0]), constant(u.others[0].inputs[0])
-    if a is None or b is None or a.shape != b.shape:
+    if a is None or b is None or a.shape != b.shape or identical(a, b):
         return None
     return replace(
         compare(a, b, MULTIPLE * step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0),
@@ -334,7 +336,8 @@ def _shaped(array: Array, template: Values | None, i: int) -> Array:
     return array
 
 
-def _in_shape(array: Array, value: ir.Value) -> Array:
+def in_shape(array: Array, value: ir.Value) -> Array:
+    """The array in the shape of a value, where only dimensions of one differ."""
     shape = shape_of(value)
     fits = shape is not None and int(np.prod(shape)) == array.size
     return array.reshape(shape) if shape is not None and fits else array

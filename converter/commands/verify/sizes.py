@@ -14,7 +14,7 @@ from itertools import combinations
 
 from converter.errors import ConverterError, Diagnostic, UsageError
 from converter.graph.network import Network
-from converter.graph.shapes import fix_inputs
+from converter.passes.fix_inputs import fix_inputs
 
 Shape = tuple[int, ...]
 SMALLEST = 3  # of sizes that several inputs share, or that count integers: 3, 4, 5, ...
@@ -41,12 +41,15 @@ def shapes_for(
         for name, sizes in source.items():
             if name not in given and len(sizes) == len(dims.get(name) or ()):
                 _bind(dims[name], sizes, known)
-    own = {**(hints or {}), **model.interface.get("shapes", {}), **given}
+    own = {**(hints or {}), **model.interface.get("shapes", {})}
     first: dict[str, Shape] = {}
     for numbers in _tries(model, known):
-        shapes = {n: _shape(d, own.get(n, ()), numbers) for n, d in dims.items()}
+        shapes = {
+            n: tuple(given[n]) if n in given else _shape(d, own.get(n, ()), numbers)
+            for n, d in dims.items()
+        }
         first = first or shapes
-        if len(_free(model, known)) < 2 or _takes(model, shapes):
+        if len(_open(model, known)) < 2 or _takes(model, shapes):
             return shapes
     return first
 
@@ -84,17 +87,26 @@ def _bind(
             known.setdefault(d, n)
 
 
-def _free(model: Network, known: Mapping[str, int]) -> list[str]:
-    """Names of sizes that stand for more than a batch or a picture: several inputs share them, or
-    they count integers.
-    """
+def _open(model: Network, known: Mapping[str, int]) -> list[str]:
+    """Names of sizes that stand for more than a batch and have no number yet."""
+    named = [
+        d
+        for i in model.inputs
+        for axis, d in enumerate(i.shape or ())
+        if isinstance(d, str) and axis
+    ]
+    names = dict.fromkeys(t for d in named for t in _terms(d) or [d])
+    return [n for n in names if n not in known and not n.isdecimal()]
+
+
+def _shared(model: Network, names: Sequence[str]) -> list[str]:
+    """Those that several inputs share, or that count integers: no pictures."""
     uses: Counter[str] = Counter()
     for info in model.inputs:
-        counts = info.dtype.kind in "iub"
-        for axis, d in enumerate(info.shape or ()):
-            if isinstance(d, str) and d not in known and axis:
-                uses[d] += 2 if counts else 1
-    return [d for d, n in uses.items() if n > 1 and not _terms(d)]
+        for d in info.shape or ():
+            for name in (_terms(d) or [d]) if isinstance(d, str) else ():
+                uses[name] += 2 if info.dtype.kind in "iub" or _terms(str(d)) else 1
+    return [n for n in names if uses[n] > 1]
 
 
 def _terms(name: str) -> list[str]:
@@ -103,23 +115,25 @@ def _terms(name: str) -> list[str]:
 
 
 def _tries(model: Network, known: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Numbers for names, the likeliest first: each its own; one the sum of two others; all the
-    same; one the sum of two of those.
+    """Numbers for names, the likeliest first: those that are shared small, then all of them; each
+    its own number, or one the sum of two others; in the end all the same.
     """
-    free = _free(model, known)
-    distinct = {n: SMALLEST + i for i, n in enumerate(free)}
-    alike = dict.fromkeys(free, SMALLEST)
+    names = _open(model, known)
+    shared = _shared(model, names)
     tried = 0
-    for base in (distinct, alike):
-        yield {**base, **known}
-        for total in reversed(free):
-            for a, b in combinations([n for n in free if n != total], 2):
-                tried += 1
-                if tried > MOST_TRIED:
-                    return
-                yield {**base, total: base[a] + base[b], **known}
-    yield {**dict.fromkeys(free, WIDE), **known}
-    yield {**dict.fromkeys(free, 1), **known}
+    for free in [shared, names] if shared != names else [names]:
+        distinct = {n: SMALLEST + i for i, n in enumerate(free)}
+        alike = dict.fromkeys(free, SMALLEST)
+        for base in (distinct, alike):
+            yield {**base, **known}
+            for total in reversed(free):
+                for a, b in combinations([n for n in free if n != total], 2):
+                    tried += 1
+                    if tried > MOST_TRIED:
+                        return
+                    yield {**base, total: base[a] + base[b], **known}
+    yield {**dict.fromkeys(names, WIDE), **known}
+    yield {**dict.fromkeys(names, 1), **known}
 
 
 def _shape(
