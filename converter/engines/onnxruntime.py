@@ -216,7 +216,10 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
         array = t.numpy()
         proto.graph.initializer.append(weights.proto(name, int(t.dtype), array, [array]))
     weights.apply(options)
-    return opened(proto.SerializeToString(), options), weights.keep
+    try:
+        return opened(proto.SerializeToString(), options), weights.keep
+    finally:
+        weights.close()
 
 
 def opened(data: bytes, options: Any) -> InferenceSession:

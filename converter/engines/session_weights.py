@@ -20,6 +20,7 @@ from converter.graph.infer import Array
 from converter.io.mapped_file import place_of, release
 
 LARGE = 1 << 26  # bytes of weights from which a session must not hold them twice
+MUCH = 1 << 20  # bytes of weights that are worth giving back
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -84,11 +85,13 @@ class Weights:
             options.add_external_initializers(list(names), self.keep[1])
         if self._spool is not None:
             self._spool.flush()
-        if self.large:
-            release()
 
     def close(self) -> None:
-        """When the session is made, the temporary file needs no name."""
+        """When the session is made, the temporary file needs no name, and what was read of mapped
+        files to make it, no memory.
+        """
+        if self.large or sum(a.nbytes for _, a in self.lent) >= MUCH:
+            release()
         if self._spool is not None:
             self._spool.close()
             with contextlib.suppress(OSError):
