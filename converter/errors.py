@@ -128,6 +128,7 @@ class ExitCode(enum.IntEnum):
     )
     TIME_LIMIT = 7, "time limit", "took longer than its limit"
     MEMORY_LIMIT = 8, "memory limit", "needs more memory than its limit, or than there is"
+    UNFELT = 9, "same outputs", "outputs are the same, but layers differ by themselves (verify)"
     BUG = 70, "crashed", "a bug in netconv; the traceback is in a file"
     INTERRUPTED = 130, "not run", "interrupted, partial output removed"
 

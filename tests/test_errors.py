@@ -55,7 +55,7 @@ def test_the_drawn_tree_is_the_tree() -> None:
 
 
 def test_exit_codes_are_the_documented_numbers() -> None:
-    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 70, 130]
+    assert [int(code) for code in ExitCode] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 70, 130]
     assert all(code.meaning and code.status for code in ExitCode)
 
 

@@ -201,6 +201,13 @@ CODES: dict[str, Explanation] = {
         "A file with inputs holds more than the model takes: the arrays whose names are none of its "
         "inputs are left out. A file that holds none of the inputs is refused (N403).",
     ),
+    "N408": Explanation(
+        "layers differ that no output shows",
+        "The outputs are the same on all inputs of the comparison, but the layers named say "
+        "something else than in the reference (a weight, an attribute, what they read), and run on "
+        "the reference's inputs they compute something else. Other inputs may show it: --data, "
+        "--seeds. Exit code 9; --tensors all makes it a difference (exit code 1).",
+    ),
     "B601": Explanation(
         "another run is going on",
         "Two batches may not write to the same folder at the same time; the journal there is "

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
+from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, UsageError, Where
 from converter.formats.onnx.onnxruntime_legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
@@ -196,13 +196,9 @@ def unique(names: list[str]) -> list[str]:
 
 
 def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
-    """Large weights go to the session as views of where they are; the serialised model holds the
-    rest.
-
-    Measured on a model with 400 MB of weights: one copy less than by bytes, and no limit of 2 GB.
+    """Large weights go to the session as places in their file, or as arrays; the serialised model
+    holds the rest, so that it is never too large for one message.
     """
-    import onnxruntime
-
     remove_dead_code(model)  # onnxruntime drops an initializer that nobody reads and then misses it
     large = {
         str(v.name): t
@@ -212,16 +208,18 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
     for name in large:
         del model.graph.initializers[name]
     proto = ir.to_proto(model)
-    arrays: list[Any] = []
-    if large:
-        if sum(t.nbytes for t in large.values()) >= NO_PACKING:
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        arrays = [np.require(t.numpy(), requirements=["C", "A"]) for t in large.values()]
-        proto.graph.initializer.extend(_reference(name, t) for name, t in large.items())
-        options.add_external_initializers(
-            list(large), [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays]
-        )
-    return opened(proto.SerializeToString(), options), arrays
+    total = sum(t.nbytes for t in large.values())
+    if total >= NO_PACKING:
+        frugal(options)
+    weights = Weights(total >= LARGE)
+    for name, t in large.items():
+        array = t.numpy()
+        proto.graph.initializer.append(weights.proto(name, int(t.dtype), array, [array]))
+    weights.apply(options)
+    try:
+        return opened(proto.SerializeToString(), options), weights.keep
+    finally:
+        weights.close()
 
 
 def opened(data: bytes, options: Any) -> InferenceSession:
@@ -233,18 +231,6 @@ def opened(data: bytes, options: Any) -> InferenceSession:
     except Exception:  # onnxruntime raises its own RuntimeError family
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-
-
-def _reference(name: str, tensor: ir.TensorProtocol) -> onnx.TensorProto:
-    proto = onnx.TensorProto(
-        name=name,
-        data_type=int(tensor.dtype),
-        dims=tensor.shape.numpy(),
-        data_location=onnx.TensorProto.EXTERNAL,
-    )
-    for key, text in (("location", "in memory"), ("offset", "0"), ("length", str(tensor.nbytes))):
-        proto.external_data.add(key=key, value=text)
-    return proto
 
 
 def _by_reference(tensor: ir.TensorProtocol) -> bool:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from converter.errors import Where, unreadable
 
-# descriptor of a mapped file -> its map, address and size. To be looked at as a copy: other threads
+# descriptor of a mapped file -> its map, address, size and path. To be looked at as a copy: other threads
 # map files, and the search for cycles forgets some.
-_MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int]] = {}
+_MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int, Path]] = {}
 
 
 class MappedFile:
@@ -45,7 +45,7 @@ class MappedFile:
                 if not stat.S_ISREG(status.st_mode):
                     raise OSError(errno.EINVAL, "not a regular file")
                 self._bytes = np.frombuffer(
-                    _map(file) if status.st_size else b"", np.uint8
+                    _map(file, self.path) if status.st_size else b"", np.uint8
                 )  # an empty file cannot be mapped
             finally:
                 os.close(file)
@@ -79,10 +79,10 @@ class MappedFile:
         return self._bytes[offset : offset + size]
 
 
-def _map(descriptor: int) -> mmap.mmap:
+def _map(descriptor: int, path: Path) -> mmap.mmap:
     made = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     own = os.dup(descriptor)
-    _MAPS[own] = weakref.ref(made), _address(made), len(made)
+    _MAPS[own] = weakref.ref(made), _address(made), len(made), path
     weakref.finalize(made, _forget, own)
     return made
 
@@ -105,7 +105,7 @@ def copied(data: memoryview, target: int) -> int:
     if not hasattr(os, "copy_file_range") or not data.nbytes:
         return 0
     low = _address(data)
-    for source, (_, start, size) in _MAPS.copy().items():
+    for source, (_, start, size, _) in _MAPS.copy().items():
         if start <= low and low + data.nbytes <= start + size:
             with contextlib.suppress(
                 OSError
@@ -114,11 +114,26 @@ def copied(data: memoryview, target: int) -> int:
     return 0
 
 
+def place_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
+    """The file and the offset of a contiguous array that is a part of a mapped file, which still
+    lies where it was; None for any other array.
+    """
+    if not array.flags.c_contiguous or not array.nbytes:
+        return None
+    low = array.__array_interface__["data"][0]
+    for descriptor, (_, start, size, path) in _MAPS.copy().items():
+        if start <= low and low + array.nbytes <= start + size:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return path.resolve(), low - start
+    return None
+
+
 def release() -> None:
     """Gives the memory of all mapped pages back; one that is used again comes from the system's
     cache.
     """
     if hasattr(mmap, "MADV_DONTNEED"):
-        for reference, _, _ in _MAPS.copy().values():
+        for reference, *_ in _MAPS.copy().values():
             if (mapped := reference()) is not None:
                 mapped.madvise(mmap.MADV_DONTNEED)

@@ -243,7 +243,7 @@ def _exchanged(model: ir.Model) -> None:
     target.replace_input_with(4, mean)
 
 
-VALUES = r"(values differ|became|transposed|times)"
+VALUES = r"\)  .*(values differ|became|transposed)"
 FAULTS: dict[str, Plant] = {
     "const_small": Plant(constant("b1_c1", 1, _one), ("b1_c1",), VALUES),
     "bias_missing": Plant(constant("b1_c2", 2, np.zeros_like), ("b1_c2",), VALUES),
@@ -254,7 +254,7 @@ FAULTS: dict[str, Plant] = {
     "matmul_transposed": Plant(constant("v", 1, lambda a: a.T), ("v",), VALUES),
     "channels_reversed": Plant(constant("stem", 1, lambda a: a[:, ::-1]), ("stem",), VALUES),
     "half_weights": Plant(constant("ff2", 1, lambda a: a.astype(np.float16)), ("ff2",), VALUES),
-    "norm_exchanged": Plant(_exchanged, ("bn",), VALUES),
+    "norm_exchanged": Plant(_exchanged, ("bn",), f"{VALUES}|exchanged"),
     "norm_unscaled": Plant(constant("ln2", 1, np.ones_like), ("ln2",), VALUES),
     "eps_bn": Plant(attribute("bn", epsilon=1e-3), ("bn",), "epsilon"),
     "eps_ln": Plant(attribute("ln1", epsilon=1e-3), ("ln1",), "epsilon"),

@@ -11,9 +11,10 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from converter.api import Model
 from converter.commands.verify.align import align
+from converter.commands.verify.arguments import index_range
 from converter.commands.verify.cause import weights
 from converter.commands.verify.compare import compare
-from converter.commands.verify.feeds import EDGE, RANDOM, feeds_for, generate, index_range
+from converter.commands.verify.feeds import EDGE, RANDOM, feeds_for, generate
 from converter.commands.verify.noise import jitter, tolerance
 from converter.graph.build import new_model
 from verify.nets import copy_of, mobilenet, recurrent
@@ -99,7 +100,7 @@ def test_an_exact_integer_has_no_tolerance() -> None:
 
 def test_tokens_stay_inside_their_table() -> None:
     model = recurrent(np.random.default_rng(0))
-    assert index_range(model.ir.graph.inputs[0]) == 20
+    assert index_range(model.ir.graph.inputs[0]) == (0, 20)
     for kind in (*RANDOM, *EDGE):
         tokens = generate(model, kind)["tokens"]
         assert tokens.dtype == np.int64 and tokens.min() >= 0 and tokens.max() < 20

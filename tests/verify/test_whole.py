@@ -11,9 +11,10 @@ import onnx_ir as ir
 import pytest
 
 from converter.api import Model
+from converter.commands.diff import diff
 from converter.commands.verify import verify
 from converter.commands.verify.text import headline, lines
-from converter.errors import NothingComparedError, ReadError, UsageError
+from converter.errors import ExitCode, NothingComparedError, ReadError, UsageError
 from converter.graph.build import new_model
 from converter.graph.names import set_public_name
 from converter.io.resources import schema_path
@@ -330,3 +331,96 @@ def test_data_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(ReadError):
         verify(a, a, str(tmp_path / "broken.npz"))
+
+
+def _unfelt(bias: float) -> Model:
+    """The bias is lost in what Relu cuts off."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 4])
+    y = b.op("Add", x, np.array([-50, bias, -50, -50], np.float32), name="shifted")
+    b.output(b.op("Add", b.op("Relu", y, name="cut"), x, name="y"))
+    return Model(model, "onnx")
+
+
+def test_a_fault_that_no_output_shows_has_its_own_code() -> None:
+    assert verify(_unfelt(-50), _unfelt(-50)).code == ExitCode.OK
+    result = verify(_unfelt(-50), _unfelt(-90))
+    assert all(o.passed for o in result.outputs) and not result.passed and result.unfelt
+    assert result.code == ExitCode.UNFELT == 9
+    assert [d.code for d in result.diagnostics] == ["N408"]
+    assert list(lines(result))[-1] == 'outputs the same; 1 layer differs by itself: "shifted"'
+    assert "-50 became -90" in headline(result)
+    named = verify(_unfelt(-50), _unfelt(-90), tensors="all")
+    assert named.code == ExitCode.FINDING and not named.unfelt
+    assert verify(_unfelt(-50), _unfelt(-90), metrics=["cos"]).passed
+
+
+def test_what_a_default_spells_out_is_no_difference() -> None:
+    """Nor are axes counted from the end, sizes for factors, or bounds that nothing passes."""
+
+    def net(spelled: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 2, 6, 6])
+        w = b.const(np.ones((2, 2, 3, 3), np.float32), "w")
+        full = {"strides": [1, 1], "dilations": [1, 1], "pads": [0] * 4, "kernel_shape": [3, 3]}
+        bias = b.const(np.zeros(2, np.float32), "bias") if spelled else None
+        y = b.op("Conv", x, w, bias, name="conv", **(full if spelled else {}))
+        y = b.op("Softmax", y, axis=1 if spelled else -3, name="soft")
+        y = b.op("ReduceMean", y, b.const([3, 2] if spelled else [-2, -1]), name="mean")
+        low = b.const(np.array(-np.inf, np.float32)) if spelled else None
+        y = b.op("Clip", y, low, np.float32(1), name="clip")
+        scales = b.const(np.array([1, 1, 2, 2], np.float32)) if spelled else None
+        sizes = None if spelled else b.const([1, 2, 2, 2])
+        y = b.op("Resize", y, None, scales, sizes, mode="nearest", name="up")
+        ends = b.const([9] if spelled else [2])
+        y = b.op("Slice", y, b.const([0]), ends, b.const([2 if spelled else -2]), name="cut")
+        perm = {"perm": [3, 2, 1, 0]} if spelled else {}
+        b.output(b.op("Transpose", y, name="y", **perm))
+        return Model(model, "onnx")
+
+    assert diff(net(True), net(False)) == [] == diff(net(False), net(True))
+
+
+def test_causes_are_ranked_and_all_wrong_layers_are_told() -> None:
+    def net(alpha: float, weight: float, last: float) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2, 3])
+        w = weight * np.where(np.eye(3) > 0, 1, -1)
+        y = b.op("Gemm", x, b.const(w.astype(np.float32), "w"), alpha=alpha, name="g")
+        b.output(b.op("LeakyRelu", y, alpha=last, name="y"))
+        return Model(model, "onnx")
+
+    result = verify(net(1.0, 0.5, 0.1), net(1.5, 0.25, 0.2))
+    assert [f.layer for f in result.findings] == ["g", "y"]
+    assert result.first is not None
+    assert [c.split()[0] for c in result.first.causes] == ["B", "alpha"]
+    text = list(lines(result))
+    assert text[1].startswith('FIRST  layer 0 "g" Gemm') and "relative" in text[1]
+    assert any(line.startswith('ALSO   layer 1 "y" LeakyRelu') for line in text)
+    assert 'layer "g"' in headline(result)
+
+
+def test_a_folded_layer_is_explained_by_the_change_that_gives_its_numbers() -> None:
+    rng = np.random.default_rng(3)
+    scale, shift, mean, variance = (rng.random(4) + 0.5 for _ in range(4))
+
+    def net(folded: bool, epsilon: float = 1e-5, part: float = 1.0) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 4, 3, 3])
+        if folded:
+            factor = (scale * part / np.sqrt(variance + epsilon)).reshape(-1, 1, 1)
+            y = b.op("Mul", x, b.const(factor.astype(np.float32)))
+            offset = shift.reshape(-1, 1, 1) - mean.reshape(-1, 1, 1) * factor
+            b.output(b.op("Add", y, b.const(offset.astype(np.float32)), name="bn"))
+        else:
+            weights = (v.astype(np.float32) for v in (scale, shift, mean, variance))
+            b.output(b.op("BatchNormalization", x, *weights, epsilon=epsilon, name="bn"))
+        return Model(model, "onnx")
+
+    assert verify(net(False), net(True)).passed
+    for cause, candidate in (
+        ("epsilon  1e-05 became 0.001", net(True, 1e-3)),
+        ("scale (const) ", net(True, part=-1.0)),
+    ):
+        first = verify(net(False), candidate).first
+        assert first is not None and len(first.causes) == 1 and first.causes[0].startswith(cause)

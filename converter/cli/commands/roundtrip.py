@@ -15,7 +15,7 @@ from converter.cli.common import (
     subcommand,
 )
 from converter.cli.console import Console
-from converter.errors import ConverterError, ExitCode
+from converter.errors import ConverterError
 
 EXAMPLES = """netconv roundtrip net.mlmodel --via openvino --via zhouyi
 netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
@@ -60,7 +60,7 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
                 )
                 console.cases.append({**case, "failure": str(e)})
                 continue
-            console.verdict(ExitCode.OK if trip.same_numbers else ExitCode.FINDING)
+            console.verdict(trip.numbers.code)
             console.report(trip.notes)
             found.append(trip.as_json())
             console.cases.append(

@@ -11,6 +11,7 @@ from converter.cli.common import (
     Data,
     Place,
     Source,
+    inputs_option,
     option,
     seed_option,
     source_options,
@@ -48,6 +49,7 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
 )
 @seed_option
 @timeout_option
+@inputs_option
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
 @source_options
 def command(
@@ -58,6 +60,7 @@ def command(
     engine: str,
     seed: int,
     timeout: float,
+    inputs: tuple[tuple[str, list[int]], ...],
     force: bool,
     source: str | None,
     weights: Path | None,
@@ -68,13 +71,15 @@ def command(
     from converter import api
     from converter.commands import run
     from converter.commands.verify import feeds
+    from converter.commands.verify.sizes import shapes_for
     from converter.io import limits
 
     with limits.time(timeout):
         model = api.load(file, source, weights, dequantize, signature=signature)
-        inputs = feeds.feeds_for(model, list(data) or ["random"], seed)
-        console.report([*model.notes, *feeds.notes(inputs)])
-        results = run.run(model, inputs, engine)
+        shapes = shapes_for(model, dict(inputs))
+        sets = feeds.feeds_for(model, list(data) or ["random"], seed, shapes=shapes)
+        console.report([*model.notes, *feeds.notes(sets)])
+        results = run.run(model, sets, engine)
     if out is not None:
         with uploaded(out, force) as path:
             run.write(results, path, force)

@@ -19,6 +19,7 @@ from converter.cli.common import (
     Source,
     data_option,
     formats_options,
+    inputs_option,
     map_option,
     native_option,
     option,
@@ -40,6 +41,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
 @click.argument("reference", metavar="REF", type=Source())
 @click.argument("candidate", metavar="CAND", type=Source())
 @data_option
+@inputs_option
 @option(
     "--tensors",
     metavar="outputs|all|GLOB",
@@ -104,7 +106,8 @@ def command(
     A difference is judged against the rounding noise of REF itself, measured; when the outputs
     differ, the first layer that is wrong by itself is named, with what differs in it. The files
     also run themselves, each in the engine it is written for (--native): it must take the file and
-    give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared.
+    give what was read from it. Exit 0: same. 1: different. 6: nothing could be compared. 9: no
+    output shows it, but layers differ by themselves.
     """
     from converter import api
     from converter.io import limits
@@ -190,6 +193,7 @@ def _keywords(options: dict[str, Any]) -> dict[str, Any]:
         "native": options["native"],
         "seed": options["seed"],
         "seeds": options["seeds"],
+        "inputs": dict(options["inputs"]),
         "map": read_map(options["map_file"]) if options["map_file"] else None,
         "fail_fast": options["fail_fast"],
         "keep_tensors": options["keep_tensors"],
@@ -200,7 +204,7 @@ def show(console: Console, result: Any) -> ExitCode:
     """Prints a comparison and gives its exit code."""
     from converter.commands.verify.text import headline, lines
 
-    code = ExitCode.OK if result.passed else ExitCode.FINDING
+    code: ExitCode = result.code
     console.verdict(code)
     console.record(result.diagnostics)
     text = list(lines(result))

@@ -21,6 +21,7 @@ FINAL = {
     ExitCode.UNSUPPORTED,
     ExitCode.UNREADABLE,
     ExitCode.NOTHING_COMPARED,
+    ExitCode.UNFELT,
 }
 
 

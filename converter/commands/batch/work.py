@@ -137,7 +137,7 @@ def _convert(task: Task) -> Outcome:
             "exit_code": int(e.exit_code),
             "diagnostics": [d.as_json() for d in said],
         }
-    code = ExitCode.OK if result.passed else ExitCode.FINDING
+    code = result.code
     said = [*written.notes, *result.diagnostics]
     return {
         **outcome,
@@ -184,7 +184,7 @@ def _roundtrip(task: Task) -> Outcome:
         task.target,
         verify_options(task.options.get("verify", {})).get("seed", 0),
     )
-    code = ExitCode.OK if trip.same_numbers else ExitCode.FINDING
+    code = trip.numbers.code
     data = trip.as_json()
     return {
         "exit_code": int(code),

@@ -234,7 +234,7 @@ def _run(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
 
 
 def _compared(result: Result, data: Mapping[str, Any], said: Iterable[Diagnostic]) -> Entry:
-    code = ExitCode.OK if result.passed else ExitCode.FINDING
+    code = result.code
     a, b = result.models
     return Entry(
         f"{a} -> {b}",
@@ -269,7 +269,7 @@ def _trip(data: Mapping[str, Any]) -> Entry:
     return Entry(
         name,
         "roundtrip",
-        0 if result.passed else 1,
+        int(result.code),
         headline(result),
         data["file"],
         data["via"],

@@ -1,6 +1,8 @@
 """Numbers: two models on the same inputs, compared tensor by tensor.
 
 feeds.py     what to run on                      align.py    which tensor is which
+sizes.py     of inputs that leave them open      arguments.py inputs that say where or how much
+numbers.py   tensors found by their numbers      spelling.py what a node says, spelled out
 program.py   a model cut into pieces             noise.py    what rounding alone may do
 compare.py   two arrays                          isolate.py  own error versus inherited error
 cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
@@ -13,7 +15,7 @@ evidence.py  the wrong tensor and the graph around it, for pages
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converter.commands.verify.result import Result
@@ -42,6 +44,7 @@ def verify(
     keep_tensors: Any = None,
     names: tuple[str, str] = ("reference", "candidate"),
     native: str = "off",
+    inputs: Mapping[str, Sequence[int]] | None = None,
 ) -> Result:
     """Runs both models on the same inputs and compares what they compute.
 
@@ -51,6 +54,10 @@ def verify(
     ("[GLOB:]NUMBER") say otherwise; `metrics` ("cos=0.999") must hold besides. `mode` "chain" does
     not isolate layers. Random inputs are made for each of `seeds` seeds from `seed` on. `map` names
     tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
+
+    `inputs` are shapes of the reference's inputs by name, for those whose sizes are open; sizes that
+    one of the models has are those of both. Inputs that are drawn and that the reference does not
+    take are left out, with a note.
 
     `native` says whether the files that the models were read from run too, each in the engine it is
     written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
@@ -79,6 +86,7 @@ def verify(
         keep_tensors,
         names,
         native,
+        inputs,
     )
     try:
         return Check(reference, candidate, request).run()

@@ -12,7 +12,6 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
@@ -21,6 +20,7 @@ from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
 
 SHOWN = 4
+PART = 1 << 20  # numbers that are compared at once
 
 
 # kinds of causes, the most telling first: a number that is another, what is read instead, an
@@ -215,7 +215,7 @@ def _operands(
 def _constant_operands(n: ir.Node, m: ir.Node, step: float) -> Iterator[str]:
     mine, theirs = constants(n), constants(m)
     for i in sorted({*mine, *theirs}):
-        x, y, label = mine.get(i), theirs.get(i), _label(n, i)
+        x, y, label = mine.get(i), theirs.get(i), named_input(n, i)
         if x is not None and y is not None:
             yield from (f"{label}  {t}" for t in weights(*_alike(x, y), step))
         elif (optional(n, i) is None) != (optional(m, i) is None):
@@ -233,23 +233,17 @@ def _alike(x: Array, y: Array) -> tuple[Array, Array]:
     return x, y
 
 
-def other_weights(n: ir.Node, m: ir.Node, step: float) -> bool:
-    """Whether a constant operand has the same shape and other values (beyond `step`, relative)."""
-    return any(bool((np.abs(x - y) > step * np.abs(x)).any()) for x, y in _constants(n, m))
-
-
 def rewritten(n: ir.Node, m: ir.Node) -> bool:
     """Whether the weights look like others altogether, as after folding a neighbour in: more of
     them, or most values changed.
     """
     return len(n.inputs) != len(m.inputs) or any(
-        2 * int((x != y).sum()) > x.size > 1 for x, y in _constants(n, m)
+        2 * sum(int((x != y).sum()) for x, y in _parts(a, b)) > a.size > 1
+        for a, b in _constants(n, m)
     )
 
 
-def _constants(
-    n: ir.Node, m: ir.Node
-) -> Iterator[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+def _constants(n: ir.Node, m: ir.Node) -> Iterator[tuple[Array, Array]]:
     for a, b in zip(n.inputs, m.inputs, strict=False):
         if (
             a is not b
@@ -258,11 +252,25 @@ def _constants(
             and x.shape == y.shape
             and x.dtype.kind in "fiub"
         ):
-            with np.errstate(all="ignore"):
-                yield np.nan_to_num(x.astype(np.float64)), np.nan_to_num(y.astype(np.float64))
+            yield x, y
 
 
-def _label(node: ir.Node, index: int) -> str:
+def _parts(a: Array, b: Array) -> Iterator[tuple[Array, Array]]:
+    """Two arrays of one size part by part, flat: of large weights nothing is held twice."""
+    x, y = a.reshape(-1), b.reshape(-1)
+    for start in range(0, x.size, PART):
+        yield x[start : start + PART], y[start : start + PART]
+
+
+def identical(a: Array, b: Array) -> bool:
+    """Whether two arrays of one shape hold the same numbers."""
+    return a is b or all(
+        np.array_equal(x, y, equal_nan=x.dtype.kind == "f" == y.dtype.kind) for x, y in _parts(a, b)
+    )
+
+
+def named_input(node: ir.Node, index: int) -> str:
+    """What the schema and the model call an input."""
     formal = input_label(node, index)
     value = optional(node, index)
     return f"{formal} ({value.name})" if value is not None and value.name else formal
@@ -292,21 +300,16 @@ def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:
                 else [f"shape {list(a.shape)} became {list(b.shape)}"]
             )
         return [f"shape {list(a.shape)} became {list(b.shape)}{_permuted(a, b)}"]
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    with np.errstate(all="ignore"):
-        delta = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-        delta = np.where(np.isnan(delta), np.inf, delta)
-        differs = delta > step * np.abs(x)
-    count = int(differs.sum())
+    count, worst = _differing(a, b, step)
     if not count:
         return []
     if permuted := _permuted(a, b):
         return [f"{list(a.shape)}{permuted}"]
-    at = np.unravel_index(int(np.argmax(delta)), a.shape)
+    at = np.unravel_index(worst, a.shape)
     place = f"[{','.join(str(int(i)) for i in at)}]" if a.ndim else ""
     here = f"{place} {became(a[at].item(), b[at].item())}".strip()
     return [
-        here if count == 1 else f"{count} of {a.size} values differ{_scaled(x, y)}, most at {here}"
+        here if count == 1 else f"{count} of {a.size} values differ{_scaled(a, b)}, most at {here}"
     ]
 
 
@@ -322,9 +325,30 @@ def _permuted(a: Array, b: Array) -> str:
     return ""
 
 
-def _scaled(x: Array, y: Array) -> str:
+def _differing(a: Array, b: Array, step: float) -> tuple[int, int]:
+    """How many numbers differ by more than `step`, relative, and the flat place of the largest
+    difference.
+    """
+    count, largest, worst = 0, -1.0, 0
+    for k, (part, other) in enumerate(_parts(a, b)):
+        x, y = part.astype(np.float64), other.astype(np.float64)
+        with np.errstate(all="ignore"):
+            delta = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+            delta = np.where(np.isnan(delta), np.inf, delta)
+            count += int((delta > step * np.abs(x)).sum())
+        at = int(np.argmax(delta)) if delta.size else 0
+        if delta.size and delta[at] > largest:
+            largest, worst = float(delta[at]), k * PART + at
+    return count, worst
+
+
+def _scaled(a: Array, b: Array) -> str:
+    """That all numbers are the same times one factor, as far as the first ones tell."""
+    x, y = (v.reshape(-1)[:PART].astype(np.float64) for v in (a, b))
     used = x != 0
     if used.sum() < 2 or (y[~used] != 0).any():
         return ""
     ratio = y[used] / x[used]
-    return f" (all times {ratio[0]:.6g})" if np.allclose(ratio, ratio[0], 1e-5, 0) else ""
+    if not np.allclose(ratio, ratio[0], 1e-5, 0):
+        return ""
+    return f" (all times {ratio[0]:.6g})" if ratio[0] else " (all became 0)"

@@ -4,18 +4,28 @@ for, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from converter import engines
 from converter.commands.verify import evidence
 from converter.commands.verify.align import Alignment, align
-from converter.commands.verify.cause import Cause, causes, kind, layer_of, other_weights, rewritten
+from converter.commands.verify.cause import (
+    CONSTANT,
+    FORM,
+    Cause,
+    causes,
+    differences,
+    kind,
+    layer_of,
+    rewritten,
+)
 from converter.commands.verify.compare import Difference, compare
 from converter.commands.verify.feeds import RANDOM, Feed, feeds_for
 from converter.commands.verify.feeds import notes as unused
@@ -43,6 +53,8 @@ from converter.commands.verify.result import (
     Result,
     Tensor,
 )
+from converter.commands.verify.single_change import single_change
+from converter.commands.verify.sizes import shapes_for
 from converter.engines.file import engine_of
 from converter.errors import Diagnostic, NothingComparedError, UsageError
 from converter.graph.infer import Array, shape_of
@@ -71,6 +83,7 @@ class Request:
     keep_tensors: Any
     names: tuple[str, str]
     native: str = "off"
+    inputs: Mapping[str, Sequence[int]] | None = None
 
 
 class Check:
@@ -92,7 +105,8 @@ class Check:
         self.reference, self.candidate, self.request = reference, candidate, request
         self.limits = Limits.of(request.rtol, request.atol, request.metrics)
         self.alignment = align(reference, candidate, request.map)
-        self.feeds = feeds_for(reference, request.data, request.seed, request.seeds)
+        shapes = shapes_for(reference, request.inputs, self._hints())
+        self.feeds = feeds_for(reference, request.data, request.seed, request.seeds, shapes)
         if not self.feeds:
             raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
         self.mine, self.theirs = Program(reference), Program(candidate)
@@ -100,12 +114,26 @@ class Check:
         self.precision = self._steps(self.alignment).precision()
         self.arrays = [self._by_value(f) for f in self.feeds]
         self.others = [self._for_candidate(f) for f in self.arrays]
-        named = any(m.startswith("max=") for m in request.metrics)
-        self.judge = Judge(self.limits, not named, tuple(f.name for f in self.feeds))
+        self.skipped: list[str] = []  # feeds that the reference does not take, and why
         self.read: tuple[Results, Results | None] | None = (
             None  # what onnxruntime computes from either model, once it did
         )
         self.noise: Noise | None = None
+
+    @property
+    def judge(self) -> Judge:
+        named = any(m.startswith("max=") for m in self.request.metrics)
+        return Judge(self.limits, not named, tuple(f.name for f in self.feeds))
+
+    def _hints(self) -> dict[str, tuple[int | None, ...]]:
+        """The sizes that the candidate's inputs have, by the names of the reference's."""
+        mine = {str(v.name): public_name(v) for v in self.reference.ir.graph.inputs}
+        theirs = {str(v.name): v for v in self.candidate.ir.graph.inputs}
+        return {
+            mine[r]: tuple(d if isinstance(d, int) else None for d in shape)
+            for r, c in self.alignment.inputs
+            if (shape := theirs[c].shape) is not None
+        }
 
     def run(self) -> Result:
         alignment, request = self.alignment, self.request
@@ -117,7 +145,7 @@ class Check:
         failed = not all(o.passed for o in outputs)
         natives = self._natives(not failed)
         units: list[Unit] = []
-        hidden = not failed and self._hidden(outputs)
+        hidden = not failed and self.limits.elementwise and self._hidden(outputs)
         if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
             units = self._isolated()
         elif request.tensors != ("outputs",):
@@ -128,14 +156,13 @@ class Check:
             if request.tensors in (("outputs",), ("all",))
             else [t for t in tensors if t.reference in compared]
         )
-        findings = tuple(
-            self._finding(u)
-            for u in units
-            if u.broken and request.mode == "isolated" and u.name in {t.reference for t in judged}
+        findings = self._findings(
+            [u for u in units if u.broken and u.name in {t.reference for t in judged}]
         )
         if request.keep_tensors is not None and units:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
         wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
+        unfelt = wrong and not failed and request.tensors == ("outputs",)
         return Result(
             passed=not failed and not wrong and not any(n.failed for n in natives),
             outputs=tuple(outputs),
@@ -155,6 +182,7 @@ class Check:
             picture=evidence.around(
                 self.reference.ir.graph, findings[0] if findings else None, tensors
             ),
+            unfelt=unfelt,
         )
 
     def _samples(
@@ -242,6 +270,28 @@ class Check:
         except CannotRun as e:
             raise refuse(e, what) from None
 
+    def _reference_outputs(self) -> Results:
+        """What the reference computes; a feed that was drawn and that it does not take is left
+        out, as long as there are others.
+        """
+        try:
+            session = self.mine.compile(self.mine.whole())
+        except CannotRun as e:
+            raise refuse(e, "reference") from None
+        taken: Results = []
+        kept: list[int] = []
+        for i, feed in enumerate(self.arrays):
+            try:
+                taken.append(session.run(feed))
+                kept.append(i)
+            except CannotRun as e:
+                if self.request.data is not None or (i == len(self.arrays) - 1 and not kept):
+                    raise refuse(e, "reference") from None
+                self.skipped.append(f"the reference does not take {self.feeds[i].name}: {e}")
+        for name in ("feeds", "arrays", "others"):
+            setattr(self, name, [getattr(self, name)[i] for i in kept])
+        return taken
+
     def _candidate_outputs(self) -> Results:
         if self.request.engine == "onnxruntime":
             return self._run(self.theirs, self.others, "candidate")
@@ -258,7 +308,8 @@ class Check:
         """The graph outputs, judged against the noise of the whole network (measured only when
         something differs).
         """
-        mine, theirs = self._run(self.mine, self.arrays, "reference"), self._candidate_outputs()
+        mine = self._reference_outputs()
+        theirs = self._candidate_outputs()
         self.read = mine, theirs if self.request.engine == "onnxruntime" else None
         self.noise = Noise(self.mine, self.arrays, mine, self.precision)
         at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
@@ -373,25 +424,32 @@ class Check:
         )
 
     def _hidden(self, outputs: Sequence[Output]) -> bool:
-        """Whether layers have other weights though the outputs are the same: perhaps no input shows
-        it.
+        """Whether layers say and compute other things though the outputs are the same: perhaps no
+        input shows it.
 
         Weights that are others altogether are the work of a rewrite, unless the outputs are equal
         bit for bit.
         """
         exact = all(o.difference.equal for o in outputs)
+        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
         pairs = (
-            (self.mine.source.node(r), self.theirs.source.node(c))
+            (r, self.mine.source.node(r), self.theirs.source.node(c))
             for r, c in self.alignment.pairs.items()
         )
-        same = (
-            (a, b) for a, b in pairs if a is not None and b is not None and a.op_type == b.op_type
-        )
-        return any(
-            other_weights(a, b, MULTIPLE * self.precision[str(a.outputs[0].name)])
-            and (exact or not rewritten(a, b))
-            for a, b in same
-        )
+        suspects = [
+            r
+            for r, a, b in pairs
+            if a is not None
+            and b is not None
+            and kind(a) == kind(b)
+            and self._says_other(a, b, exact, back)
+        ]
+        return bool(suspects) and self._steps(self.alignment).any_broken(suspects, self.arrays)
+
+    def _says_other(self, a: ir.Node, b: ir.Node, exact: bool, back: dict[str, str]) -> bool:
+        step = MULTIPLE * self.precision[str(a.outputs[0].name)]
+        found = {c.rank for c in differences(a, b, back, step)}
+        return bool(found - {CONSTANT}) or (bool(found) and (exact or not rewritten(a, b)))
 
     def _steps(self, alignment: Alignment) -> LockStep:
         return LockStep(self.mine, self.theirs, alignment, self.limits.tolerance, self.steps)
@@ -435,9 +493,37 @@ class Check:
             u.total,
         )
 
+    def _findings(self, units: Sequence[Unit]) -> tuple[Finding, ...]:
+        """One for each layer that is wrong by itself; several pieces that hold the same layer tell
+        of it once.
+        """
+        if self.request.mode != "isolated":
+            return ()
+        found: dict[tuple[str, tuple[str, ...]], Finding] = {}
+        for u in units:
+            finding = self._finding(u)
+            key = finding.layer, finding.causes[:1] or (finding.tensor,)
+            found.setdefault(key, finding)
+        return tuple(found.values())
+
+    def _causes(self, u: Unit, back: dict[str, str]) -> list[Cause]:
+        """What differs; of a layer that is computed in another way, the single change that explains
+        it.
+        """
+        found = causes(u.nodes, u.others, back, u.step)
+        folded = len(found) > 1 and any(n.op_type == "BatchNormalization" for n in u.nodes)
+        if found and found[0].rank != FORM and not folded:
+            return found
+        feed = next(
+            (f for f, d in zip(self.arrays, u.by_feed, strict=False) if d.excess > 1),
+            self.arrays[0],
+        )
+        told = single_change(u, self.mine, self.theirs, back, feed)
+        return found if told is None else [told]
+
     def _finding(self, u: Unit) -> Finding:
         back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        found: list[Cause] = causes(u.nodes, u.others, back, u.step)
+        found = self._causes(u, back)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
@@ -458,7 +544,7 @@ class Check:
         )
 
     def _notes(self) -> tuple[str, ...]:
-        notes = []
+        notes = [*self.skipped]
         if len(self.alignment.outputs) < len(self.reference.ir.graph.outputs):
             notes.append(
                 f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} "

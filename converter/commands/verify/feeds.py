@@ -4,8 +4,9 @@ cases.
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,28 +14,17 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.verify.arguments import Range, Sizes, argument, index_range
+from converter.commands.verify.sizes import Shape, shapes_for
 from converter.errors import Diagnostic, UsageError, Where, unreadable
-from converter.graph.infer import Array, known, shape_of
+from converter.graph.infer import Array
 from converter.graph.network import Network, TensorInfo
 
 RANDOM = ("normal", "uniform")
 EDGE = ("zeros", "ones", "large", "denormal", "image")
 DEFAULT = ("normal", "uniform", "zeros", "ones")
+Drawn = Callable[[str, int], dict[str, Array]]  # kind and seed -> one feed
 SEEDED = (*RANDOM, "large", "denormal")  # kinds that depend on the seed
-_THROUGH = {
-    "Cast",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Identity",
-    "Transpose",
-    "Flatten",
-    "Slice",
-    "Expand",
-    "Concat",
-    "Split",
-}
-_UNKNOWN_SPATIAL = 32
 
 
 @dataclass(frozen=True)
@@ -48,41 +38,48 @@ class Feed:
     unused: tuple[str, ...] = ()
 
 
-def feeds_for(model: Network, data: Any = None, seed: int = 0, seeds: int = 1) -> list[Feed]:
-    """The feeds that `data` asks for; random ones once for each of `seeds` seeds from `seed` on.
+def feeds_for(
+    model: Network,
+    data: Any = None,
+    seed: int = 0,
+    seeds: int = 1,
+    shapes: Mapping[str, Shape] | None = None,
+) -> list[Feed]:
+    """The feeds that `data` asks for; random ones once for each of `seeds` seeds from `seed` on, of
+    the `shapes` (by input name) that converter.commands.verify.sizes.shapes_for gives.
 
     None: two random ones and two edge cases. A mapping of arrays: exactly that one. Otherwise one
     text or path or several: `in.npz`, a folder of them, `random`, `edge`, or for one input
     `NAME=file.npy|random|edge` (the others are random).
     """
-    first = _feeds(model, data, seed)
+    drawn = functools.partial(generate, model, shapes=shapes)
+    first = _feeds(model, data, seed, drawn)
     more = (
         Feed(f"{f.name} {s}", f.arrays)
         for s in range(seed + 1, seed + seeds)
-        for f in _feeds(model, data, s)
+        for f in _feeds(model, data, s, drawn)
         if f.name in SEEDED
     )
     return [*first, *more]
 
 
-def _feeds(model: Network, data: Any, seed: int) -> list[Feed]:
+def _feeds(model: Network, data: Any, seed: int, drawn: Drawn) -> list[Feed]:
     if data is None:
-        return [Feed(kind, generate(model, kind, seed)) for kind in DEFAULT]
+        return [Feed(kind, drawn(kind, seed)) for kind in DEFAULT]
     if isinstance(data, Mapping):
         return [Feed("given", model.check_feeds(dict(data)))]
     items = [data] if isinstance(data, str | Path) else list(data)
     named = dict(str(i).split("=", 1) for i in items if "=" in str(i))
-    feeds = [f for item in items if "=" not in str(item) for f in _load(model, item, seed)]
-    return [*feeds, *_named(model, named, seed)]
+    feeds = [f for item in items if "=" not in str(item) for f in _load(model, item, seed, drawn)]
+    return [*feeds, *_named(model, named, seed, drawn)]
 
 
-def _load(model: Network, item: Any, seed: int) -> list[Feed]:
+def _load(model: Network, item: Any, seed: int, drawn: Drawn) -> list[Feed]:
     if isinstance(item, Mapping):
         return [Feed("given", model.check_feeds(dict(item)))]
     if str(item) in ("random", "edge"):
         return [
-            Feed(kind, generate(model, kind, seed))
-            for kind in (RANDOM if str(item) == "random" else EDGE)
+            Feed(kind, drawn(kind, seed)) for kind in (RANDOM if str(item) == "random" else EDGE)
         ]
     path = Path(item)
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
@@ -110,7 +107,7 @@ def notes(feeds: Sequence[Feed]) -> list[Diagnostic]:
     ]
 
 
-def _named(model: Network, named: dict[str, str], seed: int) -> list[Feed]:
+def _named(model: Network, named: dict[str, str], seed: int, drawn: Drawn) -> list[Feed]:
     if not named:
         return []
     unknown = [n for n in named if n not in {i.name for i in model.inputs}]
@@ -125,7 +122,7 @@ def _named(model: Network, named: dict[str, str], seed: int) -> list[Feed]:
     edges = {n for n, v in named.items() if v == "edge"}
     feeds = []
     for kind in kinds:
-        arrays, base = generate(model, kind, seed), generate(model, "normal", seed)
+        arrays, base = drawn(kind, seed), drawn("normal", seed)
         feeds.append(
             Feed(
                 kind,
@@ -164,14 +161,13 @@ def _npy(path: Path) -> Array:
         ) from None
 
 
-def generate(model: Network, kind: str, seed: int = 0) -> dict[str, Array]:
+def generate(
+    model: Network, kind: str, seed: int = 0, shapes: Mapping[str, Shape] | None = None
+) -> dict[str, Array]:
     """One feed of a kind, for every input; the same seed gives the same arrays whatever the order
     of inputs.
     """
-    sizes: dict[str, int] = {}
     images = set(model.interface.get("images", ()))
-    meant = model.interface.get("shapes", {})
-    result = {}
     for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
         if info.shape is None and any(
             u.node.op_type == "Einsum" for u in value.uses()
@@ -183,29 +179,31 @@ def generate(model: Network, kind: str, seed: int = 0) -> dict[str, Array]:
                     help="give it a shape with --inputs, or data",
                 )
             )
+    shapes = shapes_for(model) if shapes is None else shapes
+    sizes = _sizes(model, shapes)
+    result = {}
+    for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
         rng = np.random.default_rng([seed, zlib.crc32(f"{kind}:{info.name}".encode())])
-        result[info.name] = _array(
-            info,
-            _shape(info, sizes, meant.get(info.name, ())),
-            kind,
-            rng,
-            index_range(value),
-            info.name in images,
+        shape = shapes[info.name]
+        whole = argument(value, shape, sizes) if info.dtype.kind in "iuf" else None
+        result[info.name] = (
+            whole.astype(info.dtype)
+            if whole is not None
+            else _array(info, shape, kind, rng, index_range(value, sizes), info.name in images)
         )
     return result
 
 
-def _shape(info: TensorInfo, sizes: dict[str, int], meant: Sequence[int]) -> tuple[int, ...]:
-    """Static sizes as they are; a named one is the same wherever it appears: what the file means,
-    else 1 for a batch, else enough for most windows.
-    """
-    shape = []
-    for axis, d in enumerate(info.shape or ()):
-        size = d if isinstance(d, int) else 1 if axis == 0 else _UNKNOWN_SPATIAL
-        if not isinstance(d, int) and len(meant) == len(info.shape or ()):
-            size = meant[axis]
-        shape.append(sizes.setdefault(d, size) if isinstance(d, str) else size)
-    return tuple(shape)
+def _sizes(model: Network, shapes: Mapping[str, Shape]) -> Sizes:
+    """The numbers of named sizes, as the inputs' shapes have them."""
+    numbers: dict[str, int] = {}
+    inputs: dict[ir.Value, Shape] = {}
+    for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
+        inputs[value] = shapes[info.name]
+        for d, n in zip(info.shape or (), shapes[info.name], strict=False):
+            if isinstance(d, str):
+                numbers.setdefault(d, n)
+    return Sizes(numbers, inputs)
 
 
 def _array(
@@ -213,7 +211,7 @@ def _array(
     shape: tuple[int, ...],
     kind: str,
     rng: np.random.Generator,
-    limit: int | None,
+    limit: Range | None,
     image: bool,
 ) -> Array:
     dtype = info.dtype
@@ -236,15 +234,16 @@ def _integers(
     shape: tuple[int, ...],
     kind: str,
     rng: np.random.Generator,
-    limit: int | None,
+    limit: Range | None,
 ) -> Array:
     """Indices stay inside their table, bytes use all of their range, other integers stay small
     (they are often sizes).
     """
     if kind in ("zeros", "ones"):
-        return np.full(shape, min(int(kind == "ones"), (limit or 2) - 1), dtype)
+        low, high = limit or (0, 2)
+        return np.full(shape, min(max(int(kind == "ones"), low), high - 1), dtype)
     low, high = (
-        (0, limit)
+        limit
         if limit
         else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max) + 1)
         if dtype.itemsize == 1
@@ -277,42 +276,6 @@ def _picture(shape: tuple[int, ...]) -> Array:
     for axis, coordinate in enumerate(grid):
         total += (axis + 1) * coordinate / max(shape[axis], 1)
     return (0.5 * (total % 1.0) + 0.5 * ((grid.sum(axis=0) // 4) % 2)) if shape else total
-
-
-def index_range(value: ir.Value) -> int | None:
-    """The size of the table that an integer input indexes, or the bits that it shifts by, when it
-    does (looking through casts and reshapes).
-    """
-    pending, seen = [value], {value}
-    limits: list[int] = []
-    while pending:
-        v = pending.pop()
-        for use in v.uses():
-            node, at = use.node, use.idx
-            if node.op_type in _THROUGH and not node.domain:
-                new = [o for o in node.outputs if o not in seen]
-                seen.update(new)
-                pending.extend(new)
-            elif (size := _table(node, at)) is not None:
-                limits.append(size)
-    return min(limits) if limits else None
-
-
-def _table(node: ir.Node, at: int) -> int | None:
-    if (
-        node.op_type in ("Gather", "GatherElements")
-        and at == 1
-        and (data := node.inputs[0]) is not None
-    ):
-        shape = shape_of(data)
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-        return shape[axis] if shape else None
-    if node.op_type == "BitShift" and at == 1 and (data := node.inputs[0]) is not None:
-        return None if data.dtype is None else int(data.dtype.bitwidth)
-    if node.op_type == "OneHot" and at == 0:
-        depth = known(node.inputs[1])
-        return int(depth.reshape(-1)[0]) if depth is not None else None
-    return None
 
 
 def names(feeds: Sequence[Feed]) -> list[str]:

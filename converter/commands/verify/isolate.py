@@ -15,6 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
+from converter.commands.verify.cause import identical
 from converter.commands.verify.compare import WORST, Difference, compare, wide
 from converter.commands.verify.noise import (
     MULTIPLE,
@@ -26,9 +27,10 @@ from converter.commands.verify.noise import (
     tolerance,
 )
 from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, constant, shape_of
 from converter.graph.walk import all_nodes, subgraphs
 
+TOGETHER = 16  # units whose inputs are computed in one run of the reference
 Values = list[Array]  # one array per feed
 Tolerance = Callable[
     [str, Array], "Array | float | None"
@@ -53,6 +55,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # something wrong flows in
+    by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
 
@@ -132,6 +135,46 @@ class LockStep:
                     a, mine, [*u.mine.inputs, *(self.back[n] for n in u.theirs.inputs), u.name]
                 )
                 _release(b, theirs, [*u.theirs.inputs, u.other])
+
+    def any_broken(self, names: Sequence[str], feeds: Sequence[dict[str, Array]]) -> bool:
+        """Whether one of the units `names` is wrong by itself; nothing else of the candidate
+        runs.
+        """
+        chosen = [u for u in self.units if u.name in set(names)]
+        for start in range(0, len(chosen), TOGETHER):
+            units = chosen[start : start + TOGETHER]
+            wanted = list(
+                dict.fromkeys(
+                    n
+                    for u in units
+                    for n in (*u.mine.inputs, *(self.back[c] for c in u.theirs.inputs), u.name)
+                )
+            )
+            session = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs)))
+            results = [session.run(f) for f in feeds]
+            a = {n: [r[i] for r in results] for i, n in enumerate(wanted)}
+            if any(self._broken(u, a) for u in units):
+                return True
+        return False
+
+    def _broken(self, u: Unit, a: dict[str, Values]) -> bool:
+        given: dict[str, Values | None] = {
+            n: [in_shape(x, self.theirs.values[n]) for x in a[self.back[n]]]
+            for n in u.theirs.inputs
+        }
+        try:
+            session = self.theirs.compile(u.theirs)
+            results = [
+                session.run({n: v[i] for n, v in given.items() if v is not None})[0]
+                for i in range(len(a[u.name]))
+            ]
+            if not all(compare(x, y).equal for x, y in zip(a[u.name], results, strict=True)):
+                self._judge(u, a, session, given)
+            elif (table := _unread(u, u.step)) is not None:
+                u.broken = table.excess > 1
+        except CannotRun:
+            return True
+        return u.broken
 
     def _readers(self) -> tuple[Counter[str], Counter[str]]:
         mine: Counter[str] = Counter()
@@ -220,7 +263,7 @@ class LockStep:
                     self.steps.get(u.other, 0.0),
                 )
             found.append(compare(base, result, limit))
-        u.own = worst(found)
+        u.own, u.by_feed = worst(found), found
         u.broken = u.own.excess > 1
 
     def _in_floats(self, u: Unit) -> Session | None:
@@ -258,7 +301,7 @@ def _unread(u: Unit, step: float) -> Difference | None:
     ):
         return None
     a, b = constant(u.nodes[0].inputs[0]), constant(u.others[0].inputs[0])
-    if a is None or b is None or a.shape != b.shape:
+    if a is None or b is None or a.shape != b.shape or identical(a, b):
         return None
     return replace(
         compare(a, b, MULTIPLE * step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0),
@@ -291,6 +334,13 @@ def _shaped(array: Array, template: Values | None, i: int) -> Array:
     if template is not None and template[i].shape != array.shape and template[i].size == array.size:
         return array.reshape(template[i].shape)
     return array
+
+
+def in_shape(array: Array, value: ir.Value) -> Array:
+    """The array in the shape of a value, where only dimensions of one differ."""
+    shape = shape_of(value)
+    fits = shape is not None and int(np.prod(shape)) == array.size
+    return array.reshape(shape) if shape is not None and fits else array
 
 
 def _release(

@@ -7,7 +7,7 @@ are lent to the engine, not copied.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from converter.commands.verify.floats import in_floats
 from converter.commands.verify.noise import Precision, jitter
 from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
+from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.onnxruntime_legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
@@ -26,6 +27,7 @@ from converter.graph.infer import Array
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
 
+PART = 1 << 20  # elements of a weight that are moved at once
 LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
 # operators whose constant operands are weights that rounding touches; others (Resize scales, Pow
 # exponents, Pad values) stay exact
@@ -177,13 +179,13 @@ class Session:
         self._fixed = {
             t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None
         }
-        self._lent: list[Any] = []
+        self._weights = Weights(False)
         self._run: Any = None
         self._loops = has_loop(piece.nodes)
         if piece.nodes:
-            proto = _proto(program, piece, moved, self)
+            proto = _proto(program, piece, moved, self, floats)
             if floats:
-                in_floats(proto, self._lent)
+                in_floats(proto, self._weights.lent)
                 self._types = {
                     n: np.float32 if t == np.float16 else t for n, t in self._types.items()
                 }
@@ -195,19 +197,20 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
+        if self._weights.large:
+            frugal(options)
         if not optimise:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        if self._lent:
-            names, arrays = zip(*self._lent, strict=True)
-            self._keep = [onnxruntime.OrtValue.ortvalue_from_numpy(a) for a in arrays]
-            options.add_external_initializers(list(names), self._keep)
+        self._weights.apply(options)
         try:
             return opened(proto.SerializeToString(), options)
         except Exception as e:  # onnxruntime raises its own RuntimeError family
             raise CannotRun(first_line(e)) from None
+        finally:
+            self._weights.close()
 
-    def lend(self, name: str, array: Array) -> None:
-        self._lent.append((name, np.ascontiguousarray(array)))
+    def hold(self, weights: Weights) -> None:
+        self._weights = weights
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         given = {n: _fit(feeds[n], self._types[n]) for n in self.piece.inputs}
@@ -254,7 +257,7 @@ def _fit(array: Array, dtype: Any) -> Array:
 
 
 def _proto(
-    program: Program, piece: Piece, moved: Jitter | None, session: Session
+    program: Program, piece: Piece, moved: Jitter | None, session: Session, floats: bool
 ) -> onnx.ModelProto:
     proto = onnx.ModelProto(ir_version=program.ir.ir_version)
     for domain, version in program.ir.graph.opset_imports.items():
@@ -273,8 +276,12 @@ def _proto(
                 f := program._functions.get(n.op_identifier())
             ) is not None and f not in proto.functions:
                 proto.functions.append(f)
-    for i, (value, step) in enumerate(_weights(piece.nodes, moved).items()):
-        _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, session)
+    steps = _weights(piece.nodes, moved)
+    large = sum(v.const_value.nbytes for v in steps if v.const_value is not None) >= LARGE
+    weights = Weights(large and not (floats and program.halves), spool=moved is not None)
+    session.hold(weights)
+    for i, (value, step) in enumerate(steps.items()):
+        _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, weights)
     if moved and moved.precision:
         _move_coarse(graph, program, moved.precision, moved.seed)
     if moved and moved.ties:
@@ -369,7 +376,7 @@ def _typed(value: ir.Value) -> onnx.ValueInfoProto:
 
 
 def _weight(
-    graph: onnx.GraphProto, value: ir.Value, moved: tuple[int, float] | None, session: Session
+    graph: onnx.GraphProto, value: ir.Value, moved: tuple[int, float] | None, weights: Weights
 ) -> None:
     """`moved`: seed and relative step of a jitter."""
     tensor = value.const_value
@@ -384,13 +391,22 @@ def _weight(
         graph.initializer.append(proto)
         return
     array = tensor.numpy()
-    if moved:
-        array = jitter(array, np.random.default_rng(moved[0]), moved[1])
-    proto = onnx.TensorProto(name=value.name, data_type=int(tensor.dtype), dims=array.shape)
+    parts = _moved(array, *moved) if moved else [array]
     if array.nbytes >= LEND:
-        proto.data_location = onnx.TensorProto.EXTERNAL
-        proto.external_data.add(key="location", value="lent")
-        session.lend(str(value.name), array)
-    else:
-        proto.raw_data = array.tobytes()
-    graph.initializer.append(proto)
+        graph.initializer.append(weights.proto(str(value.name), int(tensor.dtype), array, parts))
+        return
+    graph.initializer.append(
+        onnx.TensorProto(
+            name=value.name,
+            data_type=int(tensor.dtype),
+            dims=array.shape,
+            raw_data=b"".join(p.tobytes() for p in parts),
+        )
+    )
+
+
+def _moved(array: Array, seed: int, step: float) -> Iterator[Array]:
+    """A weight with jitter, flat, part by part: of a large one no second copy is made."""
+    rng, flat = np.random.default_rng(seed), array.reshape(-1)
+    for start in range(0, flat.size, PART):
+        yield jitter(flat[start : start + PART], rng, step)

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from converter.commands.verify.compare import Difference
-from converter.errors import Diagnostic, Level, Where
+from converter.errors import Diagnostic, ExitCode, Level, Where
 
+SHOWN = 4  # layers that one sentence names
 EQUAL, NOISE, WRONG, INHERITED = "equal", "noise", "wrong", "inherited"
 SAME, NOTED, SKIPPED, ABSENT, DIFFERS, REFUSED = (
     "same",
@@ -133,6 +134,7 @@ class Result:
     only_candidate: tuple[str, ...] = ()
     models: tuple[str, str] = ("reference", "candidate")
     notes: tuple[str, ...] = field(default=())
+    unfelt: bool = False  # no output shows what the findings say
     native: tuple[Native, ...] = ()  # either file in its own engine, where that was asked for
     structure: tuple[
         dict[str, Any], ...
@@ -155,9 +157,32 @@ class Result:
         return all(o.passed for o in self.outputs) and not self.findings
 
     @property
+    def code(self) -> ExitCode:
+        """What a shell sees."""
+        if self.passed:
+            return ExitCode.OK
+        felt = not self.unfelt or any(n.failed for n in self.native)
+        return ExitCode.FINDING if felt else ExitCode.UNFELT
+
+    @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What the files' own engines say beyond "same"."""
-        return tuple(d for n in self.native if (d := n.diagnostic) is not None)
+        """What the files' own engines say beyond "same", and N408."""
+        said = [d for n in self.native if (d := n.diagnostic) is not None]
+        if self.unfelt:
+            said.append(Diagnostic("N408", self.hidden, "warning", Where(self.models[1])))
+        return tuple(said)
+
+    @property
+    def hidden(self) -> str:
+        """The sentence about faults that no output shows."""
+        names = [f'"{f.layer}"' for f in self.findings]
+        count = (
+            "1 layer differs by itself"
+            if len(names) == 1
+            else f"{len(names)} layers differ by themselves"
+        )
+        more = ", ..." if len(names) > SHOWN else ""
+        return f"outputs the same; {count}: {', '.join(names[:SHOWN])}{more}"
 
     @property
     def first(self) -> Finding | None:

@@ -1,10 +1,11 @@
-"""A comparison for people: at most twelve lines, the first wrong layer before the worst output."""
+"""A comparison for people: the wrong layers before the worst output, on one screen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import (
     EQUAL,
     INHERITED,
@@ -16,8 +17,10 @@ from converter.commands.verify.result import (
     Output,
     Result,
 )
+from converter.errors import ExitCode
 
 CAUSES = 3
+ALSO = 6  # wrong layers after the first
 
 
 def lines(result: Result) -> Iterator[str]:
@@ -37,6 +40,7 @@ def lines(result: Result) -> Iterator[str]:
     yield from result.notes
     if result.first is not None:
         yield from _first(result.first, result.models)
+        yield from _others(result.findings[1:])
     failed = [o for o in result.outputs if not o.passed]
     if result.worst is not None and (failed or result.max_difference):
         yield _worst(result.worst, result.first, bool(failed))
@@ -50,7 +54,9 @@ def lines(result: Result) -> Iterator[str]:
     within = "rounding noise" if result.measured else "the tolerance"
     same = f"same within {within}" if result.max_difference else "same"
     yield (
-        "DIFFERENT"
+        result.hidden
+        if result.unfelt and result.code == ExitCode.UNFELT
+        else "DIFFERENT"
         if not result.same
         else same
         if result.passed
@@ -62,11 +68,13 @@ def headline(result: Result) -> str:
     """One sentence for where there is room for one."""
     if result.passed:
         return f"{_count(len(result.outputs), 'output')} the same, largest difference {result.max_difference:.3g}"
+    if result.unfelt and result.first is not None:
+        return f"{result.hidden} ({_why(result.first)})"
     if result.same:
         n = next(n for n in result.native if n.failed)
         return f"{n.file}: {n.message}"
     if (f := result.first) is not None:
-        return f'layer "{f.layer}" ({f.kind}) is wrong: {f.causes[0] if f.causes else f"own error {f.own.max_abs:.3g}"}'
+        return f'layer "{f.layer}" ({f.kind}) is wrong: {_why(f)}'
     worst = result.worst
     return (
         f'output "{worst.reference}" differs by {worst.difference.max_abs:.3g}'
@@ -75,19 +83,34 @@ def headline(result: Result) -> str:
     )
 
 
+def _why(f: Finding) -> str:
+    return f.causes[0] if f.causes else f"own error {error(f.own)}"
+
+
+def error(d: Difference) -> str:
+    """How far off a tensor is: its largest difference, and the length of the difference beside that
+    of the tensor.
+    """
+    if d.note and d.max_abs == float("inf"):
+        return d.note
+    return f"{d.max_abs:.3g}" + (f" ({d.l2:.2g} relative)" if 0 < d.l2 < float("inf") else "")
+
+
+def _others(findings: Sequence[Finding]) -> Iterator[str]:
+    for f in findings[:ALSO]:
+        yield f'ALSO   layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}   {f.causes[0] if f.causes else ""}'.rstrip()
+    if len(findings) > ALSO:
+        yield f"       and {len(findings) - ALSO} more layers that are wrong by themselves"
+
+
 def _count(n: int, what: str) -> str:
     return f"{n} {what}" + ("" if n == 1 else "s")
 
 
 def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
-    tolerance = f" (tolerance {f.own.tolerance:.2g})" if f.own.tolerance else ""
+    tolerance = f", tolerance {f.own.tolerance:.2g}" if f.own.tolerance else ""
     inherited = f"   inherited {f.inherited:.2g}" if f.inherited else ""
-    error = (
-        f.own.note
-        if f.own.note and f.own.max_abs == float("inf")
-        else f"own error {f.own.max_abs:.3g}{tolerance}"
-    )
-    yield f'FIRST  layer {f.index} "{f.layer}" {f.kind}   {error}{inherited}'
+    yield f'FIRST  layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}{tolerance}{inherited}'
     places = [
         f"{model}{':' if place.isdigit() else '  '}{place}"
         for model, place in zip(models, f.where, strict=True)

@@ -1,0 +1,248 @@
+"""Inputs that are no data but say where or how much: they are drawn from what their consumers
+allow.
+
+Source: the operators' pages of ONNX 1.21, opset 21.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import attrs_of
+from converter.graph.infer import Array, known, shape_of
+from converter.graph.value import optional
+
+Range = tuple[int, int]  # lowest, and one above the highest
+_THROUGH = {
+    *("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Slice"),
+    *("Expand", "Concat", "Split", "Where"),
+}
+_KEEPING = {"Cast", "Identity"}  # what gives all of its operand as it is
+_CELLS = {"LSTM", "GRU", "RNN"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shapes of inner values where the named sizes of the inputs have numbers."""
+
+    numbers: Mapping[str, int]
+    inputs: Mapping[ir.Value, tuple[int, ...]]
+
+    def of(self, value: ir.Value | None) -> tuple[int, ...] | None:
+        if value is None:
+            return None
+        if value in self.inputs:
+            return self.inputs[value]
+        dims = [
+            d if isinstance(d, int) else self.numbers.get(d.value or "")
+            for d in (value.shape or ())
+        ]
+        return (
+            None if value.shape is None or None in dims else tuple(d for d in dims if d is not None)
+        )
+
+
+def _uses(value: ir.Value, through: set[str]) -> Iterator[tuple[ir.Node, int]]:
+    pending, seen = [value], {value}
+    while pending:
+        for use in pending.pop().uses():
+            if use.node.op_type in through and not use.node.domain:
+                new = [o for o in use.node.outputs if o not in seen]
+                seen.update(new)
+                pending.extend(new)
+            else:
+                yield use.node, use.idx
+
+
+def index_range(value: ir.Value, sizes: Sizes | None = None) -> Range | None:
+    """What an input may hold that indexes something, counts steps, or shifts bits; None when it
+    does nothing of this.
+    """
+    sizes = sizes or Sizes({}, {})
+    limits = [
+        r for node, at in _uses(value, _THROUGH) if (r := _range(node, at, sizes)) is not None
+    ]
+    return (max(r[0] for r in limits), min(r[1] for r in limits)) if limits else None
+
+
+def _range(node: ir.Node, at: int, sizes: Sizes) -> Range | None:
+    rule = _RANGES.get((node.op_type, at)) if not node.domain else None
+    if rule is None:
+        return None
+    limit = rule(node, sizes)
+    return None if limit is None or limit[1] <= limit[0] else limit
+
+
+def _axis(node: ir.Node, otherwise: int = 0) -> int:
+    return int(attrs_of(node).get("axis", otherwise))
+
+
+def _along(
+    operand: int, axis: Callable[[ir.Node], int]
+) -> Callable[[ir.Node, Sizes], Range | None]:
+    """An index along an axis of an operand."""
+
+    def rule(node: ir.Node, sizes: Sizes) -> Range | None:
+        shape = sizes.of(optional(node, operand))
+        return (0, shape[axis(node)]) if shape else None
+
+    return rule
+
+
+def _steps(
+    operand: int, axis: Callable[[ir.Node], int]
+) -> Callable[[ir.Node, Sizes], Range | None]:
+    """A number of steps along an axis of an operand, at least one."""
+
+    def rule(node: ir.Node, sizes: Sizes) -> Range | None:
+        shape = sizes.of(optional(node, operand))
+        return (1, shape[axis(node)] + 1) if shape else None
+
+    return rule
+
+
+def _places(node: ir.Node, sizes: Sizes) -> Range | None:
+    """Indices of several axes at once: what the shortest of them allows."""
+    shape, indices = sizes.of(node.inputs[0]), sizes.of(optional(node, 1))
+    first = int(attrs_of(node).get("batch_dims", 0))
+    if not shape or not indices:
+        return None
+    return 0, min(shape[first : first + indices[-1]], default=1)
+
+
+def _bits(node: ir.Node, sizes: Sizes) -> Range | None:
+    dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
+    return None if dtype is None else (0, int(dtype.bitwidth))
+
+
+def _classes(node: ir.Node, sizes: Sizes) -> Range | None:
+    depth = known(node.inputs[1])
+    return None if depth is None else (0, int(depth.reshape(-1)[0]))
+
+
+def _rank(node: ir.Node, sizes: Sizes) -> Range | None:
+    shape = sizes.of(node.inputs[0])
+    return (0, len(shape)) if shape else None
+
+
+def _time(node: ir.Node) -> int:
+    return int(attrs_of(node).get("time_axis", 0))
+
+
+_RANGES: dict[tuple[str, int], Callable[[ir.Node, Sizes], Range | None]] = {
+    ("Gather", 1): _along(0, _axis),
+    ("GatherElements", 1): _along(0, _axis),
+    ("ScatterElements", 1): _along(0, _axis),
+    ("GatherND", 1): _places,
+    ("ScatterND", 1): _places,
+    ("RoiAlign", 2): _along(0, lambda n: 0),
+    ("OneHot", 0): _classes,
+    ("BitShift", 1): _bits,
+    ("ReverseSequence", 1): _steps(0, _time),
+    ("TopK", 1): _steps(0, lambda n: _axis(n, -1)),
+    **{(op, 4): _steps(0, lambda n: int(attrs_of(n).get("layout", 0))) for op in _CELLS},
+    ("CumSum", 1): _rank,
+    ("NonMaxSuppression", 2): lambda n, s: (1, 4),
+    ("OneHot", 1): lambda n, s: (2, 6),
+    ("Tile", 1): lambda n, s: (1, 3),
+    ("ConstantOfShape", 0): lambda n, s: (1, 4),
+    ("Pad", 1): lambda n, s: (0, 2),
+    ("Loop", 0): lambda n, s: (1, 4),
+    ("Slice", 4): lambda n, s: (1, 2),
+    ("Range", 0): lambda n, s: (0, 2),
+    ("Range", 1): lambda n, s: (2, 6),
+    ("Range", 2): lambda n, s: (1, 2),
+    ("Trilu", 1): lambda n, s: (-1, 2),
+}
+
+
+def argument(value: ir.Value, shape: Sequence[int], sizes: Sizes) -> Array | None:
+    """All numbers of an input that is a shape, a list of axes, bounds or sizes, as far as one is
+    read so and as nothing else; None otherwise.
+    """
+    for node, at in _uses(value, _KEEPING):
+        rule = _ARGUMENTS.get((node.op_type, at)) if not node.domain else None
+        found = None if rule is None else rule(node, int(np.prod(shape)), sizes)
+        if found is not None and len(found) == int(np.prod(shape)):
+            return np.asarray(found).reshape(shape)
+    return None
+
+
+Rule = Callable[[ir.Node, int, Sizes], "Sequence[float] | None"]
+
+
+def _reshape(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    told, before = shape_of(node.outputs[0]), sizes.of(node.inputs[0])
+    if told is not None and len(told) == count:
+        return told
+    if before is None or len(before) == count:
+        return before
+    return [-1, *[1] * (count - 1)] if count else []
+
+
+def _expand(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    before = sizes.of(node.inputs[0])
+    return [1] * count if before is None or len(before) != count else before
+
+
+def _axes_of(node: ir.Node, at: int, count: int) -> list[int]:
+    axes = known(optional(node, at))
+    return list(range(count)) if axes is None else [int(a) for a in axes.reshape(-1)]
+
+
+def _ends(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    before = sizes.of(node.inputs[0])
+    if before is None:
+        return None
+    axes = _axes_of(node, 3, count)
+    return [before[a] for a in axes] if len(axes) == count else None
+
+
+def _parts(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    before = sizes.of(node.inputs[0])
+    if before is None or not count:
+        return None
+    size = before[_axis(node)]
+    return [size // count] * (count - 1) + [size - size // count * (count - 1)]
+
+
+def _single(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    """Axes of one element."""
+    before = sizes.of(node.inputs[0])
+    return None if before is None else [i for i, d in enumerate(before) if d == 1][:count]
+
+
+def _twice(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+    before = sizes.of(node.inputs[0])
+    return (
+        None
+        if before is None or len(before) != count
+        else [*before[:2], *(2 * d for d in before[2:])]
+    )
+
+
+def _counted(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int]:
+    return range(count)
+
+
+_ARGUMENTS: dict[tuple[str, int], Rule] = {
+    ("Reshape", 1): _reshape,
+    ("Expand", 1): _expand,
+    ("Slice", 1): lambda n, count, s: [0] * count,
+    ("Slice", 2): _ends,
+    ("Slice", 3): _counted,
+    ("Split", 1): _parts,
+    ("Squeeze", 1): _single,
+    ("Unsqueeze", 1): _counted,
+    ("Resize", 2): lambda n, count, s: [1.0] * min(2, count) + [2.0] * max(0, count - 2),
+    ("Resize", 3): _twice,
+    **{
+        (f"Reduce{how}", 1): _counted
+        for how in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")
+    },
+    ("ReduceSumSquare", 1): _counted,
+}

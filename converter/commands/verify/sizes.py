@@ -1,0 +1,172 @@
+"""Sizes for inputs that leave some open: small, the same wherever a name stands, and such that the
+network takes them.
+
+Language models name sizes that depend on each other (past + seq = total) without saying so; which
+of them do is tried out by inferring the shapes of the whole network.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+from converter.errors import ConverterError, Diagnostic, UsageError
+from converter.graph.network import Network
+from converter.passes.fix_inputs import fix_inputs
+
+Shape = tuple[int, ...]
+SMALLEST = 3  # of sizes that several inputs share, or that count integers: 3, 4, 5, ...
+WIDE = 32  # of any other: enough for most windows
+MOST_TRIED = 200
+
+
+def shapes_for(
+    model: Network,
+    given: Mapping[str, Sequence[int]] | None = None,
+    hints: Mapping[str, Sequence[int | None]] | None = None,
+) -> dict[str, Shape]:
+    """The shape of each input by its name. `given` by the user are taken as they are, `hints` (of
+    another model's inputs) where the model itself leaves a size open.
+
+    UsageError U501 when a shape that is given contradicts the model.
+    """
+    dims = {i.name: i.shape for i in model.inputs}
+    given, known = dict(given or {}), dict[str, int]()
+    _demand_fit(dims, given)
+    for name, shape in given.items():
+        _bind(dims[name], shape, known)
+    for source in (hints or {}, model.interface.get("shapes", {})):
+        for name, sizes in source.items():
+            if name not in given and len(sizes) == len(dims.get(name) or ()):
+                _bind(dims[name], sizes, known)
+    own = {**(hints or {}), **model.interface.get("shapes", {})}
+    first: dict[str, Shape] = {}
+    for numbers in _tries(model, known):
+        shapes = {
+            n: tuple(given[n]) if n in given else _shape(d, own.get(n, ()), numbers)
+            for n, d in dims.items()
+        }
+        first = first or shapes
+        if len(_open(model, known)) < 2 or _takes(model, shapes):
+            return shapes
+    return first
+
+
+def _demand_fit(
+    dims: Mapping[str, Sequence[int | str | None] | None], given: Mapping[str, Sequence[int]]
+) -> None:
+    for name, shape in given.items():
+        if name not in dims:
+            raise UsageError(
+                Diagnostic(
+                    "U501",
+                    f"--inputs names an input that the model does not have: {name}",
+                    help=f"it has: {', '.join(dims)}",
+                )
+            )
+        declared = dims[name]
+        if declared is not None and (
+            len(declared) != len(shape)
+            or any(isinstance(d, int) and d != n for d, n in zip(declared, shape, strict=True))
+        ):
+            told = ",".join("?" if d is None else str(d) for d in declared)
+            raise UsageError(
+                Diagnostic("U501", f"the input {name!r} is [{told}], and {list(shape)} is given")
+            )
+
+
+def _bind(
+    declared: Sequence[int | str | None] | None,
+    sizes: Sequence[int | None],
+    known: dict[str, int],
+) -> None:
+    for d, n in zip(declared or (), sizes, strict=False):
+        if isinstance(d, str) and isinstance(n, int):
+            known.setdefault(d, n)
+
+
+def _open(model: Network, known: Mapping[str, int]) -> list[str]:
+    """Names of sizes that stand for more than a batch and have no number yet."""
+    named = [
+        d
+        for i in model.inputs
+        for axis, d in enumerate(i.shape or ())
+        if isinstance(d, str) and axis
+    ]
+    names = dict.fromkeys(t for d in named for t in _terms(d) or [d])
+    return [n for n in names if n not in known and not n.isdecimal()]
+
+
+def _shared(model: Network, names: Sequence[str]) -> list[str]:
+    """Those that several inputs share, or that count integers: no pictures."""
+    uses: Counter[str] = Counter()
+    for info in model.inputs:
+        for d in info.shape or ():
+            for name in (_terms(d) or [d]) if isinstance(d, str) else ():
+                uses[name] += 2 if info.dtype.kind in "iub" or _terms(str(d)) else 1
+    return [n for n in names if uses[n] > 1]
+
+
+def _terms(name: str) -> list[str]:
+    """Of `past + seq` both names."""
+    return [t for t in re.split(r"\s*\+\s*", name) if t] if "+" in name else []
+
+
+def _tries(model: Network, known: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Numbers for names, the likeliest first: those that are shared small, then all of them; each
+    its own number, or one the sum of two others; in the end all the same.
+    """
+    names = _open(model, known)
+    shared = _shared(model, names)
+    tried = 0
+    for free in [shared, names] if shared != names else [names]:
+        distinct = {n: SMALLEST + i for i, n in enumerate(free)}
+        alike = dict.fromkeys(free, SMALLEST)
+        for base in (distinct, alike):
+            yield {**base, **known}
+            for total in reversed(free):
+                for a, b in combinations([n for n in free if n != total], 2):
+                    tried += 1
+                    if tried > MOST_TRIED:
+                        return
+                    yield {**base, total: base[a] + base[b], **known}
+    yield {**dict.fromkeys(names, WIDE), **known}
+    yield {**dict.fromkeys(names, 1), **known}
+
+
+def _shape(
+    declared: Sequence[int | str | None] | None,
+    own: Sequence[int | None],
+    numbers: Mapping[str, int],
+) -> Shape:
+    """Static sizes as they are; those of `own` where they are open and have no number."""
+    if declared is None:
+        return tuple(d or 1 for d in own)
+    shape = []
+    for axis, d in enumerate(declared):
+        meant = own[axis] if len(own) == len(declared) else None
+        size = meant if meant is not None else 1 if axis == 0 else WIDE
+        if isinstance(d, int):
+            size = d
+        elif isinstance(d, str):
+            size = _number(d, numbers, size)
+        shape.append(size)
+    return tuple(shape)
+
+
+def _number(name: str, numbers: Mapping[str, int], otherwise: int) -> int:
+    terms = [numbers.get(t, int(t) if t.isdecimal() else None) for t in _terms(name)]
+    if name not in numbers and terms and None not in terms:
+        return sum(t for t in terms if t is not None)
+    return numbers.get(name, otherwise)
+
+
+def _takes(model: Network, shapes: Mapping[str, Shape]) -> bool:
+    """Whether the shapes can be inferred all through the network."""
+    try:
+        fix_inputs(model.ir.clone(), shapes)
+    except ConverterError:
+        return False
+    return True
