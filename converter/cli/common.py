@@ -57,9 +57,17 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from converter.formats import FORMATS
+        from converter.formats import FORMATS, get
 
-        return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
+        name, plus, begun = incomplete.rpartition("+")
+        if not (plus and self.flavours and name.split("+")[0] in FORMATS):
+            return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
+        flavours = [
+            f"{o.name}={v}" if v else o.name
+            for o in get(name.split("+")[0]).options
+            for v in (o.values or ("",))
+        ]
+        return [CompletionItem(f"{name}+{f}") for f in flavours if f.startswith(begun)]
 
 
 class Code(click.ParamType):  # type: ignore[type-arg]
@@ -82,6 +90,23 @@ class Code(click.ParamType):  # type: ignore[type-arg]
         from converter.commands.explain import CODES
 
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Numbers with commas between."""
+
+    name = "NUMBERS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        try:
+            return tuple(float(n) for n in str(value).split(","))
+        except ValueError:
+            why = f"{getattr(param, 'opts', ['the option'])[0]} {value!r} is no list of numbers"
+            raise UsageError(
+                Diagnostic("U501", why, help="for example 127.5,127.5,127.5")
+            ) from None
 
 
 class FilePath(click.ParamType):  # type: ignore[type-arg]
@@ -250,15 +275,17 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
         option("-v", "--verbose", count=True, help="More; twice: much more."),
         option(
             "--color",
+            metavar="WHEN",
             type=Choice(["auto", "always", "never"]),
             default="auto",
-            help="Colours (NO_COLOR is respected).",
+            help="Colours: auto, always, never.",
         ),
         option(
             "--format",
+            metavar="FORM",
             type=Choice(formats),
             default="text",
-            help=f"Form of the output: {', '.join(formats)}.",
+            help=f"Output as {', '.join(formats)}.",
         ),
         option("--strict", is_flag=True, help="A warning is a finding (exit 1)."),
         option(
@@ -266,14 +293,14 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
             metavar="CODE",
             type=Code(),
             multiple=True,
-            help="A warning with this code is a finding (exit 1).",
+            help="A warning with this code is a finding.",
         ),
         option(
             "--allow",
             metavar="CODE",
             type=Code(),
             multiple=True,
-            help="A warning with this code is none, even under --strict.",
+            help="A warning with this code is none.",
         ),
         option(
             "--log",
@@ -295,34 +322,40 @@ def options(*added: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-source_options = options(
-    option(
-        "--dequantize",
-        is_flag=True,
-        help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
-        "DequantizeLinear.",
-    ),
-    option(
-        "--signature",
-        "--function",
-        metavar="KEY",
-        default="",
-        help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
-        "and outputs get, or a function of an ML Program.",
-    ),
-    option(
+dequantize_option = option(
+    "--dequantize",
+    is_flag=True,
+    help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
+    "DequantizeLinear.",
+)
+signature_option = option(
+    "--signature",
+    "--function",
+    metavar="KEY",
+    default="",
+    help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
+    "and outputs get, or a function of an ML Program.",
+)
+weights_option = option(
+    "--weights",
+    type=Source(),
+    help="The file with the weights, where it is not beside the model.",
+)
+
+
+def source_options_with(name: str) -> Callable[[Any], Any]:
+    """How a model is read; `name` is the long option for its format."""
+    format_option = option(
         "-f",
-        "--from",
+        name,
         "source",
         type=FormatName(),
         help="The input's format (otherwise told from its content).",
-    ),
-    option(
-        "--weights",
-        type=Source(),
-        help="The file with the weights, where it is not beside the model.",
-    ),
-)
+    )
+    return options(dequantize_option, signature_option, format_option, weights_option)
+
+
+source_options = source_options_with("--from")
 inputs_option = option(
     "--inputs",
     metavar="NAME:SHAPE",
@@ -361,11 +394,11 @@ layout_option = option(
 )
 native_option = option(
     "--native",
+    metavar="WHEN",
     type=Choice(["auto", "on", "off"]),
     default="auto",
-    show_default=True,
-    help="Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), "
-    "LiteRT (.tflite): where installed, always, never.",
+    help="The files run in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite), too: "
+    "auto (where installed), on, off.",
 )
 
 # of commands that compare two models
@@ -394,6 +427,20 @@ timeout_option = option(
     default=0,
     help="Limit of time (exit 7 beyond it). Default: none.",
 )
+
+
+def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from converter.engines import ENGINES
+
+    return [CompletionItem(e) for e in ENGINES if e.startswith(incomplete)]
+
+
+def engine_option(help: str) -> Callable[[Any], Any]:
+    return option(
+        "--engine", default="onnxruntime", show_default=True, help=help, shell_complete=_engines
+    )
+
+
 seed_option = option("--seed", type=int, default=0, help="Seed of the random inputs.")
 map_option = option(
     "--map",
