@@ -18,6 +18,7 @@ from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
 from converter.io.files import Output
+from converter.passes.states import declare_states, settle
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def read(request: Request) -> Network:
         request.dequantize,
         request.signature,
     )
-    if request.outputs or request.shapes or request.freeze:
+    if request.outputs or request.shapes or request.freeze or request.state:
         model.source = None  # it is another network than that of the file
     if request.outputs:
         from converter.passes.extract_subgraph import extract_subgraph
@@ -89,7 +90,17 @@ def read(request: Request) -> Network:
 
         shapes = {name: _sizes(name, shape) for name, shape in request.shapes.items()}
         model.notes.extend(fix_inputs(model.ir, shapes, request.freeze))
-        model.tidy()
+        settle(model)
+    if request.state:
+        declare_states(model, request.state)
+        settle(model)
+    if request.states == "io":
+        for name in model.interface.pop("states", {}):
+            model.interface.get("defaults", {}).pop(name, None)
+    elif request.states != "keep":
+        raise UsageError(
+            Diagnostic("U501", f"states={request.states!r} is not known", help='"keep" or "io"')
+        )
     return model
 
 

@@ -4,6 +4,7 @@ outputs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,17 +68,20 @@ class Network:
         return tuple(_info(v) for v in self.ir.graph.outputs)
 
     def tidy(self) -> None:
-        """Drops values, states and shapes of inputs and outputs that the graph no longer has."""
-        inputs, outputs = (
-            {public_name(v) for v in vs} for vs in (self.ir.graph.inputs, self.ir.graph.outputs)
-        )
-        for key in ("defaults", "states", "shapes"):
+        """Drops values, states and shapes of inputs and outputs that the graph no longer has, and
+        values of other sizes than these have.
+        """
+        inputs = {i.name: i.shape for i in self.inputs}
+        outputs = {o.name for o in self.outputs}
+        kept: dict[str, Callable[[str, Any], bool]] = {
+            "defaults": lambda n, v: n in inputs and _takes(inputs[n], np.shape(v)),
+            "states": lambda n, v: n in inputs and v in outputs,
+            "shapes": lambda n, _: n in inputs,
+        }
+        for key, keep in kept.items():
             if key in self.interface:
-                self.interface[key] = {
-                    name: found
-                    for name, found in self.interface[key].items()
-                    if name in inputs and (key != "states" or found in outputs)
-                }
+                found = self.interface[key]
+                self.interface[key] = {n: v for n, v in found.items() if keep(n, v)}
 
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,
@@ -140,6 +144,14 @@ class Network:
             and array.shape == (height, width, channels)
             and array.shape != (channels, height, width)
         )
+
+
+def _takes(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether an array of a shape can be fed where another is declared."""
+    return declared is None or (
+        len(declared) == len(shape)
+        and all(not isinstance(d, int) or d == s for d, s in zip(declared, shape, strict=True))
+    )
 
 
 def as_pairs(array: Array) -> Array:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.names import fresh_public_name, public_name, set_public_name
@@ -85,3 +86,15 @@ class Variables:
             for s in self.states.values()
             if s.source is not None and s.initial is not None
         }
+
+
+# states whose initial value is computed ----------------------------------------------------------
+
+
+def begun_states(graph: ir.Graph) -> dict[str, ir.Node]:
+    """The State operators of a graph, by the public names of the inputs that they read."""
+    return {public_name(v): n for n in graph if is_begun(n) and (v := n.inputs[0]) is not None}
+
+
+def is_begun(node: ir.Node) -> bool:
+    return node.op_type == "State" and node.domain == EXTENSION_DOMAIN
