@@ -7,6 +7,9 @@ unroll.py                  loops and choices that are known, written out
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
 extract_subgraph.py        only what some tensors need
+fix_inputs.py              the shapes and the values that inputs are given, and what these decide
+states.py                  inputs that the next run gets from outputs, and how they begin
+labels.py                  text that only names classes, left out
 fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
 round_halves.py            roundings to half precision for targets that compute in floats
