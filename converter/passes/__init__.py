@@ -4,6 +4,7 @@ place.
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
 constants.py               compact weights as plain numbers where a layer needs them so
 unroll.py                  loops and choices that are known, written out
+both_branches.py           both branches of a choice, and one result, where there are no choices
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
 extract_subgraph.py        only what some tensors need
