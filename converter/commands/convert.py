@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from converter import formats
 from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, in_file
 from converter.formats import model_files
@@ -88,8 +90,16 @@ def read(request: Request) -> Network:
     if request.shapes or request.freeze:
         from converter.passes.fix_inputs import fix_inputs
 
-        shapes = {name: _sizes(name, shape) for name, shape in request.shapes.items()}
-        model.notes.extend(fix_inputs(model.ir, shapes, request.freeze))
+        shapes = {
+            name: model.declared_shape(name, _sizes(name, shape))
+            for name, shape in request.shapes.items()
+        }
+        if shapes:
+            for name in model.interface.get("channel_inputs", ()):  # one sequence of one state
+                if (start := model.interface.get("defaults", {}).get(name)) is not None:
+                    shapes.setdefault(name, list(start.shape))
+        values = {name: _array(model, name, value) for name, value in request.freeze.items()}
+        model.notes.extend(fix_inputs(model.ir, shapes, values))
         settle(model)
     if request.state:
         declare_states(model, request.state)
@@ -102,6 +112,14 @@ def read(request: Request) -> Network:
             Diagnostic("U501", f"states={request.states!r} is not known", help='"keep" or "io"')
         )
     return model
+
+
+def _array(model: Network, name: str, value: Any) -> Any:
+    """A value in the shape of the graph's input, where it is an array."""
+    if name not in model.interface.get("channel_inputs", ()) or not np.shape(value):
+        return value
+    array = np.asarray(value)
+    return array.reshape(model.declared_shape(name, array.shape))
 
 
 def _sizes(name: str, shape: Sequence[Any]) -> list[int]:

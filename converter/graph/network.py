@@ -4,7 +4,7 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,15 @@ class Network:
             if key in self.interface:
                 found = self.interface[key]
                 self.interface[key] = {n: v for n, v in found.items() if keep(n, v)}
+
+    def declared_shape(self, name: str, shape: Sequence[int]) -> list[int]:
+        """The shape of an input of the graph, of one that is given as its file declares it: as a
+        vector of channels, or as channels, height and width.
+        """
+        sizes = list(shape)
+        if name not in self.interface.get("channel_inputs", ()) or len(sizes) not in (1, 3):
+            return sizes
+        return [1, 1, *sizes, *[1] * (3 - len(sizes))]
 
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,

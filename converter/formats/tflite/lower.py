@@ -94,11 +94,10 @@ class States:
         found: dict[str, str] = dict(model.interface.get("states", {}))
         self.defaults: dict[str, Any] = dict(model.interface.get("defaults", {}))
         written = {public_name(v): v for v in graph.outputs}
-        # LiteRT's variables have one size
+        # variables that are never assigned are those of a file; LiteRT's variables have one size
+        known = self.defaults if model.format == "tflite" else self.defaults.keys() & found
         self.inputs = {
-            v: n
-            for v in graph.inputs
-            if (n := public_name(v)) in self.defaults and shape_of(v) is not None
+            v: n for v in graph.inputs if (n := public_name(v)) in known and shape_of(v) is not None
         }
         self.outputs = {
             written[found[n]]: n for n in self.inputs.values() if found.get(n) in written
