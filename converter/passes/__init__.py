@@ -5,9 +5,13 @@ fold.py                    constants computed, shape arithmetic replaced by what
 constants.py               compact weights as plain numbers where a layer needs them so
 fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out
+both_branches.py           both branches of a choice, and one result, where there are no choices
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
 extract_subgraph.py        only what some tensors need
+fix_inputs.py              the shapes and the values that inputs are given, and what these decide
+states.py                  inputs that the next run gets from outputs, and how they begin
+labels.py                  text that only names classes, left out
 fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
 round_halves.py            roundings to half precision for targets that compute in floats

@@ -47,6 +47,7 @@ from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer
 from converter.mapping.target import dynamic_values
+from converter.passes.both_branches import compute_both
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough, round_halves
@@ -68,6 +69,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph, limit=LARGEST, keep=_grows)
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
+    compute_both(graph)
     fuse(graph)
     round_halves(graph)
     legalise(
