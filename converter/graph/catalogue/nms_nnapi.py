@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.keypoints import columns
+from converter.graph.catalogue.overlaps import corner_overlap, pairs
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
@@ -20,23 +21,6 @@ from converter.graph.sizes import arange
 FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))
 LOWEST = float(np.finfo(np.float32).min)
 Picked = tuple[Value, Value, Value, Value]
-
-
-def overlaps(b: Builder, boxes: Value, others: Value) -> Value:
-    """boxes [..., n, 4] and others [..., m, 4] -> [..., n, m]; nothing shared is 0."""
-    rank = len(static(boxes))
-    mine = columns(b, boxes)
-    theirs = [
-        b.Transpose(v, perm=[*range(rank - 2), rank - 1, rank - 2]) for v in columns(b, others)
-    ]
-    sides = []
-    for low, high in ((0, 2), (1, 3)):
-        shared = b.Min(mine[high], theirs[high]) - b.Max(mine[low], theirs[low])
-        sides.append(b.Relu(shared))
-    common = b.Mul(*sides)
-    areas = [(v[2] - v[0]) * (v[3] - v[1]) for v in (mine, theirs)]
-    union = b.Add(*areas) - common
-    return b.Where(common > 0.0, common / union, 0.0)
 
 
 @extension
@@ -67,7 +51,7 @@ def ClassNMS(
     boxes = b.Transpose(b.Slice(b.Reshape(wide[1], [n, c, 4]), [1], [c], [1]), perm=[1, 0, 2])
     column = b.Unsqueeze(index, [1])
     together = b.Equal(column, b.Transpose(column, perm=[1, 0]))
-    shared = b.Where(together, overlaps(b, boxes, boxes), 0.0)
+    shared = b.Where(together, pairs(b, boxes, corner_overlap(0.0)), 0.0)
     kept = _factors(b, shared, kernel, iou_threshold, sigma)
     pending = b.Where(each > float(score_threshold), each, LOWEST)
     picks, values = _rounds(b, pending, kept, n, nms_score_threshold if kernel else LOWEST)
