@@ -71,7 +71,10 @@ class _Cursor:
 
     def take(self, size: int, part: str) -> Bytes:
         if self._at + size > len(self._file):
-            message = f"the blob ends at byte {len(self._file)}, {part} needs bytes {self._at}..{self._at + size}"
+            message = (
+                f"the blob ends at byte {len(self._file)}, {part} needs bytes "
+                f"{self._at}..{self._at + size}"
+            )
             raise unreadable("R103", message, self.where(part))
         self._at += size
         return self._file.slice(self._at - size, size)

@@ -364,7 +364,9 @@ def _subgraph_lines(
         yield from (("," if i else "") + "\n " + _json(line) for i, line in enumerate(lines))
         yield "\n]" if getattr(subgraph, key) else "]"
         separator = ",\n"
-    yield f',\n"inputIndexes": {_json(subgraph.inputs)},\n"outputIndexes": {_json(subgraph.outputs)}'
+    yield (
+        f',\n"inputIndexes": {_json(subgraph.inputs)},\n"outputIndexes": {_json(subgraph.outputs)}'
+    )
 
 
 def operand_json(

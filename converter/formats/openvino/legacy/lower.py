@@ -214,7 +214,10 @@ class NetWriter:
                 other = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
                 taken.add(other)
                 set_public_name(value, other)
-                text = f"the output {name} is called {other}: the input of that name is a layer, and no two layers have one name"
+                text = (
+                    f"the output {name} is called {other}: the input of that name is a layer, "
+                    "and no two layers have one name"
+                )
                 self.narrowing.notes.append(Diagnostic("X207", text, "warning", Where(layer=name)))
         return memories
 

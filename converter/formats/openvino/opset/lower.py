@@ -192,7 +192,10 @@ def _presented(value: ir.Value) -> Diagnostic:
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
-    message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
+    message = (
+        f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer "
+        "whose rank is unknown"
+    )
     return Diagnostic(
         "X203",
         message,
