@@ -126,7 +126,7 @@ def greedy(
     rounds = b.ReduceMax(
         b.Cast(usable, to=INT64) * (rank + 1), keepdims=0
     )  # behind the last usable one
-    first = b.Slice(usable, [0], [1], [1])
+    first = usable[:, :1]
     none = usable & False
     limit = b.Expand(threshold, b.Shape(first))
     count = b.Cast(first, to=INT64) * 0
@@ -191,7 +191,7 @@ def SoftNonMaxSuppression(
     best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
     found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)
     at = b.Transpose(b.NonZero(found), perm=[1, 0])  # group and rank, class by class
-    group = b.Slice(at, [0], [1], [1])
+    group = at[:, :1]
     box = b.Unsqueeze(b.GatherND(place, at), [1])
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 

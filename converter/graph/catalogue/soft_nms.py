@@ -151,7 +151,7 @@ def _packed(
         filled = b.ScatterElements(
             np.zeros([batch, size + 1, *tail], np.float32), index, spread, axis=1
         )
-        return b.Slice(filled, [0], [size], [1])
+        return filled[:, :size]
 
     inner = b.const(arange(n, dtype=np.float32)) - starts
     score = b.ScatterElements(
@@ -161,4 +161,4 @@ def _packed(
         axis=1,
     )
     shown = b.ReduceSum(b.Cast(place < size, to=FLOAT), [2], keepdims=0)
-    return placed(boxes, [4]), shown, b.Slice(score, [0], [size], [1]), placed(inner, [])
+    return placed(boxes, [4]), shown, score[:, :size], placed(inner, [])

@@ -418,7 +418,7 @@ def lift_by_size(r: Reading) -> Value:
         start = int(at[0])
         end = start + size if start >= 0 or start + size < 0 else LAST
         return b.Slice(x, [start], [end], [axis])
-    length = b.Slice(b.Shape(x), [axis], [axis + 1])
+    length = b.Shape(x)[axis : axis + 1]
     first = b.Where(b.Less(begin, [0]), begin + length, begin)
     y = b.Slice(x, first, b.Add(first, [size]), [axis])
     if x.shape is not None:

@@ -168,7 +168,7 @@ class Dense(Field):
         r.set_inputs(x, r.permuted(1, (1, 0)))
         bias = r.real_bias(2)
         if bias is not None:
-            r.behind(lambda y: r.b.Add(y, bias))
+            r.behind(lambda y: y + bias)
 
     def lower(self, w: Writing) -> None:
         swapped = bool(w.attr("transB", 0))

@@ -274,7 +274,7 @@ class Channels(Field):
     def lift(self, r: Reading) -> None:
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
-            x = r.b.Mul(x, scales)
+            x = x * scales
         r.set_inputs(x, factor(r, self.blob, self.place))
 
     def lower(self, w: Writing) -> None:
