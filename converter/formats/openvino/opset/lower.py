@@ -34,7 +34,7 @@ from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.lazy_tensor import Converted, LazyTensor, lazy
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import narrow_array
@@ -82,8 +82,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(
         [
             _of_text(n)
-            for g in all_graphs(graph.graph)
-            for n in g
+            for n in all_nodes(graph.graph)
             if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)
         ]
     )
