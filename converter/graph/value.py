@@ -189,6 +189,13 @@ def operand(node: ir.Node, index: int = 0) -> Value:
     return value
 
 
+def known_sizes(value: ir.Value | None) -> list[int | None] | None:
+    """The sizes, None for those that are not known; None for all where not even the rank is."""
+    if value is None or value.shape is None:
+        return None
+    return [d if isinstance(d, int) else None for d in value.shape]
+
+
 def producer_of(value: ir.Value | None) -> ir.Node | None:
     """The node that computes a value; None for an operand that is left out, too."""
     return None if value is None else value.producer()

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.graph.value import optional
+from converter.graph.value import known_sizes, optional
 from converter.graph.verify.shapes_of import (
     Dims,
     attribute,
@@ -196,7 +196,7 @@ def _unpooled(node: ir.Node) -> str | None:
 def _bias(node: ir.Node) -> str | None:
     """Gemm: the third operand broadcasts to the product."""
     c = dims_of(node, 2)
-    y = [d if isinstance(d, int) else None for d in node.outputs[0].shape or ()]
+    y = known_sizes(node.outputs[0]) or []
     if c is None or len(y) != 2 or broadcasts(c, y):
         return None
     return f"a third operand of the shape {c} for the product {y}"

@@ -23,7 +23,6 @@ from converter.formats.tflite.rules.fields import (
     Window,
     channels,
     data,
-    sizes,
 )
 from converter.formats.tflite.rules.writing import Writing, before_transpose, dequantised, dims_of
 from converter.graph.infer import constant, known
@@ -74,7 +73,7 @@ class WantedSize(Field):
         strides = [r.attr(f"stride_{x}", int) for x in self.axes]
         if any(r.attr(k, int) != 1 for k in self.keys if k.startswith("dilation")):
             raise MappingError("a dilated transposed convolution")
-        scheme, wanted, size = r.attr("padding", int), self._wanted(r), sizes(r.input(2))[1:-1]
+        scheme, wanted, size = r.attr("padding", int), self._wanted(r), dims_of(r.input(2))[1:-1]
         totals = []
         for n, target, k, s in zip(size, wanted, kernel, strides, strict=True):
             if n is None or target is None:

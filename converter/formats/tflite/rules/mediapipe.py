@@ -15,8 +15,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.elementwise import angle
-from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data, sizes
+from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data
 from converter.formats.tflite.rules.pooling import MOST, windows
+from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
@@ -37,7 +38,7 @@ def scheme(r: Reading) -> int:
 
 def extents(r: Reading, x: ir.Value) -> list[int]:
     """Height and width of an image."""
-    found = [n for n in sizes(x)[1:-1] if n is not None]
+    found = [n for n in dims_of(x)[1:-1] if n is not None]
     if len(found) != 2:
         raise MappingError("the size of the image must be known", "X203")
     return found
@@ -121,7 +122,7 @@ def affine(r: Reading, index: int) -> tuple[Value, Value]:
 def one_image(r: Reading) -> None:
     if r.rank(data(r)) not in (3, 4):
         raise MappingError(f"data of {r.rank(data(r))} axes", "R105")
-    if sizes(data(r))[0] not in (1, None):
+    if dims_of(data(r))[0] not in (1, None):
         raise MappingError("a batch of more than 1", "X202")
 
 
@@ -132,7 +133,7 @@ def moved_landmarks(r: Reading) -> Value:
     one_image(r)
     b, x, (factors, shift) = r.b, data(r), affine(r, 1)
     whole = r.rank(x) == 3
-    depth = sizes(x)[-1] if whole else r.attr("dimensions", int)
+    depth = dims_of(x)[-1] if whole else r.attr("dimensions", int)
     if depth not in (2, 3):
         raise MappingError(f"landmarks of {depth} numbers", "R110")
     if not whole:

@@ -18,7 +18,6 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    sizes,
     whole,
 )
 from converter.formats.tflite.rules.writing import (
@@ -232,7 +231,7 @@ class ListedParts(Field):
             return
         parts = r.ints(1, "the sizes")
         if -1 in parts:
-            size = sizes(x)[axis]
+            size = dims_of(x)[axis]
             if size is None:
                 raise MappingError("the size of what is left is not known", "X203")
             parts[parts.index(-1)] = size - sum(parts) - 1
