@@ -135,8 +135,8 @@ def _wraps(node: ir.Node) -> bool:
 def from_front(b: Builder, index: ir.Value, extent: int) -> ir.Value:
     """The index counted from the front of an axis of `extent` entries."""
     return b.Where(
-        b.Less(index, b.like(index, 0)),
-        b.Add(index, b.like(index, extent)),
+        index < b.like(index, 0),
+        index + b.like(index, extent),
         index,
     )
 

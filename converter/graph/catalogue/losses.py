@@ -119,7 +119,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
             jumped = body.Where(skips, _shifted(body, state, 2), body.like(state, NEVER))
             later = _either(body, moved, jumped) + now
         else:
-            blank = body.Slice(now, [0], [1], [1])
+            blank = now[:, :1]
             later = _either(body, state + blank, _shifted(body, state, 1) + now)
         going = step < body.Unsqueeze(lengths, [1])
         body.output(body.const(np.array(True), "go_on"), body.Where(going, later, state))

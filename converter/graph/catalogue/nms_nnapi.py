@@ -47,8 +47,8 @@ def ClassNMS(
     """
     n, c = static(scores)
     wide = [v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT) for v in (scores, rois)]
-    each = b.Transpose(b.Slice(wide[0], [1], [c], [1]), perm=[1, 0])  # [c - 1, n]
-    boxes = b.Transpose(b.Slice(b.Reshape(wide[1], [n, c, 4]), [1], [c], [1]), perm=[1, 0, 2])
+    each = b.Transpose(wide[0][:, 1:c], perm=[1, 0])  # [c - 1, n]
+    boxes = b.Transpose(b.Reshape(wide[1], [n, c, 4])[:, 1:c], perm=[1, 0, 2])
     column = b.Unsqueeze(index, [1])
     together = b.Equal(column, b.Transpose(column, perm=[1, 0]))
     shared = b.Where(together, pairs(b, boxes, corner_overlap(0.0)), 0.0)
@@ -127,7 +127,7 @@ def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     ]  # stable
     order = b.Gather(by_score, by_image, axis=0)
     images = b.Gather(image, order, axis=0)
-    starts = ~b.Equal(images, b.Concat([-1.0], b.Slice(images, [0], [count - 1], [0]), axis=0))
+    starts = ~b.Equal(images, b.Concat([-1.0], images[: count - 1], axis=0))
     lengths = b.CumSum(b.Cast(starts, to=FLOAT), 0) - 1.0  # the number of the group of each place
     group = b.Cast(lengths, to=INT64)
     first = b.ScatterElements(
@@ -258,7 +258,7 @@ def AnchorDetections(
         for v in (scores, deltas, anchors)
     ]
     boxes = _decoded(b, wide[1], wide[2], scales)
-    real = b.Slice(wide[0], [1], [c], [2])  # without the background
+    real = wide[0][:, :, 1:c]  # without the background
     picked = (
         _per_class(b, boxes, real, limit, limit_each, score_threshold, iou_threshold)
         if per_class
@@ -283,10 +283,10 @@ def AnchorDetections(
 
 def _decoded(b: Builder, deltas: Value, anchors: Value, scales: list[float]) -> Value:
     """[n, p, 4]: y1, x1, y2, x2."""
-    scaled = b.Slice(deltas, [0], [4], [2]) / np.array(scales, np.float32)
-    middle, size = (b.Slice(anchors, [i], [i + 2], [1]) for i in (0, 2))
-    moved = b.Slice(scaled, [0], [2], [2]) * size + middle
-    half = b.Exp(b.Slice(scaled, [2], [4], [2])) * size * 0.5
+    scaled = deltas[:, :, :4] / np.array(scales, np.float32)
+    middle, size = (anchors[:, i : i + 2] for i in (0, 2))
+    moved = scaled[:, :, :2] * size + middle
+    half = b.Exp(scaled[:, :, 2:4]) * size * 0.5
     return b.Concat(moved - half, moved + half, axis=2)
 
 

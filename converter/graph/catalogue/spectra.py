@@ -150,5 +150,5 @@ def InverseFramedDFT(
     if length >= 0:
         y = fitted(b, y[:, first:total], 1, length)
     elif first:
-        y = b.Slice(y, [first], [total - first], [1])
+        y = y[:, first : total - first]
     return b.Squeeze(y, [0]) if alone else y

@@ -156,7 +156,7 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     count = given if isinstance(given, int) and given else 1
     if (2**31 // count) ** 2 < count:
         return None  # two digits are not enough
-    size = b.Slice(b.Shape(x), [axis], [axis + 1])
+    size = b.Shape(x)[axis : axis + 1]
     values, places = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
     before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
     new = b.Cast(~b.Equal(before, behind), to=T.INT64)

@@ -142,7 +142,7 @@ ELTWISE = [
     eltwise("Greater", "greater"),
     eltwise("GreaterOrEqual", "greater_equal"),
     eltwise("Equal", "equal"),
-    eltwise("Equal", "not_equal", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    eltwise("Equal", "not_equal", after_lift=lambda r, y: ~y, lift_only=True),
     eltwise("And", "logical_and"),
     eltwise("Or", "logical_or"),
     eltwise("Xor", "logical_xor"),
