@@ -98,7 +98,7 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
         if data.bias.size == 1
         else data.bias.reshape([-1 if i == axis else 1 for i in range(rank)])
     )
-    return value + bias
+    return b.Add(value, bias)
 
 
 def plain(data: WeightData) -> Array:
