@@ -1,6 +1,7 @@
 """Replaces values that are known without running the network by constants.
 
-before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))      after:  y = Reshape(x, [1, -1])
+before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
+after:   y = Reshape(x, [1, -1])
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
 `limit` output elements. Weights behind a DequantizeLinear stay compact, whatever moves them.

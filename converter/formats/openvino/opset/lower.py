@@ -35,7 +35,7 @@ from converter.graph.lazy_tensor import Converted, LazyTensor, lazy
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.states import begun_states, is_begun
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import narrow_array
@@ -91,8 +91,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(
         [
             _of_text(n)
-            for g in all_graphs(graph.graph)
-            for n in g
+            for n in all_nodes(graph.graph)
             if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)
         ]
     )
@@ -201,7 +200,10 @@ def _presented(value: ir.Value) -> Diagnostic:
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
-    message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
+    message = (
+        f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer "
+        "whose rank is unknown"
+    )
     return Diagnostic(
         "X203",
         message,

@@ -171,7 +171,10 @@ def lower_if(w: Writing) -> None:
     for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
         ranks = [rank_of(v) for v in results]
         if rank_of(value) is None and None not in ranks and len(set(ranks)) > 1:
-            message = f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs no layer whose rank is unknown"
+            message = (
+                f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs "
+                "no layer whose rank is unknown"
+            )
             help = "fix the shapes that the condition depends on with --inputs"
             raise MappingError(message, "X203", help)
     outer = [captured(g) for g in branches]
