@@ -19,9 +19,10 @@ from converter.formats.zhouyi.quantization.requantize import (
     real,
     rescale,
     scalar_keys,
+    stored,
 )
 from converter.formats.zhouyi.rules.fields import Window, words
-from converter.formats.zhouyi.rules.pooling import overhang
+from converter.formats.zhouyi.rules.pooling import fractional_windows, overhang
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -29,8 +30,6 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.node import Node
-
-_OF_AXES = ("kernel_shape", "strides", "dilations")
 
 
 def lift_pooling(r: IntegerReading) -> Value:
@@ -49,9 +48,10 @@ def lift_pooling(r: IntegerReading) -> Value:
     if method == "MAX":
         y = real(b, x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
+    kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
     pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
     axes = [
-        Axis(n, count[i], *(attrs[k][i] for k in _OF_AXES), pads[i], pads[2 + i], over[i])
+        Axis(n, count[i], kernel[i], strides[i], dilations[i], pads[i], pads[2 + i], over[i])
         for i, n in enumerate(size)
     ]
     y = r.real()
@@ -95,6 +95,18 @@ def lift_volumes(r: IntegerReading) -> Value:
     deep = planes.spans(rows.before)[None, :, None, None, None]
     y = rescale(b, y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
     return r.stored(rescale(b, y, _approximate(1.0 / deep), zero, r.limits()))
+
+
+def lift_fractional(r: IntegerReading) -> list[Value]:
+    """As of numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
+    x = r.whole()
+    y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
+    if mean:
+        y = rescale(b, y, _approximate(1.0 / areas).astype(np.float64), 0, r.limits())
+    return [
+        stored(b, v, t) for v, t in zip((y, *map(b.const, borders)), r.tensors.types, strict=True)
+    ]
 
 
 @dataclass
