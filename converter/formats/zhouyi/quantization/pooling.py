@@ -187,13 +187,22 @@ def lower_average(w: IntegerWriting) -> Written:
 
 
 def lift_lrn(r: IntegerReading) -> Value:
-    """The sum of squares chooses from a table of (bias + alpha * sum) ** -beta."""
-    r.attr("method", enum(words("ACROSS_CHANNELS")))
+    """The sum of squares, of neighbours in other channels or within a channel, chooses from a table
+    of (bias + alpha * sum) ** -beta.
+    """
+    method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.attr("size", int)
-    channels = r.static(x)[-1]
-    padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
-    parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
-    total = functools.reduce(operator.add, parts)
+    if method == "WITHIN_CHANNEL":
+        if size % 2 == 0:
+            raise MappingError("which neighbours does an even window within a channel have?")
+        half = size // 2
+        axes = [Axis(n, n, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
+        total = _sums(r, x * x, axes)
+    else:
+        channels = r.static(x)[-1]
+        padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
+        parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
+        total = functools.reduce(operator.add, parts)
     by, behind = (
         r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.attr(f"shift{sum_}_value", int))
         for sum_ in ("_sum", "")
