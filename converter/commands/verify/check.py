@@ -4,7 +4,7 @@ for, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -160,9 +160,10 @@ class Check:
             if request.tensors in (("outputs",), ("all",))
             else [t for t in tensors if t.reference in compared]
         )
-        findings = self._findings(
-            [u for u in units if u.broken and u.name in {t.reference for t in judged}]
-        )
+        names = {t.reference for t in judged}
+        told = self._told([u for u in units if u.broken and u.name in names])
+        judged = [_at(told.get(t.reference), t) for t in judged]
+        findings = _distinct(told.values())
         if request.keep_tensors is not None and units:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
         wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
@@ -184,7 +185,7 @@ class Check:
             native=natives,
             samples=self._samples(units, findings, outputs),
             picture=evidence.around(
-                self.reference.ir.graph, findings[0] if findings else None, tensors
+                self.reference.ir.graph, findings[0] if findings else None, judged
             ),
             unfelt=unfelt,
         )
@@ -509,18 +510,9 @@ class Check:
             u.total,
         )
 
-    def _findings(self, units: Sequence[Unit]) -> tuple[Finding, ...]:
-        """One for each layer that is wrong by itself; several pieces that hold the same layer tell
-        of it once.
-        """
-        if self.request.mode != "isolated":
-            return ()
-        found: dict[tuple[str, tuple[str, ...]], Finding] = {}
-        for u in units:
-            finding = self._finding(u)
-            key = finding.layer, finding.causes[:1] or (finding.tensor,)
-            found.setdefault(key, finding)
-        return tuple(found.values())
+    def _told(self, units: Sequence[Unit]) -> dict[str, Finding]:
+        """What is wrong with pieces, by the names of their tensors."""
+        return {u.name: self._finding(u) for u in units} if self.request.mode == "isolated" else {}
 
     def _causes(self, u: Unit, back: dict[str, str]) -> list[Cause]:
         """What differs; of a layer that is computed in another way, the single change that explains
@@ -581,6 +573,21 @@ class Check:
             arrays.update((f"input_{i}", a) for i, a in enumerate(found[:-1]))
             with files.Output(folder / f"{number:03d}.npz") as out, out.open() as f:
                 np.savez(f, **arrays)
+
+
+def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Several pieces that hold the same layer, wrong for the same reason, tell of it once."""
+    found: dict[tuple[str, tuple[str, ...]], Finding] = {}
+    for f in findings:
+        found.setdefault((f.layer, f.causes[:1] or (f.tensor,)), f)
+    return tuple(found.values())
+
+
+def _at(finding: Finding | None, tensor: Tensor) -> Tensor:
+    """A wrong tensor is told at the layer that is wrong."""
+    if finding is None:
+        return tensor
+    return replace(tensor, layer=finding.layer, kind=finding.kind, index=finding.index)
 
 
 def _less(alignment: Alignment, names: set[str]) -> Alignment:
