@@ -93,10 +93,10 @@ class LockStep:
         unit = Unit(
             name,
             other,
-            self.mine.piece([name], stops - {name}),
-            self.theirs.piece([other], others - {other}),
-            self.mine.source.piece([name], stops - {name}).nodes,
-            self.theirs.source.piece([other], others - {other}).nodes,
+            self.mine.piece([name], stops),
+            self.theirs.piece([other], others),
+            self.mine.source.piece([name], stops).nodes,
+            self.theirs.source.piece([other], others).nodes,
         )
         unit.step = max(_step(unit.nodes), _step(unit.others))
         return unit
