@@ -331,6 +331,9 @@ def test_verify_writes_the_page_itself(
     written = page.read_text(encoding="utf-8")
     assert re.findall("<h3>(.*?)</h3>", written) == re.findall("<h3>(.*?)</h3>", stored)
     assert shlex.join(call) in lines_of(written)
+    monkeypatch.setattr(sys, "argv", [*call, "--engine", "onnxruntime,openvino"])
+    console.use(console.Console())
+    assert app._guarded() == 2  # a table of engines has no such page
 
 
 def test_the_command(

@@ -133,8 +133,12 @@ def command(
     output shows it, but layers differ by themselves.
     """
     from converter import api
+    from converter.errors import Diagnostic, UsageError
     from converter.io import limits
 
+    if options["report"] and (options["labels"] is not None or "," in options["engine"]):
+        why = "--report is about one comparison of tensors, not about labels or several engines"
+        raise UsageError(Diagnostic("U501", why))
     began = time.monotonic()
     with limits.time(options["timeout"]):
         a, b = api.load(reference, ref_format), api.load(candidate, cand_format)

@@ -27,6 +27,7 @@ Link = Callable[[int, Entry], str]
 LAST = [
     int(c)
     for c in (
+        ExitCode.UNFELT,
         ExitCode.NOTHING_COMPARED,
         ExitCode.UNSUPPORTED,
         ExitCode.INTERRUPTED,

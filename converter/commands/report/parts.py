@@ -20,7 +20,7 @@ SHOWN = 40  # groups of diagnostics, fields, names
 
 
 def colour(code: int) -> str:
-    return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 130) else "s-bad"
+    return "s-ok" if code == 0 else "s-warn" if code in (3, 6, 9, 130) else "s-bad"
 
 
 def comparison(result: Result) -> str:
