@@ -719,3 +719,18 @@ def test_roots_and_gates_are_one_operation(op: str, sum_: bool, tmp_path: Path) 
     assert epsilon == (0.5 if sum_ else 0)
     i = 1 / np.sqrt(x + F(epsilon))
     np.testing.assert_allclose(run(package, x=x), i / (1 + np.exp(-i)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("ios", "kind"), [("15", "fp32"), ("16", "fp16")])
+def test_coordinates_of_half_precision(ios: str, kind: str, tmp_path: Path) -> None:
+    """`resample` takes them since iOS16."""
+    nodes = [h.make_node("Tanh", ["g"], ["t"]), h.make_node("GridSample", ["x", "t"], ["y"])]
+    shapes = {"x": [1, 2, 4, 5], "g": [1, 3, 3, 2]}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": [1, 2, 3, 3]})
+    package, feeds = tmp_path / "m.mlpackage", {k: floats(*v) for k, v in shapes.items()}
+    converter.convert(source, package, target=f"mlprogram+ios={ios}+fp16")
+    made = {o.outputs[0].name: o.outputs[0].type.tensorType.dataType for o in operations(package)}
+    (sample,) = (o for o in operations(package) if o.type == "resample")
+    assert made[sample.inputs["coordinates"].arguments[0].name] == {"fp32": 11, "fp16": 10}[kind]
+    found = converter.load(package).run(feeds)["y"]
+    np.testing.assert_allclose(found, run(source, **feeds), rtol=5e-2, atol=5e-2)
