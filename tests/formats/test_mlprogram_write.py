@@ -734,3 +734,19 @@ def test_coordinates_of_half_precision(ios: str, kind: str, tmp_path: Path) -> N
     assert made[sample.inputs["coordinates"].arguments[0].name] == {"fp32": 11, "fp16": 10}[kind]
     found = converter.load(package).run(feeds)["y"]
     np.testing.assert_allclose(found, run(source, **feeds), rtol=5e-2, atol=5e-2)
+
+
+def test_parts_without_elements_are_left_out_behind_quantised_weights(tmp_path: Path) -> None:
+    codes = RNG.integers(-128, 128, (3, 4)).astype(np.int8)
+    nodes = [
+        h.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        h.make_node("MatMul", ["x", "w"], ["m"]),
+        h.make_node("Slice", ["m", "zero", "zero"], ["none"]),
+        h.make_node("Concat", ["none", "m"], ["y"], axis=0),
+    ]
+    constants = {"q": codes, "s": F(0.5), "zero": np.array([0])}
+    source = network(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"y": [2, 4]}, **constants)
+    x = floats(2, 3)
+    converter.convert(source, tmp_path / "m.mlpackage")
+    found = run(tmp_path / "m.mlpackage", x=x)
+    np.testing.assert_allclose(found, x @ (codes * F(0.5)), rtol=1e-4, atol=1e-4)
