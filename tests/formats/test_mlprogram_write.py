@@ -750,3 +750,18 @@ def test_parts_without_elements_are_left_out_behind_quantised_weights(tmp_path: 
     converter.convert(source, tmp_path / "m.mlpackage")
     found = run(tmp_path / "m.mlpackage", x=x)
     np.testing.assert_allclose(found, x @ (codes * F(0.5)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
+    """None of them has the size of the result, of which nobody knows all."""
+    nodes = [
+        h.make_node("Greater", ["c", "zero"], ["p"]),
+        h.make_node("Where", ["p", "x", "zero"], ["y"]),
+    ]
+    shapes = {"c": ["m", "n"], "x": [2, "k", "n"]}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": [2, "r", "n"]}, zero=F(0))
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    for rows, own in ((1, 3), (3, 1), (3, 3)):
+        c, x = floats(rows, 4), floats(2, own, 4)
+        np.testing.assert_array_equal(run(package, c=c, x=x), np.where(c > 0, x, F(0)))
