@@ -35,6 +35,8 @@ def fold(
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
+            if node.op_type == "Concat" and not node.domain:
+                _leave_out_empty(node)
             if (
                 node.op_type == "DequantizeLinear"
                 or (node.op_type == "Cast" and keep(node))
@@ -42,8 +44,6 @@ def fold(
             ):
                 compact.update(node.outputs)
                 continue
-            if node.op_type == "Concat" and not node.domain:
-                _leave_out_empty(node)
             if (
                 node.op_type in _SCATTERS
                 and not node.domain
