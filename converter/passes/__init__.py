@@ -7,6 +7,8 @@ fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
+share_weights.py           equal weights, once
+stored_halves.py           weights that are stored in half precision, noted and stored so again
 extract_subgraph.py        only what some tensors need
 fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
