@@ -7,6 +7,8 @@ unroll.py                  loops and choices that are known, written out
 both_branches.py           both branches of a choice, and one result, where there are no choices
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
+share_weights.py           equal weights, once
+stored_halves.py           weights that are stored in half precision, noted and stored so again
 extract_subgraph.py        only what some tensors need
 fix_inputs.py              the shapes and the values that inputs are given, and what these decide
 states.py                  inputs that the next run gets from outputs, and how they begin
