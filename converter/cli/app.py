@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": "Differences of numbers between two models.",
     "view": "Draw a model, or two side by side, as a page.",
     "reduce": "The smallest part of two models that differs.",
+    "extract": "Cut a part out of a model.",
     "roundtrip": "Convert there and back and compare.",
     "batch": "Run many conversions, resumable.",
     "report": "Render stored results.",

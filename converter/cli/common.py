@@ -295,34 +295,40 @@ def options(*added: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-source_options = options(
-    option(
-        "--dequantize",
-        is_flag=True,
-        help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
-        "DequantizeLinear.",
-    ),
-    option(
-        "--signature",
-        "--function",
-        metavar="KEY",
-        default="",
-        help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
-        "and outputs get, or a function of an ML Program.",
-    ),
-    option(
+dequantize_option = option(
+    "--dequantize",
+    is_flag=True,
+    help="Read exact integer arithmetic (Zhouyi) as floats between QuantizeLinear and "
+    "DequantizeLinear.",
+)
+signature_option = option(
+    "--signature",
+    "--function",
+    metavar="KEY",
+    default="",
+    help="One of several networks: a signature of a TensorFlow Lite file, whose names inputs "
+    "and outputs get, or a function of an ML Program.",
+)
+weights_option = option(
+    "--weights",
+    type=Source(),
+    help="The file with the weights, where it is not beside the model.",
+)
+
+
+def source_options_with(name: str) -> Callable[[Any], Any]:
+    """How a model is read; `name` is the long option for its format."""
+    format_option = option(
         "-f",
-        "--from",
+        name,
         "source",
         type=FormatName(),
         help="The input's format (otherwise told from its content).",
-    ),
-    option(
-        "--weights",
-        type=Source(),
-        help="The file with the weights, where it is not beside the model.",
-    ),
-)
+    )
+    return options(dequantize_option, signature_option, format_option, weights_option)
+
+
+source_options = source_options_with("--from")
 inputs_option = option(
     "--inputs",
     metavar="NAME:SHAPE",

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from converter import formats
-from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, in_file
+from converter.errors import (
+    Diagnostic,
+    UnsupportedError,
+    UsageError,
+    Where,
+    did_you_mean,
+    in_file,
+)
 from converter.formats import model_files
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
@@ -22,7 +29,8 @@ from converter.io.files import Output
 
 @dataclass(frozen=True)
 class Request:
-    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network,
+    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network behind
+    these tensors, `starts` before these; `names` renames what are its inputs and outputs then;
     `state` says which outputs are the next values of inputs, `states` whether the target may keep
     states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
     overwrite (never an input), `dequantize` and `signature` are as in `load`.
@@ -38,6 +46,8 @@ class Request:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     freeze: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[str] = ()
+    starts: Sequence[str] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
     states: str = "keep"
     io_layout: str = ""
@@ -70,19 +80,10 @@ def read(request: Request) -> Network:
         request.dequantize,
         request.signature,
     )
-    if request.outputs or request.shapes or request.freeze:
+    if request.outputs or request.starts or request.shapes or request.freeze or request.names:
         model.source = None  # it is another network than that of the file
-    if request.outputs:
-        from converter.passes.extract_subgraph import extract_subgraph
-
-        if missing := extract_subgraph(model.ir, request.outputs):
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--outputs names tensors that the model does not have: {', '.join(missing)}",
-                    where=Where(str(request.source)),
-                )
-            )
+    if request.outputs or request.starts:
+        _cut(model, request)
         model.tidy()
     if request.shapes or request.freeze:
         from converter.passes.fix_inputs import fix_inputs
@@ -90,6 +91,14 @@ def read(request: Request) -> Network:
         shapes = {name: _sizes(name, shape) for name, shape in request.shapes.items()}
         model.notes.extend(fix_inputs(model.ir, shapes, request.freeze))
         model.tidy()
+    if request.names:
+        from converter.passes.extract_subgraph import rename_boundary
+
+        known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
+        if unknown := rename_boundary(model.ir, request.names):
+            message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
+            raise UsageError(Diagnostic("U501", message, help=f"it has: {known}"))
+        model.rename(request.names)
     if request.state:
         from converter.graph.states import join_states
 
@@ -97,6 +106,25 @@ def read(request: Request) -> Network:
     if request.states == "io":
         model.interface[AS_INPUTS] = True
     return model
+
+
+def _cut(model: Network, request: Request) -> None:
+    """The network between some tensors. UsageError for names that it does not have, with what was
+    probably meant, and for beginnings that nothing depends on.
+    """
+    from converter.passes.extract_subgraph import extract_subgraph
+
+    known = [str(o.name) for n in model.ir.graph for o in n.outputs]
+    if not (missing := extract_subgraph(model.ir, request.outputs, request.starts)):
+        return
+    there = missing[0] in known
+    message = (
+        f"nothing that is kept depends on {', '.join(missing)}, or its type is not known"
+        if there
+        else f"the model has no tensors or layers called {', '.join(missing)}"
+    )
+    help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
+    raise UsageError(Diagnostic("U501", message, where=Where(str(request.source)), help=help))
 
 
 def _sizes(name: str, shape: Sequence[Any]) -> list[int]:

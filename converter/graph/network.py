@@ -89,6 +89,20 @@ class Network:
                     if name in inputs and (key != "states" or found in outputs)
                 }
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """What is known of inputs and outputs under their new names."""
+
+        def new(name: Any) -> Any:
+            return names.get(name, name) if isinstance(name, str) else name
+
+        for key in ("defaults", "states", "shapes"):
+            if key in self.interface:
+                found = self.interface[key].items()
+                self.interface[key] = {new(k): new(v) for k, v in found}
+        for key in ("images", "channel_inputs"):
+            if key in self.interface:
+                self.interface[key] = type(self.interface[key])(map(new, self.interface[key]))
+
     def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,
         width, channel are turned.

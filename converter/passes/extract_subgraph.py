@@ -1,23 +1,31 @@
-"""Keeps only what some tensors need: they become the outputs.
+"""Keeps only what lies between some tensors: those behind it become the outputs, those before it
+the inputs.
 
-before:  a = Conv(x); b = Relu(a); c = Softmax(b); return c        after (keeping b):  a = Conv(x); b = Relu(a); return b
+before:  a = Conv(x); b = Relu(a); c = Softmax(b); return c
+after, keeping b:               a = Conv(x); b = Relu(a); return b
+after, keeping b, starting at a:             b = Relu(a); return b    with a as the input
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from converter.graph.names import public_name
+from converter.graph.names import Names, public_name, set_public_name
 from converter.passes.dead_code import remove_dead_code
 
 
-def extract_subgraph(model: ir.Model, outputs: Sequence[str]) -> list[str]:
-    """Makes the named tensors (or the results of the named layers) the outputs, in that order;
-    inputs that nothing needs go.
+def extract_subgraph(
+    model: ir.Model, outputs: Sequence[str], starts: Sequence[str] = ()
+) -> list[str]:
+    """Makes the named tensors (or the results of the named layers) the outputs, in that order, and
+    those of `starts` inputs behind the others; inputs that nothing needs go. Without `outputs` they
+    stay.
 
-    Returns the names that were not found; the model is unchanged when there are any.
+    Returns the names that were not found, or that cannot be inputs because their type or shape is
+    not known or nothing that is kept depends on them; the model is unchanged when there are any of
+    the first two kinds.
     """
     graph = model.graph
     by_layer = {
@@ -31,11 +39,36 @@ def extract_subgraph(model: ir.Model, outputs: Sequence[str]) -> list[str]:
         **{public_name(v): v for v in graph.outputs},
     }
     missing = [n for n in outputs if n not in values]
+    missing += [n for n in starts if n not in values or values[n].type is None]
     if missing:
         return missing
-    graph.outputs.clear()
-    graph.outputs.extend(values[n] for n in dict.fromkeys(outputs))
+    if outputs:
+        graph.outputs.clear()
+        graph.outputs.extend(values[n] for n in dict.fromkeys(outputs))
+    names = Names(model)
+    made = {n: _start(graph, values[n], names) for n in dict.fromkeys(starts)}
     remove_dead_code(model)
     for value in [v for v in graph.inputs if not v.uses() and not v.is_graph_output()]:
         graph.inputs.remove(value)
-    return []
+    return [n for n, value in made.items() if not value.uses()]
+
+
+def _start(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
+    """An input with the name of a tensor, which takes its place."""
+    name = str(value.name)
+    value.name = names.fresh(f"{name}_before")
+    start = ir.Value(name=name, type=value.type, shape=value.shape)
+    value.replace_all_uses_with(start)
+    graph.inputs.append(start)
+    return start
+
+
+def rename_boundary(model: ir.Model, names: Mapping[str, str]) -> list[str]:
+    """Gives inputs and outputs other names, by those that they have; the names that none of them
+    has.
+    """
+    values = {public_name(v): v for v in (*model.graph.outputs, *model.graph.inputs)}
+    for old, new in names.items():
+        if old in values:
+            set_public_name(values[old], new)
+    return [n for n in names if n not in values]

@@ -75,6 +75,23 @@ def command(console: Console, file: Path, output: str, **options: Any) -> ExitCo
     The format of IN is told from its content, that of OUT from its suffix. The result is right or
     refused, with every layer that the target cannot express; nothing is written then.
     """
+    return write(
+        console,
+        file,
+        output,
+        options,
+        state=dict(options["state"]),
+        states=options["states"],
+        with_map=options["with_map"] and output != DASH,
+    )
+
+
+def write(
+    console: Console, file: Path, output: str, options: dict[str, Any], **more: Any
+) -> ExitCode | None:
+    """One conversion as the options say it, shown and compared; `more` are fields of its
+    Request that have no option in common.
+    """
     from converter import formats
     from converter.commands import convert
 
@@ -95,13 +112,11 @@ def command(console: Console, file: Path, output: str, **options: Any) -> ExitCo
             shapes=dict(options["inputs"]),
             freeze=dict(options["freeze"]),
             outputs=options["outputs"],
-            state=dict(options["state"]),
-            states=options["states"],
             io_layout=options["io_layout"] or "",
             force=options["force"],
             dequantize=options["dequantize"],
             signature=options["signature"],
-            with_map=options["with_map"] and output != DASH,
+            **more,
         )
         written = convert.convert(request)
         console.report(written.notes)
@@ -109,7 +124,7 @@ def command(console: Console, file: Path, output: str, **options: Any) -> ExitCo
         if output == DASH:
             return None
         _tell(console, written, file)
-        if options["with_map"]:
+        if request.with_map:
             console.say(f"{convert.map_of(target).name} written")
         return (
             _verify(console, written, file, options["native"]) if options["with_verify"] else None

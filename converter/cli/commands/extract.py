@@ -1,0 +1,91 @@
+"""netconv extract"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from converter.cli.commands.convert import write
+from converter.cli.common import (
+    REPORTS,
+    FormatName,
+    Pair,
+    Place,
+    Source,
+    inputs_option,
+    layout_option,
+    native_option,
+    option,
+    source_options_with,
+    subcommand,
+)
+from converter.cli.console import Console
+from converter.errors import ExitCode
+
+EXAMPLES = """netconv extract net.onnx --from conv1 --to conv5 -o part.onnx
+netconv extract net.xml --to features -o trunk.xml --inputs image:1,3,224,224
+netconv extract net.mlmodel --rename image=x -o renamed.mlmodel"""
+
+
+@subcommand("extract", REPORTS, EXAMPLES)
+@click.argument("file", metavar="IN", type=Source())
+@option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    type=Place(),
+    required=True,
+    help="The file or URL to write, - for standard output; the suffix tells the format.",
+)
+@option(
+    "--from",
+    "starts",
+    metavar="NAME",
+    multiple=True,
+    help="This tensor, or the result of this layer, becomes an input; repeatable.",
+)
+@option(
+    "--to",
+    "outputs",
+    metavar="NAME",
+    multiple=True,
+    help="This tensor, or the result of this layer, becomes an output, in this order; "
+    "repeatable. Default: the outputs.",
+)
+@inputs_option
+@option(
+    "--rename",
+    "names",
+    metavar="OLD=NEW",
+    type=Pair(),
+    multiple=True,
+    help="Another name for an input or output of the part; repeatable.",
+)
+@option(
+    "-t",
+    "--to-format",
+    "target",
+    type=FormatName(flavours=True),
+    help="The format to write. Default: by the suffix of OUT.",
+)
+@layout_option
+@option(
+    "--verify",
+    "with_verify",
+    is_flag=True,
+    help="Compare the numbers of the written file with those of the part.",
+)
+@native_option
+@option("--force", is_flag=True, help="Overwrite existing files (never an input).")
+@source_options_with("--from-format")
+def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
+    """Cut a part out of IN: between tensors, with fixed sizes, under other names.
+
+    What lies before --from and behind --to goes, and with it the inputs that nothing needs any
+    more. The part is written as `convert` writes the whole, in any format.
+    """
+    return write(
+        console, file, output, options, starts=options["starts"], names=dict(options["names"])
+    )
