@@ -172,9 +172,9 @@ def verify(
 
 def inspect(path: PathLike) -> dict[str, Any]:
     """What is in a model file, as plain data."""
-    from converter.commands.inspect import summary
+    from converter.commands.inspect import full
 
-    return summary(load(path))
+    return full(load(path))
 
 
 def _network(model: Any) -> Network:

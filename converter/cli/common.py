@@ -84,6 +84,23 @@ class Code(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
 
 
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Numbers with commas between."""
+
+    name = "NUMBERS"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        try:
+            return tuple(float(n) for n in str(value).split(","))
+        except ValueError:
+            why = f"{getattr(param, 'opts', ['the option'])[0]} {value!r} is no list of numbers"
+            raise UsageError(
+                Diagnostic("U501", why, help="for example 127.5,127.5,127.5")
+            ) from None
+
+
 class FilePath(click.ParamType):  # type: ignore[type-arg]
     """A path that may not exist: a missing input is exit code 4 with our own message, not click's
     2.
@@ -250,15 +267,17 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
         option("-v", "--verbose", count=True, help="More; twice: much more."),
         option(
             "--color",
+            metavar="WHEN",
             type=Choice(["auto", "always", "never"]),
             default="auto",
-            help="Colours (NO_COLOR is respected).",
+            help="Colours: auto, always, never.",
         ),
         option(
             "--format",
+            metavar="FORM",
             type=Choice(formats),
             default="text",
-            help=f"Form of the output: {', '.join(formats)}.",
+            help=f"Output as {', '.join(formats)}.",
         ),
         option("--strict", is_flag=True, help="A warning is a finding (exit 1)."),
         option(
@@ -266,14 +285,14 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
             metavar="CODE",
             type=Code(),
             multiple=True,
-            help="A warning with this code is a finding (exit 1).",
+            help="A warning with this code is a finding.",
         ),
         option(
             "--allow",
             metavar="CODE",
             type=Code(),
             multiple=True,
-            help="A warning with this code is none, even under --strict.",
+            help="A warning with this code is none.",
         ),
         option(
             "--log",
@@ -367,11 +386,11 @@ layout_option = option(
 )
 native_option = option(
     "--native",
+    metavar="WHEN",
     type=Choice(["auto", "on", "off"]),
     default="auto",
-    show_default=True,
-    help="Whether the files themselves run, too, in onnxruntime (.onnx), OpenVINO (IR 10, 11), "
-    "LiteRT (.tflite): where installed, always, never.",
+    help="The files run in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite), too: "
+    "auto (where installed), on, off.",
 )
 
 # of commands that compare two models
@@ -400,6 +419,20 @@ timeout_option = option(
     default=0,
     help="Limit of time (exit 7 beyond it). Default: none.",
 )
+
+
+def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from converter.engines import ENGINES
+
+    return [CompletionItem(e) for e in ENGINES if e.startswith(incomplete)]
+
+
+def engine_option(help: str) -> Callable[[Any], Any]:
+    return option(
+        "--engine", default="onnxruntime", show_default=True, help=help, shell_complete=_engines
+    )
+
+
 seed_option = option("--seed", type=int, default=0, help="Seed of the random inputs.")
 map_option = option(
     "--map",

@@ -75,20 +75,16 @@ def _value_of(text: str) -> Any:
 
 
 class Pair(click.ParamType):  # type: ignore[type-arg]
-    """The names of an input and of the output that is its next value."""
+    """Two names of inputs and outputs, in the form that the option says."""
 
-    name = "PAST=PRESENT"
+    name = "NAME=NAME"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        past, _, present = str(value).partition("=")
-        if not past or not present:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--state {value!r} is not PAST=PRESENT",
-                    help="for example --state past_key_values.0.key=present.0.key",
-                )
-            )
-        return past, present
+        first, _, second = str(value).partition("=")
+        if not first or not second:
+            option = param.opts[0] if param is not None else ""
+            form = getattr(param, "metavar", None) or self.name
+            raise UsageError(Diagnostic("U501", f"{option} {value!r} is not {form}"))
+        return first, second

@@ -208,6 +208,12 @@ CODES: dict[str, Explanation] = {
         "the reference's inputs they compute something else. Other inputs may show it: --data, "
         "--seeds. Exit code 9; --tensors all makes it a difference (exit code 1).",
     ),
+    "N409": Explanation(
+        "the models say other things of a data set",
+        "With --labels both models say which class is the most likely for each sample. They agree "
+        "on fewer than --agreement allows; a quantised network may well, see how often either is "
+        "right.",
+    ),
     "B601": Explanation(
         "another run is going on",
         "Two batches may not write to the same folder at the same time; the journal there is "
@@ -254,7 +260,7 @@ CODES: dict[str, Explanation] = {
     "U502": Explanation(
         "a package is not installed",
         "What few people need comes with extras: the engines beside onnxruntime (pip install "
-        "'netconv[openvino]', 'netconv[litert]'), runs on many machines and at URLs "
+        "'netconv[openvino]', 'netconv[litert]'), images ('netconv[images]'), runs on many machines and at URLs "
         "('netconv[batch]').",
     ),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.commands.costs import costs, headline
 from converter.graph.walk import all_graphs, all_nodes
 from converter.io.files import size_text
 
@@ -49,6 +50,11 @@ def summary(model: Network) -> dict[str, Any]:
     }
 
 
+def full(model: Network) -> dict[str, Any]:
+    """The summary with what the network and each of its layers cost."""
+    return {**summary(model), "costs": costs(model.ir).as_json()}
+
+
 def _from_layer(node: ir.Node) -> bool:
     return bool(node.metadata_props.get("netconv.layer")) and "netconv.type" in node.metadata_props
 
@@ -76,6 +82,7 @@ def table(model: Network, name: str) -> Iterator[str]:
         else f"{s['nodes']} nodes"
     )
     yield f"{name}  {model.format}, {count}, {weights['elements']:,} weights in {size_text(weights['bytes'])}"
+    yield f"  costs   {headline(costs(model.ir))}"
     for side in ("inputs", "outputs"):
         for t in s[side]:
             yield f"  {side[:-1]:7} {t['name']}  {t['type']}{shape(t['shape'])}"

@@ -39,11 +39,16 @@ class Engine(Protocol):
     def prepare(self, model: Network) -> Prepared: ...
 
 
-def get(name: str) -> Engine:
-    """The engine called `name`; UsageError when it is unknown or not installed."""
+def demand_known(name: str) -> None:
+    """UsageError, with a suggestion, for an engine that there is not."""
     if name not in ENGINES:
         help = did_you_mean(name, ENGINES, f"known: {', '.join(ENGINES)}")
         raise UsageError(Diagnostic("U501", f"unknown engine {name!r}", help=help))
+
+
+def get(name: str) -> Engine:
+    """The engine called `name`; UsageError when it is unknown or not installed."""
+    demand_known(name)
     try:
         engine: Engine = importlib.import_module(ENGINES[name])
         return engine

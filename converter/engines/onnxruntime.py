@@ -135,8 +135,10 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def prepare(model: Network, *, optimise: bool = True) -> Session:
-    """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed."""
+def prepare(model: Network, *, optimise: bool = True, profile: str = "") -> Session:
+    """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
+    `profile`: the beginning of the path of a file that onnxruntime writes its times to.
+    """
     import onnxruntime
 
     refuse_opaque(model.ir)
@@ -154,6 +156,8 @@ def prepare(model: Network, *, optimise: bool = True) -> Session:
     # quantised models compute what they say: float operators between QuantizeLinear and
     # DequantizeLinear, not fused integer kernels
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     inputs = [

@@ -11,9 +11,9 @@ from converter.cli.commands.convert import write
 from converter.cli.common import (
     REPORTS,
     FormatName,
-    Pair,
     Place,
     Source,
+    freeze_option,
     inputs_option,
     layout_option,
     native_option,
@@ -22,6 +22,7 @@ from converter.cli.common import (
     subcommand,
 )
 from converter.cli.console import Console
+from converter.cli.shapes import Pair
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv extract net.onnx --from conv1 --to conv5 -o part.onnx
@@ -55,6 +56,7 @@ netconv extract net.mlmodel --rename image=x -o renamed.mlmodel"""
     "repeatable. Default: the outputs.",
 )
 @inputs_option
+@freeze_option
 @option(
     "--rename",
     "names",
@@ -81,7 +83,7 @@ netconv extract net.mlmodel --rename image=x -o renamed.mlmodel"""
 @option("--force", is_flag=True, help="Overwrite existing files (never an input).")
 @source_options_with("--from-format")
 def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
-    """Cut a part out of IN: between tensors, with fixed sizes, under other names.
+    """Cut a part out of IN: between tensors, with fixed sizes and inputs, under other names.
 
     What lies before --from and behind --to goes, and with it the inputs that nothing needs any
     more. The part is written as `convert` writes the whole, in any format.

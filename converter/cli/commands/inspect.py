@@ -17,6 +17,7 @@ from converter.cli.console import Console
 
 EXAMPLES = """netconv inspect net.mlmodel
 netconv inspect -v net.xml
+netconv inspect --layers net.onnx
 netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 
 
@@ -29,21 +30,25 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
     default="table",
     help="A table, JSON, ONNX's text syntax, or Graphviz.",
 )
+@option(
+    "--layers", is_flag=True, help="MACs, parameters, and bytes of weights and results, by layer."
+)
 @source_options
 def command(
     console: Console,
     file: Path,
     form: str,
+    layers: bool,
     source: str | None,
     weights: Path | None,
     dequantize: bool,
     signature: str,
 ) -> None:
-    """What is in FILE: inputs, outputs, layers, weights. With -v also every node."""
+    """What is in FILE: inputs, outputs, layers, weights, what it costs. With -v also every node."""
     import json
 
     from converter import api
-    from converter.commands import inspect
+    from converter.commands import costs, inspect
 
     model = api.load(file, source, weights, dequantize, signature=signature)
     console.report(model.notes)
@@ -51,14 +56,15 @@ def command(
         case "table":
             lines = [
                 *inspect.table(model, file.name),
+                *(costs.lines(costs.costs(model.ir)) if layers else ()),
                 *(inspect.nodes(model) if console.verbosity > 0 else ()),
             ]
         case "json":
-            lines = [json.dumps(inspect.summary(model), indent=2, ensure_ascii=False)]
+            lines = [json.dumps(inspect.full(model), indent=2, ensure_ascii=False)]
         case "text":
             lines = [inspect.text(model)]
         case _:
             lines = list(inspect.dot(model))
-    console.result = inspect.summary(model)
+    console.result = inspect.full(model)
     for line in lines:
         console.say(line)

@@ -11,6 +11,7 @@ from converter.cli.common import (
     Data,
     Place,
     Source,
+    engine_option,
     inputs_option,
     option,
     seed_option,
@@ -20,10 +21,12 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import uploaded
+from converter.errors import Diagnostic, UsageError
 
 EXAMPLES = """netconv run net.mlmodel
 netconv run net.xml --data in.npz --out out.npz
-netconv run net.onnx --data image=photo.npy --engine openvino"""
+netconv run net.onnx --data image=photo.npy --engine openvino
+netconv run net.onnx --profile"""
 
 
 @subcommand("run", examples=EXAMPLES)
@@ -41,13 +44,13 @@ netconv run net.onnx --data image=photo.npy --engine openvino"""
     type=Place(),
     help="Write the outputs; with several inputs a folder.",
 )
-@option(
-    "--engine",
-    default="onnxruntime",
-    show_default=True,
-    help="What executes it: onnxruntime, openvino, litert, coreml, reference.",
-)
+@engine_option("What executes it: onnxruntime, openvino, litert, coreml, reference.")
 @seed_option
+@option(
+    "--profile",
+    is_flag=True,
+    help="Show where the time goes, by kernel and layer, instead of outputs (onnxruntime).",
+)
 @timeout_option
 @inputs_option
 @option("--force", is_flag=True, help="Overwrite OUT.npz.")
@@ -61,6 +64,7 @@ def command(
     seed: int,
     timeout: float,
     inputs: tuple[tuple[str, list[int]], ...],
+    profile: bool,
     force: bool,
     source: str | None,
     weights: Path | None,
@@ -79,6 +83,9 @@ def command(
         shapes = shapes_for(model, dict(inputs))
         sets = feeds.feeds_for(model, list(data) or ["random"], seed, shapes=shapes)
         console.report([*model.notes, *feeds.notes(sets)])
+        if profile:
+            _profile(console, model, sets, engine)
+            return
         results = run.run(model, sets, engine)
     if out is not None:
         with uploaded(out, force) as path:
@@ -89,3 +96,15 @@ def command(
             found.append({"input": name, "output": output, **run.describe(array)})
             console.say(f"{name:12} {output}  {run.line(array)}")
     console.result = found
+
+
+def _profile(console: Console, model: Any, inputs: Any, engine: str) -> None:
+    from converter.commands import profile
+
+    if engine != "onnxruntime":
+        why = f"--profile measures onnxruntime, not {engine}"
+        raise UsageError(Diagnostic("U501", why))
+    spent = profile.profile(model, inputs)
+    console.result = [s.as_json() for s in spent]
+    for line in profile.lines(spent, len(spent) if console.verbosity > 0 else profile.SHOWN):
+        console.say(line)

@@ -15,9 +15,11 @@ from converter.cli.common import (
     REPORTS,
     Choice,
     FilePath,
+    Numbers,
     Place,
     Source,
     data_option,
+    engine_option,
     formats_options,
     inputs_option,
     map_option,
@@ -30,10 +32,12 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import uploaded
-from converter.errors import ExitCode
+from converter.errors import Diagnostic, ExitCode, UsageError
 
 EXAMPLES = """netconv verify net.mlmodel net.xml
 netconv verify net.onnx net.txt --tensors all --data image=photo.npy
+netconv verify net.onnx net.tflite --engine onnxruntime,openvino,litert
+netconv verify net.onnx q.onnx --data images --labels labels.csv --mean 127 --std 128
 netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999"""
 
 
@@ -46,7 +50,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     "--tensors",
     metavar="outputs|all|GLOB",
     multiple=True,
-    help="What the verdict is about. Default: outputs.",
+    help="What is judged. Default: outputs.",
 )
 @tolerance_options
 @option(
@@ -59,13 +63,32 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     "--mode",
     type=Choice(["isolated", "chain"]),
     default="isolated",
-    help="chain: do not run layers on the reference's inputs.",
+    help="chain: layers on their own inputs alone.",
+)
+@engine_option(
+    "For the graph read from CAND: onnxruntime, openvino, litert, coreml, reference; several "
+    "with commas make a table."
 )
 @option(
-    "--engine",
-    default="onnxruntime",
-    help="What executes the graph read from CAND: onnxruntime, openvino, litert, coreml, "
-    "reference.",
+    "--labels",
+    metavar="LABELS",
+    help="Compare answers: labels.csv (FILE,LABEL) for a folder in --data of images or .npz, or "
+    "an array of one .npz.",
+)
+@option("--mean", type=Numbers(), metavar="R,G,B", help="Of the pixels of images, 0 to 255.")
+@option("--std", type=Numbers(), metavar="R,G,B", help="Likewise: (pixel - mean) / std.")
+@option(
+    "--layout",
+    metavar="NAME",
+    type=Choice(["nchw", "nhwc"]),
+    help="nchw or nhwc. Default: by the input's shape.",
+)
+@option(
+    "--agreement",
+    metavar="PART",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    help="Of the samples whose answers agree. Default: 1.",
 )
 @native_option
 @seed_option
@@ -82,7 +105,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     "--max-memory",
     metavar="SIZE",
     default="0",
-    help="Memory that the comparison may take: 2G. Default: no limit.",
+    help="Limit of memory, 2G (exit 8 beyond it).",
 )
 @option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
 @option(
@@ -116,7 +139,12 @@ def command(
     with limits.time(options["timeout"]):
         a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
         console.report([*a.notes, *b.notes])
-        result = _compare(a, b, options, (str(reference), str(candidate)))
+        names = (str(reference), str(candidate))
+        if options["labels"] is not None:
+            return _answers(console, a, b, options, names)
+        if "," in options["engine"]:
+            return _table(console, a, b, options, names)
+        result = _compare(a, b, options, names)
     console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
     if not console.text or options["report"]:
         from converter.commands.inspect import summary
@@ -153,11 +181,71 @@ def _again() -> list[str]:
     ]
 
 
+def _answers(
+    console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
+) -> ExitCode:
+    """What both models say of a data set with labels."""
+    from converter.commands import dataset
+
+    if len(options["data"]) != 1:
+        why = "--labels goes with one --data: a folder, or an .npz file with samples"
+        raise UsageError(Diagnostic("U501", why))
+    prepared = dataset.Preparation(
+        options["mean"] or (), options["std"] or (), options["layout"] or ""
+    )
+    found = dataset.compare(
+        a,
+        b,
+        dataset.samples_of(a, Path(options["data"][0]), options["labels"], prepared),
+        names=names,
+        scores=options["tensors"] or ("outputs",),
+        engine=options["engine"],
+        wanted=options["agreement"],
+    )
+    code = ExitCode.OK if found.passed else ExitCode.FINDING
+    console.verdict(code)
+    console.result = found.as_json()
+    for line in found.lines():
+        console.say(line)
+    said = found.diagnostic
+    console.report([said] if said is not None else [])
+    failure = "" if said is None else said.message
+    console.cases.append({"name": "answers", "group": f"verify {names[1]}", "failure": failure})
+    return code
+
+
+def _table(
+    console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
+) -> ExitCode:
+    """The candidate in several engines."""
+    from converter import engines
+    from converter.commands import engine_table
+
+    chosen = list(dict.fromkeys(e.strip() for e in options["engine"].split(",")))
+    for name in chosen:
+        engines.demand_known(name)
+    found = engine_table.rows(
+        chosen, lambda e: _compare(a, b, {**options, "engine": e, "native": "off"}, names)
+    )
+    code = max(r.code for r in found)
+    console.verdict(code)
+    console.record([d for r in found for d in r.diagnostics])
+    console.result = [r.as_json() for r in found]
+    for row in found:
+        failure = "" if row.code == ExitCode.OK else row.code.status
+        console.cases.append(
+            {"name": row.engine, "group": f"verify {names[1]}", "failure": failure}
+        )
+    for line in engine_table.lines(found):
+        console.say(line)
+    return code
+
+
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
     """Within --max-memory; U503 when that is not enough."""
     from converter import api
     from converter.commands.batch.plan import size
-    from converter.errors import Diagnostic, MemoryLimitError, NothingComparedError
+    from converter.errors import MemoryLimitError, NothingComparedError
     from converter.io import limits
 
     with_limit = size(options["max_memory"])

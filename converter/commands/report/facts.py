@@ -259,7 +259,7 @@ def _trip(data: Mapping[str, Any]) -> Entry:
             else 3
             if said[0].code.startswith("X")
             else 6
-            if said[0].code == "N402"
+            if said[0].code.startswith("N")
             else 2
         )
         return Entry(

@@ -1,0 +1,245 @@
+"""What a network costs: multiplications, parameters, and memory for what it computes; in all, and
+for each layer of its file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.graph.extensions import can_expand
+from converter.graph.infer import shape_of
+from converter.graph.walk import all_nodes
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One layer of the file (a node where the graph has no layers): its operators, the type and
+    shape of its last result, `macs` (pairs of a multiplication and an addition), `parameters` and
+    `weight_bytes` (of weights that no layer before it has), and `activation_bytes`, those of its
+    results. None: it depends on a size that is open, or nobody says how it is computed.
+    """
+
+    name: str
+    operators: tuple[str, ...]
+    result: str
+    macs: int | None
+    parameters: int
+    weight_bytes: int
+    activation_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The sums of all layers; `peak_bytes` is the most that inputs, outputs and intermediate results
+    take at one time, each stored once. `uncounted` are layers whose macs are None and not part of
+    the sum; bodies of loops count once.
+    """
+
+    layers: tuple[LayerCost, ...]
+    macs: int
+    parameters: int
+    weight_bytes: int
+    peak_bytes: int | None
+    uncounted: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def costs(model: ir.Model) -> Costs:
+    """What a network in the shared graph costs."""
+    groups: dict[str, list[ir.Node]] = {}
+    for node in all_nodes(model.graph):
+        groups.setdefault(_name(node), []).append(node)
+    seen: set[ir.Value] = set()
+    layers = tuple(_layer(name, nodes, seen) for name, nodes in groups.items())
+    return Costs(
+        layers,
+        sum(c.macs or 0 for c in layers),
+        sum(c.parameters for c in layers),
+        sum(c.weight_bytes for c in layers),
+        peak(model.graph),
+        tuple(c.name for c in layers if c.macs is None),
+    )
+
+
+def _name(node: ir.Node) -> str:
+    return node.metadata_props.get("netconv.layer") or str(node.outputs[0].name)
+
+
+def _layer(name: str, nodes: list[ir.Node], seen: set[ir.Value]) -> LayerCost:
+    weights = []
+    for value in (v for n in nodes for v in n.inputs if v is not None):
+        if value.const_value is not None and value.producer() is None and value not in seen:
+            seen.add(value)
+            weights.append(value.const_value)
+    macs = [_macs(n) for n in nodes]
+    sizes = [size_of(o) for n in nodes for o in n.outputs if o.name]
+    last = nodes[-1].outputs[0]
+    return LayerCost(
+        name,
+        tuple(n.op_type for n in nodes),
+        f"{str(last.dtype).lower() if last.dtype is not None else '?'}{_text(last)}",
+        None if None in macs else sum(m for m in macs if m),
+        sum(int(t.size) for t in weights),
+        sum(int(t.nbytes) for t in weights),
+        _sum(sizes),
+    )
+
+
+def _text(value: ir.Value) -> str:
+    if value.shape is None:
+        return "[?]"
+    return (
+        "[" + ",".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape) + "]"
+    )
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    found = list(sizes)
+    return None if None in found else sum(s for s in found if s)
+
+
+def size_of(value: ir.Value) -> int | None:
+    """Bytes of a tensor; None where its type or a size is open."""
+    shape = shape_of(value)
+    if shape is None or value.dtype is None or value.dtype == ir.DataType.STRING:
+        return None
+    return -(-math.prod(shape) * int(value.dtype.bitwidth) // 8)
+
+
+def peak(graph: ir.Graph) -> int | None:
+    """The most bytes of tensors that are needed at one time, when the nodes run in their order."""
+    order = list(graph)
+    last: dict[ir.Value, int] = {}
+    for place, node in enumerate(order):
+        for value in _needed(node):
+            last[value] = place
+    last.update((v, len(order)) for v in graph.outputs)
+    live = {v: size_of(v) for v in graph.inputs}
+    most = _sum(live.values())
+    for place, node in enumerate(order):
+        live.update((o, size_of(o)) for o in node.outputs if o.name)
+        now = _sum(live.values())
+        if now is None or most is None:
+            return None
+        most = max(most, now)
+        live = {v: s for v, s in live.items() if last.get(v, -1) > place}
+    return most
+
+
+def _needed(node: ir.Node) -> Iterator[ir.Value]:
+    """What a node reads, with what the graphs inside it read from outside."""
+    yield from (v for v in node.inputs if v is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            for inner in all_nodes(attribute.as_graph()):
+                yield from (v for v in inner.inputs if v is not None)
+
+
+def _macs(node: ir.Node) -> int | None:
+    if node.domain:  # what it multiplies is in its definition
+        return None if can_expand(node) else 0
+    rule = _RULES.get(node.op_type)
+    return 0 if rule is None else rule(node)
+
+
+def _shape(node: ir.Node, place: int) -> Shape | None:
+    value = node.inputs[place] if place < len(node.inputs) else None
+    shape = None if value is None else shape_of(value)
+    return None if shape is None else tuple(shape)
+
+
+def _convolution(weights: int) -> Callable[[ir.Node], int | None]:
+    def macs(node: ir.Node) -> int | None:
+        kernel, result = _shape(node, weights), shape_of(node.outputs[0])
+        return (
+            None if kernel is None or result is None else math.prod(result) * math.prod(kernel[1:])
+        )
+
+    return macs
+
+
+def _transposed(node: ir.Node) -> int | None:
+    data, kernel = _shape(node, 0), _shape(node, 1)
+    return None if data is None or kernel is None else math.prod(data) * math.prod(kernel[1:])
+
+
+def _product(node: ir.Node) -> int | None:
+    data, result = _shape(node, 0), shape_of(node.outputs[0])
+    if data is None or result is None:
+        return None
+    turned = node.op_type == "Gemm" and node.attributes.get("transA") is not None
+    summed = data[0] if turned and node.attributes["transA"].as_int() else data[-1]
+    return math.prod(result) * summed
+
+
+def _recurrent(node: ir.Node) -> int | None:
+    data, w, r = (_shape(node, i) for i in range(3))
+    if data is None or w is None or r is None:
+        return None
+    return data[0] * data[1] * (math.prod(w) + math.prod(r))
+
+
+def _einsum(node: ir.Node) -> int | None:
+    terms = node.attributes["equation"].as_string().replace(" ", "").split("->")[0].split(",")
+    shapes = [_shape(node, i) for i in range(len(terms))]
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        if shape is None or "." in term:
+            return None
+        sizes.update(zip(term, shape, strict=True))
+    return math.prod(sizes.values()) if len(terms) > 1 else 0
+
+
+_RULES: dict[str, Callable[[ir.Node], int | None]] = {
+    "Conv": _convolution(1),
+    "ConvInteger": _convolution(1),
+    "DeformConv": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed,
+    "Gemm": _product,
+    "MatMul": _product,
+    "MatMulInteger": _product,
+    "QLinearMatMul": _product,
+    "LSTM": _recurrent,
+    "GRU": _recurrent,
+    "RNN": _recurrent,
+    "Einsum": _einsum,
+}
+
+
+def lines(found: Costs) -> Iterator[str]:
+    """One line for each layer, the most expensive columns first."""
+    from converter.io.files import size_text
+
+    width = min(40, max((len(c.name) for c in found.layers), default=5))
+    yield f"  {'layer':{width}} {'MACs':>14} {'parameters':>12} {'weights':>10} {'results':>10}"
+    for c in found.layers:
+        macs = "?" if c.macs is None else f"{c.macs:,}"
+        results = "?" if c.activation_bytes is None else size_text(c.activation_bytes)
+        yield (
+            f"  {c.name:{width}} {macs:>14} {c.parameters:>12,} {size_text(c.weight_bytes):>10}"
+            f" {results:>10}  {'+'.join(c.operators)} {c.result}"
+        )
+
+
+def headline(found: Costs) -> str:
+    """What it costs in all, in one line."""
+    from converter.io.files import size_text
+
+    left = len(found.uncounted)
+    more = (
+        f" (without {left} layer{'s' if left > 1 else ''} of open size or definition)"
+        if left
+        else ""
+    )
+    memory = "of open size" if found.peak_bytes is None else size_text(found.peak_bytes)
+    return f"{found.macs:,} MACs{more}, activations {memory} at a time"

@@ -1,0 +1,300 @@
+"""A data set with labels: what two models say of each sample, whether they say the same, and how
+often it is right.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converter import engines
+from converter.errors import (
+    Diagnostic,
+    NothingComparedError,
+    UnsupportedError,
+    UsageError,
+    Where,
+    unreadable,
+)
+from converter.graph.infer import Array
+from converter.graph.network import Network, TensorInfo
+from converter.io import progress
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+LAYOUTS = ("nchw", "nhwc")
+SHOWN = 5  # samples on which the models disagree, in a text
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How the pixels of an image (0 to 255) become the numbers of an input: (pixel - mean) / std for
+    each channel, in the order of `layout`, "" to tell that from the input's shape.
+    """
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    layout: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    name: str
+    arrays: dict[str, Array]
+    label: int
+
+
+@dataclass(frozen=True)
+class Said:
+    """The class that either model finds most likely for a sample, from 0, and the right one."""
+
+    name: str
+    label: int
+    reference: int
+    candidate: int
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What two models say of a data set. `largest` is the largest difference of a score."""
+
+    models: tuple[str, str]
+    scores: str
+    samples: int
+    agree: int
+    right: tuple[int, int]
+    largest: float
+    different: tuple[Said, ...]
+    wanted: float = 1.0
+
+    @property
+    def passed(self) -> bool:
+        return self.agree >= self.wanted * self.samples
+
+    @property
+    def diagnostic(self) -> Diagnostic | None:
+        """N409 where they agree too seldom."""
+        if self.passed:
+            return None
+        message = (
+            f"the models agree on {self.agree} of {self.samples} samples, "
+            f"fewer than {self.wanted:.2%}"
+        )
+        return Diagnostic("N409", message, where=Where(self.models[1]))
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.samples} samples, the largest of {self.scores}"
+        for name, right in zip(self.models, self.right, strict=True):
+            yield f"{right / self.samples:8.2%} right  {name}"
+        yield f"{self.agree / self.samples:8.2%} agree, scores differ by up to {self.largest:.3g}"
+        for s in self.different[:SHOWN]:
+            yield f"  {s.name}: {s.reference} became {s.candidate}, right is {s.label}"
+        if len(self.different) > SHOWN:
+            yield f"  {len(self.different) - SHOWN} more"
+
+
+def compare(
+    reference: Network,
+    candidate: Network,
+    samples: Iterator[Sample],
+    *,
+    names: tuple[str, str] = ("reference", "candidate"),
+    scores: Sequence[str] = ("outputs",),
+    engine: str = "onnxruntime",
+    wanted: float = 1.0,
+) -> Agreement:
+    """Runs both models on every sample. `scores`: globs that choose the output whose largest entry
+    is the answer; `engine` runs the candidate; `wanted` is the part of the samples that they have to
+    agree on. NothingComparedError without samples or scores.
+    """
+    try:
+        mine = engines.get("onnxruntime").prepare(reference)
+        theirs = engines.get(engine).prepare(candidate)
+    except UnsupportedError as e:
+        raise NothingComparedError(e.diagnostics) from None
+    place = _scores(reference, scores)
+    if place >= len(candidate.outputs):
+        raise NothingComparedError(Diagnostic("N402", "the candidate has fewer outputs"))
+    count, largest, different, right = 0, 0.0, list[Said](), [0, 0]
+    with progress.step("running on the samples"):
+        for sample in samples:
+            count += 1
+            a = _answer(mine, reference, sample.arrays, place)
+            b = _answer(theirs, candidate, _for(candidate, reference, sample.arrays), place)
+            said = Said(sample.name, sample.label, int(a.argmax()), int(b.argmax()))
+            largest = max(largest, float(np.abs(a - b).max())) if a.size == b.size else np.inf
+            right[0] += said.reference == sample.label
+            right[1] += said.candidate == sample.label
+            if said.reference != said.candidate:
+                different.append(said)
+    if not count:
+        raise NothingComparedError(Diagnostic("N402", "there are no samples"))
+    return Agreement(
+        names,
+        reference.outputs[place].name,
+        count,
+        count - len(different),
+        (right[0], right[1]),
+        largest,
+        tuple(different),
+        wanted,
+    )
+
+
+def _scores(model: Network, globs: Sequence[str]) -> int:
+    """The place of the output that holds the scores: the first with more than one number."""
+    for place, info in enumerate(model.outputs):
+        chosen = globs in (("outputs",), ("all",)) or any(fnmatchcase(info.name, g) for g in globs)
+        if chosen and info.dtype.kind == "f" and info.shape != ():
+            return place
+    what = f"no output with scores among {', '.join(o.name for o in model.outputs)}"
+    raise NothingComparedError(Diagnostic("N402", what, help="--tensors NAME chooses one"))
+
+
+def _answer(prepared: Any, model: Network, arrays: dict[str, Array], place: int) -> Array:
+    found = list(prepared.run(model.check_feeds(arrays)).values())[place]
+    return np.asarray(found, np.float64).ravel()
+
+
+def _for(candidate: Network, reference: Network, arrays: dict[str, Array]) -> dict[str, Array]:
+    """The same arrays for the inputs of the candidate: by name, else by their order."""
+    names = [i.name for i in candidate.inputs]
+    if arrays.keys() <= {*names}:
+        return arrays
+    return {c: arrays[r.name] for c, r in zip(names, reference.inputs, strict=False)}
+
+
+def samples_of(
+    model: Network, data: Path, labels: str, prepared: Preparation | None = None
+) -> Iterator[Sample]:
+    """The samples of a folder of images or .npz files, or of one .npz file whose arrays have them
+    one after the other along a first axis. `labels` is a CSV file with the lines FILE,LABEL
+    or, for one .npz file, the name of an array in it; labels are numbers of classes, from 0.
+    """
+    if data.is_dir():
+        yield from _of_folder(model, data, read_labels(Path(labels)), prepared or Preparation())
+    else:
+        yield from _of_archive(model, data, labels)
+
+
+def read_labels(path: Path) -> dict[str, int]:
+    """File -> label. A first line that has no number is a heading."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as f:
+            rows = [row for row in csv.reader(f) if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise unreadable("R100", f"cannot read the labels: {e}", Where(str(path))) from None
+    found: dict[str, int] = {}
+    for number, row in enumerate(rows):
+        try:
+            found[row[0].strip()] = int(row[1])
+        except (IndexError, ValueError):
+            if number:
+                why = f"line {number + 1} is not FILE,LABEL with a number"
+                raise unreadable("R103", why, Where(str(path))) from None
+    return found
+
+
+def _of_folder(
+    model: Network, folder: Path, labels: Mapping[str, int], prepared: Preparation
+) -> Iterator[Sample]:
+    missing = [n for n in labels if not (folder / n).is_file()]
+    if missing:
+        why = f"{missing[0]!r} of the labels is not in the folder"
+        raise UsageError(Diagnostic("U501", why, where=Where(str(folder))))
+    for name, label in labels.items():
+        path = folder / name
+        if path.suffix.lower() in IMAGES:
+            (info,) = _one(model)
+            arrays = {info.name: image(path, info, prepared)}
+        else:
+            arrays = _arrays(path)
+        yield Sample(name, arrays, label)
+
+
+def _one(model: Network) -> tuple[TensorInfo]:
+    if len(model.inputs) != 1:
+        why = f"images go to one input, and the model has {len(model.inputs)}"
+        raise UsageError(Diagnostic("U501", why, help="give .npz files with all inputs"))
+    return (model.inputs[0],)
+
+
+def _arrays(path: Path) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {n: archive[n] for n in archive.files}
+    except Exception as e:  # zipfile and zlib raise families of their own
+        raise unreadable(
+            "R103", f"neither an image nor an .npz file: {e}", Where(str(path))
+        ) from None
+
+
+def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
+    arrays = _arrays(path)
+    if labels not in arrays:
+        why = f"there is no array {labels!r} with labels in it"
+        help = f"it has: {', '.join(arrays)}"
+        raise UsageError(Diagnostic("U501", why, where=Where(str(path)), help=help))
+    known = {i.name: i for i in model.inputs if i.name in arrays}
+    for number, label in enumerate(arrays[labels].ravel()):
+        given = {
+            n: arrays[n][number]
+            if info.shape is None or arrays[n].ndim > len(info.shape)
+            else arrays[n][number : number + 1]
+            for n, info in known.items()
+        }
+        yield Sample(f"{path.name}[{number}]", given, int(label))
+
+
+def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
+    """An image as an input takes it: resized to its height and width, in its channels (1: grey, 3:
+    red, green, blue). UsageError U502 without Pillow.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        help = "pip install 'netconv[images]'"
+        raise UsageError(Diagnostic("U502", "images need the package Pillow", help=help)) from None
+    layout = prepared.layout or _layout(info)
+    shape = list(info.shape or ())
+    sizes = [d if isinstance(d, int) else None for d in shape[-3:]]
+    if layout == "nhwc":
+        sizes = [sizes[2], sizes[0], sizes[1]]
+    channels, height, width = sizes
+    try:
+        with Image.open(path) as opened:
+            picture = opened.convert("L" if channels == 1 else "RGB")
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e:
+        raise unreadable("R103", f"not a readable image: {e}", Where(str(path))) from None
+    size = (width or picture.width, height or picture.height)
+    if size != picture.size:
+        picture = picture.resize(size, Image.Resampling.BILINEAR)
+    pixels = np.asarray(picture, np.float32).reshape(size[1], size[0], -1)
+    mean, std = (np.array(v or [d], np.float32) for v, d in ((prepared.mean, 0), (prepared.std, 1)))
+    for what, values in (("--mean", mean), ("--std", std)):
+        if values.size not in (1, pixels.shape[2]):
+            why = f"{what} has {values.size} numbers for {pixels.shape[2]} channels"
+            raise UsageError(Diagnostic("U501", why))
+    pixels = (pixels - mean) / std
+    array = pixels if layout == "nhwc" else pixels.transpose(2, 0, 1)
+    return array[None] if len(shape) == 4 else array
+
+
+def _layout(info: TensorInfo) -> str:
+    """Channels are the axis of 1 or 3, before the others where both could be."""
+    shape = info.shape or ()
+    if len(shape) in (3, 4):
+        if shape[-3] in (1, 3):
+            return "nchw"
+        if shape[-1] in (1, 3):
+            return "nhwc"
+    why = f"the input {info.name!r} is no image: {info}"
+    raise UsageError(Diagnostic("U501", why, help="--layout nchw or nhwc says where channels are"))
