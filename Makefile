@@ -83,8 +83,8 @@ format: $(VENV)/.installed-dev ## Reformat the code and apply safe lint fixes
 bench: $(VENV)/.installed-bench ## Time and memory against cp, a bare click app and other tools (half an hour, 15 GB; BENCH="--only resnet50")
 	$(BIN)/python tests/benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST)) $(BENCH)
 
-record: $(VENV)/.installed-test ## Rewrite the expected output of the command-line tests; read the diff
-	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py --record
+record: $(VENV)/.installed-test ## Rewrite the output in tests/cli, the README and the pages; read the diff
+	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py tests/test_readme.py tests/test_docs.py --record
 
 fuzz: $(VENV)/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import onnx_ir as ir
 import pytest
 
-from converter.errors import MappingError
+import golden
+from converter import formats
+from converter.cli.app import COMMANDS
+from converter.commands.explain import CODES
+from converter.errors import ExitCode, MappingError
+from converter.formats import FORMATS
 from converter.graph import extensions
 from converter.graph.build import new_model
 from converter.mapping.codecs import enum
@@ -29,9 +38,20 @@ from converter.mapping.lifting import FormatMapping, Lifting
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, Table, custom, op, ops
-from support import CONVERTER, ROOT
+from support import CONVERTER, HANG, ROOT
 from test_mapping_laws import check_lift_undoes_lower, check_lower_undoes_lift
 
+
+def module_of(path: Path) -> ModuleType:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = module_of(ROOT / "docs" / "generate.py")
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 BLOCKS = re.findall(
     r"```python rows\n(.*?)```", (ROOT / "docs/adding-an-operator.md").read_text("utf-8"), re.DOTALL
@@ -86,8 +106,67 @@ def test_files_that_a_page_names_exist(page: Any) -> None:
     named = re.findall(r"`((?:converter|tests|schemas|docs|samples)/[^`\s<>*]*)`", text)
     links = [m for m in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in m]
     missing = [n for n in named if not (ROOT / n).exists()]
-    missing += [n for n in links if not (page.parent / n).exists()]
+    made = {name for name, _ in generate.pages()}
+    missing += [n for n in links if not (page.parent / n).exists() and n not in made]
     assert missing == []
+
+
+# --- the pages for users
+
+PLAYED = [p for p in PAGES if "```console" in p.read_text("utf-8")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[] if p.stem == "start" else [pytest.mark.slow]) for p in PLAYED],
+    ids=lambda p: p.stem,
+)
+def test_what_a_page_shows_is_what_is_printed(page: Path, tmp_path: Path, record: bool) -> None:
+    text = page.read_text("utf-8")
+    played = golden.play(text, tmp_path)
+    if record and played != text:
+        page.write_text(played, "utf-8")
+        pytest.skip(f"recorded: {page.name}")
+    assert played == text
+
+
+def test_every_command_is_shown() -> None:
+    shown = {
+        line.split()[2]
+        for page in (ROOT / "docs" / "start.md", ROOT / "docs" / "commands.md")
+        for line in page.read_text("utf-8").splitlines()
+        if line.startswith("$ netconv ")
+    }
+    assert COMMANDS.keys() - shown == {"completion"}  # a script of a hundred lines
+
+
+def test_pages_are_made_of_every_format_code_command_and_exit_code() -> None:
+    made = {name: "\n".join(lines) for name, lines in generate.pages()}
+    assert {n for n in made if n.startswith("formats/")} == {
+        "formats/index.md",
+        *(f"formats/{f}.md" for f in FORMATS),
+    }
+    for name, page in CODES.items():
+        assert f"### {name}: {page.title}\n\n{page.text}" in made["codes.md"]
+    assert set(re.findall(r"^## (\w+)$", made["options.md"], re.M)) == {*COMMANDS}
+    assert all(f"| {int(c)} | {c.status} |" in made["exit-codes.md"] for c in ExitCode)
+    assert "| Convolution | Conv |" in made["formats/zhouyi.md"]
+    kinds = formats.get("onnx").kinds()
+    assert all(f"| {kind} |" in made["formats/onnx.md"] for kind in kinds)
+
+
+@pytest.mark.slow
+def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
+    for name in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install '.[docs]'")
+    generate.main(tmp_path / "source")
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    call = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", "source", "html"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
+    assert (done.returncode, done.stderr) == (0, "")
+    html = "".join(p.read_text("utf-8") for p in (tmp_path / "html").rglob("*.html"))
+    fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//[^"]*', html)
+    assert fetched == []
 
 
 assert Rule

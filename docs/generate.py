@@ -1,0 +1,148 @@
+"""Writes the source of the pages: a copy of docs/, and what is made of the code: a page for each
+format with the layers that it has, the page of every diagnostic code, the options of every command,
+the exit codes.
+
+    python docs/generate.py out/docs-source
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from converter import formats
+from converter.cli.app import COMMANDS
+from converter.commands.explain import CODES
+from converter.errors import ExitCode
+
+DOCS = Path(__file__).resolve().parent
+GROUPS = {
+    "R": "Reading",
+    "X": "Expression and mapping",
+    "W": "Writing",
+    "N": "Numbers",
+    "B": "Batch",
+    "U": "Usage",
+}
+
+
+def main(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(DOCS, folder, ignore=shutil.ignore_patterns("__pycache__", "generate.py"))
+    for page in folder.glob("*.md"):
+        page.write_text(shown(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, lines in pages():
+        page = folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def shown(text: str) -> str:
+    """Without what only the tests read: the names of files in the heads of blocks."""
+    return re.sub(r"^```(\w+) (?:file=\S+|rows)$", r"```\1", text, flags=re.M)
+
+
+def pages() -> Iterator[tuple[str, Iterable[str]]]:
+    yield "exit-codes.md", exit_codes()
+    yield "codes.md", codes()
+    yield "options.md", options()
+    yield "formats/index.md", overview()
+    for name in formats.present():
+        yield f"formats/{name}.md", format_page(name)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") or " " for cell in row) + " |"
+
+
+def exit_codes() -> Iterator[str]:
+    yield "# Exit codes\n"
+    yield "Every command ends with one of these; a batch with the highest of its jobs'.\n"
+    yield from table(
+        ("code", "in batch", "meaning"), ((str(int(c)), c.status, c.meaning) for c in ExitCode)
+    )
+
+
+def codes() -> Iterator[str]:
+    yield "# Codes of messages\n"
+    yield "`netconv explain CODE` prints the same.\n"
+    for letter, group in GROUPS.items():
+        yield f"## {group}\n"
+        for code, page in CODES.items():
+            if code.startswith(letter):
+                yield f"({code.lower()})=\n### {code}: {page.title}\n\n{page.text}\n"
+
+
+def options() -> Iterator[str]:
+    yield "# Options\n"
+    yield "What `netconv COMMAND --help` prints.\n"
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    for name, line in COMMANDS.items():
+        call = [sys.executable, "-m", "converter.cli", name, "--help"]
+        done = subprocess.run(call, env=environment, capture_output=True, text=True, check=True)
+        yield f"## {name}\n\n{line}\n\n```text\n{done.stdout.rstrip()}\n```\n"
+
+
+def overview() -> Iterator[str]:
+    yield "# Formats\n"
+    found = [formats.get(n) for n in formats.present()]
+    yield from table(
+        ("format", "", "files", "versions"),
+        (
+            (
+                f"[{f.name}]({f.name}.md)",
+                f.title,
+                " ".join(f"`{s}`" for s in f.suffixes),
+                f.versions,
+            )
+            for f in found
+        ),
+    )
+    yield "\nThe format of an input is told from its content, that of an output from its suffix, or by `-t`, with"
+    yield "flavours after a plus: `-t openvino+ir=7+fp16`.\n"
+    yield "```{toctree}\n:hidden:\n"
+    yield from (f.name for f in found)
+    yield "```"
+
+
+def format_page(name: str) -> Iterator[str]:
+    """What `netconv formats` and `netconv ops` know of a format."""
+    chosen, written = formats.get(name), formats.get(name).written()
+    yield f"# {chosen.title}\n"
+    yield f"`{name}`, files {' '.join(f'`{s}`' for s in chosen.suffixes)}. {chosen.versions}.\n"
+    if chosen.options:
+        yield "## Flavours\n"
+        yield from table(
+            ("flavour", "values", "default", ""),
+            (
+                (f"`+{o.name}{'=N' if o.values else ''}`", ", ".join(o.values), o.default, o.doc)
+                for o in chosen.options
+            ),
+        )
+        yield ""
+    kinds = dict(sorted(chosen.kinds().items()))
+    yield "## Layers\n"
+    yield f"{len(kinds)} layer types, and the operators of the shared graph that become of them and go back.\n"
+    if written.limits:
+        rows = ((k, v, written.limits.get(k, "")) for k, v in kinds.items())
+        yield from table(("layer", "operators", "types and axes"), rows)
+    else:
+        yield from table(("layer", "operators"), kinds.items())
+    if written.partly:
+        yield "\n## Not written of an operator\n"
+        yield from table(("operator", ""), written.partly.items())
+    if written.absent:
+        yield "\n## Operators that are not written\n"
+        yield ", ".join(f"`{n}`" for n in written.absent) + "."
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
