@@ -18,6 +18,7 @@ extensions.py     the domain `netconv`: operators whose definition is a function
                   operators
 catalogue/        those operators, by theme
 channels_last.py  the domain `netconv.channels_last`: operators on data stored N, spatial..., C
+equal_weights.py  weights of the same bytes, which a file holds once
 generators.py     random bits that engines agree on
 states.py         variables of a file as inputs and outputs
 names.py          unique value names; the names of the source file beside them

@@ -5,7 +5,8 @@ chunks.py       arrays into files, a chunk at a time
 files.py        outputs that appear complete or not at all, names of side files
 atomic.py       how several files are published at once
 strict_json.py  JSON that anybody may have written
-limits.py       memory of this process, axes of a tensor
+limits.py       memory and time of this process, axes of a tensor
+progress.py     what this process is doing, for whoever shows it
 resources.py    the data files of this package
 signals.py      signals that ask a process to end
 """

@@ -3,6 +3,7 @@ place.
 
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
 constants.py               compact weights as plain numbers where a layer needs them so
+fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
