@@ -18,16 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/start.md")
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     tools, bare = (folder / name for name in ("tools", "bare"))
     for place in (tools, bare):
         venv.create(place, with_pip=True)
-    pip(tools, "build")
+    pip(tools, "build", "pytest")
     call(tools, "-m", "build", "--outdir", str(folder / "dist"), str(ROOT))
     (wheel,) = (folder / "dist").glob("*.whl")
     pip(bare, str(wheel))
-    return follow(bare / "bin" / "python", folder)
+    call(tools, __file__, str(folder), "follow")  # where pytest is, which the tests' modules need
 
 
 def follow(python: Path, folder: Path) -> int:
@@ -62,4 +62,7 @@ def call(place: Path, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).absolute()))
+    place = Path(sys.argv[1]).absolute()
+    if sys.argv[2:] == ["follow"]:
+        sys.exit(follow(place / "bare" / "bin" / "python", place))
+    main(place)
