@@ -61,7 +61,7 @@ def test_the_action_runs_the_example(tmp_path: Path, environment: dict[str, str]
     (step,) = [s for s in workflow["jobs"]["models"]["steps"] if "netconv@" in s.get("uses", "")]
     assert set(step["with"]) <= set(action["inputs"])
     shutil.copytree(SAMPLES, tmp_path / "samples")
-    script = next(s["run"] for s in action["runs"]["steps"] if s["name"] == "batch")
+    script = next(s["run"] for s in action["runs"]["steps"] if s.get("name") == "batch")
     own = {
         "JOBS": step["with"]["jobs"],
         "REPORT": action["inputs"]["report"]["default"],

@@ -403,6 +403,27 @@ def test_every_command_has_a_help_page_with_examples(
     assert len(out.splitlines()) <= 70
 
 
+@pytest.mark.parametrize(
+    ("begun", "offered"),
+    [
+        ("o", ["openvino", "onnx"]),
+        ("openvino+i", [f"openvino+ir={v}" for v in ("5", "6", "7", "10", "11")]),
+        ("openvino+ir=7+", ["openvino+ir=7+ir=5"]),
+        ("tflite+f", ["tflite+fp16"]),
+        ("nothing+", []),
+    ],
+)
+def test_completion_knows_flavours(begun: str, offered: list[str]) -> None:
+    from converter.cli.common import FormatName
+
+    found = [
+        i.value
+        for i in FormatName(flavours=True).shell_complete(None, None, begun)  # type: ignore[arg-type]
+    ]
+    assert found[: len(offered)] == offered and bool(found) == bool(offered)
+    assert all("+" not in i.value for i in FormatName().shell_complete(None, None, ""))  # type: ignore[arg-type]
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['netconv', '--help']\nfrom converter.cli import main\ntry:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
     loaded = run_python(code).split()

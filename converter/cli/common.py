@@ -57,9 +57,17 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        from converter.formats import FORMATS
+        from converter.formats import FORMATS, get
 
-        return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
+        name, plus, begun = incomplete.rpartition("+")
+        if not (plus and self.flavours and name.split("+")[0] in FORMATS):
+            return [CompletionItem(f) for f in FORMATS if f.startswith(incomplete)]
+        flavours = [
+            f"{o.name}={v}" if v else o.name
+            for o in get(name.split("+")[0]).options
+            for v in (o.values or ("",))
+        ]
+        return [CompletionItem(f"{name}+{f}") for f in flavours if f.startswith(begun)]
 
 
 class Code(click.ParamType):  # type: ignore[type-arg]
