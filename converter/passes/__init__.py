@@ -10,6 +10,8 @@ common_subexpressions.py   the same operator on the same values, once
 extract_subgraph.py        only what some tensors need
 fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
+share_weights.py           equal weights become one
+stored_halves.py           weights that a file stores in half precision stay so
 round_halves.py            roundings to half precision for targets that compute in floats
 promote_types.py           wider types where a target lacks an operator in the node's own
 collapse_dims.py           fewer axes where a target has few

@@ -10,7 +10,7 @@ floor.py     the noise of a whole network        outputs.py  results of several 
 native.py    a file in its own engine            result.py   what was found, as data
 check.py     one comparison from start to end    floats.py   networks of halves in floats
 text.py      a comparison for people              stored.py   a stored comparison read again
-numbers.py   tensors aligned by their numbers    spelling.py  what a node says, spelled out
+single_change.py  the one change that explains a layer that is computed in another way
 evidence.py  the wrong tensor and the graph around it, for pages
 """
 
