@@ -5,7 +5,12 @@ convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
 verify/        two networks on the same inputs, tensor by tensor
 batch/         many conversions and comparisons, in processes of their own
 report/        results as text, HTML, JUnit, SARIF
-view/          a page with the drawing of one or two models
+view/          a model, or two, as a page
+
+costs.py         multiplications, parameters and memory (for inspect)
+dataset.py       what two models say of samples with labels (for verify)
+engine_table.py  one comparison in several engines (for verify)
+profile.py       which layers take the time (for run)
 
 costs.py         multiplications, parameters and memory (for inspect)
 dataset.py       what two models say of samples with labels (for verify)
