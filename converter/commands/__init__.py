@@ -12,11 +12,6 @@ dataset.py       what two models say of samples with labels (for verify)
 engine_table.py  one comparison in several engines (for verify)
 profile.py       which layers take the time (for run)
 
-costs.py         multiplications, parameters and memory (for inspect)
-dataset.py       what two models say of samples with labels (for verify)
-engine_table.py  one comparison in several engines (for verify)
-profile.py       which layers take the time (for run)
-
 file_diff.py   two files of one format, field by field (for roundtrip)
 provenance.py  OUT.map.json: what comes from where (for convert and verify)
 explain.py     the page behind each diagnostic code
