@@ -443,3 +443,15 @@ def test_bits_of_constants_that_a_target_has_no_room_for(
     numbers = np.array([70000, 3, -2])
     found = back.run({i.name: numbers.astype(i.dtype) for i in back.inputs})
     np.testing.assert_array_equal(next(iter(found.values())), numbers & np.array([mask, 1, mask]))
+
+
+@pytest.mark.parametrize("slope", [np.nan, np.inf])
+def test_a_slope_that_is_not_finite_is_not_multiplied_by_zero(slope: float) -> None:
+    """Numbers above zero do not meet their slope."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 2])
+    b.output(b.PRelu(x, np.array([slope, 0.5], np.float32)))
+    legalise(model, lambda node: node.op_type == "PRelu", {})
+    assert "PRelu" not in {n.op_type for n in model.graph}
+    (found,) = Model(model, "test").run({"x": np.array([[1, -2]], np.float32)}).values()
+    assert found.tolist() == [[1, -1]]

@@ -17,6 +17,7 @@ from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
 from converter.passes.collapse_dims import collapse_dims, with_fewer_axes
 from converter.passes.constants import plain_weights
+from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.fold import fold
@@ -128,12 +129,14 @@ def leaky_relu(node: ir.Node, b: Builder) -> Value:
     return b.PRelu(x, slope)
 
 
-def prelu(node: ir.Node, b: Builder) -> Value:
+def prelu(node: ir.Node, b: Builder) -> Value | None:
     """relu(x) + -slope * relu(-x), with the slope negated in advance: one operation less than the
     common form.
     """
     x, slope = operand(node), operand(node, 1)
     array = constant(slope)
+    if not is_finite(slope):
+        return None
     negated = slope * -1 if array is None else b.const(-array)
     return b.Relu(x) + b.Relu(x * -1) * negated
 

@@ -86,8 +86,18 @@ def leaky_relu(node: ir.Node, b: Builder) -> Value:
 
 
 def prelu(node: ir.Node, b: Builder) -> Value | None:
-    x = x_of(node)
-    return b.Relu(x) + negative_part(b, x) * x_of(node, 1) if is_float(x) else None
+    x, slope = x_of(node), x_of(node, 1)
+    if not is_float(x) or not is_finite(slope):
+        return None
+    return b.Relu(x) + negative_part(b, x) * slope
+
+
+def is_finite(value: ir.Value) -> bool:
+    """Whether 0 times a constant is 0, and may stand for what is left out; a computed one is taken
+    for finite.
+    """
+    array = constant(value)
+    return array is None or bool(np.isfinite(array).all())
 
 
 def _exponential(b: Builder, x: Value, gain: float, alpha: float, width: float = 1.0) -> Value:
