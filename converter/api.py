@@ -36,16 +36,24 @@ class Model(Network):
     def run(self, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Array]:
         """The outputs by name, in the model's order.
 
-        Feeds are cast to the declared types. UsageError for a missing or unknown name, and for what
-        no engine could execute.
+        Feeds are cast to the declared types; states that are left out begin as the file says.
+        UsageError for a missing or unknown name, and for what no engine could execute.
         """
         from converter.engines import get
+        from converter.passes.states import initial_values
 
         if engine not in self._prepared:
             try:
                 self._prepared[engine] = get(engine).prepare(self)
             except InferenceError as e:
                 raise UsageError(Diagnostic("N403", str(e))) from None
+        if any(i.name not in feeds for i in self.inputs):
+            for name, model in initial_values(self).items():
+                begin = Model(model, self.format)
+                known = {i.name: feeds[i.name] for i in begin.inputs if i.name in feeds}
+                if name not in feeds:
+                    (found,) = begin.run(known, engine).values()
+                    feeds = {**feeds, name: found}
         results: dict[str, Array] = self._prepared[engine].run(self.check_feeds(feeds))
         return self.outside(results)
 

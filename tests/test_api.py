@@ -128,7 +128,7 @@ def test_neither_the_model_nor_its_weights_are_overwritten(net: Path, tmp_path: 
         ({"inputs": {"x": [-1, 3, 8, 8]}}, "is not a shape"),
         ({"inputs": {"x": ["n", 3, 8, 8]}}, "is not a shape"),
         ({"freeze": {"y": 1}}, "--freeze names inputs that the model does not have: y"),
-        ({"outputs": ["nothing"]}, "tensors that the model does not have: nothing"),
+        ({"outputs": ["nothing"]}, "no tensors or layers called nothing"),
         ({"io_layout": "nhwc"}, "'nhwc' is not a layout"),
         ({"target": "onnx+opset=21+fp16"}, "no flavour 'fp16'"),
     ],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from converter.errors import Diagnostic, UsageError
+from converter.io import strict_json
 
 
 class Shapes(click.ParamType):  # type: ignore[type-arg]
@@ -68,7 +68,7 @@ def _value_of(text: str) -> Any:
     """Numbers and lists as in JSON, 1,2,3 as a list; anything else is text."""
     for spelling in (text, f"[{text}]"):
         try:
-            return json.loads(spelling)
+            return strict_json.parse(spelling)
         except ValueError:
             continue
     return text

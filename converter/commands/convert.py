@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from converter import formats
 from converter.errors import (
     Diagnostic,
@@ -23,8 +25,9 @@ from converter.errors import (
 from converter.formats import model_files
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
-from converter.graph.network import AS_INPUTS, Network
+from converter.graph.network import Network
 from converter.io.files import Output
+from converter.passes.states import declare_states, settle
 
 
 @dataclass(frozen=True)
@@ -80,32 +83,60 @@ def read(request: Request) -> Network:
         request.dequantize,
         request.signature,
     )
-    if request.outputs or request.starts or request.shapes or request.freeze or request.names:
+    changed = (request.outputs, request.starts, request.shapes, request.freeze, request.names)
+    if any(changed) or request.state:
         model.source = None  # it is another network than that of the file
     if request.outputs or request.starts:
         _cut(model, request)
         model.tidy()
     if request.shapes or request.freeze:
-        from converter.passes.fix_inputs import fix_inputs
-
-        shapes = {name: _sizes(name, shape) for name, shape in request.shapes.items()}
-        model.notes.extend(fix_inputs(model.ir, shapes, request.freeze))
-        model.tidy()
+        _fix(model, request)
     if request.names:
-        from converter.passes.extract_subgraph import rename_boundary
-
-        known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
-        if unknown := rename_boundary(model.ir, request.names):
-            message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
-            raise UsageError(Diagnostic("U501", message, help=f"it has: {known}"))
-        model.rename(request.names)
-    if request.state:
-        from converter.graph.states import join_states
-
-        join_states(model, tuple(request.state.items()))
-    if request.states == "io":
-        model.interface[AS_INPUTS] = True
+        _rename(model, request.names)
+    _set_states(model, request)
     return model
+
+
+def _fix(model: Network, request: Request) -> None:
+    """Inputs get their shapes and values."""
+    from converter.passes.fix_inputs import fix_inputs
+
+    shapes = {
+        name: model.declared_shape(name, _sizes(name, shape))
+        for name, shape in request.shapes.items()
+    }
+    if shapes:
+        for name in model.interface.get("channel_inputs", ()):  # one sequence of one state
+            if (start := model.interface.get("defaults", {}).get(name)) is not None:
+                shapes.setdefault(name, list(start.shape))
+    values = {name: _array(model, name, value) for name, value in request.freeze.items()}
+    model.notes.extend(fix_inputs(model.ir, shapes, values))
+    settle(model)
+
+
+def _rename(model: Network, names: Mapping[str, str]) -> None:
+    """Inputs and outputs get other names. UsageError for those that the model does not have."""
+    from converter.passes.extract_subgraph import rename_boundary
+
+    known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
+    if unknown := rename_boundary(model.ir, names):
+        message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
+        raise UsageError(Diagnostic("U501", message, help=f"it has: {known}"))
+    model.rename(names)
+
+
+def _set_states(model: Network, request: Request) -> None:
+    """States that are asked for, and none where they shall be inputs and outputs."""
+    if request.state:
+        declare_states(model, request.state)
+        settle(model)
+    if request.states == "io":
+        for name in model.interface.pop("states", {}):
+            model.interface.get("defaults", {}).pop(name, None)
+    elif request.states != "keep":
+        raise UsageError(
+            Diagnostic("U501", f"states={request.states!r} is not known", help='"keep" or "io"')
+        )
 
 
 def _cut(model: Network, request: Request) -> None:
@@ -125,6 +156,14 @@ def _cut(model: Network, request: Request) -> None:
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
     raise UsageError(Diagnostic("U501", message, where=Where(str(request.source)), help=help))
+
+
+def _array(model: Network, name: str, value: Any) -> Any:
+    """A value in the shape of the graph's input, where it is an array."""
+    if name not in model.interface.get("channel_inputs", ()) or not np.shape(value):
+        return value
+    array = np.asarray(value)
+    return array.reshape(model.declared_shape(name, array.shape))
 
 
 def _sizes(name: str, shape: Sequence[Any]) -> list[int]:

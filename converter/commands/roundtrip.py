@@ -80,7 +80,10 @@ class Trip:
         ulp = f" (max {worst.difference.ulp:.0f} ulp)" if worst is not None else ""
         structure_ = f"structure no ({', '.join(parts)})" if parts else "structure yes"
         names = f"  {len(self.renamed)} inner names changed" if self.renamed else ""
-        yield f"{Path(self.file).name}  via {self.via}  {bytes_}  {structure_}  numbers {'yes' if self.same_numbers else 'NO'}{ulp}{names}"
+        yield (
+            f"{Path(self.file).name}  via {self.via}  {bytes_}  {structure_}  numbers "
+            f"{'yes' if self.same_numbers else 'NO'}{ulp}{names}"
+        )
         if verbosity > 0:
             yield from (f"  normalised {n}" for n in self.normalised)
             yield from (f"  {line}" for c in self.changes for line in c.lines())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from converter import engines
-from converter.commands.verify.feeds import Feed
-from converter.errors import Diagnostic, Where, WriteError
+from converter.commands.verify.feeds import SEEDED, Feed
+from converter.errors import Diagnostic, UsageError, Where, WriteError
 from converter.graph.infer import Array
 from converter.graph.network import Network
 from converter.io import progress
@@ -20,13 +20,23 @@ Results = list[tuple[str, dict[str, Array]]]
 
 
 def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> Results:
-    """(name of the input set, outputs by name) for each set of inputs."""
+    """(name of the input set, outputs by name) for each set of inputs. One that was drawn and that
+    the model does not take is left out, as long as there are others.
+    """
     with progress.step("compiling"):
         prepared = engines.get(engine).prepare(model)
     results: Results = []
+    refused: UsageError | None = None
     for f in feeds:
-        with progress.step(f"running on {f.name}"):
-            results.append((f.name, prepared.run(f.arrays)))
+        try:
+            with progress.step(f"running on {f.name}"):
+                results.append((f.name, prepared.run(f.arrays)))
+        except UsageError as e:
+            if f.name not in SEEDED:
+                raise
+            refused = e
+    if refused is not None and not results:
+        raise refused
     return results
 
 

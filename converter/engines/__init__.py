@@ -4,12 +4,15 @@ An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays b
 returns arrays by output name, in the model's order.
 
 onnxruntime.py  the default
+session_weights.py  its large weights, which stay in files
 reference.py    onnx's own evaluator: slow, written independently of onnxruntime
 openvino.py     OpenVINO's runtime, by way of the IR v11 writer
 litert.py       LiteRT, by way of the TensorFlow Lite writer
 coreml.py       Core ML on macOS, by way of the Core ML writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
+
+session_weights.py  large weights for onnxruntime, in the file they were read from
 """
 
 from __future__ import annotations

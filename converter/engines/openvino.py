@@ -18,9 +18,10 @@ import openvino as ov
 from converter.engines.onnxruntime import first_line, refuse_opaque, unique
 from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError
 from converter.formats.format import Flavour
+from converter.graph.network import Network
 
 if TYPE_CHECKING:
-    from converter.graph.network import Network, TensorInfo
+    from converter.graph.network import TensorInfo
 
 CONFIG = {
     "INFERENCE_PRECISION_HINT": "f32",
@@ -91,9 +92,12 @@ def prepare(model: Network) -> Prepared:
 
 
 def _written(core: ov.Core, model: Network, folder: Path) -> Any:
+    """The model in a file of its own, whose states are inputs and outputs, too."""
     from converter.formats import get
 
     path = folder / "model.xml"
+    plain = {k: v for k, v in model.interface.items() if k != "states"}
+    model = Network(model.ir, model.format, interface=plain)
     get("openvino").write(model, path, Flavour("openvino", {"ir": "11"}))
     return core.read_model(path)
 

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +48,45 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     of the boundary.
     """
     chosen = get(flavour.format)
+    model, taken = (model, []) if chosen.text(flavour) else _without_labels(model)
     with progress.step(f"writing {path.name}"):
-        notes = chosen.write(model, path, flavour)
+        notes = [*taken, *chosen.write(model, path, flavour)]
     source = get(model.format) if model.format in FORMATS and model.format != chosen.name else None
-    return [*notes, *(source.untold(model, chosen.title) if source is not None else [])]
+    untold = source.untold(model, chosen.title) if source is not None else []
+    return [*notes, *untold, *_states_as_inputs(model, flavour, chosen)]
+
+
+def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
+    """The network as it is, or without outputs of text that only name classes."""
+    from converter.passes.labels import take_out_labels
+
+    if all(o.dtype.kind != "O" for o in model.outputs):
+        return model, []
+    model = replace(model, ir=model.ir.clone())
+    return model, take_out_labels(model.ir)
+
+
+def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[Diagnostic]:
+    """Says which states the target has as inputs and outputs alone."""
+    from converter.graph.states import begun_states
+
+    states = dict(model.interface.get("states", {}))
+    begun, holds = begun_states(model.ir.graph), target.states(flavour)
+    sized = {
+        i.name
+        for i in model.inputs
+        if i.shape is not None and all(isinstance(d, int) for d in i.shape)
+    }
+    kinds = {
+        n: "computed" if n in begun else "static" if n in sized else "constant" for n in states
+    }
+    wider = ("static", "constant", "computed")
+    left = [n for n in states if wider.index(kinds[n]) > (wider.index(holds) if holds else -1)]
+    if not left:
+        return []
+    said = f"states are inputs and outputs in {target.title}: {', '.join(left)}"
+    first = f"feed what is computed for their first run: {', '.join(begun)}" if begun else ""
+    return [Diagnostic("X207", said, "warning", help=first)]
 
 
 def demand_readable(path: Path, flavour: Flavour, what: str) -> None:

@@ -20,6 +20,7 @@ from converter.errors import Diagnostic, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.value import known_sizes
 
 SIZES = "sizes"  # of inputs, in the interface
 PICTURES = "pictures"  # outputs that are images
@@ -250,7 +251,7 @@ def untold(model: Network, title: str) -> list[Diagnostic]:
 
 def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
     """How less is said of an input than `sizes`; "" where an open dimension says as much."""
-    dims = [d if isinstance(d, int) else None for d in value.shape or ()]
+    dims = known_sizes(value) or []
     if None not in dims:
         return "they are " + "x".join(map(str, dims))
     endless = bool(sizes.ranges) and all(

@@ -64,8 +64,10 @@ class Format:
     `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell).
     `check` validates a file of this format by itself. `kinds` lists the format's layer types with
     the canonical operators they map to, and `written` what it cannot hold, both for `netconv ops`.
-    `untold(model, title)` are warnings of
-    what a model of this format declares of its boundary and the format of that title does not say.
+    `states(flavour)` is which states are written as such: "" none, "static" those of known sizes,
+    "constant" those that begin with constants, "computed" all. `text(flavour)` is whether outputs
+    of text are written. `untold(model, title)` are warnings of what a model of this format declares
+    of its boundary and the format of that title does not say.
     `side_names` are the files that reading a model takes besides it, by their names relative to its
     folder, whether they are there or not; it may raise a ReadError. None: a model of this format is
     one file. `containers` are suffixes of another format that models of this one have as well.
@@ -91,6 +93,8 @@ class Format:
         None  # one of several networks of a file, by its key (`--signature`)
     )
     side_names: Callable[[Path], Sequence[str]] | None = None
+    states: Callable[[Flavour], str] = lambda flavour: ""
+    text: Callable[[Flavour], bool] = lambda flavour: False
     untold: Callable[[Network, str], list[Diagnostic]] = lambda model, title: []
     # whether what is written at a path as a flavour can be read again
     readable: Callable[[Path, Flavour], bool] = lambda path, flavour: True

@@ -4,7 +4,7 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,6 @@ from converter.graph.names import public_name
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
-
-
-AS_INPUTS = "states_as_inputs"  # in the interface: states shall be inputs and outputs in any format
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,9 @@ class Network:
     @property
     def variables(self) -> dict[str, str]:
         """The states that a target with variables has as such: inputs that may be left out, and the
-        outputs that are their next values, by names. None where inputs and outputs are wanted.
+        outputs that are their next values, by names.
         """
-        return {} if self.interface.get(AS_INPUTS) else dict(self.interface.get("states", {}))
+        return dict(self.interface.get("states", {}))
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -78,17 +75,29 @@ class Network:
         return tuple(_info(v) for v in self.ir.graph.outputs)
 
     def tidy(self) -> None:
-        """Drops values, states and shapes of inputs and outputs that the graph no longer has."""
-        inputs, outputs = (
-            {public_name(v) for v in vs} for vs in (self.ir.graph.inputs, self.ir.graph.outputs)
-        )
-        for key in ("defaults", "states", "shapes"):
+        """Drops values, states and shapes of inputs and outputs that the graph no longer has, and
+        values of other sizes than these have.
+        """
+        inputs = {i.name: i.shape for i in self.inputs}
+        outputs = {o.name for o in self.outputs}
+        kept: dict[str, Callable[[str, Any], bool]] = {
+            "defaults": lambda n, v: n in inputs and _takes(inputs[n], np.shape(v)),
+            "states": lambda n, v: n in inputs and v in outputs,
+            "shapes": lambda n, _: n in inputs,
+        }
+        for key, keep in kept.items():
             if key in self.interface:
-                self.interface[key] = {
-                    name: found
-                    for name, found in self.interface[key].items()
-                    if name in inputs and (key != "states" or found in outputs)
-                }
+                found = self.interface[key]
+                self.interface[key] = {n: v for n, v in found.items() if keep(n, v)}
+
+    def declared_shape(self, name: str, shape: Sequence[int]) -> list[int]:
+        """The shape of an input of the graph, of one that is given as its file declares it: as a
+        vector of channels, or as channels, height and width.
+        """
+        sizes = list(shape)
+        if name not in self.interface.get("channel_inputs", ()) or len(sizes) not in (1, 3):
+            return sizes
+        return [1, 1, *sizes, *[1] * (3 - len(sizes))]
 
     def rename(self, names: Mapping[str, str]) -> None:
         """What is known of inputs and outputs under their new names."""
@@ -165,6 +174,14 @@ class Network:
             and array.shape == (height, width, channels)
             and array.shape != (channels, height, width)
         )
+
+
+def _takes(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
+    """Whether an array of a shape can be fed where another is declared."""
+    return declared is None or (
+        len(declared) == len(shape)
+        and all(not isinstance(d, int) or d == s for d, s in zip(declared, shape, strict=True))
+    )
 
 
 def as_pairs(array: Array) -> Array:

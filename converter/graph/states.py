@@ -4,61 +4,16 @@ at the start, and an output that is what the variable holds afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, UsageError, Where
+from converter.errors import MappingError
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
-from converter.graph.infer import Array, shape_of
+from converter.graph.infer import Array
 from converter.graph.names import fresh_public_name, public_name, set_public_name
-from converter.graph.network import Network
-
-
-def join_states(network: Network, pairs: Iterable[tuple[str, str]]) -> None:
-    """Makes states of inputs and the outputs that are their next values, by names; they begin with
-    zeros. UsageError U501 for names that the network does not have, and for pairs that are not of
-    one type and one size that is known.
-    """
-    graph = network.ir.graph
-    inputs = {public_name(v): v for v in graph.inputs}
-    outputs = {public_name(v): v for v in graph.outputs}
-    states, starts = {}, {}
-    for past, present in pairs:
-        for name, known, what in ((past, inputs, "input"), (present, outputs, "output")):
-            if name not in known:
-                message = f"--state names an {what} that the model does not have: {name}"
-                raise UsageError(Diagnostic("U501", message, help=f"it has: {', '.join(known)}"))
-        states[past], starts[past] = present, _zeros(inputs[past], outputs[present])
-    if len(set(states.values())) < len(states):
-        raise UsageError(Diagnostic("U501", "--state names one output as the next of two states"))
-    network.interface["states"] = {**network.interface.get("states", {}), **states}
-    network.interface["defaults"] = {**network.interface.get("defaults", {}), **starts}
-
-
-def _zeros(past: ir.Value, present: ir.Value) -> Array:
-    """What a state is at the start."""
-    sizes, after, dtype = shape_of(past), shape_of(present), past.dtype
-    name, help = public_name(past), ""
-    if dtype is None or dtype == ir.DataType.STRING or dtype != present.dtype:
-        reason = f"{name} is {_word(past)}, {public_name(present)} {_word(present)}"
-    elif sizes is None or after is None:
-        open_ = past if sizes is None else present
-        reason = f"the size of {public_name(open_)} is not known"
-        help = "--inputs fixes the sizes of inputs"
-    elif sizes != after:
-        reason = f"{name} is {list(sizes)}, {public_name(present)} {list(after)}"
-        help = "a state keeps its size; what it grows by has to be written into it"
-    else:
-        return np.zeros(sizes, dtype.numpy())
-    message = f"--state {name}={public_name(present)}: {reason}"
-    raise UsageError(Diagnostic("U501", message, where=Where(layer=name), help=help))
-
-
-def _word(value: ir.Value) -> str:
-    return "of no known type" if value.dtype is None else value.dtype.name
 
 
 @dataclass
@@ -134,3 +89,15 @@ class Variables:
             for s in self.states.values()
             if s.source is not None and s.initial is not None
         }
+
+
+# states whose initial value is computed ----------------------------------------------------------
+
+
+def begun_states(graph: ir.Graph) -> dict[str, ir.Node]:
+    """The State operators of a graph, by the public names of the inputs that they read."""
+    return {public_name(v): n for n in graph if is_begun(n) and (v := n.inputs[0]) is not None}
+
+
+def is_begun(node: ir.Node) -> bool:
+    return node.op_type == "State" and node.domain == EXTENSION_DOMAIN

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 
 T = TypeVar("T")
+MAX = (1 << 63) - 1
 Operand = ir.Value | npt.NDArray[Any] | np.generic | float
 
 
@@ -52,6 +53,7 @@ class Value(ir.Value):
     | `x < y`, `x <= y`, `x > y`, `x >= y` | Less, LessOrEqual, Greater, GreaterOrEqual |
     | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of whole numbers |
     | `-x` | Neg |
+    | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are not whole |
 
     A Python number takes the type of the other operand; an array keeps its own, and cannot be
     compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
@@ -62,6 +64,7 @@ class Value(ir.Value):
 
     __slots__ = ()
     __array_ufunc__ = None  # NumPy leaves `array * value` to the value
+    __iter__ = None  # a value with slices is no sequence
 
     def __add__(self, other: Operand) -> Value:
         return _write("Add", self, other)
@@ -135,6 +138,20 @@ class Value(ir.Value):
     def __ge__(self, other: Operand) -> Value:
         return _write("GreaterOrEqual", self, other)
 
+    def __getitem__(self, places: Any) -> Value:
+        places = places if isinstance(places, tuple) else (places,)
+        front = places.index(...) if ... in places else len(places)
+        behind = places[front + 1 :]
+        axes = [*range(front), *range(-len(behind), 0)]
+        parts = [
+            (*_bounds(part), axis, part.step or 1)
+            for part, axis in zip((*places[:front], *behind), axes, strict=True)
+            if part != slice(None)
+        ]
+        starts, ends, axes, steps = (list(column) for column in zip(*parts, strict=True))
+        more = () if set(steps) == {1} else (steps,)
+        return _writer().operator("Slice")(self, starts, ends, axes, *more)
+
     def __neg__(self) -> Value:
         return _writer().operator("Neg")(self)
 
@@ -172,6 +189,13 @@ def operand(node: ir.Node, index: int = 0) -> Value:
     return value
 
 
+def known_sizes(value: ir.Value | None) -> list[int | None] | None:
+    """The sizes, None for those that are not known; None for all where not even the rank is."""
+    if value is None or value.shape is None:
+        return None
+    return [d if isinstance(d, int) else None for d in value.shape]
+
+
 def producer_of(value: ir.Value | None) -> ir.Node | None:
     """The node that computes a value; None for an operand that is left out, too."""
     return None if value is None else value.producer()
@@ -181,6 +205,12 @@ def maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
     """The standard operator `op_type` that makes a value, if it does."""
     node = producer_of(value)
     return node if node is not None and node.op_type == op_type and not node.domain else None
+
+
+def _bounds(part: slice) -> tuple[int, int]:
+    """Start and end of a slice; what it leaves out reaches as far as there are elements."""
+    first, last = (0, MAX) if part.step is None or part.step > 0 else (-1, -MAX)
+    return first if part.start is None else part.start, last if part.stop is None else part.stop
 
 
 def _writer() -> Writer:

@@ -23,7 +23,10 @@ def window_fault(
     """
     n = len(kernel)
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
-        return f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads"
+        return (
+            f"a window of {n} axes has {len(strides)} strides, {len(dilations)} dilations, "
+            f"{len(pads)} pads"
+        )
     limits = (
         ("kernel", kernel, 1, LARGEST),
         ("stride", strides, 1, LARGEST),

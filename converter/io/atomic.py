@@ -5,8 +5,9 @@ published:
 
 * one file: one rename, which every program sees as old or new;
 * one folder in place of another: two renames, between which there is none of them;
-* several files: the old files move into the workspace, the model itself first, and the new ones to their places, the model itself last. At no
-  moment do an old model and new side files stand together. Every failure and interruption in between is undone.
+* several files: the old files move into the workspace, the model itself first, and the new ones to
+  their places, the model itself last. At no moment do an old model and new side files stand
+  together. Every failure and interruption in between is undone.
 
 A process that is killed leaves its workspace behind. A workspace whose process is alive is locked;
 the next read or write of the same target by netconv finds one that is not, completes it when

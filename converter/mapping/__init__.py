@@ -5,7 +5,8 @@ format.
     node.py      the two sides of a row: Node (canonical) and Layer (foreign)
     codecs.py    inverse pairs of functions on single values (text <-> number, enums, flags)
     context.py   Reading and Writing: what fields, hooks and custom converters see
-    fields.py    the parts of a row; each owns attributes, inputs or weights on either side and carries them both ways
+    fields.py    the parts of a row; each owns attributes, inputs or weights on either side and
+                 carries them both ways
     rules.py     rows, custom converters, and the table that finds them
     lifting.py   lifting layers into a graph, with all refusals collected
     lowering.py  lowering a graph into layers, with all refusals collected

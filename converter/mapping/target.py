@@ -12,7 +12,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.shapes import freezing
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_nodes
 from converter.mapping.lowering import refusal
 
 NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional value"}
@@ -74,8 +74,7 @@ def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
     )
     return [
         refusal(n, MappingError(message, "X202"))
-        for g in all_graphs(model.graph)
-        for n in g
+        for n in all_nodes(model.graph)
         if n.domain == EXTENSION_DOMAIN and n.op_type == "LSHProjection"
     ]
 
@@ -89,8 +88,7 @@ def dynamic_values(model: ir.Model) -> list[Diagnostic]:
     if not dynamic:
         dynamic = [
             o
-            for g in all_graphs(model.graph)
-            for n in g
+            for n in all_nodes(model.graph)
             for o in n.outputs
             if isinstance(o.type, ir.TensorType | None)
             and shape_of(o) is None

@@ -3,13 +3,20 @@ place.
 
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
 constants.py               compact weights as plain numbers where a layer needs them so
-fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out
+both_branches.py           both branches of a choice, and one result, where there are no choices
 dead_code.py               nodes and initializers that nobody uses, removed
 common_subexpressions.py   the same operator on the same values, once
+share_weights.py           equal weights, once
+stored_halves.py           weights that are stored in half precision, noted and stored so again
 extract_subgraph.py        only what some tensors need
+fix_inputs.py              the shapes and the values that inputs are given, and what these decide
+states.py                  inputs that the next run gets from outputs, and how they begin
+labels.py                  text that only names classes, left out
 fuse_attention.py          products and the Softmax between them as one operator
 fuse_constants.py          constants behind an operator move into it
+stored_halves.py           weights that the source stores in half precision, as such
+share_weights.py           equal weights as one
 round_halves.py            roundings to half precision for targets that compute in floats
 promote_types.py           wider types where a target lacks an operator in the node's own
 collapse_dims.py           fewer axes where a target has few

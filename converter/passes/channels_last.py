@@ -51,7 +51,10 @@ def to_nhwc(
 def _turned(side: str, value: ir.Value, perm: Perm) -> Diagnostic:
     stored = dims_of(value)
     source = [stored[i] for i in axes.inverse(perm)]
-    message = f"the {side} {public_name(value)} has its channels last, {_text(stored)}; in the source it is {_text(source)}"
+    message = (
+        f"the {side} {public_name(value)} has its channels last, {_text(stored)}; in the "
+        f"source it is {_text(source)}"
+    )
     return Diagnostic(
         "X211", message, "warning", help="--io-layout keep puts a transposition there"
     )

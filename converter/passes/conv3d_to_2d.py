@@ -1,8 +1,10 @@
 """Convolutions and pools over three axes on planes, for targets whose windows have two: channels
 and depth are one axis.
 
-before:  Conv(x[1,3,8,16,16], w[4,3,2,3,3])           after:  Conv(x[1,24,16,16], w'[28,24,3,3]), w' zero where a channel lies outside the window
-before:  AveragePool(x[1,3,8,16,16], kernel 2,3,3)    after:  over the planes of [1,24,16,16], then over the depth of [1,3,8,256]
+before:  Conv(x[1,3,8,16,16], w[4,3,2,3,3])
+after:   Conv(x[1,24,16,16], w'[28,24,3,3]), w' zero where a channel lies outside the window
+before:  AveragePool(x[1,3,8,16,16], kernel 2,3,3)
+after:   over the planes of [1,24,16,16], then over the depth of [1,3,8,256]
 """
 
 from __future__ import annotations

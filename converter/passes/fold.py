@@ -1,6 +1,7 @@
 """Replaces values that are known without running the network by constants.
 
-before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))      after:  y = Reshape(x, [1, -1])
+before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
+after:   y = Reshape(x, [1, -1])
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
 `limit` output elements. Weights behind a DequantizeLinear stay compact, whatever moves them.
@@ -34,6 +35,8 @@ def fold(
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
+            if node.op_type == "Concat" and not node.domain:
+                _leave_out_empty(node)
             if (
                 node.op_type == "DequantizeLinear"
                 or (node.op_type == "Cast" and keep(node))
@@ -41,8 +44,6 @@ def fold(
             ):
                 compact.update(node.outputs)
                 continue
-            if node.op_type == "Concat" and not node.domain:
-                _leave_out_empty(node)
             if (
                 node.op_type in _SCATTERS
                 and not node.domain

@@ -132,13 +132,10 @@ def _wraps(node: ir.Node) -> bool:
     return zero is not None and not zero.any()
 
 
-def from_front(b: Builder, index: ir.Value, extent: int) -> ir.Value:
-    """The index counted from the front of an axis of `extent` entries."""
-    return b.Where(
-        b.Less(index, b.like(index, 0)),
-        b.Add(index, b.like(index, extent)),
-        index,
-    )
+def from_front(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:
+    """The index counted from the front of an axis of `extent` entries, a number or an int64 [1]."""
+    size = b.Cast(extent, to=index.dtype) if isinstance(extent, ir.Value) else b.like(index, extent)
+    return b.Where(index < b.like(index, 0), index + size, index)
 
 
 def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:

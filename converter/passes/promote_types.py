@@ -1,6 +1,7 @@
 """Computes in wider types what a target has no operator for in the node's own types.
 
-before:  y = Add(a: int8, b: int8)        after:  y = Cast(Add(Cast(a, int32), Cast(b, int32)), int8)
+before:  y = Add(a: int8, b: int8)
+after:   y = Cast(Add(Cast(a, int32), Cast(b, int32)), int8)
 """
 
 from __future__ import annotations

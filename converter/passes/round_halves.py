@@ -1,6 +1,7 @@
 """Rounds in floats what a target without half types would carry on unrounded.
 
-before:  y = Cast(x, FLOAT16)        after:  y = Cast(the number of half precision that is nearest to x, as a float, FLOAT16)
+before:  y = Cast(x, FLOAT16)
+after:   y = Cast(the number of half precision that is nearest to x, as a float, FLOAT16)
 
 All that follows is exact in float32 but the one subtraction that rounds, to nearest with ties to
 even, at the last place that the half type has: with t = 2^k * x, the difference t - x keeps the

@@ -149,14 +149,19 @@ def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     if condition is None:
         return None
     body = taken_branch(node, bool(condition.all()))
-    for value in list(body.initializers.values()):
-        del body.initializers[str(value.name)]
+    return inlined(body, b)
+
+
+def inlined(branch: ir.Graph, b: Builder) -> list[ir.Value]:
+    """The results of a branch whose nodes and constants leave it, and stand where `b` writes."""
+    for value in list(branch.initializers.values()):
+        del branch.initializers[str(value.name)]
         b.graph.register_initializer(value)
-    for inner in list(body):
-        body.remove(inner)
+    for inner in list(branch):
+        branch.remove(inner)
         b.place(inner)
-    results = list(body.outputs)
-    body.outputs.clear()
+    results = list(branch.outputs)
+    branch.outputs.clear()
     return results
 
 

@@ -13,7 +13,10 @@ import numpy as np
 
 from converter.formats.coreml_proto import Model_pb2
 
-TYPES = {"float32": 11, "float16": 10, "int32": 23, "bool": 1, "int8": 21, "uint8": 31}
+TYPES = {
+    **{"float32": 11, "float16": 10, "int32": 23, "bool": 1, "int8": 21, "uint8": 31},
+    "uint32": 33,
+}
 FIELDS = {"float32": "floats", "int32": "ints", "bool": "bools"}
 ARRAYS = {"float32": 65568, "float16": 65552, "int32": 131104}
 STORED = {"float16": 1, "float32": 2, "uint8": 3, "int8": 4}

@@ -268,6 +268,28 @@ def test_random_and_custom_layers_are_carried(tmp_path: Path) -> None:
         converter.load(path).run({"x": np.zeros((2, 3))})
 
 
+def test_layers_behind_a_custom_layer(tmp_path: Path) -> None:
+    """All blobs of an old network have five axes or four: a neighbour finds its rank."""
+    mine = layer("custom", "c", "s", className="Swish", description="")
+    made = network(
+        [
+            layer("activation", "x", "c", ReLU={}),
+            mine,
+            layer("pooling", "s", "p", type=1, globalPooling=True, valid={}),
+            layer("softmax", "p", "y"),
+        ],
+        {"x": (3, 4, 4)},
+        ["y"],
+        exact=False,
+    )
+    path = again(tmp_path, made)
+    written = kinds(path)
+    assert written.index("custom") < len(written) - 2 and "softmaxND" in written
+    with pytest.raises(UnsupportedError, match="CustomLayer") as refused:
+        converter.convert(path, tmp_path / "m.xml")
+    assert refused.value.diagnostics[0].where.kind == "custom"
+
+
 # weights -----------------------------------------------------------------------------------------
 
 

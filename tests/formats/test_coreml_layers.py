@@ -244,6 +244,47 @@ def test_lstm_with_peepholes(clip: float, reverse: bool, tmp_path: Path) -> None
         np.testing.assert_allclose(got["c"][0, ..., 0, 0], c, rtol=1e-4, atol=1e-5)
 
 
+def test_states_that_may_be_left_out(tmp_path: Path) -> None:
+    """Declared as vectors, fed as vectors; zeros where nothing is given."""
+    blobs = gate_weights(2, 3)
+    params = {
+        "sequenceOutput": False,
+        "hasBiasVectors": True,
+        "forgetBias": True,
+        "hasPeepholeVectors": True,
+        "cellClipThreshold": 0.0,
+    }
+    made = layer(
+        "uniDirectionalLSTM", "x h0 c0", "y h c", blobs, inputVectorSize=3, outputVectorSize=2, params=params,
+        activations=[{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}],
+    )  # fmt: skip
+    sizes = {"x": (3,), "h0": (2,), "c0": (2,)}
+    model = network([made], sizes, ["y", "h", "c"], exact=False)
+    for feature in model.proto.description.input[1:]:
+        feature.type.isOptional = True
+    path = saved(model, tmp_path / "m.mlmodel")
+    x = rng.normal(size=3).astype(np.float32)
+    _, h, _ = lstm_steps(x.reshape(1, 1, 3), blobs, 50.0)
+    first = converter.load(path)
+    found = first.run({"x": x})
+    np.testing.assert_allclose(found["h"].reshape(-1), h[0], rtol=1e-4, atol=1e-5)
+    given = {"h0": found["h"].reshape(-1), "c0": found["c"].reshape(-1)}
+    second = first.run({"x": x, **given})
+    assert np.abs(second["h"] - found["h"]).max() > 1e-3
+    for name in ("m.nnapi.json", "m.txt", "m.tflite", "again.mlmodel"):
+        converter.convert(path, tmp_path / name, inputs={"x": [3]})
+        again = converter.load(tmp_path / name)
+        feeds = {
+            "x": x.reshape(1, 1, 3, 1, 1),
+            **{n: v.reshape(1, 1, 2, 1, 1) for n, v in given.items()},
+        }
+        names = {i.name: np.reshape(feeds[i.name], i.shape or ()) for i in again.inputs}
+        got = again.run(names)
+        np.testing.assert_allclose(
+            got["h"].reshape(-1), second["h"].reshape(-1), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_gru_resets_before_the_matrix(tmp_path: Path) -> None:
     names = ("update", "reset", "output")
     blobs = {

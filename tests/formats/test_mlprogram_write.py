@@ -719,3 +719,49 @@ def test_roots_and_gates_are_one_operation(op: str, sum_: bool, tmp_path: Path) 
     assert epsilon == (0.5 if sum_ else 0)
     i = 1 / np.sqrt(x + F(epsilon))
     np.testing.assert_allclose(run(package, x=x), i / (1 + np.exp(-i)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("ios", "kind"), [("15", "fp32"), ("16", "fp16")])
+def test_coordinates_of_half_precision(ios: str, kind: str, tmp_path: Path) -> None:
+    """`resample` takes them since iOS16."""
+    nodes = [h.make_node("Tanh", ["g"], ["t"]), h.make_node("GridSample", ["x", "t"], ["y"])]
+    shapes = {"x": [1, 2, 4, 5], "g": [1, 3, 3, 2]}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": [1, 2, 3, 3]})
+    package, feeds = tmp_path / "m.mlpackage", {k: floats(*v) for k, v in shapes.items()}
+    converter.convert(source, package, target=f"mlprogram+ios={ios}+fp16")
+    made = {o.outputs[0].name: o.outputs[0].type.tensorType.dataType for o in operations(package)}
+    (sample,) = (o for o in operations(package) if o.type == "resample")
+    assert made[sample.inputs["coordinates"].arguments[0].name] == {"fp32": 11, "fp16": 10}[kind]
+    found = converter.load(package).run(feeds)["y"]
+    np.testing.assert_allclose(found, run(source, **feeds), rtol=5e-2, atol=5e-2)
+
+
+def test_parts_without_elements_are_left_out_behind_quantised_weights(tmp_path: Path) -> None:
+    codes = RNG.integers(-128, 128, (3, 4)).astype(np.int8)
+    nodes = [
+        h.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        h.make_node("MatMul", ["x", "w"], ["m"]),
+        h.make_node("Slice", ["m", "zero", "zero"], ["none"]),
+        h.make_node("Concat", ["none", "m"], ["y"], axis=0),
+    ]
+    constants = {"q": codes, "s": F(0.5), "zero": np.array([0])}
+    source = network(tmp_path / "m.onnx", nodes, {"x": [2, 3]}, {"y": [2, 4]}, **constants)
+    x = floats(2, 3)
+    converter.convert(source, tmp_path / "m.mlpackage")
+    found = run(tmp_path / "m.mlpackage", x=x)
+    np.testing.assert_allclose(found, x @ (codes * F(0.5)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
+    """None of them has the size of the result, of which nobody knows all."""
+    nodes = [
+        h.make_node("Greater", ["c", "zero"], ["p"]),
+        h.make_node("Where", ["p", "x", "zero"], ["y"]),
+    ]
+    shapes = {"c": ["m", "n"], "x": [2, "k", "n"]}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": [2, "r", "n"]}, zero=F(0))
+    package = tmp_path / "m.mlpackage"
+    converter.convert(source, package)
+    for rows, own in ((1, 3), (3, 1), (3, 3)):
+        c, x = floats(rows, 4), floats(2, own, 4)
+        np.testing.assert_array_equal(run(package, c=c, x=x), np.where(c > 0, x, F(0)))

@@ -288,6 +288,30 @@ def test_branches_become_an_if() -> None:
     ]
 
 
+def test_a_loop_that_counts_by_itself_is_written_out(tmp_path: Path) -> None:
+    """As Core ML has it: no number of turns, only a counter that the condition compares."""
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [5, 1, 3])
+    weights = np.float32([[0.5, -1, 0.25], [1, 0.75, -0.5], [0, 0.5, -1]])
+    body = b.body("body")
+    body.input("turn", ir.DataType.INT64, [])
+    body.input("go", ir.DataType.BOOL, [])
+    i, h = body.input("i", ir.DataType.INT32, []), body.input("h", ir.DataType.FLOAT, [1, 3])
+    later = body.Add(i, np.array(1, np.int32))
+    new = body.Tanh(body.Add(body.Gather(x, i, axis=0), body.MatMul(h, weights)))
+    body.output(body.Less(later, np.array(5, np.int32)), later, new)
+    start = (b.const(np.array(0, np.int32)), b.const(np.zeros((1, 3), np.float32)))
+    results = b.ops("Loop", None, b.const(np.array(True)), *start, outputs=2, body=body.graph)
+    b.output(results[1])
+    converter.save(Model(model, "onnx"), tmp_path / "m.nnapi.json")
+    data = np.random.default_rng(0).normal(size=(5, 1, 3)).astype(np.float32)
+    state = np.zeros((1, 3), np.float32)
+    for step in data:
+        state = np.tanh(step + state @ weights)
+    (found,) = converter.load(tmp_path / "m.nnapi.json").run({"x": data}).values()
+    np.testing.assert_allclose(found, state, rtol=1e-5)
+
+
 def test_a_while_becomes_a_loop() -> None:
     """Doubles x until it is 10 or more."""
     condition, body, t = Subgraph(), Subgraph(), Table()

@@ -54,6 +54,54 @@ VECTORS: dict[str, Any] = {
     "n_supports": 2,
     "rho": [0.25],
 }
+
+
+def tensor(values: list[float], dtype: int = TensorProto.FLOAT) -> TensorProto:
+    return helper.make_tensor("t", dtype, [len(values)], values)
+
+
+def ensemble(modes: list[int], **more: Any) -> dict[str, Any]:
+    """Of version 5: a tree of two decisions and three leaves, one of one decision, and one that is
+    a leaf.
+    """
+    return {
+        "nodes_featureids": [1, 3, 0, 0],
+        "nodes_modes": tensor(modes, TensorProto.UINT8),
+        "nodes_splits": tensor([0.1, -0.2, 0.5, 0.0]),
+        "nodes_truenodeids": [1, 0, 3, 5],
+        "nodes_trueleafs": [0, 1, 1, 1],
+        "nodes_falsenodeids": [2, 1, 4, 5],
+        "nodes_falseleafs": [1, 1, 1, 1],
+        "nodes_missing_value_tracks_true": [1, 0, 0, 0],
+        "tree_roots": [0, 2, 3],
+        "n_targets": 1,
+        "leaf_targetids": [0, 0, 0, 0, 0, 0],
+        "leaf_weights": tensor([1.5, -2.0, 0.25, 3.0, -0.5, 0.125]),
+        **more,
+    }
+
+
+def grown(trees: int, depth: int, seed: int = 0) -> dict[str, Any]:
+    """Full trees with random features, thresholds and weights, for a regressor of four features."""
+    rng, size = np.random.default_rng(seed), 2 ** (depth + 1) - 1
+    inner = [n < size // 2 for n in range(size)] * trees
+    leaves = [(t, n) for t in range(trees) for n in range(size // 2, size)]
+    return {
+        "nodes_treeids": [t for t in range(trees) for _ in range(size)],
+        "nodes_nodeids": list(range(size)) * trees,
+        "nodes_featureids": rng.integers(0, 4, trees * size).tolist(),
+        "nodes_values": rng.normal(size=trees * size).astype(np.float32).tolist(),
+        "nodes_modes": ["BRANCH_LEQ" if i else "LEAF" for i in inner],
+        "nodes_truenodeids": [2 * n + 1 if n < size // 2 else 0 for n in range(size)] * trees,
+        "nodes_falsenodeids": [2 * n + 2 if n < size // 2 else 0 for n in range(size)] * trees,
+        "target_treeids": [t for t, _ in leaves],
+        "target_nodeids": [n for _, n in leaves],
+        "target_ids": [0] * len(leaves),
+        "target_weights": rng.normal(size=len(leaves)).astype(np.float32).tolist(),
+        "n_targets": 1,
+    }
+
+
 CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
     "Scaler": (X, {"offset": NUMBERS[:4], "scale": NUMBERS[4:]}, ["y"]),
     "Scaler#1": (X, {"offset": [0.5], "scale": [2.0]}, ["y"]),
@@ -79,6 +127,57 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
     "TreeEnsembleRegressor#2": (
         X,
         forest("target", [0] * 4, NUMBERS[:4], n_targets=1, aggregate_function="AVERAGE"),
+        ["y"],
+    ),
+    "TreeEnsembleRegressor#3": (
+        X,
+        forest(
+            "target",
+            [0] * 4,
+            NUMBERS[:4],
+            n_targets=1,
+            aggregate_function="MAX",
+            base_values=[0.5],
+        ),
+        ["y"],
+    ),
+    "TreeEnsembleRegressor#4": (
+        X,
+        {
+            **TREE,
+            "nodes_modes": ["BRANCH_NEQ", "LEAF", "LEAF"],
+            "nodes_values": [X[1, 1], 0.0, 0.0],
+        },
+        ["y"],
+    ),
+    "TreeEnsembleRegressor#5": (X, grown(3, 4), ["y"]),
+    "TreeEnsemble": (HOLES, ensemble([0, 0, 0, 0]), ["y"]),
+    "TreeEnsemble#1": (X, ensemble([1, 3, 2, 4], aggregate_function=2), ["y"]),
+    "TreeEnsemble#2": (
+        HOLES,
+        ensemble([0, 1, 0, 0], aggregate_function=0),
+        ["y"],
+    ),
+    "TreeEnsemble#3": (
+        X,
+        ensemble(
+            [0, 6, 0, 6],
+            membership_values=tensor([X[0, 3], X[2, 3], np.nan, X[1, 0], np.nan]),
+        ),
+        ["y"],
+    ),
+    "TreeEnsemble#4": (
+        X,
+        ensemble([0, 3, 2, 0], leaf_targetids=[0, 1, 1, 0, 0, 1], n_targets=2),
+        ["y"],
+    ),
+    "TreeEnsemble#5": (
+        HOLES.astype(np.float64),
+        ensemble(
+            [0, 1, 2, 3],
+            nodes_splits=tensor([0.1, X[0, 3], 0.5, 0.3], TensorProto.DOUBLE),
+            leaf_weights=tensor([1.5, -2.0, 0.25, 3.0, -0.5, 0.125], TensorProto.DOUBLE),
+        ),
         ["y"],
     ),
     "TreeEnsembleClassifier": (
@@ -160,8 +259,9 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
 EVERYWHERE = [k for k in CASES if k != "LabelEncoder"]
 
 
-def saved(key: str, folder: Path, version: int = 3) -> tuple[Path, dict[str, np.ndarray]]:
+def saved(key: str, folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     data, attributes, outputs = CASES[key]
+    version = 5 if key.split("#")[0] == "TreeEnsemble" else 3
     node = helper.make_node(key.split("#")[0], ["x"], outputs, domain="ai.onnx.ml", **attributes)
     info = helper.make_tensor_value_info(
         "x", helper.np_dtype_to_tensor_dtype(data.dtype), data.shape
@@ -213,6 +313,17 @@ def test_the_others_take_what_it_is_made_of(key: str, tmp_path: Path) -> None:
     native = converter.load(tmp_path / "ir.xml").run(feeds, "openvino")
     for wanted, found in zip(expected, native.values(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_forest_stays_as_small_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing grows with decisions times leaves: 20 trees of 512 leaves."""
+    key = "TreeEnsembleRegressor#grown"
+    monkeypatch.setitem(CASES, key, (X, grown(20, 9), ["y"]))
+    path, feeds = saved(key, tmp_path)
+    expected = onnxruntime.InferenceSession(path).run(None, feeds)
+    converter.convert(path, tmp_path / "out.xml")
+    compared(tmp_path / "out.xml", expected, feeds)
+    assert (tmp_path / "out.bin").stat().st_size < 2 * path.stat().st_size
 
 
 def test_what_is_not_is_refused_by_name(tmp_path: Path) -> None:

@@ -366,6 +366,15 @@ CASES = {
         },
         {"zero": 2, "scale": 40.0},
     ),
+    "squares_within_channels": Case(
+        "LRN",
+        [pattern(1, 3, 4, 1)],
+        (1, 3, 4, 1),
+        {"method": "WITHIN_CHANNEL", "size": 3, "alpha": 0.5, "beta": 0.75, "bias": 1.0}
+        | {"scale_sum_value": 29000, "shift_sum_value": 16, "scale_value": 24000}
+        | {"shift_value": 27},
+        {"lut": ramp(40000, 9000, "uint16")},
+    ),
     "dilated_mean": Case(
         "Pooling",
         [pattern(1, 4, 5, 1)],
@@ -518,6 +527,7 @@ WANTED: dict[str, list[int]] = {
     "nearest_by_sizes": [-17, 57, -17, 57, -88, -14, -88, -14, 97, -85],
     "smoothed": [1, -10, -41, -15],
     "dilated_mean": [-51, 23, 13, -41, 6, 16],
+    "squares_within_channels": [-87, 127, 127, 127, -128, -128, -128, -61, 127, 127, 127, -128],
     "lstm_8": [-11, -4, -1, -7],
     "lstm_16": [-3469, -1806, -346, -3541],
     "lstm_16_one_scale": [-3469, -1806, -346, -3541],

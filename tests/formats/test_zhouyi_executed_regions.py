@@ -334,6 +334,61 @@ CASES = {
             "shift": whole(15, 21, 27, 33, 39),
         },
     ),
+    "elu_whose_alpha_only_the_table_tells": Case(
+        "Activation",
+        [pattern(3, 4)],
+        [((3, 4), "int8")],
+        {"method": "ELU"},
+        {"lut": ramp(-40, 100, "int8")},
+    ),
+    "drawn_windows": Case(
+        "FractionalPool",
+        [pattern(1, 7, 5, 1)],
+        [((1, 4, 3, 1), "int8"), ((5,), "int16"), ((4,), "int16")],
+        {"method": "AVG", "pseudo": False, "overlap": True, "seed": 99},
+        {},
+        {"zero": 2},
+    ),
+    "on_a_grid_already": Case(
+        "FakeQuantWithMinMaxVars",
+        [pattern(1, 4)],
+        [((1, 4), "int8")],
+        {"min": -1.0, "max": 1.0, "num_bits": 4, "narrow_range": False},
+        {},
+        {"zero": 2},
+    ),
+    **{
+        f"gates_of_{bits}_bits_{kind.lower()}": Case(
+            kind,
+            [
+                pattern(2, 3, 3, dtype=f"int{bits}"),
+                pattern(2, 2, step=91, dtype=f"int{bits}"),
+            ],
+            [((2, 3, 2), f"int{bits}")],
+            {
+                "time_steps": 3,
+                "input_size": 3,
+                "cell_size": 2,
+                "direction": "forward",
+                "activations": ["SIGMOID", "TANH"],
+                "out_sequence": ["H"],
+                "hidden_scale_value": 150,
+                "hidden_shift_value": 14 + bits - 8,
+                "scale_value": [201, 171, 190, 180, 140, 150],
+                "shift_value": [9, 15 + bits - 8, 9 + bits - 8, 15 + bits - 8, 7, 14 + bits - 8],
+            },
+            {
+                "weights": pattern(6, 5, step=53),
+                "biases": np.arange(8, dtype=np.int32) * 300 - 900,
+                "lut_rt": ramp(0, 2 ** (bits - 1) - 1, f"int{bits}"),
+                "lut_zt": ramp(0, 2 ** (bits - 1) - 1, f"int{bits}"),
+                "lut_ht": ramp(1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1, f"int{bits}"),
+            },
+            {"zero": 0},
+        )
+        for bits in (8, 16)
+        for kind in ("GRUv1", "GRUv3")
+    },
     "segments": Case(
         "SegmentReduce",
         [pattern(4, 3), whole(5, 5, 7, 7)],
@@ -438,6 +493,21 @@ CASES = {
     ),
 }
 WANTED: dict[str, list[list[int]]] = {
+    "elu_whose_alpha_only_the_table_tells": [[21, 41, 62, 82, -38, -18, 2, 23, 43, 63, 84, -37]],
+    "drawn_windows": [
+        [-16, 40, 13, -8, -24, -30, -8, 5, -1, -29, -59, -22],
+        [0, 1, 3, 5, 7],
+        [0, 2, 3, 5],
+    ],
+    "on_a_grid_already": [[-17, 20, 57, 94]],
+    "gates_of_8_bits_gruv1": [[-66, -36, -42, 57, -45, 15, 84, -108, -23, -32, -7, -63]],
+    "gates_of_8_bits_gruv3": [[-68, -38, -45, 56, -48, 13, 84, -108, -22, -31, -7, -63]],
+    "gates_of_16_bits_gruv1": [
+        [-16317, -2529, -9524, -1303, -5539, -699, 11442, -13481, 6767, -7836, 4065, -4577]
+    ],
+    "gates_of_16_bits_gruv3": [
+        [-16317, -2529, -9524, -1303, -5539, -699, 11442, -13481, 6767, -7836, 4065, -4577]
+    ],
     "bounding_box": [[0, 0, 1485, 0, 0, 0, 0, 3277, 0, 3482, 0, 9728, 0, 0, 5888, 5786]],
     "multibox": [
         [
@@ -757,4 +827,27 @@ WANTED: dict[str, list[list[int]]] = {
 def test_layers_are_what_the_executor_makes_of_them(name: str, tmp_path: Path) -> None:
     c = CASES[name]
     found = compute_all(tmp_path, c.kind, c.feeds, c.results, c.attrs, c.constants, **c.top)
+    assert [v.reshape(-1).tolist() for v in found] == WANTED[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bounding_box",
+        "multibox",
+        "brightness",
+        "colour",
+        "drawn_windows",
+        "on_a_grid_already",
+        "means_of_regions",
+        "decode_box",
+        "elu_whose_alpha_only_the_table_tells",
+        "region",
+    ],
+)
+def test_layers_that_only_integers_describe_are_the_same_as_numbers(
+    name: str, tmp_path: Path
+) -> None:
+    c, top = CASES[name], CASES[name].top | {"numbers": True}
+    found = compute_all(tmp_path, c.kind, c.feeds, c.results, c.attrs, c.constants, **top)
     assert [v.reshape(-1).tolist() for v in found] == WANTED[name]

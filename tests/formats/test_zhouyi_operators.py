@@ -44,7 +44,7 @@ def test_every_layer_type_is_known_or_stands_among_the_vague_ones() -> None:
     assert sorted(set(operators()) - read) == sorted(QUESTIONS)
     assert not read & set(QUESTIONS)
     assert all(q.endswith("?") for q in QUESTIONS.values())
-    assert [n for n in QUESTIONS if operators()[n].documented] == ["FractionalPool"]
+    assert not any(operators()[n].documented for n in QUESTIONS)
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)

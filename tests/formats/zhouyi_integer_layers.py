@@ -43,9 +43,10 @@ def compute_all(
     constants: Mapping[str, Array] | None = None,
     **top: Any,
 ) -> list[Array]:
-    """All results, whose shapes and types are `results`."""
+    """All results, whose shapes and types are `results`; `numbers`: read as numbers."""
+    numbers = top.pop("numbers", False)
     names = write_layer(folder / "m.txt", kind, feeds, results, attrs, constants, **top)
-    found = converter.load(folder / "m.txt").run(
+    found = converter.load(folder / "m.txt", dequantize=numbers).run(
         {f"x{i}": a for i, a in enumerate(feeds)},
     )
     return [found[n] for n in names]

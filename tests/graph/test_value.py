@@ -13,7 +13,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, new_model
 from converter.graph.extensions import catalogue
 from converter.graph.infer import InferenceError, schema_of
-from converter.graph.value import with_operators
+from converter.graph.value import MAX, with_operators
 
 T = ir.DataType
 
@@ -53,6 +53,32 @@ def test_operators(b: Builder, apply: Callable[[Any, Any], Value], op_type: str)
     x, y = b.input("x", T.FLOAT, [2, 2]), b.input("y", T.FLOAT, [2, 2])
     with b:
         assert written(apply(x, y)) == (op_type, x, y)
+
+
+@pytest.mark.parametrize(
+    ("cut", "operands"),
+    [
+        (lambda x: x[1:3], ([1], [3], [0])),
+        (lambda x: x[:, 2:], ([2], [MAX], [1])),
+        (lambda x: x[..., -1:], ([-1], [MAX], [-1])),
+        (lambda x: x[..., 1:2, :], ([1], [2], [-2])),
+        (lambda x: x[::-1], ([-1], [-MAX], [0], [-1])),
+        (lambda x: x[:2, :, ::3], ([0, 0], [2, MAX], [0, 2], [1, 3])),
+    ],
+)
+def test_slices(b: Builder, cut: Callable[[Any], Value], operands: tuple[Any, ...]) -> None:
+    """The shape is that of NumPy's slice."""
+    x = b.input("x", T.FLOAT, [4, 6, 8])
+    with b:
+        y = cut(x)
+    assert written(y) == ("Slice", x, *operands)
+    assert y.shape is not None and tuple(y.shape) == cut(np.zeros((4, 6, 8))).shape
+
+
+def test_a_value_is_no_sequence(b: Builder) -> None:
+    x = b.input("x", T.FLOAT, [2])
+    with b, pytest.raises(TypeError):
+        list(x)
 
 
 @pytest.mark.parametrize("dtype", [T.FLOAT, T.FLOAT16, T.INT64, T.UINT8])

@@ -28,6 +28,27 @@ EXCEPT: dict[str, dict[str, str]] = {
         "randomUniformLike": "random",
         "randomUniformStatic": "random",
     },
+    "mlprogram": {
+        **dict.fromkeys(
+            ("random_bernoulli", "random_categorical", "random_normal", "random_uniform"), "random"
+        ),
+        # with numbers in tests/formats/test_mlprogram.py and, where the corpus is, its programs
+        **dict.fromkeys(("cond", "while_loop"), "has bodies"),
+        **dict.fromkeys(("read_state", "write_state"), "has a state, which is no tensor"),
+        **dict.fromkeys(
+            ("make_list", "list_gather", "list_length", "list_read", "list_scatter", "list_write"),
+            "has a list, which is no tensor",
+        ),
+        **dict.fromkeys(
+            (
+                *("constexpr_affine_dequantize", "constexpr_blockwise_shift_scale"),
+                *("constexpr_cast", "constexpr_lut_to_dense", "constexpr_lut_to_sparse"),
+                *("constexpr_sparse_blockwise_shift_scale", "constexpr_sparse_to_dense"),
+            ),
+            "is a constant, of numbers that are packed",
+        ),
+        "classify": "gives a table and text",
+    },
     "zhouyi": {},
     "nnapi": {
         # LiteRT has no such operations; the formulas of NeuralNetworks.h in numpy are in

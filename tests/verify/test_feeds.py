@@ -9,8 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from converter.api import Model
+from converter.commands.run import run
 from converter.commands.verify import verify
-from converter.commands.verify.feeds import feeds_for
+from converter.commands.verify.feeds import Feed, feeds_for
 from converter.commands.verify.sizes import shapes_for
 from converter.errors import NothingComparedError, UsageError
 from converter.graph.build import Builder, new_model
@@ -137,3 +138,20 @@ def test_one_feed_that_does_not_run_spoils_nothing() -> None:
     assert len([n for n in found.notes if "the reference does not take" in n]) == 3
     with pytest.raises(NothingComparedError, match="N403"):
         verify(Model(model, "onnx"), Model(model, "onnx"), {"n": np.full(1, 5, np.float32)})
+
+
+def test_run_leaves_out_what_the_model_does_not_take() -> None:
+    model, b = new_model()
+    n = b.input("n", T.FLOAT, [1])
+    big = b.op("Greater", n, b.const(np.array(2, np.float32)))
+    place = b.op("Cast", big, to=int(T.INT64))
+    b.output(b.op("Gather", b.const(np.ones((1, 3), np.float32)), place, axis=0, name="y"))
+    sets = [
+        Feed("normal", {"n": np.full(1, 5, np.float32)}),
+        Feed("uniform", {"n": np.zeros(1, np.float32)}),
+    ]
+    assert [name for name, _ in run(Model(model, "onnx"), sets)] == ["uniform"]
+    with pytest.raises(UsageError, match="N403"):
+        run(Model(model, "onnx"), sets[:1])
+    with pytest.raises(UsageError, match="N403"):
+        run(Model(model, "onnx"), [Feed("mine", sets[0].arrays), sets[1]])

@@ -424,3 +424,42 @@ def test_a_folded_layer_is_explained_by_the_change_that_gives_its_numbers() -> N
     ):
         first = verify(net(False), candidate).first
         assert first is not None and len(first.causes) == 1 and first.causes[0].startswith(cause)
+
+
+def test_inner_tensors_in_another_order_are_no_difference() -> None:
+    """The candidate stores them transposed under the same names; all shapes are alike."""
+    w = np.random.default_rng(0).standard_normal((6, 6)).astype(np.float32)
+
+    def net(turned: bool, wrong: float = 0.0) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 6, 6])
+        y = b.op("MatMul", x, b.const(w + np.float32(wrong), "w"), name="m" if turned else "a")
+        y = b.op("Transpose", y, perm=[0, 2, 1], name="a") if turned else y
+        y = b.op("Relu", y, name="r")
+        y = y if turned else b.op("Transpose", y, perm=[0, 2, 1], name="t")
+        y = b.op("Sigmoid", y, name="s")
+        b.output(b.op("Transpose", y, perm=[0, 2, 1], name="y"))
+        return Model(model, "onnx")
+
+    for tensors in ("outputs", "all"):
+        for pair in ((net(False), net(True)), (net(True), net(False))):
+            assert verify(*pair, tensors=tensors).passed
+        assert not verify(net(False), net(True, 0.1), tensors=tensors).passed
+
+
+def test_labels_are_compared_as_texts() -> None:
+    def net(*labels: str) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 3])
+        best = b.op("ArgMax", x, axis=1, keepdims=0, name="best")
+        table = b.const(np.array(labels, object), "labels")
+        b.output(b.op("Gather", table, best, name="label"), b.op("Softmax", x, name="p"))
+        return Model(model, "onnx")
+
+    for tensors in ("outputs", "all"):
+        assert verify(net("a", "b", "c"), net("a", "b", "c"), tensors=tensors).passed
+        result = verify(net("a", "b", "c"), net("d", "b", "c"), tensors=tensors)
+        assert [o.reference for o in result.outputs if not o.passed] == ["label"]
+        assert result.first is not None and result.first.causes == ("data (labels)  other texts",)
+        assert any("a became d" in line for line in lines(result))
+        json.dumps(result.as_json(), allow_nan=False)

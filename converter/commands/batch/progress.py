@@ -27,7 +27,8 @@ def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
         count += 1
         again = f", attempt {done.attempts}" if done.attempts > 1 else ""
         say(
-            f"[{count:{width}}/{total}] {done.status:11} {done.job.id}  ({'kept' if done.kept else f'{done.seconds:.1f} s'}{again})"
+            f"[{count:{width}}/{total}] {done.status:11} {done.job.id}  "
+            f"({'kept' if done.kept else f'{done.seconds:.1f} s'}{again})"
         )
 
     yield line

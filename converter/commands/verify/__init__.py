@@ -9,9 +9,9 @@ cause.py     what differs in a wrong piece       judge.py    a user's own tolera
 floor.py     the noise of a whole network        outputs.py  results of several feeds, judged
 native.py    a file in its own engine            result.py   what was found, as data
 check.py     one comparison from start to end    floats.py   networks of halves in floats
-text.py      a comparison for people              stored.py   a stored comparison read again
-numbers.py   tensors aligned by their numbers    spelling.py  what a node says, spelled out
+text.py      a comparison for people             stored.py   a stored comparison read again
 evidence.py  the wrong tensor and the graph around it, for pages
+single_change.py  one attribute or weight whose change gives the candidate's numbers
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _texts(a: Array, b: Array) -> Difference:
         candidate=str(b[at]),
         finite=a.size,
         count=a.size,
-        note=f"{wrong.size} texts differ",
+        note=f"{wrong.size} texts differ" if wrong.size > 1 else "1 text differs",
     )
 
 

@@ -82,9 +82,9 @@ class Noise:
             for i, f in enumerate(self.feeds)
         ]
 
-    def with_floats(self) -> list[list[Floor]]:
-        """Every repetition, and what halves are as floats."""
-        floors = self.floors(self.repetitions)
+    def with_floats(self, more: int = 0) -> list[list[Floor]]:
+        """Every repetition and some more, and what halves are as floats."""
+        floors = self.floors(self.repetitions + more)
         exact = self.in_floats()
         return (
             floors

@@ -130,7 +130,7 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
     d = o.difference
     measure = (
         d.note
-        if d.note and not d.index
+        if d.note and (not d.index or isinstance(d.reference, str))
         else f"{d.max_abs:.3g} abs, cosine {d.cos:.6f}, {d.ulp:.0f} ulp"
     )
     at = (

@@ -60,13 +60,19 @@ def input_value(
         )
     declared = sizes.dims(feature.name, itertools.count())
     dtype = DTYPES.get(feature.type.multiArrayType.dataType, ir.DataType.FLOAT)
-    default = default_value(feature)
-    if default is not None:
-        interface.setdefault("defaults", {})[feature.name] = default
     if regime.lead == 0:
         value = graph_input(b, feature.name, dtype, declared)
-        return value, value if dtype in (ir.DataType.INT32, ir.DataType.INT8) else floats(b, value)
-    return _rank5_input(b, feature.name, dtype, declared, regime, interface)
+        blob = value if dtype in (ir.DataType.INT32, ir.DataType.INT8) else floats(b, value)
+    else:
+        value, blob = _rank5_input(b, feature.name, dtype, declared, regime, interface)
+    default = default_value(feature)
+    if default is not None:
+        channels = default.ndim == 1 and rank_of(value) == 5  # as feeds are taken
+        default = default.reshape(1, 1, -1, 1, 1) if channels else default
+        lead = [1] * ((rank_of(value) or 0) - default.ndim)
+        whole = default.reshape([*lead, *default.shape])
+        interface.setdefault("defaults", {})[feature.name] = whole
+    return value, blob
 
 
 def _rank5_input(

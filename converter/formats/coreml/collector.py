@@ -162,11 +162,6 @@ def rank_of_value(value: Value) -> int:
     return value.shape.rank()
 
 
-def shape_list(value: Value) -> list[Any] | None:
-    """The sizes, None for those that are not known; None when not even the rank is."""
-    return None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
-
-
 def is_float(value: Value | None) -> bool:
     return (
         value is None

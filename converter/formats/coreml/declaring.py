@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +12,12 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, Where
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml_declared import DOUBLE, INT32, Declared, said_of
-from converter.graph.infer import constant
+from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.value import maker
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
 
 Value = ir.Value
@@ -75,6 +77,7 @@ def declare(
     said, images = said_of(model, clone)
     boundary = Boundary(said, images, notes, version=version, model=written)
     boundary.labels = _classifier(boundary.said, clone)
+    notes.extend(take_out_labels(clone))
     if boundary.labels is not None:
         boundary.kind = "neuralNetworkClassifier"
     getattr(written.proto, boundary.kind).SetInParent()
@@ -142,6 +145,8 @@ def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:
         if found is None:
             continue
         labels, scores = found
+        if (shape := shape_of(scores)) is not None and math.prod(shape) != len(labels):
+            continue  # several samples
         probabilities = next((o for o in graph.outputs if o is scores), None)
         label, name = public_name(out), None
         del graph.outputs[index]

@@ -101,6 +101,7 @@ FORMAT = Format(
         ),
         Option("fp16", "half-precision weights"),
     ),
+    text=lambda flavour: True,  # of classifiers
     versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, "
     "pipelines); writes the lowest that will do: 4, 5, or 7",
 )

@@ -37,13 +37,12 @@ def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
         rank, count = rank_of(operand(node)), (shape_of(given) or (None,))[0]
         if rank is None or count is None:
             return None
-        own = b.Slice(shape, [0], [count]) if count < rank else shape
+        own = shape[:count] if count < rank else shape
         own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
         sizes = b.Cast(given, to=ir.DataType.INT64)
         return b.Reshape(operand(node), b.Where(b.Equal(sizes, 0), own, sizes))
     parts = [
-        b.Slice(shape, [i], [i + 1]) if d == 0 else b.const([int(d)])
-        for i, d in enumerate(target.tolist())
+        shape[i : i + 1] if d == 0 else b.const([int(d)]) for i, d in enumerate(target.tolist())
     ]
     return b.Reshape(operand(node), b.Concat(*parts, axis=0))
 

@@ -19,11 +19,18 @@ from converter.formats.coreml.boundary import (
 from converter.formats.coreml.control import Flow
 from converter.formats.coreml.mapping import MAPPING
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
-from converter.formats.coreml.network import Env, NetworkLift, Regime
+from converter.formats.coreml.network import (
+    STATEFUL,
+    Env,
+    NetworkLift,
+    Regime,
+    all_layers,
+    kind_of,
+)
 from converter.formats.coreml.operands import floats, ints
 from converter.formats.coreml_features import metadata_of, remember
 from converter.graph.build import Builder, new_model
-from converter.graph.names import set_public_name
+from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.mapping.lifting import Lifting, refuse
 from converter.passes.constants import holds_numbers
@@ -133,6 +140,7 @@ class Reading:
         if kind == "neuralNetworkClassifier":
             wanted.add(self._score_name(network))
         Flow(net).run(list(network.layers), blobs, path, wanted)
+        self._optional_states(proto, network)
         refuse(self.lifting.problems)
         if kind == "neuralNetworkClassifier":
             self._classify(proto, network, blobs, path)
@@ -145,6 +153,22 @@ class Reading:
                 )
             env[feature.name] = blobs[feature.name]
             self.regimes[feature.name] = regime
+
+    def _optional_states(self, proto: Any, network: Any) -> None:
+        """States of recurrent layers that may be left out, and are zeros then."""
+        values = {public_name(v): v for v in self.b.graph.inputs}
+        for feature in proto.description.input:
+            name, given = feature.name, self.interface.get("defaults", {})
+            if not feature.type.isOptional or name in given or name not in values:
+                continue
+            readers = [layer for layer in all_layers(network) if name in layer.input]
+            if readers and all(
+                kind_of(layer) in STATEFUL and layer.input[0] != name for layer in readers
+            ):
+                value = values[name]
+                sizes = [d if isinstance(d, int) else 1 for d in value.shape or ()]
+                zeros = np.zeros(sizes, (value.dtype or ir.DataType.FLOAT).numpy())
+                self.interface.setdefault("defaults", {})[name] = zeros
 
     def _preprocess(self, network: Any, proto: Any, blobs: Env, path: str) -> None:
         for i, entry in enumerate(network.preprocessing):

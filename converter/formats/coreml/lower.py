@@ -26,7 +26,7 @@ from converter.formats.coreml.weight_encoding import alike, of_array
 from converter.formats.format import Flavour
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_nodes
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
@@ -52,7 +52,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone, lambda n: n.op_type == "If" or stops_collecting(n))
     round_halves(clone)
-    notes.extend(_of_bits(n) for g in all_graphs(clone.graph) for n in g if _large_bits(n))
+    notes.extend(_of_bits(n) for n in all_nodes(clone.graph) if _large_bits(n))
     written = MLModel()
     boundary = declare(model, clone, written, version, notes)
     collapse_dims(clone, MOST_AXES)

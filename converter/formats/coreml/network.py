@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.params import read_params
 from converter.formats.coreml.weight_encoding import Stored
 from converter.graph.build import Builder
+from converter.graph.infer import set_type
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer
@@ -33,7 +34,8 @@ _SEQUENCE = {
     "cropResize",
     "custom",
 }
-RECURRENT = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM", "embedding"}
+STATEFUL = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM"}
+RECURRENT = {*STATEFUL, "embedding"}
 FIRST_ND = 600  # field number of the first layer that knows N dimensions
 
 
@@ -130,10 +132,27 @@ class NetworkLift:
             if len(results) < len(message.output):
                 counts = f"{len(message.output)} outputs, the layer has {len(results)}"
                 raise MappingError(counts, "R105")
+            if layer.kind == "custom":
+                self._give_ranks(message, layer, results)
             for name, value in zip(message.output, results, strict=False):
                 env[name] = self.named(value, name)
 
         self.noting(message, env, path, step)
+
+    def _give_ranks(self, message: Any, layer: Layer, results: Sequence[ir.Value]) -> None:
+        """Results of a class that is not in the file have the rank that the layer states, or that
+        all blobs of the network have, or that its first input has; their sizes stay open.
+        """
+        stated = [tensor.rank for tensor in message.outputTensor]
+        source = layer.inputs[0] if layer.inputs else None
+        before = list(source.shape) if source is not None and source.shape is not None else []
+        for i, value in enumerate(results):
+            if self.regime.lead:
+                rank, lead = self.regime.lead + 3, before[: self.regime.lead]
+            else:
+                rank, lead = stated[i] if i < len(stated) and stated[i] else len(before), []
+            if rank:
+                set_type(value, None, [*lead, *[None] * (rank - len(lead))])
 
     def noting(self, message: Any, env: Env, path: str, step: Callable[[Layer], T]) -> T | None:
         """What `step` gives for a layer; None where it refuses it, which is noted, or where an

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, known_sizes, with_operators
 from converter.mapping.context import Reading
 
 T = ir.DataType
@@ -91,8 +91,7 @@ def dims(of: ir.Value | Reading) -> list[int | None]:
     """Sizes that are known, None for the others; of a value, or of the first operand of a layer."""
     value = of.input(0) if isinstance(of, Reading) else of
     rank(value)
-    assert value.shape is not None
-    return [d if isinstance(d, int) else None for d in value.shape]
+    return known_sizes(value) or []
 
 
 def axis_of(axis: int, r: int) -> int:

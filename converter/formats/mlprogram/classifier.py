@@ -4,6 +4,7 @@ their labels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import onnx_ir as ir
 
 from converter.formats.coreml_declared import said_of
 from converter.formats.mlprogram.program import CODES, ProgramWriter, set_word
-from converter.graph.infer import constant
+from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.passes.dead_code import remove_dead_code
@@ -44,6 +45,8 @@ def take_out(network: Network, model: ir.Model) -> Classifier | None:
         if found is None:
             continue
         labels, scores = found
+        if (shape := shape_of(scores)) is not None and math.prod(shape) != len(labels):
+            continue  # several samples
         label, name = public_name(out), f"{public_name(out)}_probs"
         del graph.outputs[index]
         same = [o for o in graph.outputs if source_of(o) is source_of(scores)]

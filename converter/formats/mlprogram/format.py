@@ -115,5 +115,7 @@ FORMAT = Format(
         ),
         Option("fp16", "numbers and weights in half precision"),
     ),
+    text=lambda flavour: True,  # of classifiers
     versions="specification 6-10",
+    states=lambda flavour: "computed",  # its lowering says which are none
 )

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -231,11 +232,28 @@ def where(node: ir.Node, b: Builder) -> Value | None:
     if out.shape is None or all(n == out.shape for n in sizes):
         return None
     whole = next((v for v, n in zip(operands, sizes, strict=True) if n == out.shape), None)
-    if wanted is None and whole is None:
+    target: ir.Value
+    if wanted is not None:
+        target = b.const(np.array(wanted, np.int64))
+    elif whole is not None:
+        target = b.Shape(whole)
+    elif all(n is not None for n in sizes):
+        target = _largest(operands, len(out.shape), b)
+    else:
         return None
-    target: ir.Value = b.Shape(whole) if wanted is None else b.const(np.array(wanted, np.int64))
     pairs = zip(operands, sizes, strict=True)
     return b.Where(*(v if n == out.shape else b.Expand(v, target) for v, n in pairs))
+
+
+def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
+    """The sizes of what operands of at most `rank` axes broadcast to, none of which is empty."""
+    found = []
+    for value in operands:
+        missing = rank - len(value.shape or ())
+        ones = b.const(np.ones(missing, np.int64))
+        own = [b.Shape(value)] if missing < rank else []
+        found.append(b.Concat(*([ones] if missing else []), *own, axis=0))
+    return reduce(b.Max, found)
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:

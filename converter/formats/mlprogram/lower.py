@@ -33,6 +33,7 @@ from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fe
 from converter.passes.constants import holds_numbers, plain_weights, unpack_bits
 from converter.passes.fold import fold
 from converter.passes.fuse_attention import fuse_attention
+from converter.passes.labels import take_out_labels
 from converter.passes.legalise import legalise
 from converter.passes.stored_halves import store_halves, stored_half
 from converter.passes.unroll import unroll
@@ -58,6 +59,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     refuse(MAPPING.target.refusals(network.ir))
     clone = network.ir.clone()
     classifier = take_out(network, clone)
+    notes.extend(take_out_labels(clone))
     unpack_bits(clone)
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone)

@@ -5,7 +5,8 @@
     operands  i32 type, u32 rank, f32 scale, i32 zero point
     values    i32 operand, i32 source (0 immediate, 2 buffer), u32 length
     operations  i32 code, u32 inputs, u32 outputs
-    dimensions u32..., then the values (padded to 4 bytes; for a buffer i32 buffer, i32 offset, i32 length),
+    dimensions u32..., then the values (padded to 4 bytes; for a buffer i32 buffer, i32 offset,
+    i32 length),
     the operands of operations u32..., then inputs and outputs u32...
 
 It has no names, lifetimes or consumer counts. The buffers are files beside the blob:
@@ -71,7 +72,10 @@ class _Cursor:
 
     def take(self, size: int, part: str) -> Bytes:
         if self._at + size > len(self._file):
-            message = f"the blob ends at byte {len(self._file)}, {part} needs bytes {self._at}..{self._at + size}"
+            message = (
+                f"the blob ends at byte {len(self._file)}, {part} needs bytes "
+                f"{self._at}..{self._at + size}"
+            )
             raise unreadable("R103", message, self.where(part))
         self._at += size
         return self._file.slice(self._at - size, size)

@@ -1,8 +1,9 @@
 """`.nnapi.json` with its pools: bytes to a Table and back, without loss: equal JSON values and
 equal pool bytes for an unchanged table.
 
-    {"format": "nnapi-operand-table", "version": 1, "featureLevel": 1, "operands": [...], "operations": [...],
-     "inputIndexes": [0], "outputIndexes": [1], "operandValues": "<base64>", "pools": ["net.nnapi.bin"],
+    {"format": "nnapi-operand-table", "version": 1, "featureLevel": 1,
+     "operands": [...], "operations": [...], "inputIndexes": [0], "outputIndexes": [1],
+     "operandValues": "<base64>", "pools": ["net.nnapi.bin"],
      "referenced": [subgraph, ...], "relaxComputationFloat32toFloat16": true}
 
 The structures are those of types.hal (Operand, Operation, Model); `referenced` holds further
@@ -364,7 +365,9 @@ def _subgraph_lines(
         yield from (("," if i else "") + "\n " + _json(line) for i, line in enumerate(lines))
         yield "\n]" if getattr(subgraph, key) else "]"
         separator = ",\n"
-    yield f',\n"inputIndexes": {_json(subgraph.inputs)},\n"outputIndexes": {_json(subgraph.outputs)}'
+    yield (
+        f',\n"inputIndexes": {_json(subgraph.inputs)},\n"outputIndexes": {_json(subgraph.outputs)}'
+    )
 
 
 def operand_json(

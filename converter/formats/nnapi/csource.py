@@ -228,8 +228,14 @@ _REFERENCE_BODY = (
     "        status = ANeuralNetworksModel_setOperandValueFromMemory(model, "
     "(int32_t)v->operand, weights, v->offset, v->length);\n"
 )
-_MISSING_BODY = "        status = ANeuralNetworksModel_setOperandValue(model, (int32_t)missing{n}[i], NULL, 0);\n"
-_CHILD_BODY = "        status = ANeuralNetworksModel_setOperandValueFromModel(model, (int32_t)children{n}[i].operand, models[children{n}[i].model]);\n"
+_MISSING_BODY = (
+    "        status = ANeuralNetworksModel_setOperandValue(model, "
+    "(int32_t)missing{n}[i], NULL, 0);\n"
+)
+_CHILD_BODY = (
+    "        status = ANeuralNetworksModel_setOperandValueFromModel(model, "
+    "(int32_t)children{n}[i].operand, models[children{n}[i].model]);\n"
+)
 _OPERATION_BODY = (
     "        const Operation *o = &operations{n}[i];\n"
     "        status = ANeuralNetworksModel_addOperation(\n"
@@ -253,7 +259,10 @@ def _function(table: Table, layout: Layout, n: int) -> Iterator[str]:
         if lifetime in present:
             yield _LOOP.substitute(array=f"{array}{n}", body=body.format(n=n))
     yield _LOOP.substitute(array=f"operations{n}", body=_OPERATION_BODY.format(n=n))
-    ends = f"{len(subgraph.inputs)}, indexes{n} + inputs{n}, {len(subgraph.outputs)}, indexes{n} + outputs{n}"
+    ends = (
+        f"{len(subgraph.inputs)}, indexes{n} + inputs{n}, {len(subgraph.outputs)}, indexes{n} + "
+        f"outputs{n}"
+    )
     yield _STEP.format(f"ANeuralNetworksModel_identifyInputsAndOutputs(model, {ends})")
     if table.relaxed:
         yield _STEP.format("ANeuralNetworksModel_relaxComputationFloat32toFloat16(model, true)")
@@ -268,7 +277,10 @@ def _entry(table: Table, name: str, order: list[int]) -> Iterator[str]:
     count = len(table.referenced)
     yield f"\nint {name}_build(ANeuralNetworksMemory *weights, ANeuralNetworksModel **model) {{\n"
     if count:
-        yield f"    /* referenced models outlive the main one; they are freed only when building fails */\n    static ANeuralNetworksModel *models[{count}];\n"
+        yield (
+            "    /* referenced models outlive the main one; they are freed only when building "
+            f"fails */\n    static ANeuralNetworksModel *models[{count}];\n"
+        )
     else:
         yield "    ANeuralNetworksModel *const *models = NULL;\n"
     yield "    int status = ANEURALNETWORKS_NO_ERROR;\n    *model = NULL;\n"
@@ -277,9 +289,15 @@ def _entry(table: Table, name: str, order: list[int]) -> Iterator[str]:
         yield _STEP.format(f"build{number}(models[{number - 1}], weights, models)")
     yield _STEP.format("ANeuralNetworksModel_create(model)")
     yield _STEP.format("build0(*model, weights, models)")
-    yield "    if (status != ANEURALNETWORKS_NO_ERROR) {\n        ANeuralNetworksModel_free(*model);\n        *model = NULL;\n"
+    yield (
+        "    if (status != ANEURALNETWORKS_NO_ERROR) {\n        "
+        "ANeuralNetworksModel_free(*model);\n        *model = NULL;\n"
+    )
     for number in order[:-1]:
-        yield f"        ANeuralNetworksModel_free(models[{number - 1}]);\n        models[{number - 1}] = NULL;\n"
+        yield (
+            f"        ANeuralNetworksModel_free(models[{number - 1}]);\n        "
+            f"models[{number - 1}] = NULL;\n"
+        )
     yield "    }\n    return status;\n}\n"
 
 

@@ -70,9 +70,11 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit, or a choice a known condition."""
-    if node.op_type == "If":
-        return known(node.inputs[0]) is not None
+    """Whether a loop has a known number of turns that all fit, or counts by itself, or a choice has
+    a known condition.
+    """
+    if node.op_type == "If" or node.inputs[0] is None:
+        return node.op_type == "Loop" or known(node.inputs[0]) is not None
     trips = known(node.inputs[0]) if node.op_type == "Loop" else None
     most = LARGEST // max(1, len(next(subgraphs(node))))
     return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most

@@ -5,7 +5,8 @@
 counts positions:
 
     binding = bind(operation, subgraph)
-    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left out, a list where repeated
+    binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left
+                                                                  out, a list where repeated
 """
 
 from __future__ import annotations

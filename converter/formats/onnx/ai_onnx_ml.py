@@ -61,6 +61,8 @@ def _kept(op: Op, b: Builder) -> Sequence[Value]:
         set_type(results[0], None, list(x.shape))
     elif op.kind in ("SVMRegressor", "LinearRegressor"):
         set_type(results[0], None, [rows, int(op.attrs.get("targets", 1))])
+    elif op.kind in ("TreeEnsemble", "TreeEnsembleRegressor"):
+        set_type(results[0], None, [rows, int(op.attrs.get("n_targets", 1))])
     elif op.kind in ("SVMClassifier", "LinearClassifier"):
         set_type(results[0], None, [rows])
         if len(results) > 1 and results[1].shape is None:

@@ -75,6 +75,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     side_names=side_names,
+    states=lambda flavour: "constant",  # as inputs and outputs that the metadata pair
     options=(
         Option(
             "opset",
@@ -88,6 +89,7 @@ FORMAT = Format(
             "always are)",
         ),
     ),
+    text=lambda flavour: True,
     versions="ai.onnx 1 to the newest that the onnx package knows, com.microsoft and "
     "ai.onnx.ml as exporters write them; writes opset 21 unless told otherwise",
     engine=lambda path: "onnxruntime",

@@ -164,7 +164,8 @@ class Lifter:
             for t in graph.initializer
             if t.name in self.defaults
         }
-        interface = {"defaults": values, "states": state_names(self.proto)} if values else {}
+        states = state_names(self.proto)
+        interface = {"defaults": values, "states": states} if values or states else {}
         return Network(with_sizes(model), "onnx", interface=interface)
 
     def drop_replaced(self, graph: ir.Graph, outputs: list[ir.Value]) -> None:

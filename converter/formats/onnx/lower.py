@@ -196,7 +196,10 @@ def _wrong_type(node: ir.Node, version: int) -> str:
     ]
     if takes(_signature(schema), types) and not others:
         return ""
-    return f"{node.op_type} of opset {version} does not take {', '.join(sorted({t.name for t in types.values()})) or others[0]}"
+    return (
+        f"{node.op_type} of opset {version} does not take "
+        f"{', '.join(sorted({t.name for t in types.values()})) or others[0]}"
+    )
 
 
 def _text(type_: Any) -> str:

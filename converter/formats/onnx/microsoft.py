@@ -311,16 +311,16 @@ def inverse(op: Op, b: Builder) -> Results:
     eye = np.eye(n, dtype=dtype)
     both = b.Concat(x, b.Expand(eye, b.Shape(x)), axis=-1)
     for k in range(n):
-        column = b.Abs(b.Slice(both, [k, k], [n, k + 1], [-2, -1]))
+        column = b.Abs(both[..., k:n, k : k + 1])
         place = b.ArgMax(column, axis=-2, keepdims=0) + k  # [..., 1]
         ones = b.OneHot(place, [n], np.array([0, 1], dtype), axis=-1)
         unit = b.Unsqueeze(b.Squeeze(ones, [-2]), [-1])
         own = eye[:, k : k + 1]
-        row, pivot = b.Slice(both, [k], [k + 1], [-2]), _turned(b, unit) @ both
+        row, pivot = both[..., k : k + 1, :], _turned(b, unit) @ both
         both = both + (own - unit) * (pivot - row)
-        scaled = pivot / b.Slice(pivot, [k], [k + 1], [-1])
-        both = both - (b.Slice(both, [k], [k + 1], [-1]) - own) * scaled
-    return b.Slice(both, [n], [2 * n], [-1])
+        scaled = pivot / pivot[..., k : k + 1]
+        both = both - (both[..., k : k + 1] - own) * scaled
+    return both[..., n : 2 * n]
 
 
 def _turned(b: Builder, value: Value) -> Value:

@@ -208,6 +208,6 @@ def _halves(b: Builder, x: Value, cos: Value, sin: Value) -> Value:
 
 def _interleaved(b: Builder, x: Value, cos: Value, sin: Value) -> Value:
     end = np.iinfo(np.int64).max
-    first, second = b.Slice(x, [0], [end], [-1], [2]), b.Slice(x, [1], [end], [-1], [2])
+    first, second = x[..., :end:2], x[..., 1:end:2]
     pair = [b.Unsqueeze(part, [-1]) for part in _rotate(b, first, second, cos, sin)]
     return b.Reshape(b.Concat(*pair, axis=-1), b.Shape(x))

@@ -209,7 +209,7 @@ def gated_rms_norm(op: Op, b: Builder) -> Results:
         v if v.dtype == _FLOAT else b.Cast(v, to=_FLOAT) for v in (x, op.need(1), op.need(2))
     )
     shape = b.Shape(x)
-    groups = b.Reshape(wide, b.Concat(b.Slice(shape, [0], [-1]), [-1, width], axis=0))
+    groups = b.Reshape(wide, b.Concat(shape[:-1], [-1, width], axis=0))
     y = b.Reshape(rms(b, groups, scale, op.attrs.get("epsilon", 1e-5))[0], shape)
     silu = op.attrs.get("activation", "silu") != "sigmoid"
     y = y * (gate * b.Sigmoid(gate) if silu else b.Sigmoid(gate))

@@ -105,7 +105,7 @@ def _spread(b: Builder, x: Value, times: int) -> Value:
     if times == 1:
         return x
     shape = b.Shape(x)
-    batch, heads, steps, size = (b.Slice(shape, [i], [i + 1]) for i in range(4))
+    batch, heads, steps, size = (shape[i : i + 1] for i in range(4))
     wide = b.Expand(b.Unsqueeze(x, [2]), b.Concat(batch, heads, [times], steps, size, axis=0))
     return b.Reshape(wide, b.Concat(batch, heads * times, steps, size, axis=0))
 
@@ -142,4 +142,4 @@ def _softmax(op: Op, b: Builder, scores: Value) -> Value:
     column = b.Reshape(b.like(scores, 0) if sink is None else sink, [1, -1, 1, 1])
     shape = b.Concat(b.Shape(scores, start=0, end=3), [1], axis=0)
     both = b.Softmax(b.Concat(scores, b.Expand(column, shape), axis=-1), axis=-1)
-    return b.Slice(both, [0], [-1], [-1])
+    return both[..., :-1]

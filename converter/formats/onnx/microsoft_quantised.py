@@ -158,7 +158,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
         weights = b.const(_numbers(op.constant(1), bits, [n, blocks * block]), "weight")
         real = b.DequantizeLinear(weights, scales, packed(points, dtype), axis=1, block_size=block)
     if blocks * block != k:
-        real = b.Slice(real, [0], [k], [1])
+        real = real[:, :k]
     return plus(op.need(0) @ b.Transpose(real, perm=[1, 0]), op.input(5))
 
 

@@ -110,7 +110,10 @@ def _trouble(
         if id not in layers:
             return f"refers to layer {id}, which does not exist"
     if (e.from_layer, e.from_port) not in outputs:
-        return f"leaves from output port {e.from_port} of {layers[e.from_layer].name!r}, which does not exist"
+        return (
+            f"leaves from output port {e.from_port} of {layers[e.from_layer].name!r}, which "
+            "does not exist"
+        )
     end = f"leads to input port {e.to_port} of {layers[e.to_layer].name!r}"
     return (
         f"{end}, which does not exist"

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import Reading, Writing
@@ -140,10 +141,7 @@ class Deformation(Field):
         self._check(w.node, "X202")
 
     def _check(self, node: Node, code: str) -> None:
-        shapes = [
-            [d if isinstance(d, int) else None for d in v.shape] if v and v.shape else None
-            for v in (node.input(i) for i in (0, 2, 1, 3))
-        ]
+        shapes = [known_sizes(node.input(i)) or None for i in (0, 2, 1, 3)]
         a = node.attrs
         window = a["strides"], a["dilations"], a["pads"]
         if reason := deformed(shapes, a["group"], a["deformable_group"], *window):

@@ -57,7 +57,9 @@ def read(path: Path, weights: Path | None) -> Network:
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
     from converter.formats.openvino.codec import write_ir
+    from converter.formats.openvino.ir import Element
     from converter.io.files import Output
+    from converter.passes.labels import LABELS
 
     notes: list[Diagnostic] = []
     if int(flavour.options.get("ir", "11")) < 10:
@@ -68,6 +70,9 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
         from converter.formats.openvino.opset.lower import lower
 
         net = lower(model, flavour, notes)
+    if LABELS in model.ir.metadata_props:
+        labels = Element("labels", {"value": model.ir.metadata_props[LABELS]})
+        net.meta_data = Element("meta_data", children=[labels])
     with Output(path) as out:
         write_ir(net, out)
     return notes
@@ -125,6 +130,8 @@ FORMAT = Format(
     kinds=kinds,
     written=written,
     side_names=side_names,
+    text=lambda flavour: int(flavour.options.get("ir", "11")) >= 11,
+    states=lambda flavour: "computed" if int(flavour.options.get("ir", "11")) >= 10 else "",
     options=(
         Option("ir", "the IR version to write", values=("5", "6", "7", "10", "11"), default="11"),
         Option("fp16", "half-precision weights"),

@@ -81,4 +81,5 @@ FORMAT = Format(
     options=(Option("fp16", "store weights in half precision"),),
     versions="schema version 3",
     engine=engine,
+    states=lambda flavour: "static",
 )

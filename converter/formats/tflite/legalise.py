@@ -250,10 +250,10 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     depth, batch = dims_of(places)[-1], int(attrs_of(node).get("batch_dims", 0))
     if depth is None or known(places) is not None or never_negative(places) or batch:
         return None
-    sizes = b.Slice(b.Shape(x), [0], [depth], [0])
+    sizes = b.Shape(x)[:depth]
     whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
     rows = b.Reshape(whole, [-1, depth])  # a comparison takes few axes
-    front = b.Where(b.Less(rows, 0), b.Add(rows, sizes), rows)
+    front = b.Where(rows < 0, rows + sizes, rows)
     front = b.Reshape(front, b.Shape(whole))
     rest = [v for v in node.inputs[2:]]
     y: Value = b.operator(node.op_type)(x, front, *rest, **same_attrs(node))

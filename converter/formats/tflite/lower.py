@@ -31,6 +31,7 @@ from converter.formats.tflite.rules.writing import NARROW
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS
 from converter.formats.tflite.versions import version_of
+from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.network import Network
@@ -38,6 +39,7 @@ from converter.io.files import Output
 from converter.mapping.lifting import refuse
 from converter.mapping.narrow import Narrowing
 from converter.mapping.node import Layer
+from converter.passes.labels import LABELS
 from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
 
@@ -65,6 +67,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteMode
     file.stored_half = stored_half(model.ir) == D.FLOAT16
     lite = file.model(graph.graph, States(model, graph.graph))
     refuse(file.problems)
+    if LABELS in model.ir.metadata_props:
+        lite.metadata[LABELS] = model.ir.metadata_props[LABELS].encode()
     if "associated" in model.interface:
         lite.metadata[METADATA], lite.files = model.interface["associated"]
     for part in lite.graphs:
@@ -90,7 +94,11 @@ class States:
         found = model.variables
         self.defaults: dict[str, Any] = dict(model.interface.get("defaults", {}))
         written = {public_name(v): v for v in graph.outputs}
-        self.inputs = {v: n for v in graph.inputs if (n := public_name(v)) in self.defaults}
+        # variables that are never assigned are those of a file; LiteRT's variables have one size
+        known = self.defaults if model.format == "tflite" else self.defaults.keys() & found
+        self.inputs = {
+            v: n for v in graph.inputs if (n := public_name(v)) in known and shape_of(v) is not None
+        }
         self.outputs = {
             written[found[n]]: n for n in self.inputs.values() if found.get(n) in written
         }

@@ -221,7 +221,8 @@ class GraphLift:
         """
         rule = TABLE.get(far.kind)
         if rule is None or rule.lift is None:
-            raise MappingError(f"{layer.type} has no integer form here", "X201")
+            message = f"how does a {layer.type} scale its integers: no form of it is known here?"
+            raise MappingError(message, "X201")
         outputs, inputs = _types(layer.outputs), _types(layer.inputs)
         wide = any(t.is_integer() and t.bitwidth > 8 for t in inputs)
         if "remain_shift" in far.attrs and wide and not far.kind.startswith("GRU"):

@@ -55,8 +55,8 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
             raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
     declared = {t.name: t for x in graph.layers for t in x.outputs}
     for name, dtype in ((turn, ir.DataType.INT64), (keep, ir.DataType.BOOL)):
-        value: ir.Value = inner.builder.input("turn" if name == turn else "go", dtype, [])
-        inner.env[name] = inner._declared(declared[name], value) if name in declared else value
+        fed: ir.Value = inner.builder.input("turn" if name == turn else "go", dtype, [])
+        inner.env[name] = inner._declared(declared[name], fed) if name in declared else fed
     for name, value in zip(states, inputs[2:], strict=True):
         if value.dtype is None:
             raise MappingError(f"the type of {value.name} is not known", "R103")

@@ -34,18 +34,18 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
     joined = b.Concat(work, eye, axis=2)
     rows = b.const(arange(n)[None, :, None])
     for k in range(n):
-        column = b.Slice(joined, [k, k], [n, k + 1], [1, 2])
+        column = joined[:, k:n, k : k + 1]
         pivot = b.Add(b.ArgMax(b.Abs(column), axis=1, keepdims=1), [k])  # [count, 1, 1]
         here, there = b.Equal(rows, k), b.Equal(rows, pivot)
         at = b.Expand(pivot, [count, 1, 2 * n])
         found = b.GatherElements(joined, at, axis=1)
-        own = b.Slice(joined, [k], [k + 1], [1])
+        own = joined[:, k : k + 1]
         joined = b.Where(here, found, b.Where(there, own, joined))
-        head = b.Slice(found, [k], [k + 1], [2])
+        head = found[:, :, k : k + 1]
         scaled = found / head
-        factors = b.Slice(joined, [k], [k + 1], [2])
+        factors = joined[:, :, k : k + 1]
         joined = b.Where(here, scaled, joined - factors * scaled)
-    inverse = b.Slice(joined, [n], [2 * n], [2])
+    inverse = joined[:, :, n : 2 * n]
     if adjoint:
         inverse = b.Transpose(inverse, perm=[0, 2, 1])
     return b.Reshape(inverse, list(shape))
@@ -71,8 +71,8 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
     stop = b.Reshape(end, [1])
     found: list[Value] = []
     for t in reversed(range(steps)):
-        ids = b.Reshape(b.Slice(step_ids, [t], [t + 1], [0]), [batch, width])
-        origin = b.Reshape(b.Slice(index, [t], [t + 1], [0]), [batch, width])
+        ids = b.Reshape(step_ids[t : t + 1], [batch, width])
+        origin = b.Reshape(index[t : t + 1], [batch, width])
         alive = b.LessOrEqual(t, last)
         found.append(b.Where(alive, b.GatherElements(ids, beam, axis=1), stop))
         beam = b.Where(alive, b.GatherElements(origin, beam, axis=1), beam)

@@ -35,7 +35,7 @@ def UnpackBits(
     if missing > 0:
         packed = b.Concat(packed, np.zeros(missing, np.uint8), axis=0)
     elif missing < 0:
-        packed = b.Slice(packed, [0], [groups * bits])
+        packed = packed[: groups * bits]
     grouped = b.Reshape(packed, [groups, bits])
     start = arange(8) * bits
     first, last = start // 8, (start + bits - 1) // 8
@@ -46,5 +46,5 @@ def UnpackBits(
     shift = np.where(first == last, 8, 16) - bits - start % 8 if order == "msb" else start % 8
     shifted = b.BitShift(word, shift.astype(np.uint32), direction="RIGHT")
     masked = b.BitwiseAnd(shifted, np.array((1 << bits) - 1, np.uint32))
-    numbers = b.Slice(b.Reshape(b.Cast(masked, to=UINT8), [-1]), [0], [count])
+    numbers = b.Reshape(b.Cast(masked, to=UINT8), [-1])[:count]
     return b.Reshape(numbers, [int(d) for d in shape])

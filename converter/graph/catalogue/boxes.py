@@ -47,9 +47,9 @@ def CropResize(
         )
     flat = b.Reshape(boxes, [-1, columns_of_box])
     first = columns_of_box - 4
-    numbers = [b.Slice(flat, [first + i], [first + i + 1], [1]) for i in range(4)]
+    numbers = [flat[:, first + i : first + i + 1] for i in range(4)]
     h0, w0, h1, w1 = _corners(b, numbers, coordinates)
-    lengths = [b.Squeeze(b.Slice(b.Shape(x), [i], [i + 1]), [0]) for i in (3, 4)]
+    lengths = [b.Squeeze(b.Shape(x)[i : i + 1], [0]) for i in (3, 4)]
     parts = []
     for low, high, length, count in ((h0, h1, lengths[0], size[0]), (w0, w1, lengths[1], size[1])):
         last = b.Cast(length - 1, to=FLOAT)
@@ -132,12 +132,12 @@ def SuppressBoxes(
     count 1. Source: Core ML, NonMaximumSuppressionLayerParams, and its tests for the last rule.
     """
     size = b.Shape(scores)
-    n = b.Slice(size, [1], [2])
+    n = size[1:2]
     best = b.ReduceMax(scores, [2], keepdims=0)
     per_box = b.Unsqueeze(best, [1])
     if per_class:
         classes = b.ArgMax(scores, axis=2, keepdims=1)
-        all_classes = b.Range(0, b.Squeeze(b.Slice(size, [2], [3]), [0]), 1)
+        all_classes = b.Range(0, b.Squeeze(size[2:3], [0]), 1)
         mine = b.Equal(b.Transpose(classes, perm=[0, 2, 1]), b.Unsqueeze(all_classes, [0, 2]))
         per_box = b.Where(mine, per_box, float(np.finfo(np.float32).min))
     high = b.Where(per_box > _one(b, score), per_box, float("-inf"))
@@ -164,7 +164,7 @@ def _ranked(
     picked = []
     for table in (boxes, scores):
         index = b.Unsqueeze(order, [2])
-        width = b.Slice(b.Shape(table), [2], [3])
+        width = b.Shape(table)[2:3]
         rows = b.GatherElements(table, b.Expand(index, b.Concat([1, 1], width, axis=0)), axis=1)
         rows = b.Where(b.Unsqueeze(valid, [2]), rows, 0.0)
         picked.append(b.Pad(rows, b.Concat([0, 0, 0, 0], spare, [0], axis=0), 0.0))

@@ -35,8 +35,8 @@ def RgbToYuv(
     bias = -before @ m + after * 2.0**shift + 512
     y = x @ b.const(m.T.astype(np.float32)) + b.const(bias.astype(np.float32))
     y = b.Clip(b.Floor(y) * 2.0**-shift, 0.0, 255.0)
-    light = b.Reshape(b.Slice(y, [0], [1], [3]), [n, h * w])
-    colours = b.Slice(y, [0, 0, 1], [h // 2 * 2, w // 2 * 2, 3], [1, 2, 3], [2, 2, 1])
+    light = b.Reshape(y[:, :, :, :1], [n, h * w])
+    colours = y[:, : h // 2 * 2 : 2, : w // 2 * 2 : 2, 1:3]
     order = PLANES.get(format) or PAIRS[format]
     colours = b.Gather(colours, np.array(order), axis=3)
     if format in PLANES:
@@ -60,8 +60,8 @@ def YuvToRgb(
     """
     n, small = static(x)[0], [height // 2, width // 2]
     before, after, m = _matrix(coefficient)
-    light = b.Reshape(b.Slice(x, [0], [height * width], [1]), [n, 1, height, width])
-    rest = b.Slice(x, [height * width], [height * width + 2 * small[0] * small[1]], [1])
+    light = b.Reshape(x[:, : height * width], [n, 1, height, width])
+    rest = x[:, height * width : height * width + 2 * small[0] * small[1]]
     pairs = b.Reshape(rest, [n, *small, 2]) if format in PAIRS else None
     colours = (
         b.Reshape(rest, [n, 2, *small]) if pairs is None else b.Transpose(pairs, perm=[0, 3, 1, 2])

@@ -43,7 +43,7 @@ def _weights(
     """[n, count, size]: how much of each pixel along the axis goes into each sample; and which
     samples lie inside, [n, count].
     """
-    first, last = (b.Slice(boxes, [a], [a + 1], [1]) for a in (axis, axis + 2))
+    first, last = (boxes[:, a : a + 1] for a in (axis, axis + 2))
     if count > 1:
         step = (last - first) * ((size - 1) / (count - 1))
         at = first * float(size - 1) + step * b.const(arange(count, dtype=np.float32))

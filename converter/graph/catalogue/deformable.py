@@ -41,7 +41,7 @@ def DeformablePSROIPooling(
             "pooling of regions needs static shapes", "X203", "fix the inputs with --inputs"
         )
     g, d = group_size, output_dim
-    corners = b.Reshape(_away(b, b.Slice(rois, [1], [5], [1])), [count, 4, 1, 1, 1, 1])
+    corners = b.Reshape(_away(b, rois[:, 1:5]), [count, 4, 1, 1, 1, 1])
     x1, y1, x2, y2 = b.Split(corners, [1] * 4, axis=1, outputs=4)
     places = []
     for axis, (low, high, bins) in enumerate(((x1, x2, spatial_bins_x), (y1, y2, spatial_bins_y))):
@@ -92,9 +92,7 @@ def _averaged(
         valid.append((at >= -0.5) & (at <= size - 0.5))
         whole.append(b.Clip(at, b.like(at, 0), b.like(at, size - 1)))
     inside = b.Cast(b.And(*valid), to=ir.DataType.FLOAT)
-    image = b.Reshape(
-        b.Cast(b.Slice(rois, [0], [1], [1]), to=ir.DataType.INT64), [count, 1, 1, 1, 1, 1]
-    )
+    image = b.Reshape(b.Cast(rois[:, :1], to=ir.DataType.INT64), [count, 1, 1, 1, 1, 1])
     channel = arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
     plane = b.Mul(b.Mul(image, [channels]) + b.const(channel), [height * width])
     flat = b.Reshape(x, [-1])
@@ -110,7 +108,7 @@ def _averaged(
             column, row = (b.Cast(v, to=ir.DataType.INT64) for v in near)
             value = b.Gather(flat, plane + (b.Mul(row, [width]) + column), axis=0)
             weights = [v if s else 1.0 - v for v, s in zip(part, (dx, dy), strict=True)]
-            term = b.Mul(value, b.Mul(*weights))
+            term = value * b.Mul(*weights)
             total = term if total is None else total + term
     assert total is not None
     room = b.Expand(inside, [count, d, g, g, down, across])

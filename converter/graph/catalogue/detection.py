@@ -132,13 +132,13 @@ def _priors(
         if not encoded and (shape_of(priors) or (0, 2))[1] == 2
         else None
     )
-    first = both[0] if both else b.Slice(priors, [0], [1], [1])
+    first = both[0] if both else priors[:, :1]
     boxes = b.Reshape(first, [0, p, 1, size])
     if pixels is not None:
-        boxes = b.Slice(boxes, [1], [5], [3]) / np.array(pixels * 2, np.float32)
+        boxes = boxes[:, :, :, 1:5] / np.array(pixels * 2, np.float32)
     if both is None:
         return boxes, None
-    flat = b.Slice(both[1], [0], [4 * p], [2])
+    flat = both[1][:, :, : 4 * p]
     return boxes, b.Reshape(flat, [0, p, 1, 4])
 
 
@@ -168,7 +168,7 @@ def _decode(
 def _objects(b: Builder, scores: Value, arm: Value, threshold: float, background: int) -> Value:
     """Where the refinement network sees no object, the scores say background."""
     classes = (shape_of(scores) or (0, 0, 0))[2]
-    weak = b.Slice(arm, [1], [2], [2]) < threshold
+    weak = arm[:, :, 1:2] < threshold
     none = np.array([1.0 if i == background else 0.0 for i in range(classes)], np.float32)
     return b.Where(weak, none, scores)
 
@@ -266,7 +266,7 @@ class _Rows:
         if self.total > count:
             rows = b.Pad(rows, [0, 0, self.total - count, 0], 0.0)
         elif self.total < count:
-            rows = b.Slice(rows, [0], [self.total], [0])
+            rows = rows[: self.total]
         end = b.Unsqueeze(b.Equal(arange(self.total), valid), [1])
         mark = end & np.array([[True, *[False] * 6]])
         return b.Reshape(b.Where(mark, -1.0, rows), [1, 1, self.total, 7])

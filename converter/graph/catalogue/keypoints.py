@@ -32,13 +32,13 @@ def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: 
     n, width = static(deltas)
     sides = b.Gather(image, b.Cast(index, to=INT64), axis=0)
     limits = b.Gather(sides, np.array([1, 0]), axis=1)  # width, height
-    low, high = (b.Slice(rois, [i], [i + 2], [1]) for i in (0, 2))
+    low, high = (rois[:, i : i + 2] for i in (0, 2))
     size = b.Unsqueeze(high - low, [1])  # [n, 1, 2]
     middle = b.Unsqueeze((low + high) * 0.5, [1])
     each = b.Reshape(deltas, [n, width // 4, 4])
     each = each if rois.dtype == deltas.dtype else b.CastLike(each, rois)
-    moved = middle + b.Slice(each, [0], [2], [2]) * size
-    half = b.Exp(b.Slice(each, [2], [4], [2])) * size * 0.5
+    moved = middle + each[:, :, :2] * size
+    half = b.Exp(each[:, :, 2:4]) * size * 0.5
     corners = [moved - half, moved + half]
     bound = b.Unsqueeze(limits, [1])
     inside = [b.Max(b.Min(c, bound), b.like(rois, 0)) for c in corners]

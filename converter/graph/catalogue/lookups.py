@@ -49,7 +49,7 @@ def LSHProjection(
     if not 1 <= width <= 3:
         raise MappingError(f"rows have {width} elements; 1 to 3 are possible")
     rows = b.Reshape(x, [1, shape[0], width])
-    items = [_integer_bits(b, b.Slice(rows, [i], [i + 1], [2])) for i in range(width)]
+    items = [_integer_bits(b, rows[:, :, i : i + 1]) for i in range(width)]
     seed = _float_bits(b, b.Reshape(seeds, [hashes[0] * hashes[1], 1, 1]))
     signed = _signed(b, _farmhash(b, [seed, *items]))
     if weight is not None:
@@ -128,7 +128,7 @@ def _sum_of_products(b: Builder, terms: list[tuple[Value, int]], plus: int = 0) 
     found: list[Value] = []
     carry = None
     for i in range(8):
-        column = b.Slice(total, [i], [i + 1], [-1])
+        column = total[..., i : i + 1]
         column = column if carry is None else column + carry
         carry = column / b.const(_int32(256))
         found.append(column - carry * b.const(_int32(256)))
@@ -149,16 +149,16 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
 
     def rotate(v: Value, n: int) -> Value:
         """To the right."""
-        return b.Concat(b.Slice(v, [n], [64], [-1]), b.Slice(v, [0], [n], [-1]), axis=-1)
+        return b.Concat(v[..., n:64], v[..., :n], axis=-1)
 
     def xor(v: Value, w: Value) -> Value:
         return b.Abs(v - w)
 
     def mixed(v: Value) -> Value:
         """XOR of v and v shifted 47 to the right."""
-        low = b.Slice(v, [0], [64 - 47], [-1])
-        shifted = b.Slice(v, [47], [64], [-1])
-        return b.Concat(xor(low, shifted), b.Slice(v, [64 - 47], [64], [-1]), axis=-1)
+        low = v[..., : 64 - 47]
+        shifted = v[..., 47:64]
+        return b.Concat(xor(low, shifted), v[..., 64 - 47 : 64], axis=-1)
 
     mul = _K2 + 4 * len(words) * 2
     first = bits(_sum_of_products(b, [(pair(words[0], words[1]), 1)], _K2))
@@ -180,10 +180,10 @@ def _signed(b: Builder, bytes_: Value) -> Value:
     """The signed number of 64 bits of 8 bytes, as a double; engines that have floats alone keep its
     sign and 24 bits.
     """
-    top = b.Slice(bytes_, [7], [8], [-1])
+    top = bytes_[..., 7:8]
     sign = top / b.const(_int32(128)) * b.const(_int32(-256))
-    lower = b.Slice(bytes_, [0], [7], [-1])
+    lower = bytes_[..., :7]
     parts = b.Cast(b.Concat(lower, top + sign, axis=-1), to=_F64)
     scaled = parts * b.const(256.0 ** (arange(8) % 4))
-    low, high = (b.ReduceSum(b.Slice(scaled, [i], [i + 4], [-1]), [-1], keepdims=0) for i in (0, 4))
+    low, high = (b.ReduceSum(scaled[..., i : i + 4], [-1], keepdims=0) for i in (0, 4))
     return high * 2.0**32 + low

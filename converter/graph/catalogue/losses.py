@@ -105,7 +105,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
     number = b.Range(0, b.Squeeze(b.Shape(places, start=1, end=2), [0]), 1)
     at_first = b.Expand(b.Equal(number, 0), b.Shape(places))
     start = b.Where(at_first, b.like(emitted, 0), b.like(emitted, NEVER))
-    behind = b.Slice(b.Pad(places, [0, 2, 0, 0], -1), [0], [-2], [1])
+    behind = b.Pad(places, [0, 2, 0, 0], -1)[:, :-2]
     odd = b.Equal(number % 2, 1)
     skips = odd & ~b.Equal(places, behind)  # over the blank between different labels
     with b.body("step") as body:
@@ -119,7 +119,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
             jumped = body.Where(skips, _shifted(body, state, 2), body.like(state, NEVER))
             later = _either(body, moved, jumped) + now
         else:
-            blank = body.Slice(now, [0], [1], [1])
+            blank = now[:, :1]
             later = _either(body, state + blank, _shifted(body, state, 1) + now)
         going = step < body.Unsqueeze(lengths, [1])
         body.output(body.const(np.array(True), "go_on"), body.Where(going, later, state))
@@ -129,7 +129,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
 
 def _shifted(b: Builder, state: Value, by: int) -> Value:
     """Every place takes what was `by` places in front of it."""
-    return b.Slice(b.Pad(state, [0, by, 0, 0], b.like(state, NEVER)), [0], [-by], [1])
+    return b.Pad(state, [0, by, 0, 0], b.like(state, NEVER))[:, :-by]
 
 
 def _either(b: Builder, x: Value, y: Value) -> Value:

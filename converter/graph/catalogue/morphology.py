@@ -49,7 +49,7 @@ def _weights(b: Builder, w: Value, flip: bool) -> list[Value]:
     _, h, width = shape_of(w) or (0, 0, 0)
     places = [(i, j) for i in range(h) for j in range(width)]
     places = places[::-1] if flip else places
-    return [b.Slice(w, [i, j], [i + 1, j + 1], [1, 2]) for i, j in places]
+    return [w[:, i : i + 1, j : j + 1] for i, j in places]
 
 
 def _fold(b: Builder, kind: str, values: list[Value]) -> Value:

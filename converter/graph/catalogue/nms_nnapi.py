@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.keypoints import columns
+from converter.graph.catalogue.overlaps import corner_overlap, pairs
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
@@ -20,23 +21,6 @@ from converter.graph.sizes import arange
 FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))
 LOWEST = float(np.finfo(np.float32).min)
 Picked = tuple[Value, Value, Value, Value]
-
-
-def overlaps(b: Builder, boxes: Value, others: Value) -> Value:
-    """boxes [..., n, 4] and others [..., m, 4] -> [..., n, m]; nothing shared is 0."""
-    rank = len(static(boxes))
-    mine = columns(b, boxes)
-    theirs = [
-        b.Transpose(v, perm=[*range(rank - 2), rank - 1, rank - 2]) for v in columns(b, others)
-    ]
-    sides = []
-    for low, high in ((0, 2), (1, 3)):
-        shared = b.Min(mine[high], theirs[high]) - b.Max(mine[low], theirs[low])
-        sides.append(b.Relu(shared))
-    common = b.Mul(*sides)
-    areas = [(v[2] - v[0]) * (v[3] - v[1]) for v in (mine, theirs)]
-    union = b.Add(*areas) - common
-    return b.Where(common > 0.0, common / union, 0.0)
 
 
 @extension
@@ -63,11 +47,11 @@ def ClassNMS(
     """
     n, c = static(scores)
     wide = [v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT) for v in (scores, rois)]
-    each = b.Transpose(b.Slice(wide[0], [1], [c], [1]), perm=[1, 0])  # [c - 1, n]
-    boxes = b.Transpose(b.Slice(b.Reshape(wide[1], [n, c, 4]), [1], [c], [1]), perm=[1, 0, 2])
+    each = b.Transpose(wide[0][:, 1:c], perm=[1, 0])  # [c - 1, n]
+    boxes = b.Transpose(b.Reshape(wide[1], [n, c, 4])[:, 1:c], perm=[1, 0, 2])
     column = b.Unsqueeze(index, [1])
     together = b.Equal(column, b.Transpose(column, perm=[1, 0]))
-    shared = b.Where(together, overlaps(b, boxes, boxes), 0.0)
+    shared = b.Where(together, pairs(b, boxes, corner_overlap(0.0)), 0.0)
     kept = _factors(b, shared, kernel, iou_threshold, sigma)
     pending = b.Where(each > float(score_threshold), each, LOWEST)
     picks, values = _rounds(b, pending, kept, n, nms_score_threshold if kernel else LOWEST)
@@ -143,7 +127,7 @@ def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     ]  # stable
     order = b.Gather(by_score, by_image, axis=0)
     images = b.Gather(image, order, axis=0)
-    starts = ~b.Equal(images, b.Concat([-1.0], b.Slice(images, [0], [count - 1], [0]), axis=0))
+    starts = ~b.Equal(images, b.Concat([-1.0], images[: count - 1], axis=0))
     lengths = b.CumSum(b.Cast(starts, to=FLOAT), 0) - 1.0  # the number of the group of each place
     group = b.Cast(lengths, to=INT64)
     first = b.ScatterElements(
@@ -274,7 +258,7 @@ def AnchorDetections(
         for v in (scores, deltas, anchors)
     ]
     boxes = _decoded(b, wide[1], wide[2], scales)
-    real = b.Slice(wide[0], [1], [c], [2])  # without the background
+    real = wide[0][:, :, 1:c]  # without the background
     picked = (
         _per_class(b, boxes, real, limit, limit_each, score_threshold, iou_threshold)
         if per_class
@@ -299,10 +283,10 @@ def AnchorDetections(
 
 def _decoded(b: Builder, deltas: Value, anchors: Value, scales: list[float]) -> Value:
     """[n, p, 4]: y1, x1, y2, x2."""
-    scaled = b.Slice(deltas, [0], [4], [2]) / np.array(scales, np.float32)
-    middle, size = (b.Slice(anchors, [i], [i + 2], [1]) for i in (0, 2))
-    moved = b.Slice(scaled, [0], [2], [2]) * size + middle
-    half = b.Exp(b.Slice(scaled, [2], [4], [2])) * size * 0.5
+    scaled = deltas[:, :, :4] / np.array(scales, np.float32)
+    middle, size = (anchors[:, i : i + 2] for i in (0, 2))
+    moved = scaled[:, :, :2] * size + middle
+    half = b.Exp(scaled[:, :, 2:4]) * size * 0.5
     return b.Concat(moved - half, moved + half, axis=2)
 
 

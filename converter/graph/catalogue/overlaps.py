@@ -65,9 +65,25 @@ def apart(b: Builder, low: Value, high: Value) -> Value:
     return b.ReduceMin(high - low, [-1], keepdims=0) < 0.0
 
 
+def common_area(
+    b: Builder, one: Value, many: Value, edge: float = 0.0
+) -> tuple[Value, Value, Value, Value]:
+    """Width and height [.., 2] of what two boxes share, negative where they lie apart; its area, and
+    those of both.
+    """
+    (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
+    size = b.Min(high1, high2) - b.Max(low1, low2)
+    return size, product(b, b.Max(size + edge if edge else size, 0.0)), area1, area2
+
+
 def over_union(b: Builder, common: Value, area1: Value, area2: Value, real: Value) -> Value:
     """The common area over that of the union, 0 where the overlap is not `real`."""
     return b.Where(real, common / (area1 + area2 - common), 0.0)
+
+
+def pairs(b: Builder, boxes: Value, measure: Overlap) -> Value:
+    """A measure of each of boxes[.., N, 4] beside each: [.., N, N]."""
+    return measure(b, b.Unsqueeze(boxes, [-2]), b.Unsqueeze(boxes, [-3]))
 
 
 def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
@@ -76,13 +92,10 @@ def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
     """
 
     def overlap(b: Builder, one: Value, many: Value) -> Value:
-        (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
-        low, high = b.Max(low1, low2), b.Min(high1, high2)
-        size = high - low
-        common = product(b, b.Max(size + edge if edge else size, 0.0))
+        size, common, area1, area2 = common_area(b, one, many, edge)
         real = b.Min(area1, area2) > 0.0
         if touching:
-            real = real & ~apart(b, low, high)
+            real = real & ~(b.ReduceMin(size, [-1], keepdims=0) < 0.0)
         return over_union(b, common, area1, area2, real)
 
     return overlap
@@ -113,7 +126,7 @@ def greedy(
     rounds = b.ReduceMax(
         b.Cast(usable, to=INT64) * (rank + 1), keepdims=0
     )  # behind the last usable one
-    first = b.Slice(usable, [0], [1], [1])
+    first = usable[:, :1]
     none = usable & False
     limit = b.Expand(threshold, b.Shape(first))
     count = b.Cast(first, to=INT64) * 0
@@ -167,7 +180,7 @@ def SoftNonMaxSuppression(
     scores [K], class by class.
     """
     boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
-    plain = _plain_corners(b, boxes, bool(center_point_box))
+    plain = plain_corners(b, boxes, bool(center_point_box))
     classes, count = length(b, scores, 1), length(b, scores, 2)
     each = b.Reshape(scores, b.Concat([-1], count, axis=0))
     owner = numbers(b, length(b, each, 0)) / classes
@@ -178,12 +191,13 @@ def SoftNonMaxSuppression(
     best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
     found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)
     at = b.Transpose(b.NonZero(found), perm=[1, 0])  # group and rank, class by class
-    group = b.Slice(at, [0], [1], [1])
+    group = at[:, :1]
     box = b.Unsqueeze(b.GatherND(place, at), [1])
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 
 
-def _plain_corners(b: Builder, boxes: Value, centred: bool) -> Value:
+def plain_corners(b: Builder, boxes: Value, centred: bool = False) -> Value:
+    """The low and the high corner of boxes[.., 4], any two opposite ones or centre and size."""
     first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     if centred:
         half = second * 0.5

@@ -73,7 +73,7 @@ def Proposal(
     boxes = refine(b, start, moves, edge, (box_coordinate_scale, box_size_scale))
     if clip_before_nms:
         boxes = b.Max(b.Min(boxes, limit - edge), 0.0)
-    front = b.Slice(scores, [count], [2 * count], [1])
+    front = scores[:, count : 2 * count]
     front = b.Reshape(b.Transpose(front, perm=[0, 2, 3, 1]), [n, -1])
     smallest = b.Concat(*(b.Unsqueeze(info[i] * float(min_size), [0]) for i in (3, 2)), axis=0)
     front = front * b.Cast(large_enough(b, boxes, smallest, edge), to=ir.DataType.FLOAT)
@@ -265,5 +265,5 @@ def _numbered(b: Builder, rows: Value, real: Value, image: int, count: int) -> V
     """
     found = b.ReduceSum(b.Cast(real, to=ir.DataType.INT64), [0], keepdims=1)
     place = arange(count)
-    number = b.Where(b.Less(place, found), float(image), b.Where(b.Equal(place, found), -1.0, 0.0))
+    number = b.Where(place < found, float(image), b.Where(b.Equal(place, found), -1.0, 0.0))
     return b.Concat(b.Unsqueeze(number, [1]), filled(b, rows, count, real), axis=1)

@@ -60,7 +60,7 @@ def GroupedMatMul(b: Builder, x: Value, w: Value, ends: Value | None = None) -> 
         return x @ turned
     rows = b.Unsqueeze(_count(b, b.Squeeze(b.Shape(x, start=0, end=1), [0])), [0])
     last = b.Unsqueeze(b.Cast(ends, to=INT64), [1])
-    begun = b.Pad(b.Slice(last, [0], [-1], [0]), [1, 0, 0, 0])
+    begun = b.Pad(last[:-1], [1, 0, 0, 0])
     mine = (rows >= begun) & (rows < last)  # [G, T]
     alone = b.Where(b.Unsqueeze(mine, [2]), b.Unsqueeze(x, [0]), b.like(x, 0))
     return b.ReduceSum(alone @ turned, [0], keepdims=0)

@@ -48,15 +48,10 @@ def CellClippedLSTM(
     results = []
     for d in range(directions):
         backwards = direction == "reverse" or d == 1
-        part = [
-            v if v is None else b.Squeeze(b.Slice(v, [d], [d + 1]), [0])
-            for v in (w, r, bias, peepholes)
-        ]
-        batch = b.Slice(b.Shape(x), [1], [2])
+        part = [v if v is None else b.Squeeze(v[d : d + 1], [0]) for v in (w, r, bias, peepholes)]
+        batch = b.Shape(x)[1:2]
         zero = b.Expand(b.like(x, 0), b.Concat(batch, [hidden_size], axis=0))
-        initial = [
-            zero if v is None else b.Squeeze(b.Slice(v, [d], [d + 1]), [0]) for v in (hidden, cell)
-        ]
+        initial = [zero if v is None else b.Squeeze(v[d : d + 1], [0]) for v in (hidden, cell)]
         results.append(
             _direction(
                 b,
@@ -108,9 +103,9 @@ def _direction(
     """All time steps of one direction: y [Seq,Batch,H], the last h and c."""
     w, r, bias, peepholes = part
     assert w is not None and r is not None
-    steps = b.Squeeze(b.Slice(b.Shape(x), [0], [1]), [0])
+    steps = b.Squeeze(b.Shape(x)[:1], [0])
     if backwards:
-        x = b.Slice(x, [-1], [-(1 << 62)], [0], [-1])
+        x = x[::-1]
     inputs = x @ b.Transpose(w, perm=[1, 0])
     if bias is not None:
         both = b.Split(bias, outputs=2, axis=0, num_outputs=2)
@@ -128,7 +123,7 @@ def _direction(
         h1, c1 = _cell(body, gates, c, peeps, functions, clip, coupled)
         body.output(body.Identity(keep), h1, c1, body.Identity(h1))
     last, cell, y = b.Loop(steps, None, *initial, outputs=3, body=body.graph)
-    return [b.Slice(y, [-1], [-(1 << 62)], [0], [-1]) if backwards else y, last, cell]
+    return [y[::-1] if backwards else y, last, cell]
 
 
 def _cell(

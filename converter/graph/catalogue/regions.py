@@ -61,7 +61,7 @@ def _weights(b: Builder, corners: Value, first: int, length: int, bins: int, sam
     """[n, bins, length]: what each pixel along one axis gives to each bin, the mean of its samples;
     those outside of the image give nothing.
     """
-    low, high = (b.Slice(corners, [i], [i + 1], [1]) for i in (first, first + 2))
+    low, high = (corners[:, i : i + 1] for i in (first, first + 2))
     size = b.Max(high - low, b.like(corners, 1)) / bins
     count = b.Ceil(size) if samples == 0 else b.Expand(b.like(corners, samples), b.Shape(size))
     most = b.Cast(b.ReduceMax(count, keepdims=0), to=ir.DataType.INT64)

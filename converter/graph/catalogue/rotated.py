@@ -49,7 +49,7 @@ def NMSRotated(
     limit = b.Reshape(b.Cast(most, to=INT64), [1])
     stays = greedy(b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=limit)
     at = b.Transpose(b.NonZero(stays), perm=[1, 0])
-    group = b.Slice(at, [0], [1], [1])
+    group = at[:, :1]
     box = b.Unsqueeze(b.GatherND(places, at), [1])
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(values, at)
 
@@ -131,11 +131,11 @@ def _inside(b: Builder, p: Point, q: Point) -> tuple[Value, Value, Value]:
     """The corners of p and whether they lie within q: between the ends of both edges at its first
     corner.
     """
-    corner = [b.Slice(v, [0], [1], [2]) for v in q]
+    corner = [v[:, :, :1] for v in q]
     x, y = (v - c for v, c in zip(p, corner, strict=True))
     within = None
     for end in (1, 3):
-        ex, ey = (b.Slice(v, [end], [end + 1], [2]) - c for v, c in zip(q, corner, strict=True))
+        ex, ey = (v[:, :, end : end + 1] - c for v, c in zip(q, corner, strict=True))
         reach = x * ex + y * ey
         size = ex * ex + ey * ey
         between = (reach >= 0.0) & (reach <= size)
@@ -153,11 +153,11 @@ def _area(b: Builder, x: Value, y: Value, valid: Value) -> Value:
     around = b.Where(valid, _direction(b, x, y), 9.0)
     order = b.TopK(around, [24], outputs=2, axis=2, largest=0)[1]
     x, y, valid = (b.GatherElements(v, order, axis=2) for v in (x, y, valid))
-    x, y = (b.Where(valid, v, b.Slice(v, [0], [1], [2])) for v in (x, y))
+    x, y = (b.Where(valid, v, v[:, :, :1]) for v in (x, y))
     after = np.array([*range(1, 24), 0])
     turned = _cross(b, (x, y), (b.Gather(x, after, axis=2), b.Gather(y, after, axis=2)))
     area = b.Abs(b.ReduceSum(turned, [2], keepdims=0)) * 0.5
-    some = b.Squeeze(b.Slice(valid, [0], [1], [2]), [2])
+    some = b.Squeeze(valid[:, :, :1], [2])
     return b.Where(some, area, 0.0)
 
 

@@ -36,7 +36,7 @@ def CTCGreedyDecoderSeqLen(
     ends = b.Unsqueeze(b.Cast(lengths, to=INT64), [1])
     keep = (number < ends) & ~b.Equal(label, nothing)
     if merge_repeated:
-        previous = b.Slice(b.Pad(label, [0, 1, 0, 0], -1), [0], [-1], [1])
+        previous = b.Pad(label, [0, 1, 0, 0], -1)[:, :-1]
         keep = keep & ~b.Equal(label, previous)
     kept = b.Cast(keep, to=INT64)
     place = b.Where(keep, b.Sub(b.CumSum(kept, 1), [1]), steps)  # what is dropped goes to column T
@@ -104,9 +104,7 @@ def SegmentMax(
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
     places = b.Cast(segments, to=INT64)
     total = (
-        b.Reshape(b.Cast(count, to=INT64), [1])
-        if count is not None
-        else b.Add(b.Slice(places, [-1], [BEYOND], [0]), [1])
+        b.Reshape(b.Cast(count, to=INT64), [1]) if count is not None else b.Add(places[-1:], [1])
     )
     rows = b.Unsqueeze(b.Min(places, total), [1])  # one row more, for what is left out
     start = b.Expand(b.like(x, lowest), b.Concat(b.Add(total, [1]), b.Shape(x, start=1), axis=0))

@@ -9,6 +9,13 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import FLOAT, INT64, static
+from converter.graph.catalogue.overlaps import (
+    Overlap,
+    common_area,
+    corner_overlap,
+    pairs,
+    plain_corners,
+)
 from converter.graph.catalogue.ssd import class_of
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
@@ -46,8 +53,9 @@ def GroupedSoftNMS(
     first = b.Reshape(
         b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf)), [batch * c, n]
     )
-    shared, close = _overlaps(b, boxes, iou_threshold)
-    pairs = [
+    corners = plain_corners(b, boxes)
+    shared, close = (pairs(b, corners, m) for m in (corner_overlap(0.0), _reaches(iou_threshold)))
+    beside = [
         b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, c, n, n]), [batch * c, n, n])
         for v in (shared, close)
     ]
@@ -55,7 +63,7 @@ def GroupedSoftNMS(
         b.const(np.zeros([batch * c, n], np.float32)),
         b.const(np.zeros([batch * c, 1], np.float32)),
     )
-    body = _turn(b, pairs, batch * c, n, (per_class, score_threshold, sigma))
+    body = _turn(b, beside, batch * c, n, (per_class, score_threshold, sigma))
     found = b.Loop(
         n,
         True,
@@ -71,26 +79,18 @@ def GroupedSoftNMS(
     return _packed(b, boxes, (kept, order, values), b.Reshape(found[4], [batch, c]), starts, size)
 
 
-def _overlaps(b: Builder, boxes: Value, threshold: float) -> tuple[Value, Value]:
-    """Of all pairs of boxes [b, n, 4]: the shared part of their union, and whether it reaches the
-    threshold (as floats).
-    """
-    y1, x1, y2, x2 = (b.Gather(boxes, np.array([i]), axis=2) for i in range(4))
-    low, high = ([b.Min(y1, y2), b.Min(x1, x2)], [b.Max(y1, y2), b.Max(x1, x2)])
-    sides = []
-    for a, e in zip(low, high, strict=True):
-        across = [b.Transpose(v, perm=[0, 2, 1]) for v in (a, e)]
-        sides.append(b.Max(b.Min(e, across[1]) - b.Max(a, across[0]), b.like(boxes, 0)))
-    inter = sides[0] * sides[1]
-    area = b.Abs((y2 - y1) * (x2 - x1))
-    union = area + b.Transpose(area, perm=[0, 2, 1]) - inter
-    empty = b.Equal(union, b.like(union, 0))
-    ratio = b.Where(empty, b.like(union, 0), inter / b.Where(empty, b.like(union, 1), union))
-    return ratio, b.Cast(inter >= union * threshold, to=FLOAT)
+def _reaches(threshold: float) -> Overlap:
+    """Whether the part that two boxes share of their union reaches the threshold, as 1 or 0."""
+
+    def reaches(b: Builder, one: Value, many: Value) -> Value:
+        _, common, area1, area2 = common_area(b, one, many)
+        return b.Cast(common >= (area1 + area2 - common) * threshold, to=FLOAT)
+
+    return reaches
 
 
 def _turn(
-    b: Builder, pairs: list[Value], groups: int, n: int, limits: tuple[int, float, float]
+    b: Builder, beside: list[Value], groups: int, n: int, limits: tuple[int, float, float]
 ) -> ir.Graph:
     """One candidate of each group is looked at: states scores, kept, order, values [groups, n] and
     how many are kept [groups, 1].
@@ -107,7 +107,7 @@ def _turn(
         top = t.ReduceMax(scores, [1], keepdims=1)
         chosen = t.Equal(t.ArgMax(scores, axis=1, keepdims=1), t.const(arange(n).reshape(1, n)))
         one = t.Cast(chosen, to=FLOAT)
-        near, close = (t.Squeeze(t.Unsqueeze(one, [1]) @ v, [1]) for v in pairs)
+        near, close = (t.Squeeze(t.Unsqueeze(one, [1]) @ v, [1]) for v in beside)
         alive = (top > least) & (count < per_class)
         taken = alive & t.Equal(t.ReduceMax(kept * close, [1], keepdims=1), t.like(kept, 0))
         mark = one * t.Cast(taken, to=FLOAT)
@@ -151,7 +151,7 @@ def _packed(
         filled = b.ScatterElements(
             np.zeros([batch, size + 1, *tail], np.float32), index, spread, axis=1
         )
-        return b.Slice(filled, [0], [size], [1])
+        return filled[:, :size]
 
     inner = b.const(arange(n, dtype=np.float32)) - starts
     score = b.ScatterElements(
@@ -161,4 +161,4 @@ def _packed(
         axis=1,
     )
     shown = b.ReduceSum(b.Cast(place < size, to=FLOAT), [2], keepdims=0)
-    return placed(boxes, [4]), shown, b.Slice(score, [0], [size], [1]), placed(inner, [])
+    return placed(boxes, [4]), shown, score[:, :size], placed(inner, [])

@@ -45,7 +45,7 @@ def SparseSegment(
     if mode != "sum":
         count = b.Max(b.ReduceSum(belongs, [1], keepdims=1), b.like(data, 1))
         total = total / (count if mode == "mean" else b.Sqrt(count))
-    return b.Reshape(total, b.Concat([rows], b.Slice(shape, [1], [1 << 30]), axis=0))
+    return b.Reshape(total, b.Concat([rows], shape[1:], axis=0))
 
 
 @extension
@@ -66,10 +66,10 @@ def SparseWeightedSum(
     belongs = _same_row(b, owner, rows, table)
     some = b.ReduceMax(belongs, [1], keepdims=1) > 0
     scaled = belongs if weights is None else belongs * b.Unsqueeze(weights, [0])
-    flat = b.Reshape(table, b.Concat(b.Slice(b.Shape(table), [0], [1]), [-1], axis=0))
+    flat = b.Reshape(table, b.Concat(b.Shape(table)[:1], [-1], axis=0))
     total = scaled @ b.Gather(flat, b.Cast(values, to=INT64))
     missing = b.Gather(flat, b.Reshape(b.Cast(default, to=INT64), [1]))
-    tail = b.Slice(b.Shape(table), [1], [1 << 30])
+    tail = b.Shape(table)[1:]
     return b.Reshape(b.Where(some, total, missing), b.Concat([rows], tail, axis=0))
 
 
@@ -102,8 +102,8 @@ def SparseFillEmptyRows(
     where = b.Where(b.Unsqueeze(valid, [1]), where, b.like(where, 0))
     what = b.Where(valid, what, b.like(what, 0))
     extra = max(0, length - n - rows)
-    where = b.Slice(b.Pad(where, [0, 0, extra, 0], b.like(where, 0)), [0], [length])
-    what = b.Slice(b.Pad(what, [0, extra], b.like(what, 0)), [0], [length])
+    where = b.Pad(where, [0, 0, extra, 0], b.like(where, 0))[:length]
+    what = b.Pad(what, [0, extra], b.like(what, 0))[:length]
     end = b.Unsqueeze(b.Equal(arange(length), found), [1])
     return b.Where(end, b.like(where, -1), where), what, b.CastLike(empty, values)
 

@@ -76,7 +76,7 @@ def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
             turned * b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy())),
             axis=axis,
         )
-    return b.Slice(b.DFT(whole, None, axis, inverse=1), [0], [1], [-1])
+    return b.DFT(whole, None, axis, inverse=1)[..., :1]
 
 
 def _window(b: Builder, window: Value, size: int) -> Value:
@@ -148,7 +148,7 @@ def InverseFramedDFT(
     y = b.Where(tiny, added, added / weight)
     first = size // 2 if center else 0
     if length >= 0:
-        y = fitted(b, b.Slice(y, [first], [total], [1]), 1, length)
+        y = fitted(b, y[:, first:total], 1, length)
     elif first:
-        y = b.Slice(y, [first], [total - first], [1])
+        y = y[:, first : total - first]
     return b.Squeeze(y, [0]) if alone else y

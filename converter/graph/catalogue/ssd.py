@@ -110,7 +110,7 @@ def DecodeBoxes(
     classes[b, classes]; all float.
     """
     wide = static(scores)[2]
-    own = b.Slice(scores, [wide - class_num], [wide], [2])
+    own = scores[:, :, wide - class_num : wide]
     centres = [b.Gather(anchors, i, axis=1) for i in range(4)]
     moved = refined(b, centres, deltas, variance, largest=1.0)
     boxes = stacked(b, moved, clip=bool(clip))
@@ -245,7 +245,7 @@ def GroupedNMS(
     chosen = b.NonMaxSuppression(
         boxes, each, [per_class], *limits, center_point_box=center_point_box
     )
-    image, box = (b.Reshape(b.Slice(chosen, [i], [i + 1], [1]), [-1]) for i in (0, 2))
+    image, box = (b.Reshape(chosen[:, i : i + 1], [-1]) for i in (0, 2))
     at = _places(b, image, batch, size)
     target, source = (
         b.Concat(b.Unsqueeze(image, [1]), b.Unsqueeze(v, [1]), axis=1) for v in (at, box)
@@ -258,12 +258,12 @@ def GroupedNMS(
             target,
             b.GatherND(data, source),
         )
-        return b.Slice(filled, [0], [size], [1])
+        return filled[:, :size]
 
     shown = b.Cast(at < size, to=FLOAT)
     kept = b.ScatterND(
         np.zeros([batch, c], np.float32),
-        b.Slice(chosen, [0], [2], [1]),
+        chosen[:, :2],
         shown,
         reduction="add",
     )
@@ -298,7 +298,7 @@ def MultiboxDecode(
     log h, times variances.
     """
     batch, c, a = static(scores)
-    own = b.Slice(scores, [1], [c], [1])
+    own = scores[:, 1:c]
     best, label = (
         b.ReduceMax(own, [1], keepdims=0),
         b.Cast(b.ArgMax(own, axis=1, keepdims=0), to=FLOAT),

@@ -26,9 +26,9 @@ def SuppressionMask(
     size = b.Shape(scores)
     bounds = [b.Reshape(iou, [1]), b.const(np.array([LOWEST], np.float32))]
     chosen = b.NonMaxSuppression(
-        boxes, scores, b.Slice(size, [2], [3]), *bounds, center_point_box=center_point_box
+        boxes, scores, size[2:3], *bounds, center_point_box=center_point_box
     )
-    ones = b.Expand([1], b.Slice(b.Shape(chosen), [0], [1]))
+    ones = b.Expand([1], b.Shape(chosen)[:1])
     return b.Cast(b.ScatterND(b.Expand(0, size), chosen, ones), to=ir.DataType.BOOL)
 
 

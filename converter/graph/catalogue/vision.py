@@ -15,7 +15,7 @@ def ShuffleChannels(b: Builder, x: Value, *, group: int) -> Value:
     """
     rank = x.shape.rank() if x.shape is not None else 4
     shape = b.Shape(x)
-    spatial = b.Slice(shape, [2], [rank])
+    spatial = shape[2:rank]
     split = b.Concat([0, group, -1], spatial, axis=0)
     grouped = b.Reshape(x, split)
     swapped = b.Transpose(grouped, perm=[0, 2, 1, *range(3, rank + 1)])

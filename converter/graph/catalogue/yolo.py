@@ -35,27 +35,21 @@ def RegionYolo(
     regions = num if do_softmax else len(mask)
     split = b.Reshape(
         x,
-        b.Concat(
-            b.Slice(b.Shape(x), [0], [1]), [regions, coords + 1 + classes], _spatial(b, x), axis=0
-        ),
+        b.Concat(b.Shape(x)[:1], [regions, coords + 1 + classes], _spatial(b, x), axis=0),
     )
     xy, rest, obj, cls = b.Split(split, [2, coords - 2, 1, classes], outputs=4, axis=2)
     scores = b.Softmax(cls, axis=2) if do_softmax else b.Sigmoid(cls)
     joined = b.Concat(b.Sigmoid(xy), rest, b.Sigmoid(obj), scores, axis=2)
-    result = b.Reshape(
-        joined, b.Concat(b.Slice(b.Shape(x), [0], [1]), [-1], _spatial(b, x), axis=0)
-    )
+    result = b.Reshape(joined, b.Concat(b.Shape(x)[:1], [-1], _spatial(b, x), axis=0))
     if not do_softmax:
         return result
     end = end_axis % 4 + 1
     shape = b.Shape(result)
-    return b.Reshape(
-        result, b.Concat(b.Slice(shape, [0], [axis % 4]), [-1], b.Slice(shape, [end], [4]), axis=0)
-    )
+    return b.Reshape(result, b.Concat(shape[: axis % 4], [-1], shape[end:4], axis=0))
 
 
 def _spatial(b: Builder, x: Value) -> Value:
-    return b.Slice(b.Shape(x), [2], [4])
+    return b.Shape(x)[2:4]
 
 
 @extension
@@ -92,7 +86,7 @@ def CTCGreedyDecoder(
     ended = b.Cast(b.Equal(b.Transpose(mask, perm=[1, 0]), b.like(mask, 0)), to=ir.DataType.FLOAT)
     keep = b.Equal(b.CumSum(ended, 1), 0.0) & (label < shape[2] - 1)
     if ctc_merge_repeated:
-        previous = b.Slice(b.Pad(label, [0, 1, 0, 0], -1), [0], [-1], [1])
+        previous = b.Pad(label, [0, 1, 0, 0], -1)[:, :-1]
         keep = keep & ~b.Equal(label, previous)
     place = b.CumSum(b.Cast(keep, to=ir.DataType.FLOAT), 1) - 1.0
     length = b.Gather(b.Shape(label), 1)

@@ -73,7 +73,7 @@ def _separate(b: Builder, planes: list[Value], pairs: bool) -> list[Value]:
 def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
     batch, rows, width, _ = static(x)
     height = rows * 2 // 3
-    luma, rest = b.Slice(x, [0], [height], [1]), b.Slice(x, [height], [rows], [1])
+    luma, rest = x[:, :height], x[:, height:rows]
     if pairs:
         both = b.Reshape(rest, [batch, height // 2, width // 2, 2])
         return [luma, *(_twice(b, p) for p in b.Split(both, [1, 1], axis=3, outputs=2))]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.graph.value import optional
+from converter.graph.value import known_sizes, optional
 from converter.graph.verify.shapes_of import (
     Dims,
     attribute,
@@ -166,7 +166,10 @@ def _aligned(node: ir.Node) -> str | None:
         float(attribute(node, "spatial_scale", 1.0)),
     )
     if min(sizes) < 1 or ratio < 0 or not math.isfinite(scale):
-        return f"a result of {sizes[0]} x {sizes[1]} from {ratio} samples at the scale {scale} is impossible"
+        return (
+            f"a result of {sizes[0]} x {sizes[1]} from {ratio} samples at the scale {scale} is "
+            "impossible"
+        )
     if unlike(boxes, [None, 4]):
         return f"boxes of the shape {boxes}"
     images = x[0] if x else None
@@ -193,7 +196,7 @@ def _unpooled(node: ir.Node) -> str | None:
 def _bias(node: ir.Node) -> str | None:
     """Gemm: the third operand broadcasts to the product."""
     c = dims_of(node, 2)
-    y = [d if isinstance(d, int) else None for d in node.outputs[0].shape or ()]
+    y = known_sizes(node.outputs[0]) or []
     if c is None or len(y) != 2 or broadcasts(c, y):
         return None
     return f"a third operand of the shape {c} for the product {y}"
@@ -308,14 +311,20 @@ def deformed(
         2,
         4,
     ):
-        return f"{group} groups, {parts} groups of offsets, strides {list(strides)}, dilations {list(dilations)} and pads {list(pads)} are impossible"
+        return (
+            f"{group} groups, {parts} groups of offsets, strides {list(strides)}, dilations "
+            f"{list(dilations)} and pads {list(pads)} are impossible"
+        )
     if any(d is not None and len(d) != 4 for d in shapes):
         return f"operands of the shapes {list(shapes)}"
     if x is None or w is None or None in w or x[1] is None:
         return None
     out, inside, *kernel = (int(d or 0) for d in w)
     if out % group or x[1] != inside * group or x[1] % parts:
-        return f"the weights {w} in {group} groups and {parts} groups of offsets do not fit the {x[1]} channels of the input"
+        return (
+            f"the weights {w} in {group} groups and {parts} groups of offsets do not fit the "
+            f"{x[1]} channels of the input"
+        )
     sizes = zip(x[2:], kernel, strides, dilations, pads[:2], pads[2:], strict=True)
     after: Dims = [
         None if n is None else (n + p + q - (k - 1) * d - 1) // s + 1 for n, k, s, d, p, q in sizes

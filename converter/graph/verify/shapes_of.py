@@ -7,19 +7,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.graph.value import optional
+from converter.graph.value import known_sizes, optional
 
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 Dims = list[int | None]
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:
-    value = optional(node, index)
-    return (
-        None
-        if value is None or value.shape is None
-        else [d if isinstance(d, int) else None for d in value.shape]
-    )
+    return known_sizes(optional(node, index))
 
 
 def attribute(node: ir.Node, name: str, default: Any) -> Any:

@@ -41,9 +41,9 @@ def _number(b: Builder, bits: Value, width: int) -> Value:
     if width < 64:
         return b.ReduceSum(bits * (np.int64(1) << arange(width)), [-1], keepdims=0)
     half = np.int64(1) << arange(32)
-    low = b.ReduceSum(b.Slice(bits, [0], [32], [-1]) * half, [-1], keepdims=0)
+    low = b.ReduceSum(bits[..., :32] * half, [-1], keepdims=0)
     top = np.where(arange(32) == 31, -half, half)  # the top one is the sign
-    high = b.ReduceSum(b.Slice(bits, [32], [64], [-1]) * top, [-1], keepdims=0)
+    high = b.ReduceSum(bits[..., 32:64] * top, [-1], keepdims=0)
     return low + high * (1 << 32)
 
 

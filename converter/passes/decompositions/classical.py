@@ -1,8 +1,11 @@
-"""Operators of ai.onnx.ml in matrix products: linear models, support vectors, tree ensembles."""
+"""Operators of ai.onnx.ml: linear models and support vectors in matrix products, tree ensembles in
+look-ups and comparisons.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,6 @@ from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 DOMAIN = "ai.onnx.ml"
-LARGEST = 1 << 24  # elements of the paths of all trees
 _FLOAT = ir.DataType.FLOAT
 _AFTER = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 _MODES = {
@@ -32,6 +34,12 @@ def _rows(node: ir.Node, b: Builder) -> Value | None:
     if rank_of(x) != 2 or x.dtype not in (_FLOAT, ir.DataType.INT32, ir.DataType.INT64):
         return None
     return x if x.dtype == _FLOAT else b.Cast(x, to=_FLOAT)
+
+
+def _features(node: ir.Node, b: Builder) -> Value | None:
+    """The same, or doubles as they are."""
+    x = x_of(node)
+    return x if rank_of(x) == 2 and x.dtype == ir.DataType.DOUBLE else _rows(node, b)
 
 
 def _numbers(attrs: dict[str, Any], name: str) -> np.ndarray:
@@ -134,42 +142,94 @@ def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) ->
     return b.Tanh(bent) if kind == "SIGMOID" else bent**degree if kind == "POLY" else None
 
 
-Path = list[tuple[int, bool]]
+# trees -------------------------------------------------------------------------------------------
+
+Nodes = dict[int, "TreeNode"]
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A decision (its branches are the nodes where it holds and where it does not), or a leaf, of
+    the mode LEAF. `members` are the numbers that BRANCH_MEMBER asks for.
+    """
+
+    feature: int
+    mode: str
+    threshold: float
+    branches: tuple[int, int]
+    missing: bool = False
+    members: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Forest:
-    """All trees, filled up to one size: per decision a feature, a threshold and whether NaN passes;
-    per leaf its path and its weights.
+    """All nodes of all trees in one numbering, decisions first: what they decide by, where they lead
+    to (a leaf leads to itself), and what they are worth for each target, which is 0 for decisions.
 
-    `paths` [trees, decisions, leaves] is 1 where a leaf lies behind a decision that holds, -1
-    behind one that does not; the number of the former is in `lengths` [trees, 1, leaves]: a leaf is
-    reached when the decisions that hold, times its path, sum up to it.
+    `given` is true where a leaf has a weight for a target. `depth`: decisions on the longest way.
     """
 
-    mode: str
-    features: np.ndarray
-    thresholds: np.ndarray
-    missing: np.ndarray
-    paths: np.ndarray
-    lengths: np.ndarray
+    nodes: Sequence[TreeNode]
+    roots: np.ndarray
     weights: np.ndarray
+    given: np.ndarray
+    depth: int
+
+    @property
+    def decisions(self) -> int:
+        return sum(n.mode != "LEAF" for n in self.nodes)
+
+    def column(self, name: str, dtype: Any) -> np.ndarray:
+        return np.array([getattr(n, name) for n in self.nodes], dtype)
 
 
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
     attrs = attrs_of(node)
-    count, kind = int(attrs.get("n_targets", 1)), attrs.get("aggregate_function", "SUM")
-    found = _votes(node, b, attrs, "target", count) if kind in ("SUM", "AVERAGE") else None
-    base = _numbers(attrs, "base_values")
+    kind = attrs.get("aggregate_function", "SUM")
+    # of one target onnxruntime transforms nothing, whatever it is told
+    if attrs.get("post_transform", "NONE") != "NONE":
+        return None
+    forest = _read_forest(attrs, "target", int(attrs.get("n_targets", 1)))
+    return _scores(node, b, forest, kind, _column(attrs, "base_values"))
+
+
+def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
+    """The operator of version 5: leaves stand apart from decisions, and have one target each.
+
+    The numbers 1 and 2 of `post_transform` are SOFTMAX and LOGISTIC in its specification, and the
+    other way round in onnxruntime.
+    """
+    attrs = attrs_of(node)
+    if attrs.get("post_transform", 0):
+        return None
+    kind = ("AVERAGE", "SUM", "MIN", "MAX")[attrs.get("aggregate_function", 1)]
+    return _scores(node, b, _read_ensemble(attrs), kind, np.zeros(0))
+
+
+def _scores(
+    node: ir.Node, b: Builder, forest: Forest | None, kind: str, base: np.ndarray
+) -> Value | None:
+    """What all trees together say of each target."""
     if (
-        found is None
-        or base.size not in (0, count)
-        or attrs.get("post_transform", "NONE") != "NONE"
+        forest is None
+        or base.size not in (0, forest.weights.shape[1])
+        or (kind in ("MIN", "MAX") and not forest.given.all())
     ):
         return None
-    votes, trees = found
-    votes = votes * (1 / trees) if kind == "AVERAGE" else votes
-    return votes + base if base.size else votes
+    votes = _votes(node, b, forest)
+    if votes is None:
+        return None
+    y = b.operator(_TOGETHER[kind])(votes, [1], keepdims=0)
+    y = y + b.const(base.astype(_dtype(y))) if base.size else y
+    wanted = node.outputs[0].dtype or _FLOAT
+    return y if y.dtype == wanted else b.Cast(y, to=wanted)
+
+
+def _dtype(value: ir.Value) -> Any:
+    return (value.dtype or _FLOAT).numpy()
+
+
+_TOGETHER = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
 
 
 def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
@@ -181,7 +241,7 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     attrs = attrs_of(node)
     labels, base = (
         _labels(attrs, "classlabels_strings", "classlabels_int64s"),
-        _numbers(attrs, "base_values"),
+        _column(attrs, "base_values"),
     )
     alone = len(labels) == 2 and set(attrs.get("class_ids") or ()) == {0}
     if (
@@ -190,20 +250,36 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
         or base.size not in ((0, 1) if alone else (0, len(labels)))
     ):
         return None
-    found = _votes(node, b, attrs, "class", 1 if alone else len(labels))
+    forest = _read_forest(attrs, "class", 1 if alone else len(labels))
+    if forest is None or not _all_voted(forest):
+        return None
+    found = _votes(node, b, forest)
     if found is None:
         return None
-    votes = found[0] + base if base.size else found[0]
+    votes = b.ReduceSum(found, [1], keepdims=0)
+    votes = votes + b.const(base.astype(_dtype(votes))) if base.size else votes
+    votes = b.Cast(votes, to=_FLOAT) if votes.dtype != _FLOAT else votes
     if not alone:
         return [_named(b, b.ArgMax(votes, axis=1, keepdims=0), labels), _after(b, votes, attrs)]
     return _one_of_two(b, votes, attrs, labels)
+
+
+def _all_voted(forest: Forest) -> bool:
+    """Whether each class gets votes whatever leaves are reached: some tree has some in every leaf.
+    A class that gets none has no score, which is not the same as 0.
+    """
+    voted = np.zeros(forest.weights.shape[1], bool)
+    for root in forest.roots:
+        leaves = [i for i in _reached(forest.nodes, int(root)) if forest.nodes[i].mode == "LEAF"]
+        voted |= forest.given[leaves].all(axis=0)
+    return bool(voted.all())
 
 
 def _one_of_two(
     b: Builder, votes: Value, attrs: dict[str, Any], labels: np.ndarray
 ) -> list[Value] | None:
     """Weights that are all positive are a probability, of which the other class has the rest."""
-    positive = min(attrs["class_weights"]) >= 0
+    positive = _column(attrs, "class_weights").min() >= 0
     after = attrs.get("post_transform", "NONE")
     if after == "SOFTMAX":
         return None
@@ -214,133 +290,244 @@ def _one_of_two(
     return [_named(b, b.Reshape(second, [-1]), labels), scores]
 
 
-def _votes(
-    node: ir.Node, b: Builder, attrs: dict[str, Any], kind: str, count: int
-) -> tuple[Value, int] | None:
-    """What the reached leaves of all trees give for each target, [samples, count], and the number
-    of trees.
+def _votes(node: ir.Node, b: Builder, forest: Forest) -> Value | None:
+    """What the leaf that each tree ends in is worth, [samples, trees, targets]: decision after
+    decision, all trees at once.
     """
-    x, forest = _rows(node, b), _forest(attrs, kind, count)
-    if x is None or forest is None:
+    x = _features(node, b)
+    if x is None:
         return None
-    trees, decisions = forest.features.shape
-    chosen = b.Gather(x, forest.features.reshape(-1), axis=1)
-    holds = b.operator(_MODES[forest.mode])(chosen, forest.thresholds.reshape(-1))
-    if forest.missing.any():
-        holds = holds | b.IsNaN(chosen) & forest.missing.reshape(-1)
-    facts = b.Cast(holds, to=_FLOAT)
-    facts = b.Transpose(b.Reshape(facts, [-1, trees, decisions]), perm=[1, 0, 2])
-    reached = b.Cast(b.Equal(facts @ forest.paths, forest.lengths), to=_FLOAT)
-    return b.ReduceSum(reached @ forest.weights, [0], keepdims=0), trees
+    decide = _Decision(b, x, forest)
+    at = decide.first()
+    for _ in range(forest.depth - 1):
+        at = decide.next(at)
+    weights = forest.weights[forest.decisions :].astype(_dtype(x))
+    leaf = at - b.const(np.array(forest.decisions, np.int32))
+    return b.Gather(b.const(weights, "leaf_weights"), leaf, axis=0)
 
 
-def _forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
-    """None for decisions of several modes, trees that are not trees, and too many leaves."""
+class _Decision:
+    """One decision of each tree."""
+
+    def __init__(self, b: Builder, x: Value, forest: Forest) -> None:
+        self.b, self.x, self.forest = b, x, forest
+        used = {n.mode for n in forest.nodes if n.mode != "LEAF"} or {"BRANCH_LEQ"}
+        modes, width = forest.column("mode", object), max(len(n.members) for n in forest.nodes)
+        self.tables = {
+            "feature": forest.column("feature", np.int32),
+            "threshold": _thresholds(forest.nodes, _dtype(x)),
+            "missing": forest.column("missing", bool),
+            "holds": np.array([n.branches[0] for n in forest.nodes], np.int32),
+            "fails": np.array([n.branches[1] for n in forest.nodes], np.int32),
+            "members": np.array(
+                [(*n.members, *[np.nan] * (width - len(n.members))) for n in forest.nodes],
+                _dtype(x),
+            ),
+            **{mode: modes == mode for mode in used},
+        }
+        self.modes = sorted(used)
+        self._constants: dict[str, Value] = {}
+
+    def first(self) -> Value:
+        """The nodes behind the roots, [samples, trees]."""
+        roots = self.forest.roots
+        chosen = self.b.Gather(self.x, self.tables["feature"][roots], axis=1)
+        return self._behind(chosen, {k: self.b.const(t[roots]) for k, t in self.tables.items()})
+
+    def next(self, at: Value) -> Value:
+        """The nodes behind the nodes `at`."""
+        for name, table in self.tables.items():
+            self._constants.setdefault(name, self.b.const(table, name))
+        here = _Looked(self.b, self._constants, at)
+        chosen = self.b.GatherElements(self.x, here["feature"], axis=1)
+        return self._behind(chosen, here)
+
+    def _behind(self, chosen: Value, here: Any) -> Value:
+        b, alone = self.b, len(self.modes) == 1
+        held: Value | None = None
+        for mode in self.modes:
+            holds = self._compared(mode, chosen, here)
+            holds = holds if alone else b.And(holds, here[mode])
+            held = holds if held is None else b.Or(held, holds)
+        if self.tables["missing"].any():
+            held = b.Or(held, b.And(b.IsNaN(chosen), here["missing"]))
+        return b.Where(held, here["holds"], here["fails"])
+
+    def _compared(self, mode: str, chosen: Value, here: Any) -> Value:
+        b = self.b
+        if mode == "BRANCH_NEQ":
+            return b.Not(b.Equal(chosen, here["threshold"]))
+        if mode != "BRANCH_MEMBER":
+            return b.operator(_MODES[mode])(chosen, here["threshold"])
+        same = b.Cast(b.Equal(b.Unsqueeze(chosen, [2]), here["members"]), to=_FLOAT)
+        return b.ReduceMax(same, [2], keepdims=0) > 0.5
+
+
+def _thresholds(nodes: Sequence[TreeNode], dtype: Any) -> np.ndarray:
+    """The thresholds; of doubles the nearest float32 on the side where features that are float32
+    are decided the same way: most targets compute in these.
+    """
+    exact = np.array([n.threshold for n in nodes], np.float64)
+    if dtype != np.float64:
+        return exact.astype(dtype)
+    near = exact.astype(np.float32)
+    up = np.array([n.mode in ("BRANCH_LT", "BRANCH_GTE") for n in nodes])
+    wrong = np.where(up, near < exact, near > exact)
+    moved = np.nextafter(near, np.where(up, np.float32(np.inf), np.float32(-np.inf)))
+    whole = np.array([n.mode in ("BRANCH_EQ", "BRANCH_NEQ") for n in nodes])
+    return np.where(whole, exact, np.where(wrong, moved, near))
+
+
+class _Looked:
+    """What tables say of nodes that only run time knows; each is looked up when it is asked for."""
+
+    def __init__(self, b: Builder, tables: dict[str, Value], at: Value) -> None:
+        self.b, self.tables, self.at = b, tables, at
+
+    def __getitem__(self, name: str) -> Value:
+        return self.b.Gather(self.tables[name], self.at, axis=0)
+
+
+# reading trees from attributes --------------------------------------------------------------------
+
+
+def _column(attrs: dict[str, Any], name: str) -> np.ndarray:
+    """Numbers, as a list or as a tensor."""
+    found = attrs.get(f"{name}_as_tensor", attrs.get(name))
+    return np.array([] if found is None else found).reshape(-1)
+
+
+def _read_forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
+    """Of the operators of versions 1 to 3; None for what are no trees, and for unknown modes."""
     names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids")
-    columns = [attrs.get(f"nodes_{n}") or [] for n in names]
-    missing = attrs.get("nodes_missing_value_tracks_true") or [0] * len(columns[0])
-    modes = {m for m in columns[3] if m != "LEAF"} or {"BRANCH_LEQ"}
-    if (
-        len(modes) > 1
-        or not modes <= set(_MODES)
-        or len({len(c) for c in (*columns, missing)}) > 1
-        or not columns[0]
+    columns = [list(_column(attrs, f"nodes_{n}")) for n in names]
+    size = len(columns[0])
+    missing = attrs.get("nodes_missing_value_tracks_true") or [0] * size
+    if len({len(c) for c in (*columns, missing)}) > 1 or not size:
+        return None
+    places = {place: i for i, place in enumerate(zip(*columns[:2], strict=True))}
+    nodes: list[TreeNode] = []
+    roots: dict[int, int] = {}
+    for i, (tree, _, feature, mode, value, yes, no, tracks) in enumerate(
+        zip(*columns, missing, strict=True)
     ):
-        return None
-    trees: dict[int, dict[int, Any]] = {}
-    for tree, index, *rest in zip(*columns, missing, strict=True):
-        trees.setdefault(tree, {})[index] = rest
-    walked = [_paths(nodes) for nodes in trees.values()]
-    if any(w is None for w in walked):
-        return None
-    pairs = [w for w in walked if w is not None]
-    decisions, leaves = max(1, *(len(d) for d, _ in pairs)), max(len(found) for _, found in pairs)
-    if len(trees) * decisions * leaves > LARGEST:
-        return None
-    shape = (len(trees), decisions)
-    forest = Forest(
-        modes.pop(),
-        np.zeros(shape, np.int64),
-        np.zeros(shape, np.float32),
-        np.zeros(shape, bool),
-        np.zeros((*shape, leaves), np.float32),
-        np.full((len(trees), 1, leaves), -1, np.float32),
-        np.zeros((len(trees), leaves, count), np.float32),
-    )
-    places = {}
-    for t, (tree, nodes, (order, found)) in enumerate(
-        zip(trees, trees.values(), pairs, strict=True)
-    ):
-        _write(forest, t, nodes, order, found)
-        places.update({(tree, leaf): (t, k) for k, leaf in enumerate(found)})
-    rows = list(
-        zip(
-            *(attrs.get(f"{kind}_{n}") or [] for n in ("treeids", "nodeids", "ids", "weights")),
-            strict=True,
-        )
-    )
-    return forest if _weighted(forest, places, rows) else None
-
-
-def _write(
-    forest: Forest, t: int, nodes: dict[int, Any], order: dict[int, int], found: dict[int, Path]
-) -> None:
-    for i, index in enumerate(order):
-        forest.features[t, i], forest.thresholds[t, i], forest.missing[t, i] = (
-            nodes[index][0],
-            nodes[index][2],
-            nodes[index][5],
-        )
-    for k, path in enumerate(found.values()):
-        forest.lengths[t, 0, k] = sum(holds for _, holds in path)
-        for index, holds in path:
-            forest.paths[t, order[index], k] = 1 if holds else -1
-
-
-def _weighted(
-    forest: Forest, places: dict[tuple[int, int], tuple[int, int]], rows: list[Any]
-) -> bool:
-    """Enters the weights; False where they belong to no leaf, or where a target may get none.
-
-    A target that no reached leaf has a weight for has no score, which is not the same as 0: some
-    tree has one for it in every leaf.
-    """
-    given = np.zeros(forest.weights.shape, bool)
-    for tree, leaf, target, weight in rows:
-        if (tree, leaf) not in places or not 0 <= target < forest.weights.shape[2]:
-            return False
-        forest.weights[(*places[tree, leaf], target)] += weight
-        given[(*places[tree, leaf], target)] = True
-    filled = forest.lengths.transpose(0, 2, 1) < 0
-    return bool((given | filled).all(axis=1).any(axis=0).all())
-
-
-def _paths(nodes: dict[int, Any]) -> tuple[dict[int, int], dict[int, Path]] | None:
-    """The decisions of one tree, numbered, and the decisions on the way to each leaf with their
-    outcomes; None for what is no tree.
-    """
-    order: dict[int, int] = {}
-    found: dict[int, Path] = {}
-    waiting: list[tuple[int, Path]] = [(next(iter(nodes)), [])]
-    while waiting:
-        index, path = waiting.pop()
-        if index not in nodes or index in order or index in found:
+        branches = [places.get((tree, n)) for n in (yes, no)]
+        if mode == "LEAF":
+            branches = [i, i]
+        if None in branches or (mode != "LEAF" and mode not in (*_MODES, "BRANCH_NEQ")):
             return None
-        if nodes[index][1] == "LEAF":
-            found[index] = path
-            continue
-        order[index] = len(order)
-        waiting += [
-            (nodes[index][4], [*path, (index, False)]),
-            (nodes[index][3], [*path, (index, True)]),
-        ]
-    return order, found
+        roots.setdefault(tree, i)
+        known = (branches[0] or 0, branches[1] or 0)
+        nodes.append(TreeNode(int(feature), str(mode), float(value), known, bool(tracks)))
+    rows = [_column(attrs, f"{kind}_{n}") for n in ("treeids", "nodeids", "ids", "weights")]
+    weights, given = np.zeros((size, count)), np.zeros((size, count), bool)
+    for tree, leaf, target, weight in zip(*rows, strict=True):
+        i = places.get((tree, leaf), -1)
+        if i < 0 or nodes[i].mode != "LEAF" or not 0 <= target < count:
+            return None
+        weights[i, int(target)] += weight
+        given[i, int(target)] = True
+    return _forest(nodes, list(roots.values()), weights, given)
+
+
+_MODE_NUMBERS = (*_MODES, "BRANCH_NEQ", "BRANCH_MEMBER")
+
+
+def _read_ensemble(attrs: dict[str, Any]) -> Forest | None:
+    """Of the operator of version 5, whose leaves come behind its decisions here."""
+    names = ("featureids", "modes", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+    columns = [[int(n) for n in _column(attrs, f"nodes_{name}")] for name in names]
+    size, splits = len(columns[0]), [float(n) for n in _column(attrs, "nodes_splits")]
+    missing = attrs.get("nodes_missing_value_tracks_true") or [0] * size
+    targets, worth = _column(attrs, "leaf_targetids"), _column(attrs, "leaf_weights")
+    count, roots = int(attrs.get("n_targets", 1)), [int(n) for n in _column(attrs, "tree_roots")]
+    total = size + len(targets)
+    if (
+        not size
+        or len({len(c) for c in (*columns, splits, missing)}) > 1
+        or len(targets) != len(worth)
+        or not set(columns[1]) <= set(range(len(_MODE_NUMBERS)))
+        or not {int(t) for t in targets} <= set(range(count))
+    ):
+        return None
+    sets = _member_sets(_column(attrs, "membership_values"))
+    nodes: list[TreeNode] = []
+    for feature, mode, yes, no, yes_leaf, no_leaf, split, tracks in zip(
+        *columns, splits, missing, strict=True
+    ):
+        name = _MODE_NUMBERS[mode]
+        members = next(sets, ()) if name == "BRANCH_MEMBER" else ()
+        branches = (yes + size * bool(yes_leaf), no + size * bool(no_leaf))
+        nodes.append(TreeNode(feature, name, split, branches, bool(tracks), members))
+    nodes += [TreeNode(0, "LEAF", 0.0, (i, i)) for i in range(size, total)]
+    weights, given = np.zeros((total, count)), np.zeros((total, count), bool)
+    for i, (target, weight) in enumerate(zip(targets, worth, strict=True)):
+        weights[size + i, int(target)], given[size + i, int(target)] = weight, True
+    return _forest(nodes, roots, weights, given)
+
+
+def _member_sets(values: np.ndarray) -> Iterator[tuple[float, ...]]:
+    """Sets that are parted by NaN."""
+    found: list[float] = []
+    for value in values:
+        if np.isnan(value):
+            yield tuple(found)
+            found = []
+        else:
+            found.append(float(value))
+    if found:
+        yield tuple(found)
+
+
+def _forest(
+    nodes: list[TreeNode], roots: list[int], weights: np.ndarray, given: np.ndarray
+) -> Forest | None:
+    """In the order of a Forest; None for graphs that are no trees."""
+    order = sorted(range(len(nodes)), key=lambda i: nodes[i].mode == "LEAF")
+    place = {old: new for new, old in enumerate(order)}
+    if any(n not in place for node in nodes for n in node.branches) or any(
+        r not in place for r in roots
+    ):
+        return None
+    nodes = [
+        replace(nodes[i], branches=(place[nodes[i].branches[0]], place[nodes[i].branches[1]]))
+        for i in order
+    ]
+    roots, weights, given = [place[r] for r in roots], weights[order], given[order]
+    depth = 1
+    for root in roots:
+        reached = _reached(nodes, root)
+        if not reached:
+            return None
+        depth = max(depth, max(reached.values()))
+    inner = np.array([n.mode != "LEAF" for n in nodes])
+    return Forest(nodes, np.array(roots, np.int64), weights, given | inner[:, None], depth)
+
+
+def _reached(nodes: Sequence[TreeNode], root: int) -> dict[int, int]:
+    """The nodes of the tree at `root`, and how many decisions are before them; empty where that is
+    no tree.
+    """
+    found: dict[int, int] = {}
+    waiting = [(root, 0)]
+    while waiting:
+        i, depth = waiting.pop()
+        if i in found:
+            # two branches that are one leaf are how a tree of one leaf is written
+            if nodes[i].mode == "LEAF":
+                continue
+            return {}
+        found[i] = depth
+        if nodes[i].mode != "LEAF":
+            waiting += [(n, depth + 1) for n in nodes[i].branches]
+    return found
 
 
 TABLE: Table = {
     (DOMAIN, "LinearClassifier"): linear_classifier,
     (DOMAIN, "Normalizer"): normalizer,
     (DOMAIN, "SVMRegressor"): svm_regressor,
+    (DOMAIN, "TreeEnsemble"): tree_ensemble,
     (DOMAIN, "TreeEnsembleRegressor"): tree_regressor,
     (DOMAIN, "TreeEnsembleClassifier"): tree_classifier,
 }

@@ -1,4 +1,6 @@
-"""The discrete Fourier transform as two products with constant matrices."""
+"""The discrete Fourier transform as two products with constant matrices, that of pieces of a signal
+as a convolution with them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant, rank_of
 from converter.graph.sizes import arange
 from converter.graph.value import optional
 from converter.passes.decompositions.activations import is_float, x_of
@@ -17,30 +19,26 @@ LONGEST = 4096  # elements along the axis: the matrices have the square of it
 
 def dft(node: ir.Node, b: Builder) -> Value | None:
     """Real and imaginary parts stand in the last axis (ONNX, DFT-20); the axis is turned in front
-    of it. Shapes and axis must be known.
+    of it. The sizes of both and the axis must be known.
     """
     x, attrs = x_of(node), {"inverse": 0, "onesided": 0, **attrs_of(node)}
-    shape, out = shape_of(x), shape_of(node.outputs[0])
+    shape = None if x.shape is None else list(x.shape)
     axis = (
         np.array(-2) if len(node.inputs) < 3 or node.inputs[2] is None else constant(node.inputs[2])
     )
-    if (
-        shape is None
-        or out is None
-        or axis is None
-        or not is_float(x)
-        or (attrs["inverse"] and attrs["onesided"])
-    ):
+    if shape is None or axis is None or not is_float(x) or (attrs["inverse"] and attrs["onesided"]):
         return None
     rank = len(shape)
     place = int(axis.reshape(())) % rank
-    given = optional(node, 1)
-    length = constant(given) if given is not None else np.array(shape[place])
-    if length is None or place == rank - 1 or int(length.reshape(())) > LONGEST:
+    given, size, parts = optional(node, 1), shape[place], shape[-1]
+    n = _one(constant(given)) if given is not None else size
+    if not isinstance(size, int) or not isinstance(parts, int) or place == rank - 1:
         return None
-    n = int(length.reshape(()))
-    real, imaginary = _parts(b, _fitted(b, x, place, n), shape[-1], place)
-    angle = 2 * np.pi * np.outer(arange(n), arange(out[place])) / n
+    if not isinstance(n, int) or not 0 < n <= LONGEST:
+        return None
+    real, imaginary = _parts(b, _fitted(b, x, place, n), parts, place)
+    bins = n // 2 + 1 if attrs["onesided"] else n
+    angle = 2 * np.pi * np.outer(arange(n), arange(bins)) / n
     dtype = x.dtype.numpy() if x.dtype else np.float32
     factor = 1 / n if attrs["inverse"] else 1.0
     cosine, sine = ((f(angle) * factor).astype(dtype) for f in (np.cos, np.sin))
@@ -56,22 +54,60 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
 
 def _fitted(b: Builder, x: Value, place: int, n: int) -> Value:
     """Cut or filled up with zeros to n along `place`."""
-    shape = shape_of(x) or ()
-    if shape[place] > n:
+    rank, size = rank_of(x) or 0, list(x.shape or ())[place]
+    assert isinstance(size, int)
+    if size > n:
         return b.Slice(x, [0], [n], [place])
-    pads = [0] * len(shape) + [n - d if i == place else 0 for i, d in enumerate(shape)]
-    return b.Pad(x, pads) if shape[place] < n else x
+    pads = [0] * (2 * rank)
+    pads[rank + place] = n - size
+    return b.Pad(x, pads) if size < n else x
 
 
 def _parts(b: Builder, x: Value, parts: int, place: int) -> tuple[Value, Value | None]:
     """Real and imaginary part with `place` as the last axis; no imaginary part where the data are
     real.
     """
-    rank = len(shape_of(x) or ())
+    rank = rank_of(x) or 0
     if place < rank - 2:
         x = b.Transpose(x, perm=[*range(place), *range(place + 1, rank - 1), place, rank - 1])
     pieces = [b.Squeeze(b.Slice(x, [i], [i + 1], [rank - 1]), [rank - 1]) for i in range(parts)]
     return pieces[0], pieces[1] if parts == 2 else None
+
+
+def filtered(node: ir.Node, b: Builder) -> Value | None:
+    """The STFT of signals [batch, length, 1], or complex ones [batch, length, 2]: to [batch, pieces,
+    bins, 2].
+
+    Each bin is two filters, for its real and its imaginary part, which move on by the step. Step,
+    window and the length of a piece must be known; the length of the signal need not.
+    """
+    x, onesided = x_of(node), attrs_of(node).get("onesided", 1)
+    step, window, size = (constant(optional(node, i)) for i in (1, 2, 3))
+    if optional(node, 2) is not None and window is None:
+        return None
+    length = _one(size if window is None else np.array(window.size))
+    parts, jump = list(x.shape or (None,))[-1], _one(step)
+    if not length or not jump or length > LONGEST or parts not in (1, 2) or not is_float(x):
+        return None
+    if parts == 2 and onesided:
+        return None
+    bins = length // 2 + 1 if onesided else length
+    angle = 2 * np.pi * np.outer(arange(bins), arange(length)) / length
+    weight = np.ones(length) if window is None else window.reshape(-1).astype(np.float64)
+    cosine, sine = np.cos(angle) * weight, np.sin(angle) * weight
+    of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # to the real part, to the other
+    sources = [of_real] if parts == 1 else [of_real, of_imaginary]
+    filters = np.stack([np.stack(source) for source in sources], axis=2)
+    dtype = x.dtype.numpy() if x.dtype else np.float32
+    kernel = filters.reshape(2 * bins, len(sources), 1, length).astype(dtype)
+    signal = b.Unsqueeze(b.Transpose(x, perm=[0, 2, 1]), [2])
+    y = b.Conv(signal, b.const(kernel, "filters"), strides=[1, jump])
+    return b.Transpose(b.Reshape(y, [0, 2, bins, -1]), perm=[0, 3, 2, 1])
+
+
+def _one(array: np.ndarray | None) -> int:
+    """The number that an array of one is; 0 where there is none."""
+    return 0 if array is None else int(array.reshape(()))
 
 
 TABLE: Table = {

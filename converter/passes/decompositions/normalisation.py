@@ -128,7 +128,7 @@ def local_response(node: ir.Node, b: Builder) -> Value:
     attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
     x, size = x_of(node), int(attrs["size"])
     before = (size - 1) // 2
-    flat = b.Reshape(x * x, b.Concat([0, 1], b.Slice(b.Shape(x), [1], [2]), [-1], axis=0))
+    flat = b.Reshape(x * x, b.Concat([0, 1], b.Shape(x)[1:2], [-1], axis=0))
     padded = b.Pad(flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
     mean = b.Reshape(b.AveragePool(padded, kernel_shape=[size, 1]), b.Shape(x))
     total = mean * float(attrs["alpha"]) + float(attrs["bias"])

@@ -37,7 +37,7 @@ def each_alone(node: ir.Node, b: Builder) -> Value:
     kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(
         node.op_type, "Identity"
     )
-    return b.Mul(x, x) if node.op_type == "ReduceSumSquare" else b.operator(kind)(x)
+    return x * x if node.op_type == "ReduceSumSquare" else b.operator(kind)(x)
 
 
 def reduce_nothing(node: ir.Node, b: Builder) -> Value | None:

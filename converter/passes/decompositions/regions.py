@@ -37,7 +37,7 @@ def roi_align(node: ir.Node, b: Builder) -> Value | None:
     ends = rois * float(a.get("spatial_scale", 1.0)) - (0.5 if half else 0.0)
     weights = []
     for axis, bins in enumerate(sides):
-        first, last = (b.Slice(ends, [i], [i + 1], [1]) for i in (1 - axis, 3 - axis))
+        first, last = (ends[:, i : i + 1] for i in (1 - axis, 3 - axis))
         size = last - first if half else b.Max(last - first, b.like(ends, 1))
         weights.append(taps(b, first, size, bins, counts[axis], shape[2 + axis]))
     image = of_regions(b, x, operand(node, 2))
@@ -126,19 +126,19 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
     shape, out = shape_of(x), shape_of(node.outputs[0])
     if shape is None or out is None or x.dtype is None or math.prod(out) == 0:
         return None
-    scaled = b.Slice(rois, [1], [5], [1]) * float(a.get("spatial_scale", 1.0))
+    scaled = rois[:, 1:5] * float(a.get("spatial_scale", 1.0))
     ends = b.Sign(scaled) * b.Floor(b.Abs(scaled) + 0.5)  # as C's round
-    index = b.Cast(b.Reshape(b.Slice(rois, [0], [1], [1]), [-1]), to=INT64)
+    index = b.Cast(b.Reshape(rois[:, :1], [-1]), to=INT64)
     result = of_regions(b, x, index)
     lowest = b.like(x, float(np.finfo(x.dtype.numpy()).min))
     empty = None
     for axis in (2, 3):
-        first, last = (b.Slice(ends, [i], [i + 1], [1]) for i in (3 - axis, 5 - axis))
+        first, last = (ends[:, i : i + 1] for i in (3 - axis, 5 - axis))
         begins, stops = bounds(b, first, last, out[axis], shape[axis])
         line = b.const(np.arange(shape[axis], dtype=x.dtype.numpy()), "pixels")
         bins = []
         for i in range(out[axis]):
-            begin, stop = (b.Slice(v, [i], [i + 1], [1]) for v in (begins, stops))
+            begin, stop = (v[:, i : i + 1] for v in (begins, stops))
             mask = ~(line < begin) & (line < stop)
             sizes = [out[0], 1, 1, 1]
             sizes[axis] = shape[axis]

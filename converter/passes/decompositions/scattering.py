@@ -104,7 +104,7 @@ def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any
         return (np.where(array < 0, array + np.array(sizes), array) * strides).sum(-1)
     total = None
     for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
-        part = b.Reshape(b.Slice(b.Reshape(index, [count, len(sizes)]), [i], [i + 1], [1]), [count])
+        part = b.Reshape(b.Reshape(index, [count, len(sizes)])[:, i : i + 1], [count])
         part = b.Where(part < 0, part + size, part)
         part = part * int(stride)
         total = part if total is None else total + part

@@ -17,6 +17,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import window_of
+from converter.passes.decompositions import fourier
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
@@ -185,7 +186,11 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
 
 
 def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
-    """The frames, each times the window, and the spectrum of each."""
+    """The frames, each times the window, and the spectrum of each: as filters, where all but the
+    signal is known, else frame by frame.
+    """
+    if (found := fourier.filtered(node, b)) is not None:
+        return found
     x, shape = x_of(node), shape_of(x_of(node))
     step, window = known(node.inputs[1]), optional(node, 2)
     length = (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, same_attrs
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import known, rank_of
 from converter.graph.value import Value, operand
 from converter.passes.indices import from_front, never_negative
 from converter.passes.legalise import Rewrite
@@ -16,10 +16,15 @@ from converter.passes.legalise import Rewrite
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     """Indices are counted from the front, as GATHER demands."""
     x, axis = operand(node), attrs_of(node).get("axis", 0)
-    shape = shape_of(x)
-    if shape is None or counts_from_front(node):
+    index, rank = operand(node, 1), rank_of(x)
+    if rank is None or counts_from_front(node):
         return truth(node, b)
-    return b.Gather(x, from_front(b, operand(node, 1), shape[axis]), axis=axis)
+    size = list(x.shape or ())[axis]
+    if not isinstance(size, int):
+        if not rank_of(index):  # a scalar, which [1] would give an axis
+            return None
+        size = b.Shape(x, start=axis % rank, end=axis % rank + 1)
+    return b.Gather(x, from_front(b, index, size), axis=axis)
 
 
 UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64)

@@ -18,12 +18,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.collector import CoreLowering, scalar, shape_list, small
+from converter.formats.coreml.collector import CoreLowering, scalar, small
 from converter.formats.coreml.weight_encoding import Stored, of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
 from converter.graph.infer import Array
-from converter.graph.value import Value
+from converter.graph.value import Value, known_sizes
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind, same
 from converter.mapping.context import Results
@@ -179,7 +179,7 @@ class Writing(context.Writing):
         """The sizes of a value, None for those that are not known; None when not even the rank
         is.
         """
-        return shape_list(value)
+        return known_sizes(value)
 
     # weights -------------------------------------------------------------------------------------
 

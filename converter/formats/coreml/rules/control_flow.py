@@ -7,9 +7,10 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.collector import CoreLowering, scalar, shape_list
+from converter.formats.coreml.collector import CoreLowering, scalar
 from converter.formats.coreml.rules.context import Writing
 from converter.graph.infer import shape_of
+from converter.graph.value import known_sizes
 from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
@@ -73,7 +74,7 @@ def lower_loop(w: Writing) -> None:
 
 def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
     temporaries = [
-        (formal, inner.one("copy", [value], shape_list(value))) for formal, value in finals
+        (formal, inner.one("copy", [value], known_sizes(value))) for formal, value in finals
     ]
     for formal, value in temporaries:
         inner.add("copy", [value], [formal])

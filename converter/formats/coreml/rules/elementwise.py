@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.coreml.collector import is_float, scalar, shape_list
+from converter.formats.coreml.collector import is_float, scalar
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
     INTEGERS,
@@ -26,7 +26,7 @@ from converter.formats.coreml.rules.fields import (
     truncate,
 )
 from converter.graph.infer import rank_of
-from converter.graph.value import maker
+from converter.graph.value import known_sizes, maker
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -479,7 +479,7 @@ ONE_SHAPE = Guard(
     "the operands have different shapes",
     lower_if=lambda w: (
         len({str(v.shape) for v in w.node.inputs if v is not None}) == 1
-        and shape_list(w.input(0)) is not None
+        and known_sizes(w.input(0)) is not None
     ),
 )
 TWO = Guard("two operands are taken at once", lower_if=lambda w: len(w.node.inputs) == 2)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.collector import rank_of_value, shape_list
+from converter.formats.coreml.collector import rank_of_value
 from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.formats.coreml.rules.fields import (
     ANY,
@@ -27,6 +27,7 @@ from converter.formats.coreml.rules.fields import (
 from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import known_sizes
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -65,7 +66,7 @@ def cut_axes(axis: int, data: Value, indices: Value, scatter: bool = False) -> l
     Where the data is open and the indices are not, a gather may have to be cut; of a scatter
     nothing is known.
     """
-    sizes, places = shape_list(data) or [], shape_list(indices) or []
+    sizes, places = known_sizes(data) or [], known_sizes(indices) or []
     return [
         i
         for i, (n, m) in enumerate(zip(sizes, places, strict=False))
@@ -418,7 +419,7 @@ def lift_by_size(r: Reading) -> Value:
         start = int(at[0])
         end = start + size if start >= 0 or start + size < 0 else LAST
         return b.Slice(x, [start], [end], [axis])
-    length = b.Slice(b.Shape(x), [axis], [axis + 1])
+    length = b.Shape(x)[axis : axis + 1]
     first = b.Where(b.Less(begin, [0]), begin + length, begin)
     y = b.Slice(x, first, b.Add(first, [size]), [axis])
     if x.shape is not None:

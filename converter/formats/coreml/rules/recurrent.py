@@ -137,7 +137,7 @@ def result(r: Reading, y: Value, last: Value, whole: bool) -> Value:
         return blob(r, last)
     steps = r.b.Squeeze(y, [1])
     if r.attr("reverseInput", bool):
-        steps = r.b.Slice(steps, [-1], [np.iinfo(np.int64).min], [0], [-1])
+        steps = steps[::-1]
     return blob(r, steps)
 
 

@@ -203,6 +203,6 @@ RULES = [
 def sort(r: Reading) -> None:
     """All elements are the largest ones; the layer gives their places only."""
     axis = r.node.attrs["axis"]
-    r.set_input(1, r.b.Slice(r.b.Shape(r.input(0)), [axis], [axis + 1]))
+    r.set_input(1, r.b.Shape(r.input(0))[axis : axis + 1])
     r.outputs = 2
     r.then(lambda results: results[1:])

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import collector, reading, writing
 from converter.formats.mlprogram.rules.fields import listed
 from converter.graph.infer import Array, constant, known
 from converter.graph.value import Value, producer_of
@@ -321,10 +321,16 @@ def write_resample(w: Writing) -> None:
     if mode not in modes or w.rank() != 4:
         raise MappingError(f"mode {mode!r}, or other than four axes")
     word = paddings[padding, corners if padding == "reflection" else False]
-    writing(w).operation(
+    grid, t = w.input(1), writing(w)
+    if w.version < IOS16 and collector(w).carried(grid) == ir.DataType.FLOAT16:
+        wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
+        collector(w).exact.add(wide)
+        t.operation("cast", [wide], x=grid, dtype="fp32")
+        grid = wide
+    t.operation(
         "resample",
         x=w.input(0),
-        coordinates=w.input(1),
+        coordinates=grid,
         sampling_mode=modes[mode],
         padding_mode=word,
         padding_value=0.0,

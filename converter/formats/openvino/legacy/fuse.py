@@ -2,7 +2,8 @@
 
 before:  y = Conv(x, w); z = Add(y, c[1,C,1,1])        after:  z = Conv(x, w, c[C])
 before:  y = MatMul(x[N,I], w[I,O]); z = Add(y, c[O])  after:  z = Gemm(x, w, c)
-before:  y = Mul(x, s[1,C,1,1]); z = Add(y, c[1,C,1,1]) after:  z = BatchNormalization(x, s, c, 0, 1), which is ScaleShift
+before:  y = Mul(x, s[1,C,1,1]); z = Add(y, c[1,C,1,1])
+after:   z = BatchNormalization(x, s, c, 0, 1), which is ScaleShift
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
         y, *ends = step(one, w, r, bias, None, *formal, outputs=1 + count, **attrs)
         inner.output(inner.const(True, "again"), *ends, inner.Squeeze(y, [0]))
     *ended, y = b.Loop(shape[0], True, *initial, outputs=count + 1, body=inner.graph)
-    return [b.Slice(y, [-1], [-(1 << 60)], [0], [-1]) if backwards else y, *ended]
+    return [y[::-1] if backwards else y, *ended]
 
 
 def best_of_integers(node: ir.Node, b: Builder) -> Value | None:

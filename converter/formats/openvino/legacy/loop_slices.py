@@ -1,7 +1,8 @@
 """Slices that move with the step of a Loop, as lookups by that step: the form in which the port map
 of a TensorIterator has them.
 
-before:  Loop(n){ p = Slice(x, 2*i, 2*i + 2, axis 1) }    after:  t = Gather(x, [[0,1],[2,3],..], axis 1); Loop(n){ p = Gather(t, i, axis 1) }
+before:  Loop(n){ p = Slice(x, 2*i, 2*i + 2, axis 1) }
+after:   t = Gather(x, [[0,1],[2,3],..], axis 1); Loop(n){ p = Gather(t, i, axis 1) }
 """
 
 from __future__ import annotations

@@ -41,12 +41,13 @@ from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_nodes
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer
 from converter.mapping.target import dynamic_values
+from converter.passes.both_branches import compute_both
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough, round_halves
@@ -68,6 +69,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     fold(graph, limit=LARGEST, keep=_grows)
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
+    compute_both(graph)
     fuse(graph)
     round_halves(graph)
     legalise(
@@ -79,8 +81,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(
         [
             refusal(n, MappingError("text is not known to the target"))
-            for g in all_graphs(graph.graph)
-            for n in g
+            for n in all_nodes(graph.graph)
             if _of_text(n)
         ]
     )
@@ -214,7 +215,10 @@ class NetWriter:
                 other = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
                 taken.add(other)
                 set_public_name(value, other)
-                text = f"the output {name} is called {other}: the input of that name is a layer, and no two layers have one name"
+                text = (
+                    f"the output {name} is called {other}: the input of that name is a layer, "
+                    "and no two layers have one name"
+                )
                 self.narrowing.notes.append(Diagnostic("X207", text, "warning", Where(layer=name)))
         return memories
 

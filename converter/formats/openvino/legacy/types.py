@@ -55,7 +55,8 @@ def wrap_small_integers(model: ir.Model) -> None:
     """Integers of 8 and 16 bits are computed in 32: where a result may be too large for them it is
     brought back into their range.
 
-    before:  c = Add(a, b), all UINT8        after:  s = Add(a, b) in INT32; c = Mod(Mod(s, 256) + 256, 256)
+    before:  c = Add(a, b), all UINT8
+    after:   s = Add(a, b) in INT32; c = Mod(Mod(s, 256) + 256, 256)
     """
     names = Names(model)
     for graph in all_graphs(model.graph):

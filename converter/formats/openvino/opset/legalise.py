@@ -38,7 +38,7 @@ def lstm(node: ir.Node, b: Builder) -> list[Value] | None:
         return None if value is None else list(b.Split(entry(b, value, 0), axis=0, num_outputs=count, outputs=count))  # fmt: skip
 
     x = b.Slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1]) if backwards else x
-    zeros = b.Expand(b.like(x, 0), b.Concat(b.Slice(sizes, [1], [2]), [hidden], axis=0))
+    zeros = b.Expand(b.like(x, 0), b.Concat(sizes[1:2], [hidden], axis=0))
     initial = [zeros if v is None else b.Squeeze(v, [0]) for v in (h, c)]
     biases, peeps = parts(bias, 2), parts(peepholes, 3)
     added = None if biases is None else biases[0] + biases[1]
@@ -156,7 +156,7 @@ def top_k(node: ir.Node, b: Builder) -> list[Value] | None:
     count = given if isinstance(given, int) and given else 1
     if (2**31 // count) ** 2 < count:
         return None  # two digits are not enough
-    size = b.Slice(b.Shape(x), [axis], [axis + 1])
+    size = b.Shape(x)[axis : axis + 1]
     values, places = b.TopK(x, size, axis=axis, largest=a.get("largest", 1), sorted=0, outputs=2)
     before, behind = b.Slice(values, [0], [-1], [axis]), b.Slice(values, [1], [_FAR], [axis])
     new = b.Cast(~b.Equal(before, behind), to=T.INT64)

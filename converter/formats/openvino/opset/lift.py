@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError
@@ -25,6 +26,7 @@ from converter.formats.openvino.opset.rules.fields import (
     HALF,
     HALVES,
     computed,
+    element_type,
     parse_shape,
 )
 from converter.formats.openvino.opset.widening import narrowed, widened
@@ -38,6 +40,7 @@ from converter.graph.verify.node import verify_node
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.fold import fold
+from converter.passes.states import settle
 from converter.passes.stored_halves import note_halves
 
 # attributes that the documents and the runtime take for different values when they are absent, up
@@ -73,12 +76,10 @@ def lift(net: Net) -> Network:
     fold(model, KNOWN_LIMIT, keep=quantises)
     if halves := stored_as_halves(net):
         note_halves(model, DATA_TYPES[halves])
-    return Network(
-        model,
-        "openvino",
-        body.notes,
-        interface={"defaults": body.defaults, "states": states} if body.defaults else {},
-    )
+    interface = {"defaults": body.defaults, "states": states} if body.variables else {}
+    network = Network(model, "openvino", body.notes, interface=interface)
+    settle(network)
+    return network
 
 
 def stored_as_halves(net: Net) -> str:
@@ -226,24 +227,24 @@ class BodyLift(BodyReader):
     def _boundary_name(self, value: ir.Value) -> str:
         return public_name(value) if value in self.builder.graph.inputs else value.name or ""
 
-    def state(self, name: str, initial: ir.Value) -> ir.Value:
-        """What ReadValue gives: an input more, whose default is the initial value."""
+    def state(self, source: IrLayer, initial: ir.Value | None) -> ir.Value:
+        """What ReadValue gives: an input more. Its initial value, where that is known, is the
+        input's default.
+        """
         if self.nested:
             raise MappingError("a state inside a body")
+        name = source.data.get("variable_id", "")
         if name not in self.variables:
-            known_ = constant(initial)
-            if known_ is None:
-                raise MappingError(
-                    "the initial value of the state is computed; it must be constant", "X202"
-                )
-            value = self.builder.input(
-                name or "state",
-                initial.dtype or ir.DataType.FLOAT,
-                None if initial.shape is None else list(initial.shape),
-            )
+            dtype, sizes = _declared(source, initial)
+            value = self.builder.input(name or "state", dtype, sizes)
             set_public_name(value, name)
-            self.variables[name] = value
-            self.defaults[name] = known_
+            known_ = constant(initial)
+            if initial is not None and known_ is None:
+                self.variables[name] = self.builder.State(value, initial)
+            else:
+                empty = [0 if n is None else n for n in sizes or ()]
+                known_ = np.zeros(empty, dtype.numpy()) if known_ is None else known_
+                self.variables[name], self.defaults[name] = value, known_
         return self.variables[name]
 
     def assign(self, name: str, value: ir.Value) -> None:
@@ -260,6 +261,26 @@ class BodyLift(BodyReader):
             self.builder.output(written)
             set_public_name(graph.outputs[-1], found[name])
         return found
+
+
+def _declared(
+    source: IrLayer, initial: ir.Value | None
+) -> tuple[ir.DataType, list[int | None] | None]:
+    """The type and the sizes of a variable: those that ReadValue names (since opset6), else those
+    of its port and of its initial value.
+    """
+    word = source.data.get("variable_type")
+    if initial is not None:
+        dtype = initial.dtype or ir.DataType.FLOAT
+    elif word is None:
+        raise MappingError("a state without an initial value and without a type", "R110")
+    else:
+        dtype = computed(ir.DataType(element_type.lift(word)))
+    ports = ",".join(str(d) if d >= 0 else "?" for d in source.outputs[0].dims)
+    sizes = parse_shape(source.data.get("variable_shape", ports))
+    if sizes is None and initial is None:
+        raise MappingError("a state without an initial value and without a rank", "X203")
+    return dtype, sizes
 
 
 HALF_PORTS = {"FP16": ir.DataType.FLOAT16, "BF16": ir.DataType.BFLOAT16}

@@ -34,7 +34,8 @@ from converter.graph.infer import KNOWN_LIMIT
 from converter.graph.lazy_tensor import Converted, LazyTensor, lazy
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.states import begun_states, is_begun
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import narrow_array
@@ -70,7 +71,15 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     )  # what either branch gives may have other axes, of which nothing behind is known
     half = stored_half(graph)
     stored = "" if half is None else NAMES[half]
-    legalise(graph, lambda n: MAPPING.reason_against(n, limit) is not None, REWRITES)
+    kept = begun_states(graph.graph).keys() & model.interface.get("states", {}).keys()
+    legalise(
+        graph,
+        lambda n: (
+            not (is_begun(n) and public_name(n.inputs[0]) in kept)  # type: ignore[arg-type]
+            and MAPPING.reason_against(n, limit) is not None
+        ),
+        REWRITES,
+    )
     plain = not any(
         any(subgraphs(n))
         for n in graph.graph
@@ -82,8 +91,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(
         [
             _of_text(n)
-            for g in all_graphs(graph.graph)
-            for n in g
+            for n in all_nodes(graph.graph)
             if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)
         ]
     )
@@ -192,7 +200,10 @@ def _presented(value: ir.Value) -> Diagnostic:
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
-    message = f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer whose rank is unknown"
+    message = (
+        f"the rank of the input {public_name(value)!r} is unknown; the runtime runs no layer "
+        "whose rank is unknown"
+    )
     return Diagnostic(
         "X203",
         message,
@@ -247,6 +258,15 @@ def _compressible(tensor: ir.TensorProtocol) -> bool:
     return len(tensor.shape) >= 2 and half_is_enough(tensor.numpy())
 
 
+def _variable(value: ir.Value) -> dict[str, str]:
+    """What ReadValue says of a variable."""
+    return {
+        "variable_id": public_name(value),
+        "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
+        "variable_shape": ",".join(_dims(value)),
+    }
+
+
 def _dims(value: ir.Value) -> list[str]:
     return (
         ["..."]
@@ -274,7 +294,8 @@ class NetWriter(BodyWriter):
         """The whole network, and what is to be said of its names. `defaults` are values of inputs,
         `states` the outputs that are the next values of such inputs.
         """
-        names = [n for v in graph.inputs if (n := public_name(v)) in defaults]
+        begun = begun_states(graph)
+        names = [n for v in graph.inputs if (n := public_name(v)) in defaults or n in begun]
         written = {public_name(v) for v in graph.outputs}
         left = {states[n]: n for n in names if states.get(n) in written}
         self.states = {public_name(v): v for v in graph.inputs if public_name(v) in left.values()}
@@ -290,9 +311,10 @@ class NetWriter(BodyWriter):
             else {self._boundary.names[v] for v in graph.inputs}
         )
         for value in graph.inputs:
-            if public_name(value) in self.states:
-                self._read_state(value, defaults[public_name(value)])
-            else:
+            name = public_name(value)
+            if name in self.states and name not in begun:
+                self._read_state(value, defaults[name])
+            elif name not in self.states:
                 self.parameter(value)
         self.nodes(graph)
         for value in graph.outputs:
@@ -305,7 +327,9 @@ class NetWriter(BodyWriter):
     def nodes(self, graph: ir.Graph) -> None:
         low = Lowering(MAPPING, self.limit)
         for node in graph:
-            if self._boundary is None or node.outputs[0] not in self._boundary.again:
+            if is_begun(node):
+                self._begin(low, node)
+            elif self._boundary is None or node.outputs[0] not in self._boundary.again:
                 low.node(node)
         refuse(low.problems)
         for layer in low.layers:
@@ -349,21 +373,32 @@ class NetWriter(BodyWriter):
         made = self.body.layers[layer]
         return output_name(made.name, [p.id for p in made.outputs].index(port), len(made.outputs))
 
+    def _begin(self, low: Lowering, node: ir.Node) -> None:
+        """A state whose initial value is computed."""
+        state, initial = node.inputs
+        assert state is not None
+        low.name = node.metadata_props.get("netconv.layer") or public_name(state)
+        low.add("ReadValue", [initial], node.outputs, _variable(state))
+
     def _read_state(self, value: ir.Value, initial: Any) -> None:
-        const = write_const(
-            len(self.body.layers),
-            self._name(f"{public_name(value)}/init"),
-            lazy(np.asarray(initial)),
-        )
-        start = ir.Value(name="init", type=value.type, shape=value.shape)
-        self.place(const, [], [start])
-        data = {
-            "variable_id": public_name(value),
-            "variable_type": NAMES[value.dtype or ir.DataType.FLOAT],
-            "variable_shape": ",".join(_dims(value)),
-        }
+        """A state that begins with a constant. An empty one needs none: that is what a variable of
+        open sizes holds before it is assigned.
+        """
+        start: list[ir.Value] = []
+        array = np.asarray(initial)
+        open_sizes = [
+            s
+            for d, s in zip(value.shape or (), array.shape, strict=False)
+            if not isinstance(d, int)
+        ]
+        if not open_sizes or any(open_sizes):
+            const = write_const(
+                len(self.body.layers), self._name(f"{public_name(value)}/init"), lazy(array)
+            )
+            start = [ir.Value(name="init", type=value.type, shape=ir.Shape(array.shape))]
+            self.place(const, [], start)
         name = self._name(public_name(value))
-        layer = self._put("ReadValue", name, [start], [value], data, "opset6")
+        layer = self._put("ReadValue", name, start, [value], _variable(value), "opset6")
         layer.outputs[0].names = ()
 
     def _assign(self, value: ir.Value, name: str) -> None:

@@ -64,7 +64,10 @@ class Boundary:
             count += 1
             name = f"{wanted}_{count}"
         if count:
-            message = f"there is another {wanted!r} among the inputs and outputs: the {kind} is called {name!r}"
+            message = (
+                f"there is another {wanted!r} among the inputs and outputs: the {kind} is "
+                f"called {name!r}"
+            )
             self.notes.append(
                 Diagnostic("X210", message, level="warning", where=Where(layer=wanted, kind=kind))
             )

@@ -102,7 +102,7 @@ class Reading(context.Reading):
         scale = scales.reshape(()) if len(scales) == 1 else scales
         if value.dtype == ir.DataType.INT64:
             number = self.b.Cast(value, to=int(ir.DataType.FLOAT))
-            return self.b.Mul(number, scale)
+            return number * scale
         return self.b.DequantizeLinear(value, scale, axis=0)
 
     @property

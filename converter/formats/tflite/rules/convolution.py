@@ -23,7 +23,6 @@ from converter.formats.tflite.rules.fields import (
     Window,
     channels,
     data,
-    sizes,
 )
 from converter.formats.tflite.rules.writing import Writing, before_transpose, dequantised, dims_of
 from converter.graph.infer import constant, known
@@ -74,7 +73,7 @@ class WantedSize(Field):
         strides = [r.attr(f"stride_{x}", int) for x in self.axes]
         if any(r.attr(k, int) != 1 for k in self.keys if k.startswith("dilation")):
             raise MappingError("a dilated transposed convolution")
-        scheme, wanted, size = r.attr("padding", int), self._wanted(r), sizes(r.input(2))[1:-1]
+        scheme, wanted, size = r.attr("padding", int), self._wanted(r), dims_of(r.input(2))[1:-1]
         totals = []
         for n, target, k, s in zip(size, wanted, kernel, strides, strict=True):
             if n is None or target is None:
@@ -168,7 +167,7 @@ class Dense(Field):
         r.set_inputs(x, r.permuted(1, (1, 0)))
         bias = r.real_bias(2)
         if bias is not None:
-            r.behind(lambda y: r.b.Add(y, bias))
+            r.behind(lambda y: y + bias)
 
     def lower(self, w: Writing) -> None:
         swapped = bool(w.attr("transB", 0))

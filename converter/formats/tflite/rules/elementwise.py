@@ -108,7 +108,7 @@ def twice(r: Reading) -> None:
 def broadcast_slope(r: Reading) -> None:
     """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
     b, x, slope = r.b, data(r), r.input(1)
-    larger = b.Add(x, slope)
+    larger = x + slope
     if larger.shape != x.shape:
         r.node.inputs[0] = b.Expand(x, b.Shape(larger))
 
@@ -158,7 +158,7 @@ class Shifted(Field):
         amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
         half = b.Floor(amount * b.like(amount, 0.5))
         first, second = (
-            b.Cast(b.Pow(b.like(amount, 2), n), to=int(x.dtype or D.INT32))
+            b.Cast(b.like(amount, 2) ** n, to=int(x.dtype or D.INT32))
             for n in (half, amount - half)
         )
         r.set_inputs(b.FloorDiv(x, first), second)
@@ -310,7 +310,7 @@ RULES: list[Rule | Custom] = [
         Compared(),
     ),
     *ops("Max=MAXIMUM Min=MINIMUM", TWO, Ordered(), OneScale()),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
     custom("BitShift", "RIGHT_SHIFT", lower=lower_shift),

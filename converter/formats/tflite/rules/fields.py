@@ -35,16 +35,9 @@ def data(r: Reading) -> Value:
     return with_operators(r.input(0))
 
 
-def sizes(value: ir.Value) -> list[int | None]:
-    """The sizes of a value whose rank is known, None for those that are not known."""
-    if value.shape is None:
-        raise MappingError("the rank of the input is unknown", "X203")
-    return [d if isinstance(d, int) else None for d in value.shape]
-
-
 def channels(r: Reading) -> int | None:
     """The last size of an image, None where it is not known."""
-    found = sizes(data(r))
+    found = dims_of(data(r))
     if len(found) < 3:
         raise MappingError(f"an image of {len(found)} axes", "R105")
     return found[-1]
@@ -197,7 +190,7 @@ class Window(Field):
         a, kernel = r.node.attrs, self.kernel(r)
         if r.rank(data(r)) != len(kernel) + 2:
             raise MappingError(f"an image of {r.rank(data(r))} axes", "R105")
-        spatial = sizes(data(r))[1:-1]
+        spatial = dims_of(data(r))[1:-1]
         strides = [r.attr(f"stride_{x}", int) for x in self.axes]
         dilations = [1 for _ in self.axes]
         if self.dilated:

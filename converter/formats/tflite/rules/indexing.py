@@ -314,7 +314,7 @@ def updated_slice(r: Reading) -> Value:
     room = b.Shape(x) - np.array(shape, np.int64)
     first = b.Max(b.Min(start, room), b.like(start, 0))
     grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
-    return b.ScatterND(x, b.Add(grid.astype(np.int64), first), update)
+    return b.ScatterND(x, grid.astype(np.int64) + first, update)
 
 
 def diagonal(r: Reading, size: int) -> Value:

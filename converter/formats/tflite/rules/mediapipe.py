@@ -15,8 +15,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.elementwise import angle
-from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data, sizes
+from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data
 from converter.formats.tflite.rules.pooling import MOST, windows
+from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
@@ -37,7 +38,7 @@ def scheme(r: Reading) -> int:
 
 def extents(r: Reading, x: ir.Value) -> list[int]:
     """Height and width of an image."""
-    found = [n for n in sizes(x)[1:-1] if n is not None]
+    found = [n for n in dims_of(x)[1:-1] if n is not None]
     if len(found) != 2:
         raise MappingError("the size of the image must be known", "X203")
     return found
@@ -114,14 +115,14 @@ def unpooled(r: Reading) -> Value:
 def affine(r: Reading, index: int) -> tuple[Value, Value]:
     """Of a matrix 4 x 4 what x and y are multiplied by, [2, 2], and what is added, [2]."""
     matrix = r.b.Reshape(r.input(index), [4, 4])
-    rows = r.b.Slice(matrix, [0], [2], [0])
-    return r.b.Slice(rows, [0], [2], [1]), r.b.Gather(rows, 3, axis=1)
+    rows = matrix[:2]
+    return rows[:, :2], r.b.Gather(rows, 3, axis=1)
 
 
 def one_image(r: Reading) -> None:
     if r.rank(data(r)) not in (3, 4):
         raise MappingError(f"data of {r.rank(data(r))} axes", "R105")
-    if sizes(data(r))[0] not in (1, None):
+    if dims_of(data(r))[0] not in (1, None):
         raise MappingError("a batch of more than 1", "X202")
 
 
@@ -132,14 +133,14 @@ def moved_landmarks(r: Reading) -> Value:
     one_image(r)
     b, x, (factors, shift) = r.b, data(r), affine(r, 1)
     whole = r.rank(x) == 3
-    depth = sizes(x)[-1] if whole else r.attr("dimensions", int)
+    depth = dims_of(x)[-1] if whole else r.attr("dimensions", int)
     if depth not in (2, 3):
         raise MappingError(f"landmarks of {depth} numbers", "R110")
     if not whole:
         shift = shift * np.float32(r.attr("scale", float, 1.0))
     points = b.Reshape(x, [-1, depth])
-    moved = b.Slice(points, [0], [2], [1]) @ b.Transpose(factors, perm=[1, 0]) + shift
-    rest = b.Slice(points, [2], [depth], [1])
+    moved = points[:, :2] @ b.Transpose(factors, perm=[1, 0]) + shift
+    rest = points[:, 2:depth]
     return b.Reshape(b.Concat(moved, rest, axis=1) if depth == 3 else moved, b.Shape(x))
 
 
@@ -157,7 +158,7 @@ def moved_image(r: Reading) -> Value:
     places = places + shift - middle
     ends = b.const(np.array([width - 1, height - 1], np.float32))
     inside = b.Max(b.Min(places, ends), 0.0)
-    outside = b.Not(b.Equal(inside, places))
+    outside = ~b.Equal(inside, places)
     outside = b.ReduceMax(b.Cast(outside, to=int(ir.DataType.INT32)), [1], keepdims=1)
     low = b.Floor(inside)
     high, part = b.Min(low + np.float32(1), ends), inside - low
@@ -168,12 +169,12 @@ def moved_image(r: Reading) -> Value:
         index = b.Cast(row * np.float32(width) + column, to=int(ir.DataType.INT64))
         return b.Gather(flat, index, axis=0)
 
-    right, lower = (b.Slice(part, [i], [i + 1], [1]) for i in (0, 1))
+    right, lower = (part[:, i : i + 1] for i in (0, 1))
     upper_row, lower_row = (
         pixels(low, v) * (np.float32(1) - right) + pixels(high, v) * right for v in (low, high)
     )
     y = upper_row * (np.float32(1) - lower) + lower_row * lower
-    y = b.Where(b.Greater(outside, np.int32(0)), 0.0, y)
+    y = b.Where(outside > np.int32(0), 0.0, y)
     return b.Reshape(y, [1, rows, columns, -1])
 
 
@@ -235,7 +236,7 @@ def crop_matrix(r: Reading) -> Value:
     """
     one_image(r)
     b = r.b
-    points = b.Slice(b.Reshape(data(r), [-1, 3]), [0], [2], [1])
+    points = b.Reshape(data(r), [-1, 3])[:, :2]
     ends = (point(r, points, f"{side}_rotation_idx") for side in ("left", "right"))
     (left_x, left_y), (right_x, right_y) = ends
     across, up = right_x - left_x, right_y - left_y

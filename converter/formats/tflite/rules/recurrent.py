@@ -197,7 +197,7 @@ def standard(
 
     weights = joined([gates[n].x for n in ONNX], "the weights")
     if stateless:
-        weights = b.Slice(weights, [0], [-1], [1])
+        weights = weights[:, :-1]
     recurrent = joined([gates[n].h for n in ONNX], "the recurrent weights")
     biases = joined([gates[n].bias for n in ONNX], "the biases")
     peeps = [gates[n].cell for n in ("input", "output", "forget")]
@@ -290,7 +290,7 @@ def svdf(r: Reading) -> ir.Value:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
     feature = b.Reshape(dense(b, r.real(0), r.real(1)), [-1, filters, 1])
     stored = b.Reshape(r.real(4), [-1, filters, memory])
-    state = b.Concat(b.Slice(stored, [1], [memory], [2]), feature, axis=2)
+    state = b.Concat(stored[:, :, 1:memory], feature, axis=2)
     r.leave(4, b.Reshape(state, [-1, filters * memory]))
     products = b.ReduceSum(state * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)

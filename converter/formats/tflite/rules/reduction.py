@@ -14,11 +14,10 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    sizes,
     whole,
 )
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import TENSOR_INT64, Writing
+from converter.formats.tflite.rules.writing import TENSOR_INT64, Writing, dims_of
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op, ops
@@ -76,7 +75,7 @@ class Axis(Field):
 
     def lift(self, r: Reading) -> None:
         axis = r.node.attrs["axis"] = one_axis(r, 1, r.rank(data(r)))
-        if sizes(data(r))[axis] == 0:
+        if dims_of(data(r))[axis] == 0:
             raise MappingError("an axis without elements has no largest", "R105")
         del r.node.inputs[1:]
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import data, sizes, whole
+from converter.formats.tflite.rules.fields import data, whole
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import Writing
+from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
 from converter.graph.sizes import arange
@@ -52,7 +52,7 @@ class Coordinates(Field):
         a["coordinate_transformation_mode"] = rule
         if a["mode"] == "nearest":
             a["nearest_mode"] = "round_prefer_ceil" if corners or half else "floor"
-        if 0 in sizes(data(r)):
+        if 0 in dims_of(data(r)):
             raise MappingError("an image without elements", "R105")
         shape = r.b.Shape(data(r))
         ends = r.b.Gather(shape, np.array([0, 3]), axis=0)
@@ -123,7 +123,7 @@ def by_fixed_point(r: Reading) -> Value:
     much less than the numbers have. The others do not show it.
     """
     x, size, (corners, half) = data(r), known(r.input(1)), flags(r)
-    extents = [n for n in sizes(x)[1:3] if n is not None]
+    extents = [n for n in dims_of(x)[1:3] if n is not None]
     if r.tensor(0).type != schema.TensorType.INT16 or size is None or len(extents) < 2:
         raise not_meant("images of 16 bits and of a known size only")
     wanted = [int(n) for n in size.reshape(-1)]

@@ -19,7 +19,7 @@ COMBINERS = ("SUM", "MEAN", "SQRTN")
 
 def tail(r: Reading, value: ir.Value, first: int) -> Value:
     """The sizes of the axes from `first` on."""
-    return r.b.Slice(r.b.Shape(value), [first], [LARGE], [0])
+    return r.b.Shape(value)[first:]
 
 
 def scattered(r: Reading, rows: Value, ids: Value, x: ir.Value, start: float, how: str) -> Value:
@@ -49,7 +49,7 @@ class KnownRows(Field):
 def segment_sum(r: Reading) -> Value:
     """The last id says how many rows there are."""
     ids = whole(r, r.input(1))
-    rows = r.b.Slice(ids, [-1], [LARGE], [0]) + np.int64(1)
+    rows = ids[-1:] + np.int64(1)
     return scattered(r, rows, ids, data(r), 0, "add")
 
 
@@ -77,7 +77,7 @@ def unsorted_segments(r: Reading) -> Value:
     places = r.b.Where(ids < np.int64(0), count, ids)
     reduction = {"sum": "add", "prod": "mul"}.get(how, how)
     y = scattered(r, count + np.int64(1), places, x, start, reduction)
-    return r.b.Slice(y, [0], [-1], [0])
+    return y[:-1]
 
 
 # weighted look-ups -------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def sparse_places(r: Reading) -> tuple[Value, list[int]]:
     """
     sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]
     strides = np.cumprod([1, *sizes[:0:-1]])[::-1].astype(np.int64)
-    places = r.b.Slice(whole(r, r.input(1)), [0], [len(sizes)], [1])
+    places = whole(r, r.input(1))[:, : len(sizes)]
     return r.b.ReduceSum(places * strides, [1], keepdims=0), sizes
 
 

@@ -18,7 +18,6 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    sizes,
     whole,
 )
 from converter.formats.tflite.rules.writing import (
@@ -232,7 +231,7 @@ class ListedParts(Field):
             return
         parts = r.ints(1, "the sizes")
         if -1 in parts:
-            size = sizes(x)[axis]
+            size = dims_of(x)[axis]
             if size is None:
                 raise MappingError("the size of what is left is not known", "X203")
             parts[parts.index(-1)] = size - sum(parts) - 1
@@ -692,8 +691,8 @@ def space_to_batch(r: Reading) -> Value:
     shape = b.Shape(x)
     inner = b.Gather(shape, np.arange(1, n + 1), axis=0) / np.array(blocks, np.int64)
     pairs = b.Reshape(b.Concat(*_columns(r, inner, np.array(blocks, np.int64)), axis=1), [-1])
-    rest = b.Slice(shape, [n + 1], [LARGE], [0])
-    x = b.Reshape(x, b.Concat(b.Slice(shape, [0], [1], [0]), pairs, rest, axis=0))
+    rest = shape[n + 1 :]
+    x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
     perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
     tail = b.Concat(inner, rest, axis=0)
     return b.Reshape(b.Transpose(x, perm=perm), b.Concat([-1], tail, axis=0))
@@ -707,12 +706,12 @@ def batch_to_space(r: Reading) -> Value:
     if len(crops) != n or n >= rank or min(blocks, default=1) < 1 or crops.min(initial=0) < 0:
         raise MappingError(f"{n} blocks and {len(crops)} crops of {rank} axes", "R105")
     shape = b.Shape(x)
-    batch = b.Slice(shape, [0], [1], [0]) / np.int64(math.prod(blocks))
-    x = b.Reshape(x, b.Concat(blocks, batch, b.Slice(shape, [1], [LARGE], [0]), axis=0))
+    batch = shape[:1] / np.int64(math.prod(blocks))
+    x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
     pairs = [i for k in range(n) for i in (n + 1 + k, k)]
     x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
     inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * np.array(blocks, np.int64)
-    x = b.Reshape(x, b.Concat(batch, inner, b.Slice(shape, [n + 1], [LARGE], [0]), axis=0))
+    x = b.Reshape(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
     if not crops.any():
         return x
     ends = [-int(e) if e else LARGE for _, e in crops]

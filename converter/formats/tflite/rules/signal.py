@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import data, sizes
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
@@ -69,7 +69,7 @@ class Lengths(Field):
         if len(wanted) != 2 or rank < 2 or min(wanted) < 1:
             raise MappingError(f"the lengths {wanted} of {rank} axes", "R105")
         axes = [rank - 2, rank - 1]
-        if wanted[0] == 1 and sizes(data(r))[-2] == 1:
+        if wanted[0] == 1 and dims_of(data(r))[-2] == 1:
             axes, wanted = axes[1:], wanted[1:]
         r.node.attrs |= {"axes": axes, "sizes": wanted}
         del r.node.inputs[1:]
@@ -117,7 +117,7 @@ def spectrogram(r: Reading) -> Value:
     Windows are weighted by a raised cosine and filled up with zeros to a power of 2.
     """
     b, width, step = r.b, r.attr("window_size", int), r.attr("stride", int)
-    samples = sizes(data(r))[0] if r.rank(data(r)) == 2 else None
+    samples = dims_of(data(r))[0] if r.rank(data(r)) == 2 else None
     if samples is None:
         raise MappingError("the number of samples must be known", "X203")
     if not 0 < width <= samples or step < 1:
@@ -138,7 +138,7 @@ def cepstrum(r: Reading) -> Value:
     Inputs are [squares of the spectrum [channels, windows, bins], sample rate].
     """
     b, rate = r.b, r.ints(1, "the sample rate")
-    bins = sizes(data(r))[-1] if r.rank(data(r)) == 3 else None
+    bins = dims_of(data(r))[-1] if r.rank(data(r)) == 3 else None
     if bins is None or bins < 2 or len(rate) != 1:
         raise MappingError(f"{bins} bins at the rate {rate}", "X203")
     limits = [r.attr(f"{k}_frequency_limit", float, d) for k, d in LIMITS.items()]

@@ -20,6 +20,7 @@ from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, known
+from converter.graph.value import known_sizes
 from converter.mapping import context
 from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.node import Layer, Node
@@ -485,9 +486,10 @@ def _half(value: ir.Value) -> Array | None:
 
 def dims_of(value: ir.Value) -> Dims:
     """The sizes of a value, None for what is not known; MappingError X203 without a rank."""
-    if value.shape is None:
+    found = known_sizes(value)
+    if found is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203")
-    return [d if isinstance(d, int) else None for d in value.shape]
+    return found
 
 
 def number(value: ir.Value | None) -> float | None:

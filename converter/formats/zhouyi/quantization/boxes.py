@@ -41,10 +41,9 @@ def _stacked(r: IntegerReading, parts: Sequence[Value]) -> Value:
 def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
     """Results as the file declares them, within the ranges of their types."""
     found = []
-    for v, t in zip(results, r.tensors.types, strict=False):
-        info = np.iinfo(t.numpy())
+    for i, (v, t) in enumerate(zip(results, r.tensors.types, strict=False)):
         wide = v if v.dtype == T.DOUBLE else r.b.Cast(v, to=T.DOUBLE)
-        found.append(stored(r.b, bounded(r.b, wide, float(info.min), float(info.max)), t))
+        found.append(stored(r.b, bounded(r.b, wide, *r.limits(i)) if t.is_integer() else wide, t))
     return found
 
 

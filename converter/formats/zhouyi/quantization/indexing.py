@@ -28,6 +28,11 @@ def lift_plain(r: IntegerReading) -> list[Value]:
     return _typed(r, r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))
 
 
+def lift_same(r: IntegerReading) -> Value:
+    """What is stored already lies on a grid."""
+    return r.b.Identity(r.input(0))
+
+
 def lift_count(r: IntegerReading) -> list[Value]:
     """Bounds are on the scale of the data."""
     return _typed(r, r.all_as_numbers(_numbers(r)))

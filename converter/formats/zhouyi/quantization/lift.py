@@ -42,6 +42,21 @@ _WHOLE = {
 # gates come from tables whose scales the file does not tell, and what is 1 among them is the
 # largest stored number
 _INTEGER_ONLY = frozenset({"BasicLSTM", "GRUv1", "GRUv3"})
+# keys that mean something else in an integer layer, or data whose scale does not count
+_RESCALED = frozenset(
+    [
+        "BoundingBox",
+        "MultiboxTransformLoc",
+        "RgbToYuv",
+        "YuvToRgb",
+        "FakeQuantWithMinMaxVars",
+        "FractionalPool",
+        "RoiAlign",
+        "Mod",
+    ]
+)
+# parameters that the vendor's quantiser takes out of the file: only the table still tells them
+_IN_TABLE = {"ELU": "alpha", "CELU": "alpha", "SHRINK": "lambd"}
 _STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
 Params = list[QuantParams | None]
 
@@ -82,7 +97,7 @@ class NumbersLift(GraphLift):
         kind, source = far.kind, sources[0] if sources else None
         if kind in ("Cast", "Quantize", "DeQuantize"):
             return [self._real(layer.inputs[0], source)]
-        if kind in _INTEGER_ONLY and not self.parser:
+        if _is_integer_only(far) and not self.parser:
             return self._whole(layer, far, sources, results)
         for i, (tensor, params) in enumerate(zip(layer.inputs, sources, strict=True)):
             if _is_number(kind, i, params):
@@ -165,6 +180,17 @@ class NumbersLift(GraphLift):
             shift = int(layer.attrs.get("negative_slope_shift", 0))
             slopes = np.asarray(blobs["negative_slope"], np.float32)
             blobs["negative_slope"] = np.ldexp(slopes, -shift)
+
+
+def _is_integer_only(far: FarLayer) -> bool:
+    """Whether only the integer form of a layer of the quantiser says what it computes."""
+    method = str(far.attrs.get("method", "")).upper()
+    hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
+    return (
+        far.kind in _INTEGER_ONLY | _RESCALED
+        or (far.kind == "Activation" and method in _IN_TABLE and hidden)
+        or (far.kind == "LRN" and method == "WITHIN_CHANNEL")
+    )
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:

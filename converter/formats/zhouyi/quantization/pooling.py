@@ -19,9 +19,10 @@ from converter.formats.zhouyi.quantization.requantize import (
     real,
     rescale,
     scalar_keys,
+    stored,
 )
 from converter.formats.zhouyi.rules.fields import Window, words
-from converter.formats.zhouyi.rules.pooling import overhang
+from converter.formats.zhouyi.rules.pooling import fractional_windows, overhang
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -47,6 +48,7 @@ def lift_pooling(r: IntegerReading) -> Value:
     if method == "MAX":
         y = real(b, x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
+    kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
     pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
     kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
     axes = [
@@ -94,6 +96,18 @@ def lift_volumes(r: IntegerReading) -> Value:
     deep = planes.spans(rows.before)[None, :, None, None, None]
     y = rescale(b, y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
     return r.stored(rescale(b, y, _approximate(1.0 / deep), zero, r.limits()))
+
+
+def lift_fractional(r: IntegerReading) -> list[Value]:
+    """As of numbers, without zero points; means by 8-bit reciprocals of the areas."""
+    b, mean = r.b, r.attr("method", enum(words("AVG MAX"))) == "AVG"
+    x = r.whole()
+    y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
+    if mean:
+        y = rescale(b, y, _approximate(1.0 / areas).astype(np.float64), 0, r.limits())
+    return [
+        stored(b, v, t) for v, t in zip((y, *map(b.const, borders)), r.tensors.types, strict=True)
+    ]
 
 
 @dataclass
@@ -174,13 +188,22 @@ def lower_average(w: IntegerWriting) -> Written:
 
 
 def lift_lrn(r: IntegerReading) -> Value:
-    """The sum of squares chooses from a table of (bias + alpha * sum) ** -beta."""
-    r.attr("method", enum(words("ACROSS_CHANNELS")))
+    """The sum of squares, of neighbours in other channels or within a channel, chooses from a table
+    of (bias + alpha * sum) ** -beta.
+    """
+    method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.attr("size", int)
-    channels = r.static(x)[-1]
-    padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
-    parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
-    total = functools.reduce(operator.add, parts)
+    if method == "WITHIN_CHANNEL":
+        if size % 2 == 0:
+            raise MappingError("which neighbours does an even window within a channel have?")
+        half = size // 2
+        axes = [Axis(n, n, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
+        total = _sums(r, x * x, axes)
+    else:
+        channels = r.static(x)[-1]
+        padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
+        parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
+        total = functools.reduce(operator.add, parts)
     by, behind = (
         r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.attr(f"shift{sum_}_value", int))
         for sum_ in ("_sum", "")

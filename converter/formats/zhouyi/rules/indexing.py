@@ -225,6 +225,17 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     return [b.Where(padded < 0.0, b.like(labels, int(labels.dtype.max)), labels)]
 
 
+def lift_unique(r: Reading) -> list[ir.Value]:
+    """Distinct values, where each stands first, the number of each element's value, and counts."""
+    b, x, axis = r.b, r.input(0), r.layer.attrs.get("axis")
+    whole = x.dtype is not None and x.dtype.is_integer()
+    wide = b.Cast(x, to=T.INT64) if whole else x
+    keys = {"sorted": r.attr("sorted", bool, 1)}
+    if axis is not None and str(axis).upper() != "NONE":
+        keys["axis"] = axis_of(r.attr("axis", int), len(r.static(x)))
+    return layer_of(r).typed([*b.Unique(wide, **keys, outputs=4)])
+
+
 BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)
 REDUCTION = word("reduction", "reduction", words("none add mul max min"), default="none")
 KNOWN = Guard(
@@ -297,4 +308,5 @@ RULES = [
     custom("", "SlotUpdate", lift=lift_slot_update),
     custom("", "QueryRebatch", lift=lift_query_rebatch),
     custom("", "CTCGreedyDecoder", lift=lift_ctc),
+    custom("", "Unique", lift=lift_unique),
 ]

@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import layer_of
 from converter.formats.zhouyi.rules.fields import Window, method, words
 from converter.formats.zhouyi.types import numpy_type
-from converter.graph.infer import shape_of
+from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
@@ -194,6 +194,74 @@ def lift_adaptive(r: Reading) -> ir.Value:
     return x
 
 
+def random_borders(r: Reading, axis: int) -> Array:
+    """Where the windows of FractionalPool begin along an axis, and the end of the last: integers
+    drawn by the Mersenne Twister with the layer's seed, as the vendor's executor draws them.
+
+    `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
+    """
+    size, count = r.static(r.input(0))[axis], layer_of(r).declared_size(0, axis)
+    seed, k, ratio = r.attr("seed", int), size // count, size / count
+    if seed == 0:
+        raise MappingError("which random numbers draw the windows (seed=0 means others each time)?")
+    draw = np.random.RandomState(seed % 2**32)
+    if r.attr("pseudo", bool):
+        low, high = (float(v) for v in draw.randint(0, 2**32, 2, dtype=np.uint32))
+        most = min((k + 2) / ratio - 1, (size + 1 - k) / ratio - (count - 1))
+        u = (low + high * 2.0**32) / 2.0**64 * most
+        inner = np.array([ratio * (i + u) for i in range(1, count)], np.float32)
+        return np.array([0, *np.ceil(inner).astype(np.int64) - 1, size], np.int64)
+    sizes = [k + 1] * (size % count) + [k] * (count - size % count)
+    _shuffle(sizes, draw)
+    return np.append(0, np.cumsum(sizes)).astype(np.int64)
+
+
+def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
+    """Two places of each drawn number; in place."""
+
+    def below(count: int) -> int:
+        scaling = (2**32 - 1) // count
+        while True:
+            number = int(draw.randint(0, 2**32, dtype=np.uint32))
+            if number < count * scaling:
+                return number // scaling
+
+    def swap(i: int, j: int) -> None:
+        items[i], items[j] = items[j], items[i]
+
+    i = 1
+    if len(items) % 2 == 0:
+        swap(1, below(2))
+        i = 2
+    while i < len(items):
+        x = below((i + 1) * (i + 2))
+        swap(i, x // (i + 2))
+        swap(i + 1, x % (i + 2))
+        i += 2
+
+
+def fractional_windows(r: Reading, x: Value, reduce: str) -> tuple[Value, list[Array], Array]:
+    """What `reduce` makes of each window of x[N, H, W, C]; borders of rows and columns; areas
+    [1, H, W, 1].
+    """
+    b, borders, lengths = r.b, [random_borders(r, axis) for axis in (1, 2)], []
+    for axis, found in ((1, borders[0]), (2, borders[1])):
+        ends = np.minimum(found[1:] + int(r.attr("overlap", bool)), found[-1])
+        pairs = list(zip(found[:-1].tolist(), ends.tolist(), strict=True))
+        parts = [b.op(reduce, b.Slice(x, [i], [j], [axis]), [axis]) for i, j in pairs]
+        x = b.Concat(*parts, axis=axis) if len(parts) > 1 else with_operators(parts[0])
+        lengths.append(ends - found[:-1])
+    return x, borders, np.outer(*lengths)[None, :, :, None].astype(np.float64)
+
+
+def lift_fractional(r: Reading) -> list[ir.Value]:
+    """Pooled data, and the borders of rows and of columns."""
+    reduce = r.attr("method", enum({"ReduceSum": "AVG", "ReduceMax": "MAX"}))
+    y, borders, areas = fractional_windows(r, with_operators(r.input(0)), reduce)
+    y = y / areas.astype(np.float32) if reduce == "ReduceSum" else y
+    return layer_of(r).typed([y, *(r.b.const(v) for v in borders)])
+
+
 RULES = [
     *pooling("Pooling", 2),
     *pooling("Pooling3D", 3),
@@ -207,5 +275,6 @@ RULES = [
         given="1,4,8,8 -> 2",
     ),
     custom("", "AdaptivePool", lift=lift_adaptive),
+    custom("", "FractionalPool", lift=lift_fractional),
     custom("", "MaxUnpool UpsampleByIndex", lift=lift_unpool),
 ]

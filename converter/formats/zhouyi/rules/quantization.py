@@ -10,6 +10,7 @@ from converter.formats.zhouyi.rules.context import layer_of
 from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
 from converter.formats.zhouyi.rules.fields import Window
 from converter.formats.zhouyi.rules.matmul import ZeroPoint
+from converter.graph.value import with_operators
 from converter.mapping.context import Reading
 from converter.mapping.fields import Field, Weight, ignore
 from converter.mapping.rules import custom, op
@@ -40,7 +41,35 @@ def lift_quantize(r: Reading) -> ir.Value:
     return r.b.op(op, x, r.b.const(flat), zeros, axis=r.attr("axis", int, 1))
 
 
+def lift_fake_quantize(r: Reading) -> ir.Value:
+    """Rounded to a grid of unsigned integers and back, as the vendor's executor has it: bounds moved
+    so that 0 is on the grid, and zero points of one bit less. All in floats of 32 bits.
+    """
+    b, x = r.b, with_operators(r.input(0))
+    low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
+    bits, zero = r.attr("num_bits", int, 8), np.float32(0)
+    if not low <= high or not 1 < bits <= 16:
+        raise MappingError(f"min={low}, max={high}, num_bits={bits} make no grid", "R110")
+    if low > 0:
+        low, high = zero, high - low
+    elif high < 0:
+        low, high = low - high, zero
+    else:
+        step = (high - low) / np.float32((1 << bits) - 1)
+        moved = step * np.rint(low / step) if step else low
+        low, high = moved, high + moved - low
+    levels = np.float32((1 << bits) - 1)
+    scale = levels / (high - low) if high - low >= np.finfo(np.float32).eps else np.float32(1)
+    most = float(2 ** (bits - 1) - 1)
+    point = np.float32(np.clip(np.rint(scale * low), -most, most))
+    y = b.Clip(
+        b.Round(x * scale - point), float(r.attr("narrow_range", bool, False)), float(levels)
+    )
+    return b.Clip((y + point) / scale, float(low), float(high))
+
+
 RULES = [
+    custom("", "FakeQuantWithMinMaxVars", lift=lift_fake_quantize),
     op(
         "ConvInteger",
         "ConvInteger",

@@ -142,7 +142,7 @@ ELTWISE = [
     eltwise("Greater", "greater"),
     eltwise("GreaterOrEqual", "greater_equal"),
     eltwise("Equal", "equal"),
-    eltwise("Equal", "not_equal", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    eltwise("Equal", "not_equal", after_lift=lambda r, y: ~y, lift_only=True),
     eltwise("And", "logical_and"),
     eltwise("Or", "logical_or"),
     eltwise("Xor", "logical_xor"),
@@ -274,7 +274,7 @@ class Channels(Field):
     def lift(self, r: Reading) -> None:
         x = r.input(0)
         if (scales := factor(r, "weights", 1)) is not None and self.blob == "biases":
-            x = r.b.Mul(x, scales)
+            x = x * scales
         r.set_inputs(x, factor(r, self.blob, self.place))
 
     def lower(self, w: Writing) -> None:

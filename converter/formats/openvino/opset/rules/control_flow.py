@@ -20,7 +20,6 @@ from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
 from converter.formats.openvino.opset.context import OpsetLayer, Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
-    computed,
     element_type,
     parse_shape,
     scalar,
@@ -114,22 +113,9 @@ def _like_parameter(inner: Builder, sub: SubNet, parameter: int, number: ir.Valu
 
 
 def lift_read(r: Reading) -> ir.Value:
-    """A state is an input and an output more; its initial value, when it is known, is the input's
-    default.
-    """
+    """A state is an input and an output more."""
     source, outer = r.context
-    initial = r.input(0) if r.layer.inputs else _zeros(source, r.b)
-    return outer.state(source.data.get("variable_id", ""), initial)
-
-
-def _zeros(source: IrLayer, b: Builder) -> ir.Value:
-    """What a state without an initial value begins with."""
-    name, shape = source.data.get("variable_type"), source.data.get("variable_shape", "...")
-    sizes = parse_shape(shape)
-    if name is None or sizes is None or None in sizes:
-        raise MappingError("a state without an initial value and without a static shape", "X203")
-    dtype = computed(T(element_type.lift(name)))
-    return b.const(np.zeros(sizes, dtype.numpy()), "initial")
+    return outer.state(source, r.input(0) if r.layer.inputs else None)
 
 
 def lift_assign(r: Reading) -> ir.Value:
@@ -185,7 +171,10 @@ def lower_if(w: Writing) -> None:
     for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
         ranks = [rank_of(v) for v in results]
         if rank_of(value) is None and None not in ranks and len(set(ranks)) > 1:
-            message = f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs no layer whose rank is unknown"
+            message = (
+                f"one branch gives {ranks[0]} axes, the other {ranks[1]}; the runtime runs "
+                "no layer whose rank is unknown"
+            )
             help = "fix the shapes that the condition depends on with --inputs"
             raise MappingError(message, "X203", help)
     outer = [captured(g) for g in branches]
