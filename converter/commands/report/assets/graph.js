@@ -272,11 +272,11 @@ class Drawing {
     this._move();
   }
 
-  /* Everything, or the top of it where all of it would be too small to read. */
+  /* Everything, or the middle of its top where all of it would be too small to read. */
   fit(all = false) {
     const width = this.svg.clientWidth || 600, height = this.svg.clientHeight || 400;
     const whole = Math.min(width / this.root.width, height / this.root.height, 1.2);
-    this.scale = all ? whole : Math.max(whole, Math.min(0.55, (width / this.root.width) * 1.6));
+    this.scale = all ? whole : Math.max(whole, 0.5);
     const top = this.root.height * this.scale > height ? 8 : (height - this.root.height * this.scale) / 2;
     this.at = { x: (width - this.root.width * this.scale) / 2, y: top };
     this._move();
