@@ -11,6 +11,7 @@ native.py    a file in its own engine            result.py   what was found, as 
 check.py     one comparison from start to end    floats.py   networks of halves in floats
 text.py      a comparison for people              stored.py   a stored comparison read again
 evidence.py  the wrong tensor and the graph around it, for pages
+single_change.py  what one change of a layer gives the candidate's numbers
 """
 
 from __future__ import annotations
