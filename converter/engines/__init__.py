@@ -4,6 +4,7 @@ An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays b
 returns arrays by output name, in the model's order.
 
 onnxruntime.py  the default
+session_weights.py  its large weights, read from the files where they lie
 reference.py    onnx's own evaluator: slow, written independently of onnxruntime
 openvino.py     OpenVINO's runtime, by way of the IR v11 writer
 litert.py       LiteRT, by way of the TensorFlow Lite writer

@@ -38,6 +38,7 @@ from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
     RUNS,
+    UNMOVED,
     Floor,
     quantisation_steps,
     tolerance,
@@ -330,15 +331,25 @@ class Check:
         outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
         if any(not o.passed and 1 < o.difference.excess <= BORDERLINE for o in outputs):
             floors = self.noise.with_floats(MORE_RUNS - RUNS)
-            outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
+            outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
         return outputs
 
     def _output(
-        self, i: int, j: int, mine: Results, theirs: Results, floors: list[list[Floor]] | None
+        self,
+        i: int,
+        j: int,
+        mine: Results,
+        theirs: Results,
+        floors: list[list[Floor]] | None,
+        unmoved: float = 1.0,
     ) -> Output:
         r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
         step, own = self.steps.get(str(c.name), 0.0), self.precision[str(r.name)]
-        noise = None if floors is None else lambda k, base: tolerance(base, floors[k][i], own, step)
+        noise = (
+            None
+            if floors is None
+            else lambda k, base: tolerance(base, floors[k][i], own, step, unmoved)
+        )
         return self.judge.output(
             (public_name(r), public_name(c)), [m[i] for m in mine], [t[j] for t in theirs], noise
         )

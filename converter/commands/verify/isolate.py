@@ -23,6 +23,7 @@ from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
     RUNS,
+    UNMOVED,
     Precision,
     coarsest,
     jitter,
@@ -274,7 +275,8 @@ class LockStep:
             limit = self.limit(u.name, base)
             if limit is None:
                 floor = self._floor(u, a, noisy, exact, i)
-                limit = tolerance(base, floor, u.step, self.steps.get(u.other, 0.0))
+                unmoved = 1.0 if runs == RUNS else UNMOVED
+                limit = tolerance(base, floor, u.step, self.steps.get(u.other, 0.0), unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
 

@@ -23,6 +23,7 @@ RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
 # how far a network moves
 BORDERLINE, MORE_RUNS = 8.0, 12
+UNMOVED = 4.0  # see tolerance
 # a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
 # real networks
 MULTIPLE = 16.0
@@ -131,11 +132,15 @@ def spread(base: Array, others: Sequence[Array]) -> Floor:
     return floor
 
 
-def tolerance(base: Array, floor: Floor, step: float, minimum: float = 0.0) -> Floor:
+def tolerance(
+    base: Array, floor: Floor, step: float, minimum: float = 0.0, unmoved: float = 1.0
+) -> Floor:
     """What a difference may be: a multiple of the floor, smoothed over the channel, since three
     runs may miss an element's spread.
 
-    `minimum` is the step of a quantised tensor.
+    `minimum` is the step of a quantised tensor. What the runs moved by a
+    step at most has cancelled out or is at a bound, so that its rounding was not measured: it may
+    be off by `unmoved` times as much.
     """
     if base.dtype.kind in "OUSb" or base.size == 0:
         return np.zeros(base.shape)
@@ -146,6 +151,7 @@ def tolerance(base: Array, floor: Floor, step: float, minimum: float = 0.0) -> F
         finite = np.where(np.isfinite(floor), floor, 0.0)
         smooth = np.sqrt(np.mean(finite**2, axis=axes, keepdims=True)) if base.ndim else finite
         own = np.where(np.isfinite(base), np.abs(wide(base)), 0.0) * step / 2
+        own = np.where(floor <= 2 * own, own * unmoved, own)
         return np.maximum(MULTIPLE * np.maximum(np.maximum(floor, smooth), own), minimum)
 
 
