@@ -375,6 +375,14 @@ CASES = {
         | {"shift_value": 27},
         {"lut": ramp(40000, 9000, "uint16")},
     ),
+    "slopes_without_a_sign": Case(
+        "Activation",
+        [pattern(3, 4)],
+        (3, 4),
+        {"method": "PRELU", "negative_slope_shift": 12, "scale_value": 250, "shift_value": 9},
+        {"negative_slope": np.array([400, 2000, 4000, 900], np.int16)},
+        {"dtype": "uint8", "zero": -40},
+    ),
     "dilated_mean": Case(
         "Pooling",
         [pattern(1, 4, 5, 1)],
@@ -528,6 +536,7 @@ WANTED: dict[str, list[int]] = {
     "smoothed": [1, -10, -41, -15],
     "dilated_mean": [-51, 23, 13, -41, 6, 16],
     "squares_within_channels": [-87, 127, 127, 127, -128, -128, -128, -61, 127, 127, 127, -128],
+    "slopes_without_a_sign": [40, 51, 69, 87, 40, 40, 40, 40, 52, 70, 88, 40],
     "lstm_8": [-11, -4, -1, -7],
     "lstm_16": [-3469, -1806, -346, -3541],
     "lstm_16_one_scale": [-3469, -1806, -346, -3541],

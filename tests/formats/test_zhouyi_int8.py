@@ -550,3 +550,17 @@ def test_sums_and_shares_of_a_softmax_are_nearly_always_those_of_the_network(
     found = next(iter(converter.load(path).run(feeds).values()))
     steps = np.rint((found - wanted) * 256)
     assert np.abs(steps).max() <= 1 and (steps != 0).mean() < 0.003
+
+
+def test_slopes_of_a_network_without_signs_are_stored_with_them(tmp_path: Path) -> None:
+    """The executor cuts off numbers below 0 where the result of a PRELU has no sign."""
+    net = Net(1, 3, 4, 4, zero=120, dtype=np.uint8)
+    slopes = net.b.const(np.array([0.2, 0.5, 0.9], np.float32).reshape(3, 1, 1))
+    model = net.ends(net.q(net.op("PRelu", slopes), 0.02, 100, np.uint8))
+    path = integers(model, tmp_path)
+    (layer,) = [x for x in read_ir(path).layers if x.type == "Activation"]
+    assert layer.outputs[0].dtype == "int8"
+    feeds = {"x": floats(1, 3, 4, 4)}
+    wanted = next(iter(model.run(feeds).values()))
+    found = next(iter(converter.load(path).run(feeds).values()))
+    assert wanted.min() < -0.1 and apart(found, wanted, last_step(model)) <= 1.01

@@ -239,7 +239,9 @@ def lower_activation(w: IntegerWriting) -> Written:
 
 
 def _lift_prelu(r: IntegerReading) -> Value:
-    """A slope for each element, `negative_slope_shift` bits behind its point."""
+    """A slope for each element, `negative_slope_shift` bits behind its point; what is stored without
+    a sign has no numbers below 0 at all.
+    """
     b, x, slope = r.b, r.real(), r.blob("negative_slope").astype(np.float32)
     rank = len(r.static(x))
     if slope.ndim > rank:
@@ -247,7 +249,19 @@ def _lift_prelu(r: IntegerReading) -> Value:
     slope = np.ldexp(slope, -r.attr("negative_slope_shift", int))
     negative = b.Min(x, b.like(x, 0))
     below = b.Round(negative * beside(b, slope, x, f"{r.layer.name}.negative_slope"))
-    return r.requantized(b.Relu(x) + below)
+    y = b.Relu(x) + below
+    dtype = r.tensors.types[0]
+    unsigned = dtype.is_integer() and not dtype.is_signed()
+    return r.requantized(b.Max(y, b.like(y, 0)) if unsigned else y)
+
+
+def params_of_activation(layer: Layer, result: QuantParams) -> QuantParams:
+    """PRELU stores a sign: executors cut off its numbers below 0 else."""
+    if layer.attrs.get("method") != "PRELU" or result.dtype.is_signed():
+        return result
+    bits = result.dtype.bitwidth
+    signed = ir.DataType.INT8 if bits == 8 else ir.DataType.INT16
+    return QuantParams.of(result.scale, result.zero - (1 << (bits - 1)), signed)
 
 
 def _lower_prelu(w: IntegerWriting) -> Written:

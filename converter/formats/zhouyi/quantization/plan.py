@@ -22,7 +22,10 @@ from converter.errors import Diagnostic, MappingError
 from converter.formats.zhouyi.fused import FUSED, fuse
 from converter.formats.zhouyi.quantization.constants import QuantizedConstant, lazy_value
 from converter.formats.zhouyi.quantization.context import IntegerWriting
-from converter.formats.zhouyi.quantization.elementwise import requantization
+from converter.formats.zhouyi.quantization.elementwise import (
+    params_of_activation,
+    requantization,
+)
 from converter.formats.zhouyi.quantization.lowering import DEQUANTIZE, QUANTIZE
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
@@ -222,6 +225,7 @@ class Plan:
         ]
         inputs, sources = [v for v, _ in operands], [p for _, p in operands]
         own = params if rule.result is None else rule.result(layer, sources[0])
+        own = params_of_activation(layer, own) if layer.kind == "Activation" else own
         if any(p.dtype.bitwidth > 16 for p in (*sources, params)):
             raise MappingError("numbers of more than 16 bits have no integer form")
         kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own))
