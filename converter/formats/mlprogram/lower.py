@@ -41,6 +41,8 @@ D = ir.DataType
 # iOS -> specification version, and the name of its operation set
 VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
 ATTENTION_SINCE = 9  # the specification version that has it as one operation
+SUPPRESSIONS = ("NonMaxSuppression", "SuppressBoxes")
+SUPPRESSION_UNTIL = 8  # the one whose suppression of boxes has no least score any more
 COMPRESSED_SINCE = 7  # the one that has compressed weights
 OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
@@ -119,7 +121,8 @@ def lowest(model: ir.Model, half: bool) -> int:
         refused = _refused(version, half)
         return sum(refused(n) for n in nodes)
 
-    return min(list(OPSETS)[:-1], key=lambda v: (missing(v), v))
+    last = SUPPRESSION_UNTIL if any(n.op_type in SUPPRESSIONS for n in nodes) else max(OPSETS)
+    return min((v for v in OPSETS if v < last), key=lambda v: (missing(v), v))
 
 
 def _refused(version: int, half: bool) -> Callable[[ir.Node], bool]:
