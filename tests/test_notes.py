@@ -268,6 +268,7 @@ def test_nothing_else_reads_json_of_others() -> None:
         "commands/batch/journal.py",
         "commands/batch/pool.py",
         "commands/batch/worker.py",
+        "commands/profile.py",
         "engines/file.py",
         "formats/onnx/onnxruntime_kernels.py",
         "formats/nnapi/operations.py",

@@ -11,8 +11,6 @@ litert.py       LiteRT, by way of the TensorFlow Lite writer
 coreml.py       Core ML on macOS, by way of the Core ML writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
-
-session_weights.py  large weights for onnxruntime, in the file they were read from
 """
 
 from __future__ import annotations

@@ -765,3 +765,27 @@ def test_a_choice_of_operands_of_other_open_sizes(tmp_path: Path) -> None:
     for rows, own in ((1, 3), (3, 1), (3, 3)):
         c, x = floats(rows, 4), floats(2, own, 4)
         np.testing.assert_array_equal(run(package, c=c, x=x), np.where(c > 0, x, F(0)))
+
+
+def test_short_whole_numbers_are_added_in_32_bits(tmp_path: Path) -> None:
+    source = network(
+        *(tmp_path / "m.onnx", [h.make_node("Add", ["x", "x"], ["y"])]),
+        *({"x": [2]}, {"y": [2]}, T.INT16),
+    )
+    converter.convert(source, tmp_path / "m.mlpackage")
+    assert "add" in kinds(tmp_path / "m.mlpackage")
+
+
+def test_quantised_networks_with_suppression_are_for_ios16(tmp_path: Path) -> None:
+    """`quantize` is there since iOS17, a least score of a suppression until then."""
+    nodes = [
+        h.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        h.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        h.make_node("NonMaxSuppression", ["b", "d", "most", "iou", "least"], ["n"]),
+        h.make_node("Cast", ["n"], ["y"], to=T.FLOAT),
+    ]
+    constants = {"s": F(0.01), "most": np.array([2]), "iou": F([0.5]), "least": F([0.1])}
+    shapes = {"x": [1, 1, 3], "b": [1, 3, 4]}
+    source = network(tmp_path / "m.onnx", nodes, shapes, {"y": ["n", 3]}, **constants)
+    converter.convert(source, tmp_path / "m.mlpackage")
+    assert model_of(tmp_path / "m.mlpackage").specificationVersion < 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,7 @@ D = ir.DataType
 # iOS -> specification version, and the name of its operation set
 VERSIONS = {"15": 6, "16": 7, "17": 8, "18": 9, "26": 10}
 ATTENTION_SINCE = 9  # the specification version that has it as one operation
+SUPPRESSION_UNTIL = 8  # the one whose suppression of boxes has no least score any more
 COMPRESSED_SINCE = 7  # the one that has compressed weights
 OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
@@ -57,40 +59,68 @@ class Written:
 def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Written:
     """A model of the graph; UnsupportedError with everything that has no counterpart."""
     refuse(MAPPING.target.refusals(network.ir))
+    clone, classifier = prepared(network, notes)
+    asked, half = flavour.options.get("ios", ""), "fp16" in flavour.options
+    if asked:
+        return _lowered(network, clone, classifier, VERSIONS[asked], half, notes)
+    least = needed_by_boundary(network, clone, half)
+    version, older = max(least, lowest(clone, half)), SUPPRESSION_UNTIL - 1
+    try:
+        return _lowered(network, clone, classifier, version, half, notes)
+    except UnsupportedError:  # what newer versions lack may come out of the bodies of operators
+        if version <= older or least > older:
+            raise
+        with contextlib.suppress(UnsupportedError):
+            return _lowered(network, *prepared(network, []), older, half, notes)
+        raise
+
+
+def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Classifier | None]:
+    """A copy of the graph in which what is known beforehand is computed."""
     clone = network.ir.clone()
     classifier = take_out(network, clone)
     notes.extend(take_out_labels(clone))
     unpack_bits(clone)
     fold(clone, limit=4096, keep=holds_numbers)
     unroll(clone)
-    asked = flavour.options.get("ios", "")
-    half = "fp16" in flavour.options
-    version = VERSIONS[asked] if asked else lowest(clone, half)
-    newest = MilLowering(MAPPING, STATES_SINCE, half)
-    graph = clone.graph
-    pairs = pairs_of(network, graph)
-    if not asked and any(is_state(network, v, newest) for v in pairs):
-        version = max(version, STATES_SINCE)
-    if not asked and any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
-        version = max(version, HALF_INTERFACE)
-    if not asked and has_halves(network, clone):
-        version = max(version, GRAYSCALE16_SINCE)
+    return clone, classifier
+
+
+def needed_by_boundary(network: Network, model: ir.Model, half: bool) -> int:
+    """The first version that has the inputs, outputs and states."""
+    graph, newest = model.graph, MilLowering(MAPPING, STATES_SINCE, half)
+    if any(is_state(network, v, newest) for v in pairs_of(network, graph)):
+        return STATES_SINCE
+    if any(v.dtype == D.FLOAT16 for v in (*graph.inputs, *graph.outputs)):
+        return HALF_INTERFACE
+    return GRAYSCALE16_SINCE if has_halves(network, model) else min(OPSETS)
+
+
+def _lowered(
+    network: Network,
+    model: ir.Model,
+    classifier: Classifier | None,
+    version: int,
+    half: bool,
+    notes: list[Diagnostic],
+) -> Written:
+    """The program for one version; `model` is changed."""
     if version < COMPRESSED_SINCE:
-        plain_weights(clone)
+        plain_weights(model)
     if stored_half(network.ir) == D.FLOAT16:
-        store_halves(clone, D.FLOAT16)
-    collapse_dims(clone, MOST_AXES)
+        store_halves(model, D.FLOAT16)
+    collapse_dims(model, MOST_AXES)
     if version >= ATTENTION_SINCE:
-        fuse_attention(clone)
-    legalise(clone, _refused(version, half), with_fewer_axes(REWRITES, MOST_AXES))
-    join_reshapes(clone, MOST_AXES)
-    fold(clone, limit=4096, keep=decodes)
+        fuse_attention(model)
+    legalise(model, _refused(version, half), with_fewer_axes(REWRITES, MOST_AXES))
+    join_reshapes(model, MOST_AXES)
+    fold(model, limit=4096, keep=decodes)
     low = MilLowering(MAPPING, version, half)
-    for node in clone.graph:
+    for node in model.graph:
         low.node(node)
     refuse(low.problems)
-    low.layers = needed(low.layers, clone.graph.outputs)
-    return _program(network, clone, low, classifier, notes)
+    low.layers = needed(low.layers, model.graph.outputs)
+    return _program(network, model, low, classifier, notes)
 
 
 def decodes(node: ir.Node) -> bool:

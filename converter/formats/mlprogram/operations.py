@@ -16,7 +16,7 @@ FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
 REAL = words(
     "acos affine asin atan atanh avg_pool batch_norm batch_to_space ceil clamped_relu clip "
     "conv conv_transpose cos cosh crop crop_resize depth_to_space elu erf exp exp2 floor gelu "
-    "gru instance_norm inverse l2_norm l2_pool layer_norm leaky_relu linear_activation "
+    "gru instance_norm inverse l2_norm l2_pool layer_norm leaky_relu linear linear_activation "
     "local_response_norm log lstm max_pool pad pixel_shuffle pixel_unshuffle prelu quantize "
     "relu relu6 resample resize_bilinear resize_nearest_neighbor rnn round rsqrt "
     "scaled_dot_product_attention scaled_tanh sigmoid sigmoid_hard silu sin sinh softmax "
