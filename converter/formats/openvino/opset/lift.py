@@ -278,6 +278,8 @@ def _declared(
         dtype = computed(ir.DataType(element_type.lift(word)))
     ports = ",".join(str(d) if d >= 0 else "?" for d in source.outputs[0].dims)
     sizes = parse_shape(source.data.get("variable_shape", ports))
+    if sizes is None:
+        sizes = parse_shape(ports)
     if sizes is None and initial is None:
         raise MappingError("a state without an initial value and without a rank", "X203")
     return dtype, sizes

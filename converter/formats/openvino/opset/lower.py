@@ -267,6 +267,14 @@ def _variable(value: ir.Value) -> dict[str, str]:
     }
 
 
+def _converts_constant(layer: Layer) -> bool:
+    """Whether a layer converts places in a table, which the layer that looks them up may have as
+    a type of its own.
+    """
+    source = layer.inputs[0] if layer.kind == "Convert" and layer.inputs else None
+    return source is not None and source.const_value is not None
+
+
 def _dims(value: ir.Value) -> list[str]:
     return (
         ["..."]
@@ -332,8 +340,10 @@ class NetWriter(BodyWriter):
             elif self._boundary is None or node.outputs[0] not in self._boundary.again:
                 low.node(node)
         refuse(low.problems)
+        read = {v for layer in low.layers for v in layer.inputs} | set(graph.outputs)
         for layer in low.layers:
-            self._layer(layer)
+            if not (_converts_constant(layer) and read.isdisjoint(layer.outputs)):
+                self._layer(layer)
         assert not self.feeds, "what a body reads of the outer graph are its Parameters"
 
     def parameter(self, value: ir.Value) -> int:

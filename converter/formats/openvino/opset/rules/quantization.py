@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import axis_of, dim
 from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
 from converter.formats.openvino.opset.context import Reading, Writing
@@ -18,7 +18,7 @@ from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import producer_of
 from converter.mapping.fields import Attr, Field, Guard, Implied
-from converter.mapping.rules import op
+from converter.mapping.rules import Custom, Rule, custom, op
 
 T = ir.DataType
 STORED = (T.INT8, T.UINT8, T.INT4, T.UINT4)
@@ -243,22 +243,16 @@ def table_of(w: Writing) -> str:
     return next((n for n, own in TABLES.items() if np.array_equal(table, own)), "")
 
 
-class Places(Field):
+def lower_places(w: Writing) -> None:
     """A constant of four bits, each the place of a number in the table that the type has."""
-
-    inputs = (0, 1)
-    names = ("axis",)
-    keys = ("destination_type",)
-
-    def lower(self, w: Writing) -> None:
-        cast = _source(w.input(1), "Cast")
-        codes = cast.inputs[0] if cast is not None else None
-        assert codes is not None and codes.const_value is not None
-        stored = LazyTensor.of(codes.const_value)
-        name = codes.name or "weights"
-        weights = coded(table_of(w), stored.bytes(), stored.shape.numpy(), name)
-        w.layer.inputs = [w.stored(w.const(weights, name))]
-        w.set(destination_type="f32")
+    element, cast = table_of(w), _source(w.input(1), "Cast")
+    codes = cast.inputs[0] if cast is not None else None
+    if not element or codes is None or codes.const_value is None:
+        raise not_meant("places in a table that a type has")
+    stored = LazyTensor.of(codes.const_value)
+    name = codes.name or "weights"
+    weights = w.stored(w.const(coded(element, stored.bytes(), stored.shape.numpy(), name), name))
+    w.put("Convert", weights, destination_type="f32")
 
 
 class Rounded(Field):
@@ -285,7 +279,7 @@ IN_RANGE = Guard(
     lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
-RULES = [
+RULES: list[Rule | Custom] = [
     op(
         "netconv::FakeQuantize",
         "FakeQuantize",
@@ -327,13 +321,6 @@ RULES = [
         lower_only=True,
         given="2,3 =f32:3 =u8:3",
     ),
-    op(
-        "Gather",
-        "Convert",
-        Guard("places in a table that a type has", lower_if=lambda w: bool(table_of(w))),
-        Places(),
-        lower_only=True,
-        given="",
-    ),
+    custom("Gather", "Convert", None, lower_places),
     op("netconv::UnpackBits", "Convert", Unpacked(), lower_only=True, given="=u8:[27,228,5]"),
 ]
