@@ -90,7 +90,7 @@ def test_all(part: int) -> None:
         ("reduce_max_do_not_keepdims_random", "onnx+opset=13", "right"),
         ("center_crop_pad_crop_axes_chw", "onnx+opset=13", "right"),
         ("ai_onnx_ml_tree_ensemble_single_tree", "onnx", "right"),
-        ("ai_onnx_ml_tree_ensemble_single_tree", "openvino", "refused"),
+        ("ai_onnx_ml_tree_ensemble_single_tree", "openvino", "right"),
     ],
 )
 def test_one(name: str, target: str, verdict: str) -> None:

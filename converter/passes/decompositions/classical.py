@@ -315,7 +315,7 @@ class _Decision:
         modes, width = forest.column("mode", object), max(len(n.members) for n in forest.nodes)
         self.tables = {
             "feature": forest.column("feature", np.int32),
-            "threshold": _thresholds(forest.nodes, _dtype(x)),
+            "threshold": forest.column("threshold", _dtype(x)),
             "missing": forest.column("missing", bool),
             "holds": np.array([n.branches[0] for n in forest.nodes], np.int32),
             "fails": np.array([n.branches[1] for n in forest.nodes], np.int32),
@@ -361,21 +361,6 @@ class _Decision:
             return b.operator(_MODES[mode])(chosen, here["threshold"])
         same = b.Cast(b.Equal(b.Unsqueeze(chosen, [2]), here["members"]), to=_FLOAT)
         return b.ReduceMax(same, [2], keepdims=0) > 0.5
-
-
-def _thresholds(nodes: Sequence[TreeNode], dtype: Any) -> np.ndarray:
-    """The thresholds; of doubles the nearest float32 on the side where features that are float32
-    are decided the same way: most targets compute in these.
-    """
-    exact = np.array([n.threshold for n in nodes], np.float64)
-    if dtype != np.float64:
-        return exact.astype(dtype)
-    near = exact.astype(np.float32)
-    up = np.array([n.mode in ("BRANCH_LT", "BRANCH_GTE") for n in nodes])
-    wrong = np.where(up, near < exact, near > exact)
-    moved = np.nextafter(near, np.where(up, np.float32(np.inf), np.float32(-np.inf)))
-    whole = np.array([n.mode in ("BRANCH_EQ", "BRANCH_NEQ") for n in nodes])
-    return np.where(whole, exact, np.where(wrong, moved, near))
 
 
 class _Looked:
