@@ -7,9 +7,11 @@ from pathlib import Path
 
 import jsonschema
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
+import converter
 from converter.api import Model
 from converter.commands.diff import diff
 from converter.commands.verify import verify
@@ -19,6 +21,7 @@ from converter.graph.build import new_model
 from converter.graph.names import set_public_name
 from converter.io.resources import schema_path
 from converter.passes.unroll import unroll
+from support import ROOT
 from verify.nets import copy_of, mobilenet, recurrent, resnet
 
 
@@ -463,3 +466,31 @@ def test_labels_are_compared_as_texts() -> None:
         assert result.first is not None and result.first.causes == ("data (labels)  other texts",)
         assert any("a became d" in line for line in lines(result))
         json.dumps(result.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "suffix"),
+    [
+        ("openvino+fp16", ".xml"),
+        ("openvino+ir=7+fp16", ".xml"),
+        ("tflite+fp16", ".tflite"),
+        ("coreml+fp16", ".mlmodel"),
+    ],
+)
+def test_weights_rounded_to_halves_are_within_their_own_step(
+    target: str, suffix: str, tmp_path: Path
+) -> None:
+    """Whatever the reader computes with, and nothing else is: a changed weight is found."""
+    source = ROOT / "samples" / "digits_cnn.mlmodel"
+    converter.convert(source, tmp_path / f"half{suffix}", target=target)
+    assert converter.verify(source, tmp_path / f"half{suffix}", native="off").passed
+    converter.convert(source, tmp_path / "good.onnx")
+    model = onnx.load(str(tmp_path / "good.onnx"))
+    changed = max(model.graph.initializer, key=lambda t: t.ByteSize())
+    numbers = onnx.numpy_helper.to_array(changed).copy()
+    numbers *= np.array(1.05, numbers.dtype)
+    changed.CopyFrom(onnx.numpy_helper.from_array(numbers, changed.name))
+    onnx.save(model, str(tmp_path / "bad.onnx"))
+    assert not converter.verify(
+        tmp_path / "bad.onnx", tmp_path / f"half{suffix}", native="off"
+    ).passed

@@ -65,6 +65,7 @@ from converter.graph.infer import Array, shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.io import files, progress
+from converter.passes.stored_halves import store_halves, stored_half
 
 ROUNDS = 4
 MODES = ("isolated", "chain")
@@ -91,6 +92,21 @@ class Request:
     inputs: Mapping[str, Sequence[int]] | None = None
 
 
+def as_stored(network: Network) -> Network:
+    """The network with its weights in the half precision in which its file stores them: what they
+    are rounded to is no fault of a layer.
+    """
+    dtype = stored_half(network.ir)
+    if dtype is None or any(
+        v.const_value is not None and v.const_value.dtype == dtype
+        for v in network.ir.graph.initializers.values()
+    ):
+        return network
+    network = replace(network, ir=network.ir.clone())
+    store_halves(network.ir, dtype)
+    return network
+
+
 class Check:
     """The state of one comparison."""
 
@@ -107,6 +123,7 @@ class Check:
                     "U501", f"--native {request.native!r} is not one of {', '.join(CHOICES)}"
                 )
             )
+        reference, candidate = as_stored(reference), as_stored(candidate)
         self.reference, self.candidate, self.request = reference, candidate, request
         self.limits = Limits.of(request.rtol, request.atol, request.metrics)
         self.alignment = align(reference, candidate, request.map)
