@@ -69,7 +69,6 @@ def describe(
             side.boundary.behind.append(Layer("write_state", "write_state", given))
         elif value not in hidden:
             side.output(value, made)
-    declared.demand_one(description.input)
     declared.metadata(description.metadata)
     if network.variables:
         notes += [_as_input(public_name(k)) for k in pairs if k not in kept]
