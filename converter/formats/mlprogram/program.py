@@ -15,7 +15,7 @@ from converter.formats.mlprogram.collector import COMPRESSED, MilLowering
 from converter.formats.mlprogram.names import Identifiers
 from converter.formats.mlprogram.operations import FLOATS
 from converter.graph.infer import Array
-from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 
@@ -156,8 +156,7 @@ class ProgramWriter:
             self._array(message, narrow_array(tensor.numpy(), dtype.numpy(), name))
             return
         narrow_array(tensor.numpy(), dtype.numpy(), name)  # whether every number survives
-        kind = dtype.numpy()
-        self._stored(message, LazyTensor.of(tensor).derived(lambda a: a.astype(kind), dtype))
+        self._stored(message, LazyTensor.of(tensor).derived(Converted(dtype), dtype))
 
     def _stored(self, message: Any, tensor: LazyTensor) -> None:
         dtype = tensor.dtype

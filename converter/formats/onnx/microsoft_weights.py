@@ -13,30 +13,11 @@ from converter.formats.onnx.microsoft_attention import attention
 from converter.formats.onnx.microsoft_quantised import columns, packed, unpack
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
+from converter.graph.catalogue.bits import NF4
 from converter.graph.lazy_tensor import LazyTensor
 
-# the codes of bitsandbytes: 4-bit floats (a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4), and
-# quantiles of the normal distribution
+# the 4-bit floats of bitsandbytes: a sign, then 0, 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4
 _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
-_NF4_BELOW = (
-    -1,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-)
-_NF4_ABOVE = (
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-)
-_NF4 = np.array([*_NF4_BELOW, 0, *_NF4_ABOVE, 1], np.float32)
 
 
 @ROWS.always("QAttention")
@@ -101,7 +82,7 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
         raise MappingError(f"MatMulBnb4 of {n} times {k} weights in blocks of {block}")
     stored = op.constant(1).reshape(-1)[: n * k // 2]
     low_first = LazyTensor(stored << 4 | stored >> 4, ir.DataType.UINT4, [n * k // block, block])
-    table = b.const(_NF4 if kind == 1 else np.concatenate([_FP4, -_FP4]), "table")
+    table = b.const(NF4 if kind == 1 else np.concatenate([_FP4, -_FP4]), "table")
     scales = b.Reshape(op.need(2), [-1, 1])
     codes = b.Cast(b.const(low_first, "weight"), to=ir.DataType.INT32)
     if scales.dtype is not None and scales.dtype != table.dtype:

@@ -12,6 +12,14 @@ from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
+# QLoRA's sixteen quantiles of the normal distribution
+NF4 = np.array(
+    [
+        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+    ],
+    np.float32,
+)  # fmt: skip
 UINT8, UINT32 = int(ir.DataType.UINT8), int(ir.DataType.UINT32)
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -233,7 +232,7 @@ def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
 
 
 def _places(r: Reading, indices: LazyTensor) -> Value:
-    plain = indices.derived(lambda a: a.astype(np.uint8), D.UINT8)
+    plain = indices.derived(Converted(D.UINT8), D.UINT8)
     return r.b.Cast(r.b.const(plain), to=int(D.INT32))
 
 
@@ -258,7 +257,7 @@ def mask_in(t: MilReading, name: str) -> LazyTensor:
     mask = stored_in(t, name)
     if t.has("shape"):
         mask = numbers_of(mask, 1, [int(n) for n in t.array("shape").reshape(-1)])
-    return mask.derived(lambda a: a.astype(bool), D.BOOL)
+    return mask.derived(Converted(D.BOOL), D.BOOL)
 
 
 def mask_of(t: MilReading, name: str) -> Array:
@@ -425,7 +424,7 @@ def write_looked_up(w: Writing) -> None:
         t.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
         return
     nibbles = bits == 4 and stored.dtype == D.UINT8
-    narrow = lazy.derived(lambda a: a.astype(ml_dtypes.uint4), D.UINT4) if nibbles else lazy
+    narrow = lazy.derived(Converted(D.UINT4), D.UINT4) if nibbles else lazy
     tables = wide.reshape([*[1] * len(shape), 1 << bits, 1])
     writing(w).operation("constexpr_lut_to_dense", indices=narrow, lut=tables)
 

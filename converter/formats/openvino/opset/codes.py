@@ -12,18 +12,11 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph.catalogue.bits import NF4
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
 
 Unpack = Callable[[Array], Array]
-# QLoRA's sixteen quantiles of the normal distribution
-NF4 = np.array(
-    [
-        -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
-        0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
-    ],
-    np.float32,
-)  # fmt: skip
 F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
