@@ -29,5 +29,6 @@ lift           document -> graph
 lift_bodies    sub-graphs -> bodies of If and Loop
 lower          graph -> document
 bodies         bodies of If and Loop -> sub-graphs
-rewrites       operators that the format lacks
+legalise       operators that the format lacks
+legalise_windows  windows and matrix products among them
 """

@@ -86,8 +86,8 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
+    from converter.formats.zhouyi.legalise import REWRITES
     from converter.formats.zhouyi.mapping import MAPPING
-    from converter.formats.zhouyi.rewrites import REWRITES
     from converter.passes.coverage import absent_operators
 
     return Written(absent_operators(MAPPING.table, REWRITES))

@@ -21,9 +21,9 @@ from converter.formats.zhouyi.ir import (
     build_document,
     build_subgraph,
 )
+from converter.formats.zhouyi.legalise import REWRITES
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.names import legalise_names
-from converter.formats.zhouyi.rewrites import REWRITES
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph import EXTENSION_DOMAIN

@@ -28,7 +28,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
-from converter.formats.zhouyi.rules.context import ZhouyiReading
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
 from converter.graph.infer import Array
@@ -86,7 +86,7 @@ class Tensors:
     ratio: float = 1.0  # scale of the first input / scale of the first output
 
 
-class IntegerReading(ZhouyiReading):
+class IntegerReading(Reading):
     """One layer on stored integers; its builder's `with` block is open."""
 
     def __init__(self, layer: Layer, b: Builder, tensors: Tensors) -> None:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.format import Flavour
 from converter.formats.zhouyi.ir import Document
+from converter.formats.zhouyi.legalise import REWRITES
 from converter.formats.zhouyi.lower import DocumentWriter, static_loops
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.quantization.constants import quantized_constant
@@ -16,7 +17,6 @@ from converter.formats.zhouyi.quantization.lowering import LINEAR, QuantizedLowe
 from converter.formats.zhouyi.quantization.plan import Plan
 from converter.formats.zhouyi.quantization.prepare import prepare
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
-from converter.formats.zhouyi.rewrites import REWRITES
 from converter.graph.network import Network
 from converter.mapping.lifting import refuse
 from converter.mapping.target import dynamic_values

@@ -13,6 +13,7 @@ from converter.formats.zhouyi.types import is_index
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.value import Value, with_operators
+from converter.mapping import context
 from converter.mapping.codecs import (
     Codec,
     Floats,
@@ -23,7 +24,6 @@ from converter.mapping.codecs import (
     number_of,
     same,
 )
-from converter.mapping.context import Reading
 from converter.mapping.node import Layer
 
 
@@ -61,7 +61,7 @@ def blob_of(layer: Layer, name: str) -> Array:
     return np.asarray(found)
 
 
-class ZhouyiReading(Reading):
+class Reading(context.Reading):
     """A layer of a document; its outputs hold the types and shapes that the file declares."""
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
@@ -129,10 +129,4 @@ class ZhouyiReading(Reading):
         """Results in the types that the file declares: counts are floats or integers there."""
         declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
         pairs = zip(results, declared, strict=False)
-        return [v if t is None else super(ZhouyiReading, self).cast(v, t) for v, t in pairs]
-
-
-def layer_of(r: Reading) -> ZhouyiReading:
-    """The context of a layer of this format."""
-    assert isinstance(r, ZhouyiReading)
-    return r
+        return [v if t is None else super(Reading, self).cast(v, t) for v, t in pairs]

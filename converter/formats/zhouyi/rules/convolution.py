@@ -9,12 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import Scalars, Window, constant_of, keys, pad_keys
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange
-from converter.mapping.context import Reading, Writing
+from converter.mapping import context
+from converter.mapping.context import Writing
 from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Rule, custom, op
@@ -39,7 +40,7 @@ class Biases(Field):
     inputs = (2,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(2, layer_of(r).bias())
+        r.node.set_input(2, r.bias())
 
     def lower(self, w: Writing) -> None:
         source, weights = w.optional(2), constant(w.optional(1))
@@ -74,7 +75,7 @@ class DepthwiseWeights(Weight):
     names = ("group",)
     keys = ("group",)
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: context.Reading) -> None:
         super().lift(r)
         weights = r.node.input(1)
         assert weights is not None
@@ -156,9 +157,9 @@ class Planes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        weights = layer_of(r).blob("weights")
+        weights = r.blob("weights")
         plain = weights[..., 0] if weights.ndim == 4 and weights.shape[3] == 1 else weights
-        r.node.set_input(1, layer_of(r).weights("weights", plain))
+        r.node.set_input(1, r.weights("weights", plain))
 
     def lower(self, w: Writing) -> None:
         array = constant(w.optional(1))

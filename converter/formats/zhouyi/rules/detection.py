@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     DeclaredSize,
     DeclaredTypes,
@@ -24,7 +24,7 @@ from converter.graph.infer import constant
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import Floats, enum
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import Writing, static
 from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import custom, op
@@ -44,15 +44,14 @@ class Anchors(Field):
     blobs = ("weights", "weight", "ycenter", "xcenter", "ha", "wa")
 
     def lift(self, r: Reading) -> None:
-        zhouyi = layer_of(r)
         if r.optional(2) is not None:
             return
         if "xcenter" in r.layer.blobs:
-            parts = [zhouyi.blob(k).reshape(-1) for k in self.blobs[2:]]
+            parts = [r.blob(k).reshape(-1) for k in self.blobs[2:]]
             anchors = np.stack(parts, axis=1)
         else:
-            anchors = zhouyi.blob("weights" if "weights" in r.layer.blobs else "weight")
-        r.node.set_input(2, zhouyi.weights("anchors", anchors.reshape(-1, 4)))
+            anchors = r.blob("weights" if "weights" in r.layer.blobs else "weight")
+        r.node.set_input(2, r.weights("anchors", anchors.reshape(-1, 4)))
 
     def lower(self, w: Writing) -> None:
         anchors = constant_of(w, 2, "the anchors")
@@ -75,7 +74,7 @@ class MostBoxes(Field):
 
     def lift(self, r: Reading) -> None:
         found = r.layer.attrs.get("max_box_num") if self.given else None
-        size = found or layer_of(r).declared_size(self.output, self.axis)
+        size = found or r.declared_size(self.output, self.axis)
         r.node.attrs["size"] = int(size)
 
     def lower(self, w: Writing) -> None:
@@ -132,7 +131,7 @@ class Kept(Field):
     keys = ("max_output_size",)
 
     def lift(self, r: Reading) -> None:
-        size = layer_of(r).declared_size(0)
+        size = r.declared_size(0)
         r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
     def lower(self, w: Writing) -> None:
@@ -265,7 +264,7 @@ class PooledShape(Field):
     keys = ("pooled_shape",)
 
     def lift(self, r: Reading) -> None:
-        size = r.attr("pooled_shape", list, list((layer_of(r).declared() or ())[-3:-1]))
+        size = r.attr("pooled_shape", list, list((r.declared() or ())[-3:-1]))
         one = len(self.names) == 1
         r.node.attrs |= {self.names[0]: size} if one else dict(zip(self.names, size, strict=True))
 
@@ -306,20 +305,20 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
 
     Deltas and boxes are y, x, h, w and y1, x1, y2, x2, or with anchor_mode=caffe_detection x first.
     """
-    b, zhouyi, (scores, deltas, proposals) = r.b, layer_of(r), floats(r)
+    b, (scores, deltas, proposals) = r.b, floats(r)
     modes = enum({False: "DEFAULT_DETECT", True: "CAFFE_DETECTION"})
     caffe = r.attr("anchor_mode", modes, False)
     batch, count, classes, _ = r.static(deltas)
     boxes = _decoded(r, deltas, proposals, caffe)
     own = b.Transpose(b.Slice(scores, [1], [classes + 1], [2]), perm=[0, 2, 1])
     mask = own > r.attr("score_threshold", float)
-    size, width = zhouyi.declared_size(0), zhouyi.declared_size(2)
+    size, width = r.declared_size(0), r.declared_size(2)
     places, real = front(b, b.Reshape(mask, [batch, classes * count]), size)
     kept = take(b, b.Reshape(boxes, [batch, classes * count, 4]), places, real)
     values = take(b, b.Reshape(own, [batch, classes * count]), places, real)
     counts = _within(r, b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0), size)
     per_class, number = present(b, counts, width)
-    return zhouyi.typed([values, kept, per_class, labels_of(b, counts, width), number])
+    return r.typed([values, kept, per_class, labels_of(b, counts, width), number])
 
 
 def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
@@ -367,7 +366,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     per_class, total = present(b, sums, classes)
     at, there = front(b, sums > 0, classes)
     kept = [take(b, v, places, found) for v in (boxes, scores)]
-    return layer_of(r).typed([*kept, per_class, take(b, labels, at, there), total])
+    return r.typed([*kept, per_class, take(b, labels, at, there), total])
 
 
 def lift_post_nms(r: Reading) -> list[ir.Value]:
@@ -386,7 +385,7 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     missing = max(0, most - r.static(chosen)[1])
     chosen = b.Slice(b.Pad(chosen, [0, 0, 0, 0, missing, 0]), [0], [most], [1])
     longer = max(r.attr(f"image_{side}", float) for side in ("height", "width"))
-    return layer_of(r).typed([chosen, chosen / longer])
+    return r.typed([chosen, chosen / longer])
 
 
 RULES = [

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     EQUAL,
     FLOATS,
@@ -28,7 +28,7 @@ from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.fields import (
     Attr,
     Const,
@@ -108,10 +108,10 @@ class Slope(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        slope, rank = layer_of(r).blob("negative_slope"), len(r.static(r.input(0)))
+        slope, rank = r.blob("negative_slope"), len(r.static(r.input(0)))
         more = max(0, slope.ndim - rank)  # a leading 1 too many
         slope = slope.reshape(slope.shape[more:])
-        r.node.set_input(1, layer_of(r).weights("negative_slope", slope))
+        r.node.set_input(1, r.weights("negative_slope", slope))
 
     def lower(self, w: Writing) -> None:
         slope, shape = constant_of(w, 1, "the slope"), w.static()

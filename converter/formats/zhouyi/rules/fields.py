@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.graph.infer import constant, shape_of
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType
 from converter.mapping.node import Layer, Node
 from converter.mapping.record import record
@@ -103,14 +103,14 @@ class Indices(Field):
     position: int
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(self.position, layer_of(r).indices(self.position))
+        r.node.set_input(self.position, r.indices(self.position))
 
 
 class DeclaredTypes(Field):
     """Results in the types that the file declares: integers in some files, floats in others."""
 
     def lift(self, r: Reading) -> None:
-        r.then(layer_of(r).typed)
+        r.then(r.typed)
 
 
 @record
@@ -125,7 +125,7 @@ class DeclaredSize(Field):
         object.__setattr__(self, "names", (self.name,))
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs[self.name] = layer_of(r).declared_size(self.output, self.axis)
+        r.node.attrs[self.name] = r.declared_size(self.output, self.axis)
 
 
 def constant_of(w: Writing, index: int, what: str) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axis,
     DeclaredSize,
@@ -24,7 +24,7 @@ from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
 
@@ -44,7 +44,7 @@ class BatchedAxis(Field):
     keys = ("axis", "batch_dims")
 
     def lift(self, r: Reading) -> None:
-        b, x, indices = r.b, r.input(0), layer_of(r).indices(1)
+        b, x, indices = r.b, r.input(0), r.indices(1)
         rank, batch = len(r.static(x)), r.attr("batch_dims", int)
         axis = axis_of(r.attr("axis", int, 0), rank)
         between = axis - batch
@@ -160,7 +160,7 @@ class Places(Field):
     def lift(self, r: Reading) -> None:
         def both(results: list[ir.Value]) -> list[ir.Value]:
             count = r.b.Slice(r.b.Shape(results[0]), [1], [2], [0])
-            return layer_of(r).typed([results[0], count][: len(r.layer.outputs)])
+            return r.typed([results[0], count][: len(r.layer.outputs)])
 
         r.outputs = 1
         r.then(both)
@@ -210,7 +210,7 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     The labels are filled up with the largest number of the declared type, and a length below 1 is
     the whole sequence: both as the vendor's executor does, the document is silent.
     """
-    b, x, zhouyi = r.b, r.input(0), layer_of(r)
+    b, x = r.b, r.input(0)
     batch, time, _ = r.static(x)
     steps = b.const(arange(time, dtype=np.float32).reshape(time, 1))
     lengths = b.Cast(b.Reshape(r.input(1), [1, batch]), to=T.FLOAT)
@@ -218,9 +218,9 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     merged = r.attr("merge_repeated", bool, 1)
     turned = b.Transpose(x, perm=[1, 0, 2])
     found = b.CTCGreedyDecoder(turned, mask, ctc_merge_repeated=merged)
-    missing = zhouyi.declared_size(0) - time
+    missing = r.declared_size(0) - time
     padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))
-    (labels,) = zhouyi.typed([padded])
+    (labels,) = r.typed([padded])
     assert labels.dtype is not None
     return [b.Where(padded < 0.0, b.like(labels, int(labels.dtype.max)), labels)]
 
@@ -233,7 +233,7 @@ def lift_unique(r: Reading) -> list[ir.Value]:
     keys = {"sorted": r.attr("sorted", bool, 1)}
     if axis is not None and str(axis).upper() != "NONE":
         keys["axis"] = axis_of(r.attr("axis", int), len(r.static(x)))
-    return layer_of(r).typed([*b.Unique(wide, **keys, outputs=4)])
+    return r.typed([*b.Unique(wide, **keys, outputs=4)])
 
 
 BATCHED = Guard("without batch axes", lambda w: w.attr("batch_dims") > 0, _is_batched)

@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import FLOATS
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.sizes import arange
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
 from converter.mapping.rules import custom, op
@@ -37,11 +37,11 @@ class FullWeights(Field):
     inputs = (1, 2)
 
     def lift(self, r: Reading) -> None:
-        zhouyi, bias = layer_of(r), layer_of(r).bias()
+        bias = r.bias()
         weights = r.layer.blobs.get("weights")
         if not isinstance(weights, ir.Value):
-            rows = zhouyi.blob("weights")
-            weights = zhouyi.weights("weights", rows.reshape(rows.shape[0], -1).T)
+            rows = r.blob("weights")
+            weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
         r.node.inputs = [r.input(0), weights]
         if r.node.op == "Gemm":
             r.node.set_input(2, bias)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axes,
     Axis,
@@ -20,7 +20,7 @@ from converter.formats.zhouyi.rules.fields import (
     reads,
 )
 from converter.graph import CHANNELS_LAST_DOMAIN
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Results, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
 
@@ -48,13 +48,13 @@ class FoldedStatistics(Field):
     inputs = (1, 2, 3, 4)
 
     def lift(self, r: Reading) -> None:
-        zhouyi, x, node = layer_of(r), r.input(0), r.node
-        rank, (scale, shift) = len(r.static(x)), (zhouyi.blob(n).reshape(-1) for n in self.blobs)
+        x, node = r.input(0), r.node
+        rank, (scale, shift) = len(r.static(x)), (r.blob(n).reshape(-1) for n in self.blobs)
         axis = axis_of(r.attr("axis", int, -1), rank)
         if rank >= 3 and axis in (1, rank - 1):
             mean = r.b.const(np.zeros_like(scale), "mean")
             variance = r.b.const(np.ones_like(scale), "variance")
-            folded = (zhouyi.weights("weights", scale), zhouyi.weights("biases", shift))
+            folded = (r.weights("weights", scale), r.weights("biases", shift))
             node.inputs, node.last = [x, *folded, mean, variance], axis == rank - 1
             node.attrs["epsilon"] = 0.0
             return
@@ -141,7 +141,7 @@ def by_root_mean_square(r: Reading) -> None:
 
 
 def weighted(r: Reading, y: ir.Value) -> ir.Value:
-    return (y * layer_of(r).weights("weights")) if r.layer.blobs else y
+    return (y * r.weights("weights")) if r.layer.blobs else y
 
 
 def least(r: Reading, size: ir.Value) -> ir.Value:

@@ -8,14 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import Window, method, words
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.fields import Always, Attr, Field, Guard, Only, ignore
 from converter.mapping.node import Layer
 from converter.mapping.rules import Rule, custom, op
@@ -165,7 +165,7 @@ def lift_unpool(r: Reading) -> ir.Value:
     """Zeros, with the data at their indices; channels-last."""
     b, x = r.b, r.input(0)
     index = b.Cast(r.input(1), to=ir.DataType.INT64)
-    declared = list(layer_of(r).declared() or ())
+    declared = list(r.declared() or ())
     shape = r.attr("output_shape", list, r.attr("shape", list, declared))
     if len(shape) != 4 or r.attr("storage_order", int, 0):
         raise MappingError("only 4-D data in row-major order have a counterpart")
@@ -200,7 +200,7 @@ def random_borders(r: Reading, axis: int) -> Array:
 
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """
-    size, count = r.static(r.input(0))[axis], layer_of(r).declared_size(0, axis)
+    size, count = r.static(r.input(0))[axis], r.declared_size(0, axis)
     seed, k, ratio = r.attr("seed", int), size // count, size / count
     if seed == 0:
         raise MappingError("which random numbers draw the windows (seed=0 means others each time)?")
@@ -259,7 +259,7 @@ def lift_fractional(r: Reading) -> list[ir.Value]:
     reduce = r.attr("method", enum({"ReduceSum": "AVG", "ReduceMax": "MAX"}))
     y, borders, areas = fractional_windows(r, with_operators(r.input(0)), reduce)
     y = y / areas.astype(np.float32) if reduce == "ReduceSum" else y
-    return layer_of(r).typed([y, *(r.b.const(v) for v in borders)])
+    return r.typed([y, *(r.b.const(v) for v in borders)])
 
 
 RULES = [

@@ -6,12 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
 from converter.formats.zhouyi.rules.fields import Window
 from converter.formats.zhouyi.rules.matmul import ZeroPoint
 from converter.graph.value import with_operators
-from converter.mapping.context import Reading
 from converter.mapping.fields import Field, Weight, ignore
 from converter.mapping.rules import custom, op
 
@@ -30,8 +29,8 @@ class Added(Field):
 
 def lift_quantize(r: Reading) -> ir.Value:
     """In ONNX's sense: x / scale + zero point, and back."""
-    zhouyi, x, kind = layer_of(r), r.input(0), r.layer.kind
-    scale, zero = (zhouyi.blob(f"quantize_{part}") for part in ("scale", "zp"))
+    x, kind = r.input(0), r.layer.kind
+    scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
     dtype = r.layer.outputs[0].dtype if kind == "Quantize" and r.layer.outputs else x.dtype
     if dtype is None or not dtype.is_integer():
         raise MappingError("the stored type is not an integer", "R105")

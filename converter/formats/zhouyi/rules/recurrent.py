@@ -13,12 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import constant_of
 from converter.formats.zhouyi.rules.shape import transpose
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, constant
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.rules import custom
 
 
@@ -71,13 +71,13 @@ def gates(array: Array, order: tuple[int, ...]) -> Array:
 
 def lift_recurrent(r: Reading) -> list[ir.Value]:
     """The outputs that `out_sequence` names: steps [batch, time, cells], states [batch, cells]."""
-    cell, zhouyi, b = CELLS[r.layer.kind], layer_of(r), r.b
+    cell, b = CELLS[r.layer.kind], r.b
     w, rec, h = _weights(r, cell)
     attrs = _attributes(r, cell)
-    bias = zhouyi.weights("biases", _both_biases(r, cell, h)[None])
+    bias = r.weights("biases", _both_biases(r, cell, h)[None])
     x = b.Transpose(r.input(0), perm=[1, 0, 2])
     states = [b.Unsqueeze(r.input(i), [0]) for i in range(1, 1 + len(cell.states))]
-    parts = (zhouyi.weights("W", w), zhouyi.weights("R", rec), bias, None, *states)
+    parts = (r.weights("W", w), r.weights("R", rec), bias, None, *states)
     count = len(cell.results)
     found = b.ops(cell.op, x, *parts, outputs=count, hidden_size=h, **attrs)
     named = dict(zip((n.upper() for n in cell.results), found, strict=True))
@@ -102,7 +102,7 @@ def _result(r: Reading, found: Mapping[str, ir.Value], name: str) -> ir.Value:
 
 def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
     """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
-    weights, h = layer_of(r).blob("weights"), int(r.static(r.input(1))[-1])
+    weights, h = r.blob("weights"), int(r.static(r.input(1))[-1])
     count = len(cell.gates)
     if weights.ndim != 2 or weights.shape[0] != count * h or weights.shape[1] <= h:
         message = (
@@ -116,7 +116,7 @@ def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
 
 def _both_biases(r: Reading, cell: Cell, h: int) -> Array:
     """The biases of the input's product, then those of the recurrent one."""
-    biases, size = layer_of(r).blob("biases").reshape(-1), len(cell.gates) * h
+    biases, size = r.blob("biases").reshape(-1), len(cell.gates) * h
     if biases.size != size + (h if cell.behind else 0):
         raise MappingError(f"{biases.size} biases do not fit {h} cells", "R105")
     first, second = gates(biases[:size], cell.gates), np.zeros(size, biases.dtype)

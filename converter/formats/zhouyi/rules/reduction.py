@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axes,
     Axis,
@@ -15,7 +16,7 @@ from converter.formats.zhouyi.rules.fields import (
     method,
     truth,
 )
-from converter.mapping.context import Reading, Writing
+from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, attrs
 from converter.mapping.rules import op, ops
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     FOUR_AXES,
     DeclaredSize,
@@ -16,7 +16,7 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.mapping.codecs import Floats, enum
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Guard, InputType
 from converter.mapping.rules import op
 
@@ -51,7 +51,7 @@ class Target(Field):
             r.node.inputs = [x, None, r.b.const([1.0, 1.0, *ratios], "scales")]
 
     def size(self, r: Reading) -> list[int]:
-        declared, ratios = layer_of(r).declared(), self.ratios(r)
+        declared, ratios = r.declared(), self.ratios(r)
         source = r.static(r.input(0))
         rank, given = len(source), r.layer.attrs.get("size")
         if isinstance(given, list) and len(given) in (rank, rank - 2):
@@ -163,7 +163,7 @@ class GridSize(Field):
     keys = ("size",)
 
     def lift(self, r: Reading) -> None:
-        declared = layer_of(r).declared()
+        declared = r.declared()
         default = () if declared is None else ([declared[0], 1, *declared[1:-1]],)
         r.node.inputs = [r.input(0), r.b.const(r.attr("size", list, *default), "size")]
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.context import layer_of
+from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axis,
     Scalars,
@@ -24,7 +24,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph.infer import constant
 from converter.graph.sizes import arange
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Const, Field, Guard, attrs
 from converter.mapping.rules import custom, op, ops
 
@@ -39,7 +39,7 @@ class NewShape(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        declared = layer_of(r).declared()
+        declared = r.declared()
         default = () if declared is None else (list(declared),)
         shape = r.attr("shape", list, *default)
         r.node.inputs = [r.input(0), r.b.const(shape, "shape")]

@@ -1,0 +1,286 @@
+"""Nodes that the format lacks, written with those that it has: what the common decompositions
+(`converter/passes/decompositions`) do not say, or say with more layers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi import legalise_windows as windows
+from converter.formats.zhouyi.legalise_windows import attributes, static
+from converter.formats.zhouyi.types import numpy_type
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import Builder
+from converter.graph.infer import constant
+from converter.graph.sizes import arange
+from converter.graph.value import Value, operand, optional
+from converter.passes.equal_shapes import equal_shapes
+from converter.passes.legalise import Rewrites
+from converter.passes.split_directions import split_directions
+
+# elementwise --------------------------------------------------------------------------------------
+
+
+def extremes(node: ir.Node, b: Builder) -> Value | None:
+    """Two operands of one shape; of more the common decomposition makes pairs."""
+    return equal_shapes(node, b) if len(node.inputs) == 2 else None
+
+
+def integer_div(node: ir.Node, b: Builder) -> Value | None:
+    """The layer divides floats: the quotient without fraction, from what the divisor divides
+    without a remainder, exact beyond what floats hold. The smallest integer has no magnitude.
+    """
+    x, y = operand(node), operand(node, 1)
+    if x.dtype is None or x.dtype.is_floating_point():
+        return None
+    signed = x.dtype.is_signed()
+    exact = x - b.Mod(x, y, fmod=int(signed))
+    guess = _rounded(b, exact, y, x.dtype)
+    if signed and x.dtype.itemsize > 2:
+        guess = guess + _rounded(b, exact - guess * y, y, x.dtype)
+    return guess
+
+
+def _rounded(b: Builder, x: Value, y: Value, dtype: ir.DataType) -> Value:
+    """x / y as floats, to the nearest integer: a few units off for large numbers, which a second
+    step makes good.
+    """
+    numerator, denominator = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, y))
+    return b.Cast(b.Round(numerator / denominator), to=dtype)
+
+
+# reductions ---------------------------------------------------------------------------------------
+
+
+def axes_of(node: ir.Node) -> list[int] | None:
+    """The axes as written; None for all, [] for none at all."""
+    source = optional(node, 1)
+    array = constant(source)
+    if source is not None and array is None:
+        raise MappingError("the axes must be constant")
+    if array is None or array.size == 0:
+        return [] if attributes(node).get("noop_with_empty_axes", 0) else None
+    return [int(a) for a in array.reshape(-1)]
+
+
+def kept(node: ir.Node, b: Builder) -> Value | None:
+    """The layers keep the reduced axes: a Reshape drops them. The common decompositions have none
+    for sums, and more layers for the others.
+
+    Reducing nothing is nothing; truth is reduced as numbers.
+    """
+    x, axes, a = operand(node), axes_of(node), attributes(node)
+    reduce = b.operator(node.op_type)
+    if axes == []:
+        return x if node.op_type not in ("ReduceL1", "ReduceL2") else b.Abs(x)
+    if not static(x):
+        return b.Reshape(reduce(b.Reshape(x, [1]), [0]), [])
+    if x.dtype == ir.DataType.BOOL:
+        wide = reduce(b.Cast(x, to=ir.DataType.UINT8), axes, keepdims=a["keepdims"])
+        return b.Cast(wide, to=ir.DataType.BOOL)
+    if not a["keepdims"]:
+        return b.Reshape(reduce(x, axes, keepdims=1), static(node.outputs[0]))
+    return reduce(x, axes, keepdims=1) if a.get("noop_with_empty_axes", 0) else None
+
+
+def best(node: ir.Node, b: Builder) -> Value | None:
+    """The same for the places of extremes, which no common decomposition has."""
+    a = attributes(node)
+    if a["keepdims"]:
+        return None
+    found = b.operator(node.op_type)(operand(node), **{**a, "keepdims": 1})
+    return b.Reshape(found, static(node.outputs[0]))
+
+
+def with_shift(node: ir.Node, b: Builder) -> Value | None:
+    """A LayerNorm has scale and shift, both constant: zeros where the shift is left out, computed
+    ones behind it; the common decomposition does without the layer.
+    """
+    if len(node.outputs) > 1:
+        return None
+    x, scale, shift, a = operand(node), operand(node, 1), optional(node, 2), attributes(node)
+    axis = a["axis"] % len(static(x))
+    shape, dtype = static(x)[axis:], numpy_type(x)
+    known = constant(scale) if shift is None else None
+    factors = np.ones(shape, dtype) if known is None else np.broadcast_to(known, shape)
+    zeros = b.const(np.zeros(shape, dtype))
+    y = b.LayerNormalization(x, b.const(factors), zeros, axis=axis, epsilon=a["epsilon"])
+    if known is not None:
+        return y
+    return y * scale if shift is None else y * scale + shift
+
+
+# look-ups and scatters ----------------------------------------------------------------------------
+
+
+def one_place(node: ir.Node, b: Builder) -> Value | None:
+    """An index without axes: with one, which is dropped behind; executors expect an axis there."""
+    index = operand(node, 1)
+    if static(index):
+        return None
+    found = b.Gather(operand(node), b.Reshape(index, [1]), **attributes(node))
+    return b.Reshape(found, list(static(node.outputs[0])))
+
+
+def extreme(node: ir.Node, b: Builder) -> Value | None:
+    """Reductions MAX and MIN, of integers too, which the common decomposition does not know: a
+    table says which update belongs to which place, the extremes of each place remain.
+    """
+    a, x = attributes(node), operand(node)
+    if a.get("reduction") not in ("max", "min"):
+        return None
+    if node.op_type == "ScatterElements":
+        axis = a["axis"] % len(static(x))
+        region = [
+            n if i == axis else m
+            for i, (n, m) in enumerate(zip(static(x), static(operand(node, 1)), strict=True))
+        ]
+        part = (
+            x
+            if region == static(x)
+            else b.Slice(x, [0] * len(region), region, list(range(len(region))))
+        )
+        found = _extremes(b, part, operand(node, 1), operand(node, 2), axis, a["reduction"])
+        return _put_back(b, x, found, region)
+    index, shape = operand(node, 1), static(x)
+    depth, n = static(index)[-1], int(np.prod(shape[: static(index)[-1]]))
+    steps = np.array([int(np.prod(shape[i + 1 : depth])) for i in range(depth)])
+    sizes = np.array(shape[:depth])
+    behind = index + b.const(sizes.astype(numpy_type(index)))
+    index = b.Where(index < 0, behind, index)
+    flat = b.ReduceSum(index * b.const(steps.astype(numpy_type(index))), [-1], keepdims=0)
+    rest = int(np.prod(shape[depth:]))
+    count = int(np.prod(static(index)[:-1]))
+    rows = b.Tile(b.Reshape(flat, [count, 1]), [1, rest])
+    found = _extremes(
+        b,
+        b.Reshape(x, [n, rest]),
+        rows,
+        b.Reshape(operand(node, 2), [count, rest]),
+        0,
+        a["reduction"],
+    )
+    return b.Reshape(found, shape)
+
+
+def _extremes(
+    b: Builder, x: Value, index: Value, updates: Value, axis: int, reduction: str
+) -> Value:
+    """index and updates have the shape of x but along `axis`."""
+    n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
+    if int(np.prod(static(x))) * m > 1 << 24:
+        raise MappingError("a scatter of this size cannot be written as a table")
+    dtype: Any = np.dtype(numpy_type(x))
+    neutral = (
+        (-np.inf if reduction == "max" else np.inf)
+        if dtype.kind == "f"
+        else getattr(np.iinfo(dtype), "min" if reduction == "max" else "max")
+    )
+    index = b.Where(index < 0, index + n, index)
+    columns = (
+        arange(n)
+        .reshape([n if i == axis + 1 else 1 for i in range(rank + 1)])
+        .astype(numpy_type(index))
+    )
+    hit = b.Equal(b.Unsqueeze(index, [axis + 1]), b.const(columns))
+    table = b.Where(hit, b.Unsqueeze(updates, [axis + 1]), b.const(np.array(neutral, dtype)))
+    word = reduction.capitalize()
+    return b.operator(word)(x, b.operator(f"Reduce{word}")(table, [axis], keepdims=0))
+
+
+def _put_back(b: Builder, x: Value, part: Value, region: list[int]) -> Value:
+    """x with `part` in its front corner."""
+    for axis in reversed(range(len(region))):
+        size = static(x)[axis]
+        if region[axis] < size:
+            first = [n if i == axis else 0 for i, n in enumerate(region)]
+            rest = b.Slice(x, first, [*region[:axis], *static(x)[axis:]], list(range(len(region))))
+            part = b.Concat(part, rest, axis=axis)
+    return part
+
+
+# suppression of boxes -----------------------------------------------------------------------------
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def suppression_mask(node: ir.Node, b: Builder) -> Value:
+    """Each class as an image of its own; the places that the NMS keeps become ones in a row of
+    zeros.
+    """
+    boxes, scores, iou = operand(node), operand(node, 1), constant(operand(node, 2))
+    if iou is None:
+        raise MappingError("the overlap must be constant: the target stores it with the layer")
+    batch, classes, n = static(scores)
+    images = batch * classes
+    if attributes(node).get("center_point_box", 0):
+        boxes = corners(b, boxes)
+    each = b.Reshape(b.Tile(b.Reshape(boxes, [batch, 1, n, 4]), [1, classes, 1, 1]), [images, n, 4])
+    counts, one = (
+        b.const(np.full([images, 1], v, np.float32), name)
+        for v, name in ((n, "counts"), (1, "classes"))
+    )
+    attrs: dict[str, Any] = {
+        "size": n,
+        "per_class": n,
+        "iou_threshold": float(iou.reshape(-1)[0]),
+        "score_threshold": LOWEST,
+    }
+    _, kept, _, inner = b.GroupedNMS(
+        each, counts, one, b.Reshape(scores, [images, n]), outputs=4, **attrs
+    )
+    real = b.const(arange(n, dtype=np.float32)[None]) < kept
+    places = b.Where(real, inner, b.like(inner, n))
+    ones = b.const(np.ones([images, n], np.float32), "ones")
+    marked = b.ScatterElements(
+        b.const(np.zeros([images, n + 1], np.float32)),
+        b.Cast(places, to=ir.DataType.INT64),
+        ones,
+        axis=1,
+    )
+    mask = b.Reshape(b.Slice(marked, [0], [n], [1]), [batch, classes, n])
+    return b.Cast(mask, to=ir.DataType.BOOL)
+
+
+def corners(b: Builder, boxes: Value) -> Value:
+    """Centre x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
+    `center_point_box`.
+
+    A box of negative size overlaps nothing; its corners would be those of a box of the opposite
+    size, as the layer takes any two.
+    """
+    x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
+    half = [b.Relu(v) * b.like(v, 0.5) for v in (h, w)]
+    return b.Concat(
+        *(b.op(op, v, half[i]) for op in ("Sub", "Add") for i, v in enumerate((y, x))), axis=2
+    )
+
+
+# what is rewritten --------------------------------------------------------------------------------
+
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_REDUCTIONS = ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
+
+REWRITES: Rewrites = {
+    **{("", op): equal_shapes for op in (*_COMPARISONS, "And", "Or", "Xor", "Where")},
+    **{("", op): extremes for op in ("Max", "Min")},
+    ("", "Div"): integer_div,
+    **{("", f"Reduce{op}"): kept for op in _REDUCTIONS},
+    **{("", op): best for op in ("ArgMax", "ArgMin")},
+    ("", "LayerNormalization"): with_shift,
+    ("", "Conv"): windows.conv,
+    ("", "ConvTranspose"): windows.conv_transpose,
+    **{("", op): windows.pool for op in ("AveragePool", "MaxPool", "LpPool")},
+    **{("", f"{kind}Normalization"): windows.computed_scale for kind in ("Instance", "Group")},
+    ("", "Gather"): one_place,
+    **{("", op): extreme for op in ("ScatterElements", "ScatterND")},
+    ("", "MatMul"): windows.mat_mul,
+    # two layers, where the common decomposition writes out every step; it takes what has alphas or
+    # betas for each direction
+    **{("", op): split_directions for op in ("LSTM", "GRU", "RNN")},
+    (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
+}

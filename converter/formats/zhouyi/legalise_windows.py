@@ -1,0 +1,328 @@
+"""Windows that the format lacks: over one axis, with explicit padding, taken apart into patches; and
+products of unequal ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.rules.fields import kernel_of, pads_of
+from converter.formats.zhouyi.types import numpy_type
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import Array, constant
+from converter.graph.sizes import arange
+from converter.graph.value import Value, operand, optional, with_operators
+from converter.mapping import context
+from converter.mapping.lowering import view_of
+from converter.mapping.rules import defaults
+from converter.passes.images import window_over_images
+
+
+def static(value: ir.Value) -> list[int]:
+    return list(context.static(value, str(value.name)))
+
+
+def attributes(node: ir.Node) -> dict[str, Any]:
+    """The attributes with the schema's defaults filled in."""
+    return {**defaults(node.op_type, node.domain), **attrs_of(node)}
+
+
+# geometry -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A window over the spatial axes, a number for each of them.
+
+    `data`, `out`  sizes of operand and result
+    `begin`, `end` the padding
+    `reach`        the distance between the first and the last element under the window
+    """
+
+    data: Array
+    out: Array
+    kernel: Array
+    strides: Array
+    dilations: Array
+    begin: Array
+    end: Array
+
+    @property
+    def reach(self) -> Array:
+        return (self.kernel - 1) * self.dilations
+
+    @property
+    def axes(self) -> list[int]:
+        """The places of the spatial axes in the data."""
+        return list(range(2, len(self.kernel) + 2))
+
+
+def geometry(node: ir.Node) -> Geometry:
+    """That of a convolution or a pooling."""
+    near = view_of(node)
+    near.attrs = attributes(node)
+    kernel = kernel_of(near)
+    ones = [1] * len(kernel)
+    strides, dilations = (near.attrs.get(name) or ones for name in ("strides", "dilations"))
+    data, out = (static(v)[2:] for v in (operand(node), node.outputs[0]))
+    first = (np.array(v, np.int64) for v in (data, out, kernel, strides, dilations))
+    return Geometry(*first, *np.split(np.array(pads_of(near, len(kernel)), np.int64), 2))
+
+
+def padded(b: Builder, x: Value, begin: Array, end: Array) -> Value:
+    """Zeros in front of the spatial axes and behind them."""
+    return b.Pad(x, [0, 0, *begin, 0, 0, *end]) if begin.any() or end.any() else x
+
+
+# patches ------------------------------------------------------------------------------------------
+
+LARGEST = 1 << 24  # elements of a table of places
+MOST_PLACES = 1 << 12  # of a window, each of which becomes a layer
+
+
+def computed_weights(node: ir.Node, b: Builder) -> Value:
+    """A convolution by weights that are only known at run time: the patches of the data times the
+    weights, group by group.
+    """
+    w, bias, g, group = operand(node, 1), optional(node, 2), geometry(node), group_of(node)
+    out, places = static(node.outputs[0]), math.prod(g.kernel.tolist())
+    if places > MOST_PLACES:
+        shown = " x ".join(map(str, g.kernel))
+        raise MappingError(f"a window of {shown} places is too large to be written out")
+    x = padded(b, operand(node), g.begin, g.end)
+    n, channels = static(x)[:2]
+    width, size = channels // group, math.prod(out[2:])
+    parts = []
+    for place in np.ndindex(*g.kernel):
+        first = place * g.dilations
+        under = b.Slice(x, first, first + (g.out - 1) * g.strides + 1, g.axes, g.strides)
+        parts.append(b.Reshape(under, [n, group, width, 1, size]))
+    patches = b.Reshape(b.Concat(*parts, axis=3), [n, group, width * places, size])
+    rows = b.Reshape(w, [1, group, out[1] // group, width * places])
+    y = b.Reshape(rows @ patches, out)
+    return y if bias is None else y + column(b, bias, out)
+
+
+def group_of(node: ir.Node) -> int:
+    return int(attributes(node).get("group", 1))
+
+
+def column(b: Builder, bias: Value, shape: Sequence[int]) -> Value:
+    """A number for each channel of data of this shape."""
+    return b.Reshape(bias, [1, -1, *[1] * (len(shape) - 2)])
+
+
+def computed_kernel(node: ir.Node, b: Builder) -> Value:
+    """A transposed convolution: zeros between the data, and a convolution by the mirrored
+    weights.
+    """
+    x, w, g, group = operand(node), operand(node, 1), geometry(node), group_of(node)
+    channels, width, *kernel = static(w)
+    for axis, stride in zip(g.axes, g.strides.tolist(), strict=True):
+        x = _apart(b, x, axis, stride)
+    front = g.reach - transposed_begin(node, g)
+    behind = g.out + g.reach - front - static(x)[2:]
+    x = padded(b, x, np.maximum(front, 0), np.maximum(behind, 0))
+    cut = np.maximum(-front, 0)
+    x = b.Slice(x, cut, cut + g.out + g.reach, g.axes)
+    for axis, k in zip(g.axes, kernel, strict=True):
+        w = b.Gather(w, arange(k)[::-1].copy(), axis=axis) if k > 1 else w
+    rows = b.Reshape(w, [group, channels // group, width, *kernel])
+    rows = b.Transpose(rows, perm=[0, 2, 1, *(a + 1 for a in g.axes)])
+    weights = b.Reshape(rows, [group * width, channels // group, *kernel])
+    how: dict[str, Any] = {"kernel_shape": kernel, "strides": [1] * len(kernel)}
+    how |= {"dilations": g.dilations, "pads": [0] * (2 * len(kernel)), "group": group}
+    y: Value = b.Conv(x, weights, optional(node, 2), **how)
+    return y
+
+
+def transposed_begin(node: ir.Node, g: Geometry) -> Array:
+    """The padding in front of a transposed convolution; with a given output shape ONNX divides what
+    is too much between both ends.
+    """
+    a = attributes(node)
+    if not a.get("output_shape"):
+        return g.begin
+    total = whole_size(g) + np.array(a.get("output_padding") or 0) - g.out
+    return np.asarray(total - total // 2)
+
+
+def whole_size(g: Geometry) -> Array:
+    """The result of a transposed convolution from which no padding is taken off."""
+    return np.asarray(g.strides * (g.data - 1) + g.reach + 1)
+
+
+def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
+    """stride - 1 zeros between neighbours along `axis`."""
+    shape = static(x)
+    size = shape[axis]
+    if stride == 1 or size == 1:
+        return x
+    wide = b.Pad(b.Unsqueeze(x, [axis + 1]), [0, stride - 1], None, [axis + 1])
+    flat = b.Reshape(wide, [*shape[:axis], size * stride, *shape[axis + 1 :]])
+    return b.Slice(flat, [0], [(size - 1) * stride + 1], [axis])
+
+
+def best_places(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
+    """The greatest elements and where they are, flattened over N, C, spatial: what the format has
+    only for plain windows over two axes.
+    """
+    x, a, g, out = operand(node), attributes(node), geometry(node), static(node.outputs[0])
+    rank = len(g.kernel)
+    if a.get("storage_order", 0) or (rank == 2 and not a.get("ceil_mode", 0)):
+        return None
+    if math.prod((*out, *g.kernel.tolist())) > LARGEST:
+        raise MappingError("the windows are too many to write each of their places down")
+    first = [arange(n) * s - p for n, s, p in zip(g.out, g.strides, g.begin, strict=True)]
+    steps = [arange(k) * d for k, d in zip(g.kernel, g.dilations, strict=True)]
+    # of each axis the places under all windows: axes of windows, then axes within a window
+    open_grid = np.ix_(*first, *steps)
+    lines = [open_grid[i] + open_grid[i + rank] for i in range(rank)]
+    outside = [(v < 0) | (v >= n) for v, n in zip(lines, g.data, strict=True)]
+    places = np.ravel_multi_index(lines, tuple(g.data), mode="clip").reshape(math.prod(g.out), -1)
+    missing = np.any(np.broadcast_arrays(*outside), axis=0).reshape(places.shape)
+    return _greatest(b, x, places, missing, out)
+
+
+def _greatest(
+    b: Builder, x: Value, places: Array, missing: Array, out: Sequence[int]
+) -> tuple[Value, Value]:
+    """places, missing [windows, K]: the elements of each window by their index over the spatial
+    axes, and which of them are padding.
+    """
+    (n, c, *spatial), (windows, k) = static(x), places.shape
+    size = math.prod(spatial)
+    flat = b.Gather(b.Reshape(x, [n, c, size]), places.reshape(-1), axis=2)
+    under = b.Reshape(flat, [n, c, windows, k])
+    if missing.any():
+        everywhere = b.const(np.broadcast_to(missing, [n, c, windows, k]))
+        under = b.Where(everywhere, b.like(x, -np.inf), under)
+    best = b.ArgMax(under, axis=3, keepdims=1)
+    all_places = arange(n * c).reshape(n, c, 1, 1) * size + places
+    index = b.GatherElements(all_places, best, axis=3)
+    return b.Reshape(b.ReduceMax(under, [3], keepdims=0), [*out]), b.Reshape(index, [*out])
+
+
+# windows ------------------------------------------------------------------------------------------
+
+
+def conv(node: ir.Node, b: Builder) -> ir.Value | None:
+    """A layer has constant weights and biases over two or three axes."""
+    if len(static(operand(node))) == 3:
+        return window_over_images(node, b)
+    bias = optional(node, 2)
+    if bias is not None and constant(bias) is None and constant(operand(node, 1)) is not None:
+        return _bias_behind(node, b, bias)
+    return computed_weights(node, b) if constant(operand(node, 1)) is None else None
+
+
+def _bias_behind(node: ir.Node, b: Builder, bias: Value) -> ir.Value:
+    y = b.op(node.op_type, operand(node), operand(node, 1), **attributes(node))
+    return with_operators(y) + column(b, bias, static(node.outputs[0]))
+
+
+def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Output padding and a given output shape are less padding, and zeros behind where the padding
+    does not suffice.
+    """
+    x, w, bias = operand(node), operand(node, 1), optional(node, 2)
+    if constant(w) is None:
+        return computed_kernel(node, b)
+    if len(static(x)) == 3:
+        return window_over_images(node, b)
+    if bias is not None and constant(bias) is None:
+        return _bias_behind(node, b, bias)
+    g = geometry(node)
+    begin = transposed_begin(node, g)
+    if min(begin) < 0:
+        raise MappingError("negative padding has no counterpart")
+    end = whole_size(g) - begin - g.out
+    short, rank = np.maximum(-end, 0), len(begin)
+    plain: dict[str, Any] = {"group": group_of(node), "kernel_shape": g.kernel}
+    plain |= {"strides": g.strides, "dilations": g.dilations}
+    plain["pads"] = [*begin, *np.maximum(end, 0)]
+    y: Value = b.ConvTranspose(x, w, None if short.any() else bias, **plain)
+    if not short.any():
+        return y
+    y = b.Pad(y, [0] * (rank + 4) + short.tolist())
+    return y if bias is None else y + column(b, bias, static(node.outputs[0]))
+
+
+def pool(node: ir.Node, b: Builder) -> ir.Value | tuple[ir.Value, ...] | None:
+    """Rounding up is more padding behind, where the common decomposition pads apart. Where an
+    average counts its padding, the data are padded first.
+    """
+    x, a = operand(node), attributes(node)
+    shape = static(x)
+    if len(node.outputs) != 1:
+        return best_places(node, b)
+    if len(shape) == 3:
+        return window_over_images(node, b)
+    g = geometry(node)
+    last = (g.out - 1) * g.strides
+    if (last >= g.data + g.begin).any():
+        raise MappingError("a window that starts in the padding behind has no counterpart")
+    if not a.get("ceil_mode", 0):
+        return _larger(node, b, g) if node.op_type == "LpPool" else None
+    over = np.maximum(0, last + g.reach + 1 - g.data - g.begin - g.end)
+    kept = {k: v for k, v in a.items() if k not in ("ceil_mode", "pads")}
+    begin, end = g.begin, g.end
+    if node.op_type == "AveragePool" and a.get("count_include_pad", 0) and over.any():
+        x = padded(b, x, begin, end)
+        begin, end = 0 * begin, 0 * end
+    if over.any():
+        kept.pop("count_include_pad", None)
+    return b.op(node.op_type, x, **kept, pads=[*begin, *end + over])
+
+
+def _larger(node: ir.Node, b: Builder, g: Geometry) -> ir.Value | None:
+    """Other powers than 1 and 2, and other ranks, from an average of powers."""
+    x, a = operand(node), attributes(node)
+    p = float(a["p"])
+    if len(g.kernel) == 2 and p in (1, 2):
+        return None
+    kept = {k: v for k, v in a.items() if k in ("kernel_shape", "strides", "pads", "dilations")}
+    mean: Value = b.AveragePool(b.Abs(x) ** p, **kept, count_include_pad=1)
+    return (mean * float(np.prod(g.kernel))) ** (1.0 / p)
+
+
+def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Scale and shift that are computed stand behind the layer, which the common decomposition does
+    not use at all.
+    """
+    x, a = operand(node), attributes(node)
+    shape = static(x)
+    ones = np.ones(shape[1], numpy_type(x))
+    plain: Value = b.operator(node.op_type)(x, b.const(ones), b.const(np.zeros_like(ones)), **a)
+    scale, shift = (column(b, operand(node, i), shape) for i in (1, 2))
+    return plain * scale + shift
+
+
+def mat_mul(node: ir.Node, b: Builder) -> ir.Value | None:
+    """Equally many axes, equal batches: leading ones by Reshape, broadcast by Tile; fewer layers
+    than the common decomposition makes.
+    """
+    x, y = operand(node), operand(node, 1)
+    sx, sy = static(x), static(y)
+    if len(sx) == len(sy) and sx[:-2] == sy[:-2] and len(sx) >= 2:
+        return None
+    sx, sy = ([1, *sx] if len(sx) == 1 else sx), ([*sy, 1] if len(sy) == 1 else sy)
+    rank = max(len(sx), len(sy))
+    sx, sy = [1] * (rank - len(sx)) + sx, [1] * (rank - len(sy)) + sy
+    x, y = (v if static(v) == s else b.Reshape(v, s) for v, s in ((x, sx), (y, sy)))
+    batch = [max(m, n) if m and n else 0 for m, n in zip(sx[:-2], sy[:-2], strict=True)]
+    x, y = (
+        v
+        if s[:-2] == batch
+        else b.Tile(v, [m // n if n else 1 for m, n in zip(batch, s[:-2], strict=True)] + [1, 1])
+        for v, s in ((x, sx), (y, sy))
+    )
+    z = x @ y
+    return z if static(z) == static(node.outputs[0]) else b.Reshape(z, static(node.outputs[0]))
