@@ -252,11 +252,15 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
 FAR = {"larger and smaller": 3}  # a comparison of two results that are one step off each
 
 
-def integers(model: Model, folder: Path, name: str = "z") -> Path:
-    """The integer IR of a network; the file is sound."""
+def integers(
+    model: Model, folder: Path, name: str = "z", target: str = "zhouyi+int8", floats: str = ""
+) -> Path:
+    """The integer IR of a network; the file is sound, `floats` is the layer that computes in
+    floats.
+    """
     path = folder / f"{name}.txt"
-    notes = converter.save(model, path, "zhouyi+int8")
-    assert [n.message for n in notes] == []
+    notes = converter.save(model, path, target)
+    assert [n.message for n in notes if not floats or floats not in n.message] == []
     assert [str(d) for d in validate(read_ir(path)) if d.level == "error"] == []
     return path
 
@@ -273,13 +277,16 @@ def last_step(model: Model) -> float:
     return float(scale.const_value.numpy())
 
 
+@pytest.mark.parametrize("target", ["zhouyi+int8", "zhouyi+int8+npu"])
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.sampled(7)
-def test_written_integers_follow_the_quantised_network(name: str, tmp_path: Path) -> None:
+def test_written_integers_follow_the_quantised_network(
+    name: str, target: str, tmp_path: Path
+) -> None:
     shape, make = NETS[name]
     net = Net(*shape)
     model = net.ends(make(net))
-    path = integers(model, tmp_path)
+    path = integers(model, tmp_path, target=target, floats="" if "npu" in target else "Softmax")
     types = {layer.type for layer in read_ir(path).layers}
     assert "Quantize" in types and "DeQuantize" in types
     step, far = last_step(model), FAR.get(name, 2)
@@ -319,18 +326,16 @@ def test_integers_survive_dequantising_and_writing_again(name: str, tmp_path: Pa
             if constant.dtype.is_float:
                 np.testing.assert_allclose(*same, rtol=1e-6)
             else:
-                assert np.abs(same[0] - same[1]).max() <= (
-                    0 if key in ("weights", "weights_zp") else 1
-                ), key
+                close = {"weights": 0, "weights_zp": 0, "scale": 2.0**31 * 1e-7}.get(key, 1)
+                assert np.abs(same[0] - same[1]).max() <= close, key
 
 
 def test_weights_are_the_stored_ones(tmp_path: Path) -> None:
     net = Net(1, 3, 7, 7)
     weights = net.w(6, 3, 3, 3)
     model = net.ends(net.q(net.op("Conv", weights)))
-    found = next(
-        x for x in read_ir(integers(model, tmp_path)).layers if x.type == "Convolution"
-    ).constants
+    path = integers(model, tmp_path, target="zhouyi+int8+npu")
+    found = next(x for x in read_ir(path).layers if x.type == "Convolution").constants
     node = weights.producer()
     assert (
         node is not None and node.inputs[0] is not None and node.inputs[0].const_value is not None
@@ -377,14 +382,36 @@ def test_layers_outside_the_quantised_part_stay_floats_with_a_warning(tmp_path: 
     np.testing.assert_allclose(found, wanted, atol=0.3)
 
 
-def test_quantised_layers_without_integer_form_are_refused_all_at_once(tmp_path: Path) -> None:
+def test_quantised_layers_without_integer_form_stay_floats_with_a_warning(tmp_path: Path) -> None:
     net = Net(1, 3, 4, 4)
     y = net.q(net.b.op("LayerNormalization", net.q(conv(net)), net.b.const(floats(4)), axis=-1))
-    y = net.q(net.b.op("ReduceL2", y, [3]))
-    with pytest.raises(ConverterError) as refused:
-        converter.save(net.ends(y), tmp_path / "z.txt", "zhouyi+int8")
-    text = str(refused.value)
-    assert "LayerNorm" in text and "L2" in text and not list(tmp_path.iterdir())
+    model = net.ends(net.q(net.b.op("ReduceL2", y, [3]), 0.05))
+    (note,) = converter.save(model, tmp_path / "z.txt", "zhouyi+int8")
+    assert note.code == "X209" and "LayerNorm" in note.message and "L2" in note.message
+    feeds = {"x": floats(1, 3, 4, 4)}
+    found, wanted = (
+        next(iter(m.run(feeds).values())) for m in (converter.load(tmp_path / "z.txt"), model)
+    )
+    assert apart(found, wanted, 0.05) <= 1.01
+
+
+def test_the_steps_of_a_gelu_are_one_table(tmp_path: Path) -> None:
+    """As exporters of older opsets write it, a step of 8 bits behind each operator."""
+    net = Net(1, 3, 8, 8)
+    half, one, root = (
+        net.b.op("DequantizeLinear", net.b.const(np.int8(v)), net.b.const(np.float32(s)))
+        for v, s in ((127, 0.5 / 127), (127, 1 / 127), (127, 2**0.5 / 127))
+    )
+    y = net.q(net.b.op("Erf", net.q(net.op("Div", root))), 1 / 127, 0)
+    y = net.q(net.b.op("Add", y, one), 2 / 127, 0)
+    y = net.q(net.b.op("Mul", net.q(net.op("Mul", y), 0.04, 0), half), 0.02, 0)
+    model = net.ends(y)
+    path = integers(model, tmp_path)
+    kinds = [layer.type for layer in read_ir(path).layers]
+    assert kinds == ["Input", "Quantize", "Activation", "DeQuantize"]
+    feeds = {"x": 2 * floats(1, 3, 8, 8)}
+    found, wanted = (next(iter(m.run(feeds).values())) for m in (converter.load(path), model))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("quantised", [False, True])
@@ -455,11 +482,14 @@ def test_the_vendors_networks_come_back_as_integers(case: Path | None, tmp_path:
     [[0.5, 1.0, 1.005], [1.0, 1.0], [0.001, 0.0009, 0.2], [3e-9, 4e-9], [700.0, 1.5], [1e-6, 0.9]],
 )
 def test_factors_keep_their_size_whatever_stands_beside_them(factors: list[float]) -> None:
-    multipliers, shifts = per_channel(factors)
+    multipliers, shifts = per_channel(factors, 15)
     assert multipliers.max() < 1 << 15 and shifts.max() <= 31
     np.testing.assert_allclose(multipliers * 2.0**-shifts, factors, rtol=0.002, atol=2.0**-31)
-    single, shift = approximate(factors)
+    single, shift = approximate(factors, 15)
     np.testing.assert_allclose(single * 2.0**-shift, factors, rtol=2.0**-14, atol=2.0**-31)
+    for multipliers, shifts in (per_channel(factors, 31), approximate(factors, 31)):
+        assert multipliers.max() < 1 << 31
+        np.testing.assert_allclose(multipliers * 2.0**-shifts, factors, rtol=1e-7)
 
 
 def test_multiples_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
@@ -469,8 +499,9 @@ def test_multiples_that_only_a_quantised_layer_reads(tmp_path: Path) -> None:
     )
     feeds = {"x": floats(2, 6)}
     wanted = next(iter(model.run(feeds).values()))
+    path = integers(model, tmp_path, target="zhouyi+int8+npu")
     for dequantize in (False, True):
-        found = converter.load(integers(model, tmp_path), dequantize=dequantize).run(feeds)
+        found = converter.load(path, dequantize=dequantize).run(feeds)
         assert apart(next(iter(found.values())), wanted, 1 / 256) <= 1.01
 
 
@@ -546,10 +577,11 @@ def test_sums_and_shares_of_a_softmax_are_nearly_always_those_of_the_network(
     model = net.ends(y)
     feeds = {"x": floats(1, 40, 25)}
     wanted = next(iter(model.run(feeds).values()))
-    path = integers(model, tmp_path)
-    found = next(iter(converter.load(path).run(feeds).values()))
-    steps = np.rint((found - wanted) * 256)
-    assert np.abs(steps).max() <= 1 and (steps != 0).mean() < 0.003
+    for target, share in (("zhouyi+int8", 0), ("zhouyi+int8+npu", 0.003)):
+        path = integers(model, tmp_path, target=target, floats="Softmax")
+        found = next(iter(converter.load(path).run(feeds).values()))
+        steps = np.rint((found - wanted) * 256)
+        assert np.abs(steps).max() <= 1 and (steps != 0).mean() <= share
 
 
 def test_slopes_of_a_network_without_signs_are_stored_with_them(tmp_path: Path) -> None:

@@ -114,6 +114,11 @@ FORMAT = Format(
     side_names=side_names,
     options=(
         Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),
+        Option(
+            "npu",
+            "with int8: nearer to what the vendor's quantiser writes for its hardware, factors of "
+            "15 bits and Softmax in integers, at the cost of a step here and there",
+        ),
     ),
     versions="definition 7.3, as the vendor's open-source tools read and write it",
 )

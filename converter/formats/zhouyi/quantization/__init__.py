@@ -22,6 +22,7 @@ weights        stored weights of one layer
 constants      constants of a network that are stored integers
 lift           integer IR -> float operators between DequantizeLinear and QuantizeLinear
 prepare        other spellings of quantised networks -> QuantizeLinear and DequantizeLinear
+gelu           the steps of a GELU -> one operator with a table
 lowering       nodes -> float layers that know their stored weights
 plan           which layers compute on integers, and what stands between them
 lower          a quantised network -> integer IR

@@ -20,16 +20,15 @@ from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
     Limits,
-    approximate,
     numbers,
     real,
     rescale,
+    scalar_keys,
     stored,
 )
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
 from converter.formats.zhouyi.rules.context import Reading
-from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
@@ -150,13 +149,13 @@ class IntegerReading(Reading):
 
     @property
     def factor(self) -> Array:
-        """scale * 2 ** -shift: exact in a float32, as the scale has at most 16 bits."""
-        return (self.scales * 2.0**-self.shifts).astype(np.float32)
+        """scale * 2 ** -shift, a double."""
+        return self.scales * 2.0**-self.shifts
 
     @property
     def first_factor(self) -> Array:
         """The same of layers whose other scales belong to their operands."""
-        return (self.scales[:1] * 2.0 ** -self.shifts[:1]).astype(np.float32)
+        return self.scales[:1] * 2.0 ** -self.shifts[:1]
 
     def operand_scales(self) -> list[float]:
         """Scales that bring two operands to a common one."""
@@ -230,12 +229,20 @@ Written = tuple[str, dict[str, Any], dict[str, Any]]  # kind, attributes, consta
 class IntegerWriting:
     """A float layer, its operands as stored integers with their parameters, and those of its
     result.
+
+    `npu`: as the vendor's hardware takes it; else as exact as its executor computes.
     """
 
     layer: Layer
     inputs: list[ir.Value]
     sources: list[QuantParams]
     result: QuantParams
+    npu: bool
+
+    @property
+    def bits(self) -> int:
+        """The width of multipliers."""
+        return 15 if self.npu else 31
 
     @property
     def node(self) -> ir.Node:
@@ -268,7 +275,7 @@ class IntegerWriting:
         attrs, result = self.layer.attrs, self.result
         name = str(attrs.get(key, "NONE"))
         if name == "LEAKYRELU":
-            return _leaky(key, float(attrs["negative_slope_value"]))
+            return self._leaky(key, float(attrs["negative_slope_value"]))
         if name not in ("RELU", "RELU6", "CLIP"):
             if name != "NONE":
                 raise MappingError(f"{key}={name} has no integer form")
@@ -286,16 +293,15 @@ class IntegerWriting:
         first, last = (int(np.clip(v, INT32.min, INT32.max)) for v in bounds)
         return {key: "CLIP", "clip_min": first, "clip_max": last}
 
-
-def _leaky(key: str, slope: float) -> dict[str, Any]:
-    if slope < 0:
-        raise MappingError(f"the slope {slope} is negative")
-    if slope == 0:
-        return {key: "RELU"}
-    multiplier, shift = approximate(slope)
-    return {
-        key: "LEAKYRELU",
-        "negative_slope_type": DType.UINT16,
-        "negative_slope_value": int(multiplier),
-        "negative_slope_shift": int(shift),
-    }
+    def _leaky(self, key: str, slope: float) -> dict[str, Any]:
+        if slope < 0:
+            raise MappingError(f"the slope {slope} is negative")
+        if slope == 0:
+            return {key: "RELU"}
+        keys = scalar_keys(slope, self.bits)
+        return {
+            key: "LEAKYRELU",
+            "negative_slope_type": keys["scale_type"],
+            "negative_slope_value": keys["scale_value"],
+            "negative_slope_shift": keys["shift_value"],
+        }

@@ -99,7 +99,7 @@ def lower_weighted(w: IntegerWriting) -> Written:
         {},
         weights=found.weights,
         biases=biases.astype(np.int32),
-        **channel_constants(source.scale * wide / w.result.scale),
+        **channel_constants(source.scale * wide / w.result.scale, w.bits),
         weights_scale=(1 / own).astype(np.float32),
         weights_zp=(-zeros).astype(np.int32),
         biases_scale=(1 / (wide * source.scale)).astype(np.float32),

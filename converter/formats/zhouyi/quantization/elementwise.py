@@ -22,7 +22,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
-from converter.graph.infer import Array
+from converter.graph.infer import Array, constant
 from converter.graph.value import Value
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.node import Layer
@@ -30,6 +30,8 @@ from converter.mapping.node import Layer
 TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
 Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"""
 METHODS = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"}
+_NUMPY = {"Add": "add", "Sub": "subtract", "Max": "maximum", "Min": "minimum"}
+_CANDIDATES = 16
 PIECEWISE = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
 LOGIC = {"AND": "And", "OR": "Or", "XOR": "Xor", "NOT": "Not"}
 COMPARISONS = {
@@ -59,25 +61,53 @@ def lower_eltwise(w: IntegerWriting) -> Written:
     as they are.
     """
     scales = np.array([p.scale for p in w.sources], np.float64)
-    if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
-        return w.with_activation(scalar_keys(scales[0] * scales[1] / w.result.scale))
-    factor, shift, weights = _common_scale(scales / w.result.scale)
-    keys = scalar_keys(1.0) | {"scale_type": [DType.UINT16] * 3}
+    method = w.layer.attrs.get("method", w.layer.kind.upper())
+    if method == "MUL":
+        return w.with_activation(scalar_keys(scales[0] * scales[1] / w.result.scale, w.bits))
+    factor, shift, weights = _common_scale(w, scales / w.result.scale, METHODS[method])
+    keys = scalar_keys(1.0, w.bits)
+    keys |= {"scale_type": [keys["scale_type"], DType.UINT16, DType.UINT16]}
     keys |= {"scale_value": [factor, *weights], "shift_value": shift}
     return w.with_activation(keys)
 
 
-def _common_scale(steps: Array) -> tuple[int, int, list[int]]:
+def _common_scale(w: IntegerWriting, steps: Array, op: str) -> tuple[int, int, list[int]]:
     """Multiplier, shift and weights with multiplier * 2 ** -shift * weights nearest to `steps`: of
-    all weights of 15 bits those with the least error.
+    all weights of 15 bits those with the least error; of the nearest of these the ones that round
+    most pairs of stored numbers as the network does.
     """
     most = np.iinfo(np.int16).max
     largest = np.arange(most // 2 + 1, most + 1)
     weights = np.rint(np.outer(steps / steps.max(), largest))
-    factors, shifts = approximate(steps.max() / largest)
+    factors, shifts = approximate(steps.max() / largest, w.bits)
     wrong = np.abs(weights * factors * 2.0**-shifts - steps[:, None]).sum(axis=0)
-    best = int(np.argmin(wrong))
-    return int(factors[best]), int(shifts[best]), [int(v) for v in weights[:, best]]
+    best = np.argsort(wrong, kind="stable")[:_CANDIDATES].tolist()
+    if all(p.dtype.bitwidth == 8 for p in w.sources):
+        combine, pairs = getattr(np, _NUMPY[op]), _all_pairs(w)
+        wanted = w.result.quantize(
+            combine(*(p.real(q) for p, q in zip(w.sources, pairs, strict=True)))
+        )
+        x, y = (q.astype(np.float64) - p.zero for p, q in zip(w.sources, pairs, strict=True))
+
+        def missed(i: int) -> int:
+            both = combine(x * weights[0, i], y * weights[1, i])
+            found = np.rint(both * factors[i] * 2.0 ** -shifts[i]) + w.result.zero
+            return int((np.clip(found, w.result.low, w.result.high) != wanted).sum())
+
+        best = [min(best, key=missed)]
+    i = best[0]
+    return int(factors[i]), int(shifts[i]), [int(v) for v in weights[:, i]]
+
+
+def _all_pairs(w: IntegerWriting) -> tuple[Array, Array]:
+    """Every stored number of one operand, in a column, and of the other in a row; of constants
+    those that there are.
+    """
+    columns = []
+    for value, p in zip(w.inputs, w.sources, strict=True):
+        array = constant(value)
+        columns.append(np.arange(p.low, p.high + 1) if array is None else np.unique(array))
+    return columns[0][:, None], columns[1][None]
 
 
 def lift_divide(r: IntegerReading) -> Value:
@@ -98,7 +128,7 @@ def lower_divide(w: IntegerWriting) -> Written:
         raise MappingError("a table of reciprocals needs a divisor of 8 bits")
     with np.errstate(divide="ignore"):
         table = np.minimum(np.rint(65535 / np.arange(256)), 65535).astype(np.uint16)
-    return w.written(scalar_keys(x.scale / (y.scale * 65535 * w.result.scale)), lut=table)
+    return w.written(scalar_keys(x.scale / (y.scale * 65535 * w.result.scale), w.bits), lut=table)
 
 
 def lift_squared_difference(r: IntegerReading) -> Value:
@@ -230,7 +260,7 @@ def lower_activation(w: IntegerWriting) -> Written:
         found = w.activation("method")
         if found["method"] == "NONE":  # the range alone bounds
             return requantization(w)
-        return w.written(found | scalar_keys(w.factor))
+        return w.written(found | scalar_keys(w.factor, w.bits))
     if w.method == "PRELU":
         return _lower_prelu(w)
     if w.method == "CRELU":
@@ -271,7 +301,7 @@ def _lower_prelu(w: IntegerWriting) -> Written:
     shift = int(min(np.floor(np.log2(32767 / largest)), 31))
     keys = {"negative_slope_shift": shift, "negative_slope_type": DType.INT16}
     integers = np.rint(slope * 2.0**shift).astype(np.int16)
-    return w.written(keys | scalar_keys(w.factor), negative_slope=integers)
+    return w.written(keys | scalar_keys(w.factor, w.bits), negative_slope=integers)
 
 
 def lift_abs(r: IntegerReading) -> Value:
@@ -352,7 +382,7 @@ def requantization(w: IntegerWriting) -> Written:
         "ignore_scale_zp": False,
         "clip_mode": "SATURATION",
     }
-    return "Cast", keys | scalar_keys(w.factor), {}
+    return "Cast", keys | scalar_keys(w.factor, w.bits), {}
 
 
 def lift_concat(r: IntegerReading) -> Value:
@@ -373,7 +403,7 @@ def lower_concat(w: IntegerWriting) -> Written:
 
     if all(stored_as(p) == stored_as(w.result) for p in w.sources):
         return w.written()
-    return w.written(list_keys([p.scale / w.result.scale for p in w.sources]))
+    return w.written(list_keys([p.scale / w.result.scale for p in w.sources], w.bits))
 
 
 # truth -------------------------------------------------------------------------------------------
@@ -424,4 +454,4 @@ def lift_where(r: IntegerReading) -> Value:
 
 def lower_where(w: IntegerWriting) -> Written:
     """Either operand comes to the scale of the result."""
-    return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]]))
+    return w.written(list_keys([p.scale / w.result.scale for p in w.sources[1:]], w.bits))

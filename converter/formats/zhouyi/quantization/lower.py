@@ -56,15 +56,15 @@ def lower_integer(
     low = QuantizedLowering(MAPPING)
     for node in graph.graph:
         low.node(node)
-    plan = Plan(low.layers, low.constants)
+    plan = Plan(low.layers, low.constants, "npu" in flavour.options)
     plan.run()
     refuse([*low.problems, *plan.problems])
-    names = ", ".join(dict.fromkeys(f"{x.name} ({x.kind})" for x in plan.floats))
-    if not plan.integers and (names or not plan.params):
+    names = ", ".join(f"{name} ({what})" for name, what in plan.floats.items())
+    if not plan.quantised and (names or not plan.params):
         message = f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}"
         raise UnsupportedError(Diagnostic("X202", message, help=HELP))
     if names:
-        message = f"layers that the network computes in floats stay so: {names}"
+        message = f"layers that compute in floats: {names}"
         notes.append(Diagnostic("X209", message, level="warning"))
     writer = IntegerWriter(graph.graph, notes, plan.params)
     writer.run(plan.layers)

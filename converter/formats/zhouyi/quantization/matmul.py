@@ -45,4 +45,4 @@ def lift_gemm(r: IntegerReading) -> Value:
 
 def lower_matmul(w: IntegerWriting) -> Written:
     factor = w.sources[0].scale * w.sources[1].scale / w.result.scale
-    return w.with_activation(scalar_keys(factor))
+    return w.with_activation(scalar_keys(factor, w.bits))

@@ -89,7 +89,9 @@ def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
 
 
 def lower_softmax(w: IntegerWriting) -> Written:
-    keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale)}
+    if not w.npu:
+        raise MappingError("the integer form, which +npu writes, is now and then a step off")
+    keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale, w.bits)}
     return w.written(keys, lut=exponentials(w.sources[0]))
 
 
@@ -192,7 +194,7 @@ def lift_normalization(r: IntegerReading) -> Value:
     y = b.Reshape(y, list(r.static(x)))
     by = np.array(1.0)
     if r.layer.kind != "MVN":
-        by = _shaped(r.factor.astype(np.float64), groups.scales)
+        by = _shaped(r.factor, groups.scales)
         for name, combine in (("weights", b.Mul), ("biases", b.Add)):
             if name in r.layer.blobs:
                 given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)

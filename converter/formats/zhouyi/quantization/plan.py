@@ -55,17 +55,19 @@ def moves(layer: Layer) -> bool:
 class Plan:
     """Turns the float layers of a quantised network into integer layers, in order.
 
+    `npu`      as `IntegerWriting` has it
     `layers`   what is written
     `params`   scale and zero point of every stored value
     `reals`    numbers -> where they are stored, and how
-    `floats`   layers that the network computes in floats
+    `quantised`  how many layers the network has quantised
+    `floats`   layers that compute in floats, and why, where the network has them quantised
     """
 
     def __init__(
-        self, layers: Sequence[Layer], constants: dict[ir.Value, QuantizedConstant]
+        self, layers: Sequence[Layer], constants: dict[ir.Value, QuantizedConstant], npu: bool
     ) -> None:
         self.sources = fuse(layers, _FUSED)
-        self.constants = constants
+        self.constants, self.npu = constants, npu
         self.readers: dict[ir.Value, list[Layer]] = defaultdict(list)
         for layer in self.sources:
             for v in filter(None, layer.inputs):
@@ -74,8 +76,8 @@ class Plan:
         self.problems: list[Diagnostic] = []
         self.params: dict[ir.Value, QuantParams] = {}
         self.reals: dict[ir.Value, tuple[ir.Value, QuantParams]] = {}
-        self.floats: list[Layer] = []
-        self.integers = 0
+        self.floats: dict[str, str] = {}
+        self.quantised = 0
 
     def run(self) -> None:
         for layer in self.sources:
@@ -101,9 +103,7 @@ class Plan:
             self._move(layer)
         elif moves(layer) and not _is_real(_first(layer)):
             self.layers.append(layer)
-        elif self._quantised(layer):
-            self._integer(layer)
-        else:
+        elif not (self._quantised(layer) and self._integer(layer)):
             self._float(layer)
 
     def _put(self, layer: Layer, inputs: Sequence[ir.Value | None], *outputs: ir.Value) -> None:
@@ -127,8 +127,10 @@ class Plan:
         self, layer: Layer, stored: ir.Value, own: QuantParams, out: ir.Value, params: QuantParams
     ) -> None:
         """From one scale and zero point to another."""
-        kind, attrs, blobs = requantization(IntegerWriting(layer, [stored], [own], params))
-        self.integers += 1
+        kind, attrs, blobs = requantization(
+            IntegerWriting(layer, [stored], [own], params, self.npu)
+        )
+        self.quantised += 1
         name = f"{layer.name}.requantise"
         self._put(replace(layer, kind=kind, name=name, attrs=attrs, blobs=blobs), [stored], out)
         self.params.setdefault(out, params)
@@ -136,7 +138,7 @@ class Plan:
     def _move(self, layer: Layer) -> None:
         """Moves the stored integers."""
         stored, params = self.reals[_first(layer)]
-        self.integers += 1
+        self.quantised += 1
         outputs = []
         for out in layer.outputs:
             place = out
@@ -213,10 +215,22 @@ class Plan:
         params = self.reals[x][1]
         return replace(params, scale=params.scale * float(array.item()))
 
-    def _integer(self, layer: Layer) -> None:
+    def _integer(self, layer: Layer) -> bool:
+        """Puts the layer's integer form, where it has one that is within a step of the network."""
+        known = dict(self.reals)
+        self.quantised += 1
+        try:
+            self._stored(layer)
+        except MappingError as e:
+            self.reals = known  # without the operands that were stored for it
+            self.floats[layer.name] = f"{layer.kind}: {e}"
+            return False
+        return True
+
+    def _stored(self, layer: Layer) -> None:
         rule = TABLE.get(layer.kind)
         if rule is None or rule.lower is None or len(layer.outputs) != 1:
-            raise MappingError("there is no integer form to write", "X201")
+            raise MappingError("no integer form is written")
         out = layer.outputs[0]
         params, place = self._target(layer, out) if _is_real(out) else (TRUTH, out)
         assert params is not None
@@ -228,7 +242,7 @@ class Plan:
         own = params_of_activation(layer, own) if layer.kind == "Activation" else own
         if any(p.dtype.bitwidth > 16 for p in (*sources, params)):
             raise MappingError("numbers of more than 16 bits have no integer form")
-        kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own))
+        kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own, self.npu))
         stored = _stored_as(out, params) if place is None else place
         first = stored if own == params else _stored_as(out, own)
         self.params.setdefault(first, own)
@@ -238,7 +252,6 @@ class Plan:
         self.params.setdefault(stored, params)
         if _is_real(out):
             self.reals[out] = (stored, params)
-        self.integers += 1
 
     def _operand(self, value: ir.Value) -> tuple[ir.Value, QuantParams]:
         """Where a number is stored; constants are stored as they are, a single number of its own as
@@ -269,7 +282,7 @@ class Plan:
             if v is not None and v in self.reals and v not in self.constants:
                 self._number(v)
         if any(_is_real(v) for v in layer.outputs) and not moves(layer):
-            self.floats.append(layer)
+            self.floats.setdefault(layer.name, layer.kind)
         self.layers.append(layer)
 
     def _number(self, value: ir.Value) -> None:

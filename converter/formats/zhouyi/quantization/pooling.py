@@ -59,7 +59,7 @@ def lift_pooling(r: IntegerReading) -> Value:
     if method == "L1":
         return r.requantized(_sums(r, b.Abs(y), axes))
     if method == "L2":
-        total = rescale(b, _sums(r, y * y, axes), r.factor.astype(np.float64), 0, UINT16)
+        total = rescale(b, _sums(r, y * y, axes), r.factor, 0, UINT16)
         return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
     areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
     if not layer.attrs.get("count_include_pad", True):
@@ -222,7 +222,7 @@ def lower_lrn(w: IntegerWriting) -> Written:
         raise MappingError(message)
     size = int(attrs["size"])
     widest = max(abs(source.low - source.zero), abs(source.high - source.zero))
-    sums = scalar_keys(65535 / (size * widest**2))
+    sums = scalar_keys(65535 / (size * widest**2), w.bits)
     steps = sums["scale_value"] * 2.0 ** -sums["shift_value"]
     real = np.arange(256) * 256 / steps * source.scale**2
     values = (float(attrs["bias"]) + float(attrs["alpha"]) / size * real) ** -float(attrs["beta"])
@@ -230,5 +230,5 @@ def lower_lrn(w: IntegerWriting) -> Written:
         raise MappingError("the powers of the sums are not finite")
     entry = 65535 / values.max()
     keys = {k.replace("_", "_sum_"): v for k, v in sums.items()}
-    keys |= scalar_keys(source.scale / (entry * w.result.scale))
+    keys |= scalar_keys(source.scale / (entry * w.result.scale), w.bits)
     return w.written(keys, lut=np.rint(values * entry).astype(np.uint16))

@@ -5,6 +5,7 @@ FakeQuantize(x, low, high, low, high, levels=256)    ->  DequantizeLinear(Quanti
 FakeQuantize(weights, ...)                           ->  DequantizeLinear(int8 weights), a step for
 each channel Add(Conv(x, w), bias[1,C,1,1])                       ->  Conv(x, w, bias)
 MatMul(x, w) with a step for each column of w         ->  Gemm(x, w) of rows
+the steps of a GELU                                   ->  Gelu(x)
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.zhouyi.quantization.constants import quantized_constant
+from converter.formats.zhouyi.quantization.gelu import gelu
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
@@ -29,7 +31,10 @@ def prepare(model: ir.Model) -> None:
     """In place."""
     names = Names(model)
     first = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
-    for steps in (first, {("", "MatMul"): columns}):  # which a bias behind it may already have
+    places = {node: i for i, node in enumerate(model.graph)}
+    # MatMul: which a bias behind it may already have
+    second = {("", "MatMul"): columns, ("", "Mul"): lambda n, b: gelu(n, b, places)}
+    for steps in (first, second):
         for graph in all_graphs(model.graph):
             for node in list(graph):
                 step = steps.get((node.domain, node.op_type))

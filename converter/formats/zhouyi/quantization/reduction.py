@@ -49,13 +49,13 @@ def lift_reduce(r: IntegerReading) -> Value:
 
 def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     y, dropped = _highest_bits(r, r.b.ReduceSum(r.b.Abs(x), axes))
-    return r.requantized(y * dropped, r.factor.astype(np.float64))
+    return r.requantized(y * dropped, r.factor)
 
 
 def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     """The root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
-    total = rescale(r.b, y * dropped, r.factor.astype(np.float64), 0, UINT16)
+    total = rescale(r.b, y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
 
 
@@ -165,7 +165,7 @@ def lower_reduce(w: IntegerWriting) -> Written:
         factor /= int(np.prod([static(w.inputs[0])[a] for a in axes_of(w.layer)]))
     elif w.method != "SUM":
         raise MappingError(f"{w.method} has no integer form to write")
-    return w.written(scalar_keys(factor))
+    return w.written(scalar_keys(factor, w.bits))
 
 
 def lift_batch_norm(r: IntegerReading) -> Value:

@@ -1,7 +1,8 @@
 """Requantization: from the scale of an accumulator to that of the result.
 
-Integer layers hold the factor as multiplier * 2 ** -shift: 15 bits at most, shifts up to 31. When
-a layer is read, its integers are carried by floats, as the vendor's executor carries them.
+Integer layers hold the factor as multiplier * 2 ** -shift. The vendor's quantiser writes multipliers
+of 15 bits and shifts up to 31, which its hardware takes; its executor takes more. When a layer is
+read, its integers are carried by floats, as that executor carries them.
 """
 
 from __future__ import annotations
@@ -28,65 +29,70 @@ INT8: Limits = (-128.0, 127.0)
 INT16: Limits = (-32768.0, 32767.0)
 UINT16: Limits = (0.0, 65535.0)
 INT32: Limits = (float(-(2**31)), float(2**31 - 1))
-BITS, SHIFT = 15, 31
 EXACT = 1 << 24  # up to here a float holds every integer
-# multipliers below this are too coarse to share a shift with larger ones
-_COARSE = 256
+# multipliers that would lose more bits than this do not share the shift of larger ones
+_LOST = 7
 
 # writing -----------------------------------------------------------------------------------------
 
 
-def approximate(factors: Any) -> tuple[Array, Array]:
-    """Multipliers and shifts of positive factors; what is 1 becomes 1 * 2 ** 0."""
-    multipliers, shifts = _fitted(np.asarray(factors, np.float64))
+def approximate(factors: Any, bits: int) -> tuple[Array, Array]:
+    """Multipliers of `bits` bits and shifts of positive factors; what is 1 becomes 1 * 2 ** 0."""
+    multipliers, shifts = _fitted(np.asarray(factors, np.float64), bits)
     one = multipliers == 2.0**shifts
     return np.where(one, 1, multipliers), np.where(one, 0, shifts)
 
 
-def _fitted(factors: Array) -> tuple[Array, Array]:
-    shifts = np.minimum(np.floor(np.log2((2.0**BITS - 1) / factors)), SHIFT).astype(np.int64)
+def _fitted(factors: Array, bits: int) -> tuple[Array, Array]:
+    most = 31 if bits <= 16 else 62
+    shifts = np.minimum(np.floor(np.log2((2.0**bits - 1) / factors)), most).astype(np.int64)
     return np.floor(factors * 2.0**shifts + 0.5).astype(np.int64), shifts
 
 
-def per_channel(factors: Any) -> tuple[Array, Array]:
+def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
     """The same with one shift for all, which the hardware prefers, where no multiplier becomes
     coarse by it.
     """
     array = np.asarray(factors, np.float64)
-    multipliers, shifts = _fitted(array)
+    multipliers, shifts = _fitted(array, bits)
     least = int(shifts.min())
     shared = np.floor(array * 2.0**least + 0.5).astype(np.int64)
-    if least >= 0 and shared.min() >= min(_COARSE, multipliers.min()):
+    if least >= 0 and shared.min() >= min(1 << (bits - _LOST), multipliers.min()):
         return shared, np.full_like(shifts, least)
     return multipliers, shifts
 
 
-def scalar_keys(factor: float) -> dict[str, Any]:
+def _multiplier_type(bits: int) -> DType:
+    return DType.UINT16 if bits <= 16 else DType.INT32
+
+
+def scalar_keys(factor: float, bits: int) -> dict[str, Any]:
     """`scale_value`, `shift_value` and their types for one factor."""
-    multiplier, shift = approximate(factor)
+    multiplier, shift = approximate(factor, bits)
     return {
         "scale_value": int(multiplier),
-        "scale_type": DType.UINT16,
+        "scale_type": _multiplier_type(bits),
         "shift_value": int(shift),
         "shift_type": DType.INT8,
     }
 
 
-def list_keys(factors: list[float]) -> dict[str, Any]:
+def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
     """The same keys for a factor of each operand."""
-    multipliers, shifts = approximate(factors)
+    multipliers, shifts = approximate(factors, bits)
     return {
         "scale_value": [int(m) for m in multipliers],
         "shift_value": [int(s) for s in shifts],
-        "scale_type": [DType.UINT16] * len(factors),
+        "scale_type": [_multiplier_type(bits)] * len(factors),
         "shift_type": [DType.INT8] * len(factors),
     }
 
 
-def channel_constants(factors: Array) -> dict[str, Array]:
+def channel_constants(factors: Array, bits: int) -> dict[str, Array]:
     """The constants `scale` and `shift` for one factor per channel."""
-    multipliers, shifts = per_channel(factors)
-    return {"scale": multipliers.astype(np.uint16), "shift": shifts.astype(np.int8)}
+    multipliers, shifts = per_channel(factors, bits)
+    stored = np.uint16 if bits <= 16 else np.int32
+    return {"scale": multipliers.astype(stored), "shift": shifts.astype(np.int8)}
 
 
 # reading -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.gelu import table_of_steps
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import beside, real
 from converter.graph.build import Builder, new_model
@@ -52,7 +53,9 @@ def table_of(node: ir.Node, source: QuantParams, result: QuantParams) -> Array:
     """The stored results for all 256 stored numbers of 8 bits, the least first."""
     _demand_8_bits(source, "a look-up table")
     info = np.iinfo(source.dtype.numpy())
-    return result.quantize(_computed(node, source.real(np.arange(info.min, info.max + 1))))
+    steps = table_of_steps(node)
+    numbers = source.real(np.arange(info.min, info.max + 1))
+    return result.quantize(_computed(node, numbers) if steps is None else steps)
 
 
 def exponentials(source: QuantParams) -> Array:
