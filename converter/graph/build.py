@@ -223,14 +223,27 @@ class Builder:
         """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer
         graph may be used freely.
         """
-        inner = Builder(
-            ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=self.names.fresh(name)),
-            self.names,
-            in_function=self.in_function,
-        )
+        inner = Builder(self.inner_graph(name), self.names, in_function=self.in_function)
         inner.source = dict(self.source)
-        inner.graph.meta[BODY] = True
         return inner
+
+    def inner_graph(self, name: str) -> ir.Graph:
+        """An empty graph for an attribute of a node."""
+        name = self.names.fresh(name)
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=name)
+        graph.meta[BODY] = True
+        return graph
+
+    def loop(self, trips: Any, *states: Any) -> LoopBody:
+        """The body of a Loop over `trips` iterations (None: without end), whose first states are
+        `states`. It is written by `LoopBody.end`:
+
+            with b.loop(10, total) as body:
+                (before,) = body.states
+                after = before * 2.0
+            total, all_totals = body.end(after, after)
+        """
+        return LoopBody(self, trips, states)
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> Value:
         """A new input of this builder's graph."""
@@ -251,6 +264,37 @@ class Builder:
             self.graph.outputs.append(
                 self.op("Identity", value, name=f"{value.name}_out") if foreign else value
             )
+
+
+class LoopBody(Builder):
+    """Writes one turn of a Loop: `iteration` is its number (int64, scalar), `states` are what the
+    turn before left, of the types and shapes of the first ones.
+    """
+
+    def __init__(self, outer: Builder, trips: Any, first: Sequence[Any]) -> None:
+        super().__init__(outer.inner_graph("body"), outer.names, in_function=outer.in_function)
+        self.source = dict(outer.source)
+        self.outer, self.trips = outer, trips
+        self.first = [outer.const(v) if not isinstance(v, ir.Value) else v for v in first]
+        self.iteration = self.input("iteration", ir.DataType.INT64, [])
+        self.input("going", ir.DataType.BOOL, [])
+        self.states = [
+            self.input(
+                "state",
+                v.dtype or ir.DataType.FLOAT,
+                None if v.shape is None else list(v.shape),
+            )
+            for v in self.first
+        ]
+
+    def end(self, *values: ir.Value, going: ir.Value | None = None) -> tuple[Value, ...]:
+        """Writes the Loop. `values` are the states behind a turn, then those that all turns stack
+        along a new first axis; `going`: whether there is another turn. Results: the last states,
+        then what is stacked.
+        """
+        self.output(self.const(True, "again") if going is None else going, *values)
+        count = len(values)
+        return self.outer.ops("Loop", self.trips, True, *self.first, outputs=count, body=self.graph)
 
 
 @functools.cache

@@ -108,6 +108,16 @@ def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Any:
     return results
 
 
+def either(first: Rewrite, second: Rewrite) -> Rewrite:
+    """The first that applies."""
+
+    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
+        found = first(node, b)
+        return second(node, b) if found is None else found
+
+    return both
+
+
 def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
     """The function that ONNX defines a standard operator with; None when it has none that could be
     written out.

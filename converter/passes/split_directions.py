@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.value import Value, operand, with_operators
+from converter.graph.value import operand
 from converter.passes.constants import evaluate_constant
 
 
@@ -53,11 +53,6 @@ def forward_alone(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     attrs = attrs_of(node)
     if attrs.pop("direction", "forward") != "reverse":
         return split_directions(node, b)
-    operands = backwards(b, operand(node)), *node.inputs[1:]
+    operands = operand(node)[::-1], *node.inputs[1:]
     y, *states = b.ops(node.op_type, *operands, outputs=len(node.outputs), **attrs)
-    return [backwards(b, with_operators(y)), *states]
-
-
-def backwards(b: Builder, x: Value) -> Value:
-    """Time from its end to its start."""
-    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+    return [y[::-1], *states]

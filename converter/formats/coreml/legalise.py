@@ -4,23 +4,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.legalise_recurrent import gru
+from converter.formats.coreml.rules.control_flow import unconditional
 from converter.formats.coreml.rules.elementwise import is_short, shifts_out
 from converter.formats.coreml.rules.indexing import cut_axes
 from converter.formats.coreml.rules.quantization import wraps
 from converter.formats.coreml.rules.shape import may_copy
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.value import operand, optional
+from converter.graph.value import maker, operand, optional
+from converter.graph.walk import release
 from converter.passes.constants import is_constant
 from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.decompositions.recurrent import looped
 from converter.passes.indices import one_hot
-from converter.passes.legalise import Rewrites
+from converter.passes.legalise import Rewrites, either
 from converter.passes.split_directions import split_directions
 from converter.passes.suppression import non_max_suppression
+from converter.passes.unroll import copy_body
 
 Value = ir.Value
 
@@ -141,6 +146,46 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
     return by_digits(node, b, count=7, largest=1 << 24)
 
 
+def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """What a loop collects has sizes that are known. Parts as large as a state, whose sizes are not
+    known, are written into a tensor that goes round with the states.
+    """
+    body, (trips, condition, *first) = node.attributes["body"].as_graph(), node.inputs
+    count = known(trips) if trips is not None else None
+    results = [_origin(v) for v in body.outputs[1:]]
+    ends, parts = results[: len(first)], results[len(first) :]
+    unknown = [part for part in parts if shape_of(part) is None]
+    if condition is not None and not (known(condition) and unconditional(body)):
+        return None
+    if count is None or not unknown or not all(v in ends for v in parts):
+        return None
+    tables = [
+        b.ConstantOfShape(
+            b.Concat(count.reshape(1), b.Shape(first[ends.index(part)]), axis=0),
+            value=np.zeros(1, part.dtype.numpy() if part.dtype else np.float32),
+        )
+        for part in parts
+    ]
+    with b.loop(trips, *first, *tables) as turn:
+        formal = turn.iteration, turn.const(True), *turn.states
+        _, *new = copy_body(body, dict(zip(body.inputs, formal, strict=False)), turn)
+        place = turn.Reshape(turn.iteration, [1, 1])
+        written = (
+            turn.ScatterND(table, place, turn.Unsqueeze(part, [0]))
+            for table, part in zip(turn.states[len(first) :], new[len(first) :], strict=True)
+        )
+        found = turn.end(*new[: len(first)], *written)
+    release(node)
+    return found
+
+
+def _origin(value: Value) -> Value:
+    """The value that Identity hands on."""
+    while (node := maker(value, "Identity")) is not None and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value
+
+
 REWRITES: Rewrites = {
     **{("", op): bitwise for op in BITS},
     ("", "Cast"): wrapped_cast,
@@ -151,8 +196,9 @@ REWRITES: Rewrites = {
     ("", "ArgMax"): last_extreme,
     ("", "ArgMin"): last_extreme,
     ("", "Reshape"): reshape_with_copies,
-    ("", "RNN"): split_directions,
+    # each direction for itself; what no layer says (a GRU that resets behind its matrix) in a loop
+    **{("", op): either(split_directions, looped) for op in ("GRU", "RNN", "LSTM")},
+    ("", "Loop"): collected,
     ("", "NonMaxSuppression"): non_max_suppression,
-    ("", "GRU"): gru,
     **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
 }

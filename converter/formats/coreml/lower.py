@@ -24,6 +24,7 @@ from converter.formats.coreml.params import message_at, write_params
 from converter.formats.coreml.rules.control_flow import unconditional
 from converter.formats.coreml.weight_encoding import alike, of_array
 from converter.formats.format import Flavour
+from converter.graph.infer import shape_of
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes
@@ -114,10 +115,12 @@ def stops_collecting(node: ir.Node) -> bool:
 
 def _refused(node: ir.Node, version: int) -> bool:
     """Whether the layers have no place for `node` as it is. Control flow is looked into by the
-    nodes inside.
+    nodes inside; what a loop collects needs sizes.
     """
-    if node.op_type in ("If", "Loop") and not node.domain:
+    if node.op_type == "If" and not node.domain:
         return False
+    if node.op_type == "Loop" and not node.domain:
+        return any(shape_of(v) is None for v in node.outputs[len(node.inputs) - 2 :])
     return MAPPING.reason_against(node, version) is not None
 
 

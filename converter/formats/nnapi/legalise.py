@@ -21,7 +21,7 @@ from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.fold import fold
-from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.legalise import Rewrite, Rewrites, either
 from converter.passes.lite.functions import FLOATS, FUNCTIONS
 from converter.passes.lite.images import dilated_groups, grouped_transpose, resize, two_spatial
 from converter.passes.lite.integers import (
@@ -37,7 +37,7 @@ from converter.passes.lite.integers import (
     turned_around,
     wrapped,
 )
-from converter.passes.lite.picking import either, gather, top_k, truth
+from converter.passes.lite.picking import gather, top_k, truth
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import LARGEST, copy_body, unroll
 

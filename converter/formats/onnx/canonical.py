@@ -4,7 +4,7 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from converter.graph.windows import halves, same_padding
 
 ROWS = Rows()
 # (builder of the body, number of the turn, states) -> the next states and what is stacked
-Turn = Callable[[Builder, Value, list[Value]], Sequence[ir.Value]]
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
 
 
@@ -237,14 +236,12 @@ def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> lis
     )
     trips = length if length is not None else b.Squeeze(_extent(b, scanned[0], axes_in[0]))
 
-    def turn(inner: Builder, iteration: Value, carried: list[Value]) -> list[ir.Value]:
+    with b.loop(trips, *states) as turn:
         slices = []
         for value, axis, backward in zip(scanned, axes_in, back_in, strict=True):
-            at = trips - 1 - iteration if backward else iteration
-            slices.append(inner.Gather(value, at, axis=axis))
-        return list(lift_body(body, inner, [*carried, *slices]))
-
-    outputs = loop(b, trips, states, results, turn)
+            at = trips - 1 - turn.iteration if backward else turn.iteration
+            slices.append(turn.Gather(value, at, axis=axis))
+        outputs = list(turn.end(*lift_body(body, turn, [*turn.states, *slices])))
     for i in range(results):
         y = outputs[len(states) + i]
         if back_out[i]:
@@ -268,22 +265,6 @@ def _extent(b: Builder, value: ir.Value, axis: int) -> Value:
     return b.Shape(value, start=axis, end=axis + 1)
 
 
-def loop(b: Builder, trips: Value, states: list[Value], results: int, turn: Turn) -> list[Value]:
-    """A Loop over `trips` iterations; `results` is how many values each stacks."""
-    body = b.body("scan_body")
-    iteration = body.input("iteration", ir.DataType.INT64, [])
-    body.input("condition", ir.DataType.BOOL, [])
-    carried = []
-    for value in states:
-        formal = body.input(str(value.name), ir.DataType.FLOAT, None)
-        formal.type, formal.shape = value.type, value.shape
-        carried.append(formal)
-    with body:
-        outputs = turn(body, iteration, carried)
-    body.output(body.const(True, "go_on"), *outputs)
-    return list(b.Loop(trips, True, *states, outputs=len(states) + results, body=body.graph))
-
-
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says,
     zeros behind; an outer Loop does that.
@@ -300,15 +281,15 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     extent = b.Shape(operands[split], start=1, end=2)
     newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}
 
-    def sample(outer: Builder, index: Value, _: list[Value]) -> list[Value]:
+    with b.loop(batch) as outer:
+        index = outer.iteration
         parts: list[ir.Value | None] = [outer.Gather(v, index, axis=0) for v in operands]
         inner = Op("Scan", "", 9, parts, newer, list(op.outputs))
         if lengths is None:
-            return scan(inner, outer, lift_body)
+            return list(outer.end(*scan(inner, outer, lift_body)))
         own = outer.Gather(outer.Cast(lengths, to=ir.DataType.INT64), index, axis=0)
         results = scan(inner, outer, lift_body, own)
         missing = outer.Reshape(outer.Squeeze(extent) - own, [1])
         behind = outer.Concat([0], missing, axis=0)
-        return [*results[:split], *(outer.Pad(y, behind, None, [0]) for y in results[split:])]
-
-    return loop(b, batch, [], len(body.output), sample)
+        padded = (outer.Pad(y, behind, None, [0]) for y in results[split:])
+        return list(outer.end(*results[:split], *padded))

@@ -14,13 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.onnx.canonical import loop
 from converter.formats.onnx.microsoft import ROWS, plus
 from converter.formats.onnx.microsoft_quantised import product
 from converter.formats.onnx.op import Op, Results
 from converter.graph.build import Builder
+from converter.graph.recurrent import Function, entry, gate_functions, lstm_gates
 from converter.graph.value import Value
-from converter.passes.decompositions.recurrent import Function, entry, gate_functions, lstm_gates
 
 _T = ir.DataType
 _WAYS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -34,7 +33,7 @@ def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
     if op.attrs.get("layout", 0):
         raise MappingError("DynamicQuantizeLSTM with the batch first is not supported")
     ways = _WAYS[op.attrs.get("direction", "forward")]
-    functions = gate_functions("LSTM", op.attrs, len(ways))
+    functions = gate_functions("LSTM", op.attrs)
     if functions is None or op.shape(2)[0] != len(ways):
         raise MappingError(
             "DynamicQuantizeLSTM with these activations and directions is not supported"
@@ -62,23 +61,19 @@ def _direction(
     if (given := op.input(7)) is not None:
         peepholes = list(b.Split(entry(b, given, d), outputs=3, axis=0, num_outputs=3))
     coupled, zeroed = bool(op.attrs.get("input_forget", 0)), op.has_output(0)
-
-    def step(inner: Builder, t: Value, states: list[Value]) -> list[Value]:
-        (h, c), fed = states[:2], states[-1] if zeroed and lengths is not None else states[0]
+    start = [_initial(op, b, i, d, size) for i in (5, 6)]
+    more = start[:1] if zeroed and lengths is not None else []
+    with b.loop(b.Squeeze(steps), *start, *more) as inner:
+        t, (h, c, *_), fed = inner.iteration, inner.states, inner.states[-1 if more else 0]
         behind = product(inner, inner.DynamicQuantizeLinear(fed, outputs=3), *recurrent)
         total = plus(inner.Gather(rows, t, axis=0) + behind, bias)
         new = lstm_gates(inner, total, c, size, functions, peepholes, coupled)
-        if lengths is None:
-            return [*new, new[0]]
-        here = inner.Unsqueeze(lengths > t, [1])
-        kept = [inner.Where(here, n, old) for n, old in zip(new, (h, c), strict=True)]
-        y = inner.Where(here, new[0], inner.like(new[0], 0))
-        return [*kept, *([y] if zeroed else []), y]
-
-    start = [_initial(op, b, i, d, size) for i in (5, 6)]
-    more = start[:1] if zeroed and lengths is not None else []
-    results = loop(b, b.Squeeze(steps), [*start, *more], 1, step)
-    (h, c), y = results[:2], results[-1]
+        y = new[0]
+        if lengths is not None:
+            here = inner.Unsqueeze(lengths > t, [1])
+            new = [inner.Where(here, n, old) for n, old in zip(new, (h, c), strict=True)]
+            y = inner.Where(here, y, inner.like(y, 0))
+        h, c, *_, y = inner.end(*new, *([y] if more else []), y)
     if lengths is not None:
         some = b.Unsqueeze(lengths > 0, [1])
         h, c = (b.Where(some, v, b.like(v, 0)) for v in (h, c))

@@ -10,9 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.build import Builder, Value
+from converter.graph.build import Builder, Value, writing
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
+from converter.graph.recurrent import clipped
 
 # by the names that operators have for them; "" is none
 ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
@@ -56,6 +57,7 @@ def rnn_step(
     return total(b, *products, *([dense(b, *more)] if more else []))
 
 
+@writing
 def steps_of(
     b: Builder,
     step: Step,
@@ -67,37 +69,22 @@ def steps_of(
     """A loop over axis 0 of `x`, [steps, batch, size]; the outputs of all steps, in the order of the
     input, and the last states.
     """
-    own, large = x.shape, np.iinfo(np.int64).max
+    own = x.shape
     size = None if own is None or len(own) < 3 else own[2]
     if aux is not None and not isinstance(size, int):
         raise MappingError("the shape of a sequence must be static", "X203")
     source = x if aux is None else b.Concat(x, aux, axis=2)
     if backward:
-        source = reversed_time(b, source)
-    body = b.body("steps")
-    i = body.input("step", ir.DataType.INT64, [])
-    condition = body.input("condition", ir.DataType.BOOL, [])
-    carried = [
-        body.input(
-            "state", v.dtype or ir.DataType.FLOAT, None if v.shape is None else list(v.shape)
-        )
-        for v in states
-    ]
-    now, aside = body.Gather(source, i, axis=0), None
-    if aux is not None and isinstance(size, int):
-        aside = body.Slice(now, [size], [large], [1])
-        now = body.Slice(now, [0], [size], [1])
-    new = step(body, now, carried, aside)
-    body.output(body.Identity(condition), *new, body.Identity(new[0]))
-    steps, count = b.Gather(b.Shape(x), 0), len(states) + 1
-    *last, y = b.Loop(steps, True, *states, body=body.graph, outputs=count)
+        source = source[::-1]
+    with b.loop(b.Gather(b.Shape(x), 0), *states) as body:
+        now, aside = body.Gather(source, body.iteration, axis=0), None
+        if aux is not None and isinstance(size, int):
+            now, aside = now[:, :size], now[:, size:]
+        new = step(body, now, body.states, aside)
+        *last, y = body.end(*new, body.Identity(new[0]))
     if y.shape is not None and own is not None:
         y.shape = ir.Shape([own[0], *list(y.shape)[1:]])
-    return [reversed_time(b, y) if backward else y, *last]
-
-
-def reversed_time(b: Builder, x: Value) -> Value:
-    return b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+    return [y[::-1] if backward else y, *last]
 
 
 @dataclass
@@ -166,11 +153,6 @@ class Cell:
             out = total(b, dense(b, out, self.projection), self.projection_bias)
             out = clipped(b, out, self.proj_clip)
         return out, cell
-
-
-def clipped(b: Builder, x: Value, limit: float) -> Value:
-    """Between -limit and limit; 0 is no limit."""
-    return b.Clip(x, b.like(x, -limit), b.like(x, limit)) if limit > 0 else x
 
 
 def normalised(b: Builder, x: Value) -> Value:

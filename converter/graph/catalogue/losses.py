@@ -108,11 +108,9 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
     behind = b.Pad(places, [0, 2, 0, 0], -1)[:, :-2]
     odd = b.Equal(number % 2, 1)
     skips = odd & ~b.Equal(places, behind)  # over the blank between different labels
-    with b.body("step") as body:
-        step = body.input("step", ir.DataType.INT64, [])
-        body.input("on", ir.DataType.BOOL, [])
-        dtype = emitted.dtype or ir.DataType.FLOAT
-        state = body.input("state", dtype, None if start.shape is None else list(start.shape))
+    steps = b.Squeeze(b.Shape(emitted, start=0, end=1), [0])
+    with b.loop(steps, start) as body:
+        step, (state,) = body.iteration, body.states
         now = body.Gather(emitted, step, axis=0)
         if merge:
             moved = _either(body, state, _shifted(body, state, 1))
@@ -122,9 +120,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
             blank = now[:, :1]
             later = _either(body, state + blank, _shifted(body, state, 1) + now)
         going = step < body.Unsqueeze(lengths, [1])
-        body.output(body.const(np.array(True), "go_on"), body.Where(going, later, state))
-    steps = b.Squeeze(b.Shape(emitted, start=0, end=1), [0])
-    return b.Loop(steps, True, start, body=body.graph)
+        return body.end(body.Where(going, later, state))[0]
 
 
 def _shifted(b: Builder, state: Value, by: int) -> Value:

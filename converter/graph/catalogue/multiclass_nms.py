@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
@@ -225,14 +224,9 @@ def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -
     """
     rank = numbers(b, length(b, boxes, 1))
     ones = b.Expand(1.0, b.Shape(boxes, end=2))
-    with b.body("box") as inner:
-        i = inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
-        worst, factor = (
-            inner.input(name, ir.DataType.FLOAT, list(ones.shape or []))
-            for name in ("worst", "factor")
-        )
-        place = inner.Reshape(i, [1])
+    with b.loop(b.Squeeze(length(b, boxes, 1), [0]), ones * 0.0, ones) as inner:
+        worst, factor = inner.states
+        place = inner.Reshape(inner.iteration, [1])
         earlier, here = rank < place, inner.Equal(rank, place)
         shared = inner.Where(
             earlier, _overlap(inner, inner.Gather(boxes, place, axis=1), boxes, edge), 0.0
@@ -244,13 +238,7 @@ def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -
             decay = (1.0 - shared) / (1.0 - worst + 1e-10)
         own = inner.Min(inner.ReduceMin(inner.Where(earlier, decay, 1.0), [1], keepdims=1), 1.0)
         most = inner.ReduceMax(shared, [1], keepdims=1)
-        inner.output(
-            inner.const(True, "again"),
-            inner.Where(here, most, worst),
-            inner.Where(here, own, factor),
-        )
-    rounds = b.Squeeze(length(b, boxes, 1), [0])
-    return b.Loop(rounds, True, ones * 0.0, ones, body=inner.graph, outputs=2)[1]
+        return inner.end(inner.Where(here, most, worst), inner.Where(here, own, factor))[1]
 
 
 def _overlap(b: Builder, one: Value, many: Value, edge: float) -> Value:

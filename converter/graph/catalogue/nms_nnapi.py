@@ -73,19 +73,16 @@ def _rounds(
     classes]; LOWEST is no box.
     """
     classes = static(pending)[0]
-    with b.body("round") as body:
-        body.input("i", ir.DataType.INT64, [])
-        body.input("go", ir.DataType.BOOL, [])
-        state = body.input("pending", ir.DataType.FLOAT, [classes, count])
+    with b.loop(count, pending) as body:
+        (state,) = body.states
         pick = body.ArgMax(state, axis=1, keepdims=1)
         best = body.GatherElements(state, pick, axis=1)
         place = body.Expand(body.Unsqueeze(pick, [2]), [classes, 1, count])
         lowered = state * body.Squeeze(body.GatherElements(kept, place, axis=1), [1])
         gone = body.Equal(arange(count)[None], pick) | (lowered <= float(max(least, 0.0)))
         new = body.Where(gone | body.Equal(state, LOWEST), LOWEST, lowered)
-        body.output(body.const(True), new, body.Squeeze(pick, [1]), body.Squeeze(best, [1]))
-    found = b.Loop(count, True, pending, body=body.graph, outputs=3)
-    return found[1], found[2]
+        _, *found = body.end(new, body.Squeeze(pick, [1]), body.Squeeze(best, [1]))
+    return found[0], found[1]
 
 
 def _results(

@@ -130,14 +130,9 @@ def greedy(
     none = usable & False
     limit = b.Expand(threshold, b.Shape(first))
     count = b.Cast(first, to=INT64) * 0
-    with b.body("box") as inner:
-        i = inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
-        kept, bound, number = (
-            inner.input(n, v.dtype or ir.DataType.FLOAT, list(v.shape or []))
-            for n, v in (("kept", none), ("limit", limit), ("count", count))
-        )
-        place = inner.Reshape(i, [1])
+    with b.loop(rounds, none, limit, count) as inner:
+        kept, bound, number = inner.states
+        place = inner.Reshape(inner.iteration, [1])
         shared = kept & inner.operator("GreaterOrEqual" if reached else "Greater")(
             overlap(inner, inner.Gather(boxes, place, axis=1), boxes), bound
         )
@@ -148,13 +143,10 @@ def greedy(
         after = number + inner.Cast(stays, to=INT64)
         moved = inner.Where(stays & (bound > 0.5), bound * eta, bound) if eta < 1 else bound
         result = kept | stays & inner.Equal(rank, place)
-        room = (
-            inner.const(True, "again")
-            if most is None
-            else inner.ReduceMin(after, keepdims=0) < inner.Squeeze(most, [0])
-        )
-        inner.output(room, result, moved, after)
-    return b.Loop(rounds, True, none, limit, count, body=inner.graph, outputs=3)[0]
+        room = None
+        if most is not None:
+            room = inner.ReduceMin(after, keepdims=0) < inner.Squeeze(most, [0])
+        return inner.end(result, moved, after, going=room)[0]
 
 
 @extension
@@ -213,10 +205,8 @@ def _decaying(
     soft = sigma > 0.0
     scale = b.Where(soft, -0.5 / sigma, 0.0)
     rank = numbers(b, length(b, scores, 1))
-    with b.body("box") as inner:
-        inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
-        left = inner.input("scores", scores.dtype or ir.DataType.FLOAT, list(scores.shape or []))
+    with b.loop(b.Squeeze(b.Max(rounds, [1]), [0]), scores) as inner:
+        (left,) = inner.states
         place = inner.ArgMax(left, axis=1, keepdims=1)
         best = inner.ReduceMax(left, [1], keepdims=0)
         one = inner.Unsqueeze(inner.GatherND(boxes, place, batch_dims=1), [1])
@@ -229,8 +219,5 @@ def _decaying(
         stays = (lower > least) & ~inner.Equal(rank, place)
         after = inner.Where(stays, lower, NOTHING)
         some = inner.ReduceMax(after, keepdims=0) > NOTHING
-        inner.output(some, after, best, inner.Squeeze(place, [1]))
-    _, bests, places = b.Loop(
-        b.Squeeze(b.Max(rounds, [1]), [0]), True, scores, body=inner.graph, outputs=3
-    )
+        _, bests, places = inner.end(after, best, inner.Squeeze(place, [1]), going=some)
     return b.Transpose(bests, perm=[1, 0]), b.Transpose(places, perm=[1, 0])

@@ -135,15 +135,13 @@ def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Va
     count = b.Gather(b.Shape(rois), 0)
     gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=ir.DataType.FLOAT)
     alive = b.Equal(b.CumSum(gone, 0), 0.0)
-    with b.body("region") as inner:
-        i = inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
+    with b.loop(count) as inner:
+        i = inner.iteration
         roi = inner.Gather(rois, i, axis=0)
         parts = [inner.Gather(roi, k, axis=0) for k in range(5)]
         image = inner.Gather(x, inner.Max(inner.Cast(parts[0], to=ir.DataType.INT64), 0), axis=0)
         pooled = inner.Where(inner.Gather(alive, i, axis=0), pool(inner, image, parts[1:]), 0.0)
-        inner.output(inner.const(True, "again"), inner.Reshape(pooled, shape))
-    return b.Loop(count, True, body=inner.graph)
+        return inner.end(inner.Reshape(pooled, shape))[0]
 
 
 def _round(b: Builder, v: Value) -> Value:

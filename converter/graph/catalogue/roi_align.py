@@ -5,7 +5,6 @@ bin.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import FLOAT, INT64, length, numbers
@@ -38,9 +37,8 @@ def ROIAlignRotated(
     plane = b.Reshape(x, [0, 0, -1])
     height, width = length(b, x, 2), length(b, x, 3)
     place = b.Cast(index, to=INT64)
-    with b.body("region") as inner:
-        i = inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
+    with b.loop(b.Squeeze(length(b, rois, 0), [0])) as inner:
+        i = inner.iteration
         cx, cy, w, h, angle = inner.Split(inner.Gather(rois, i, axis=0), [1] * 5, outputs=5, axis=0)
         cx, cy = (v * spatial_scale - 0.5 for v in (cx, cy))
         down, down_count = _samples(inner, h * spatial_scale, pooled_h, sampling_ratio)
@@ -56,10 +54,7 @@ def ROIAlignRotated(
         image = inner.Gather(plane, inner.Gather(place, i, axis=0), axis=0)
         values = _bilinear(inner, image, (at_x, at_y), (width, height))
         number = inner.Max(inner.Cast(down_count * across_count, to=FLOAT), 1.0)
-        inner.output(
-            inner.const(True, "again"), inner.ReduceSum(values, [3, 4], keepdims=0) / number
-        )
-    return b.Loop(b.Squeeze(length(b, rois, 0), [0]), True, body=inner.graph)
+        return inner.end(inner.ReduceSum(values, [3, 4], keepdims=0) / number)[0]
 
 
 @extension
@@ -99,9 +94,8 @@ def ROIAlignMax(
             b.MaxPool(each, kernel_shape=[sampling_ratio] * 2, strides=[sampling_ratio] * 2)
         )
     plane, sizes = b.Reshape(x, [0, 0, -1]), (length(b, x, 3), length(b, x, 2))
-    with b.body("region") as inner:
-        i = inner.input("i", ir.DataType.INT64, [])
-        inner.input("go", ir.DataType.BOOL, [])
+    with b.loop(b.Squeeze(length(b, rois, 0), [0])) as inner:
+        i = inner.iteration
         ends = inner.Gather(rois, i, axis=0) * spatial_scale - (0.5 if half_pixel else 0.0)
         x1, y1, x2, y2 = inner.Split(ends, [1] * 4, outputs=4, axis=0)
         at = []
@@ -113,10 +107,7 @@ def ROIAlignMax(
         values = _bilinear(
             inner, inner.Gather(plane, inner.Gather(place, i, axis=0), axis=0), (at_x, at_y), sizes
         )
-        inner.output(
-            inner.const(True, "again"), inner.Max(inner.ReduceMax(values, [3, 4], keepdims=0), 0.0)
-        )
-    return b.Loop(b.Squeeze(length(b, rois, 0), [0]), True, body=inner.graph)
+        return inner.end(inner.Max(inner.ReduceMax(values, [3, 4], keepdims=0), 0.0))[0]
 
 
 def _samples(b: Builder, size: Value, bins: int, ratio: int, least: int = 0) -> tuple[Value, Value]:

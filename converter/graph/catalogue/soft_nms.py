@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value
+from converter.graph.build import Builder, LoopBody, Value
 from converter.graph.catalogue.compact import FLOAT, INT64, static
 from converter.graph.catalogue.overlaps import (
     Overlap,
@@ -63,18 +63,8 @@ def GroupedSoftNMS(
         b.const(np.zeros([batch * c, n], np.float32)),
         b.const(np.zeros([batch * c, 1], np.float32)),
     )
-    body = _turn(b, beside, batch * c, n, (per_class, score_threshold, sigma))
-    found = b.Loop(
-        n,
-        True,
-        first,
-        zeros,
-        zeros,
-        zeros,
-        none,
-        outputs=5,
-        body=body,
-    )
+    turn = b.loop(n, first, zeros, zeros, zeros, none)
+    found = _one_candidate(turn, beside, (per_class, score_threshold, sigma))
     kept, order, values = (b.Reshape(v, [batch, c, n]) for v in found[1:4])
     return _packed(b, boxes, (kept, order, values), b.Reshape(found[4], [batch, c]), starts, size)
 
@@ -89,21 +79,16 @@ def _reaches(threshold: float) -> Overlap:
     return reaches
 
 
-def _turn(
-    b: Builder, beside: list[Value], groups: int, n: int, limits: tuple[int, float, float]
-) -> ir.Graph:
+def _one_candidate(
+    t: LoopBody, beside: list[Value], limits: tuple[int, float, float]
+) -> tuple[Value, ...]:
     """One candidate of each group is looked at: states scores, kept, order, values [groups, n] and
     how many are kept [groups, 1].
     """
     per_class, least, sigma = limits
-    with b.body("suppression") as t:
-        t.input("turn", ir.DataType.INT64, [])
-        go = t.input("go", ir.DataType.BOOL, [])
-        scores, kept, order, values = (
-            t.input(name, ir.DataType.FLOAT, [groups, n])
-            for name in ("scores", "kept", "order", "values")
-        )
-        count = t.input("count", ir.DataType.FLOAT, [groups, 1])
+    with t:
+        scores, kept, order, values, count = t.states
+        n = static(scores)[1]
         top = t.ReduceMax(scores, [1], keepdims=1)
         chosen = t.Equal(t.ArgMax(scores, axis=1, keepdims=1), t.const(arange(n).reshape(1, n)))
         one = t.Cast(chosen, to=FLOAT)
@@ -114,15 +99,13 @@ def _turn(
         fade = t.Exp(near * near * (-0.5 / sigma))
         out = chosen & alive | (scores < DEAD)
         weaker = t.Where(taken, scores * fade, scores)
-        t.output(
-            t.Identity(go),
+        return t.end(
             t.Where(out, t.like(scores, -np.inf), weaker),
             kept + mark,
             order + mark * count,
             t.Where(mark > 0, top, values),
             count + t.Cast(taken, to=FLOAT),
         )
-    return t.graph
 
 
 def _packed(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
@@ -28,18 +27,12 @@ def StringPack(b: Builder, begins: Value, ends: Value, symbols: Value) -> Value:
     longest = b.ReduceMax(b.Concat(sizes, [0], axis=0), [0], keepdims=0)
     nothing = b.Expand(b.const(EMPTY, "nothing"), b.Shape(start))
     table = b.const(BYTES, "bytes")
-    with b.body("letter") as body:
-        at = body.input("at", ir.DataType.INT64, [])
-        body.input("on", ir.DataType.BOOL, [])
-        texts = body.input("texts", ir.DataType.STRING, [None])
+    with b.loop(longest, nothing) as body:
+        at, (texts,) = body.iteration, body.states
         inside = at < sizes
         places = body.Where(inside, start + at, 0)
         letters = body.Gather(table, body.Cast(body.Gather(symbols, places), to=INT64))
-        body.output(
-            body.const(np.array(True), "go_on"),
-            body.StringConcat(texts, body.Where(inside, letters, nothing)),
-        )
-    joined = b.Loop(longest, True, nothing, body=body.graph)
+        (joined,) = body.end(body.StringConcat(texts, body.Where(inside, letters, nothing)))
     return b.Reshape(joined, b.Shape(begins)) if rank_of(begins) != 1 else joined
 
 

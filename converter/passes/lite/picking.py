@@ -10,7 +10,6 @@ from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import known, rank_of
 from converter.graph.value import Value, operand
 from converter.passes.indices import from_front, never_negative
-from converter.passes.legalise import Rewrite
 
 
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
@@ -62,16 +61,6 @@ def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
             inputs[i] = b.Cast(v, to=ir.DataType.FLOAT)
     made = b.ops(node.op_type, *inputs, outputs=len(node.outputs), **same_attrs(node))
     return [b.Cast(y, to=ir.DataType.BOOL) for y in made]
-
-
-def either(first: Rewrite, second: Rewrite) -> Rewrite:
-    """The first that applies."""
-
-    def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
-        found = first(node, b)
-        return second(node, b) if found is None else found
-
-    return both
 
 
 def counts_from_front(node: ir.Node) -> bool:

@@ -20,7 +20,6 @@ from converter.graph.catalogue.cells import (
     Cell,
     Gate,
     Step,
-    clipped,
     dense,
     normalised,
     rnn_step,
@@ -28,6 +27,7 @@ from converter.graph.catalogue.cells import (
 )
 from converter.graph.catalogue.recurrent import stored_as
 from converter.graph.infer import constant
+from converter.graph.recurrent import clipped
 from converter.graph.value import Value, optional, with_operators
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Guard

@@ -14,14 +14,14 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL
-from converter.formats.openvino.rewrites import bias_apart, one_way, operands
+from converter.formats.openvino.rewrites import bias_apart, operands
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.value import with_operators
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
 from converter.passes.legalise import Rewrites
+from converter.passes.split_directions import split_directions
 
 T = ir.DataType
 
@@ -81,7 +81,7 @@ def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
     return b.Where((b.Min(rest, y) < 0) & (b.Max(rest, y) > 0), rest + y, rest)
 
 
-def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """A loop over the engine's own cells, whatever the number of steps; each direction for
     itself.
     """
@@ -94,23 +94,19 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
         return None
     direction = attrs.pop("direction", "forward")
     if direction == "bidirectional":
-        return one_way(node, b)
+        return split_directions(node, b)
     backwards = direction == "reverse"
     if shape[0] == 1 and not backwards and lengths is None:
         return None
     count, hidden = (2 if node.op_type == "LSTM" else 1), (shape_of(r) or (0, 0, 0))[2]
     zeros = np.zeros((1, shape[1], hidden), np.float32)
     initial = [b.const(zeros, "state") if s is None else s for s in states[:count]]
-    with b.body("steps") as inner:
-        i = inner.input("i", T.INT64, [])
-        inner.input("go", T.BOOL, [])
-        formal = [inner.input("state", s.dtype or T.FLOAT, shape_of(s)) for s in initial]
-        place = shape[0] - 1 - with_operators(i) if backwards else i
+    with b.loop(shape[0], *initial) as inner:
+        place = shape[0] - 1 - inner.iteration if backwards else inner.iteration
         one = inner.Unsqueeze(inner.Gather(x, place, axis=0), [0])
         step = inner.operator(node.op_type)
-        y, *ends = step(one, w, r, bias, None, *formal, outputs=1 + count, **attrs)
-        inner.output(inner.const(True, "again"), *ends, inner.Squeeze(y, [0]))
-    *ended, y = b.Loop(shape[0], True, *initial, outputs=count + 1, body=inner.graph)
+        y, *ends = step(one, w, r, bias, None, *inner.states, outputs=1 + count, **attrs)
+        *ended, y = inner.end(*ends, inner.Squeeze(y, [0]))
     return [y[::-1] if backwards else y, *ended]
 
 

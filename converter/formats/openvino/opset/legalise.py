@@ -10,51 +10,17 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.rules.resize import AT_ONCE
-from converter.formats.openvino.rewrites import bias_apart, one_way, operands
+from converter.formats.openvino.rewrites import bias_apart, operands
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
-from converter.passes.decompositions.recurrent import entry, gate_functions, lstm_gates
+from converter.passes.decompositions.recurrent import looped
 from converter.passes.legalise import Rewrites
 
 T = ir.DataType
-
-
-def lstm(node: ir.Node, b: Builder) -> list[Value] | None:
-    """What LSTMSequence cannot say (peepholes, coupled gates) as a Loop: of any number of steps."""
-    x, w, r, bias, lengths, h, c, peepholes = operands(node, 8)
-    a, size = attrs_of(node), shape_of(r)
-    if a.get("direction") == "bidirectional":
-        return one_way(node, b)
-    functions = gate_functions("LSTM", a, 1)
-    if size is None or functions is None or lengths is not None or a.get("layout", 0):
-        return None
-    backwards, hidden, sizes = a.get("direction") == "reverse", size[2], b.Shape(x)
-
-    def parts(value: Value | None, count: int) -> list[Value] | None:
-        return None if value is None else list(b.Split(entry(b, value, 0), axis=0, num_outputs=count, outputs=count))  # fmt: skip
-
-    x = b.Slice(x, [-1], [np.iinfo(np.int64).min], [0], [-1]) if backwards else x
-    zeros = b.Expand(b.like(x, 0), b.Concat(sizes[1:2], [hidden], axis=0))
-    initial = [zeros if v is None else b.Squeeze(v, [0]) for v in (h, c)]
-    biases, peeps = parts(bias, 2), parts(peepholes, 3)
-    added = None if biases is None else biases[0] + biases[1]
-    with b.body("step") as inner:
-        number = inner.input("t", T.INT64, [])
-        inner.input("go", T.BOOL, [])
-        h, c = (inner.input(n, x.dtype or T.FLOAT, [None, hidden]) for n in ("h", "c"))
-        total = inner.Gather(x, number, axis=0) @ entry(b, w, 0, True) + h @ entry(b, r, 0, True)
-        total = total if added is None else total + added
-        coupled = bool(a.get("input_forget", 0))
-        h, c = lstm_gates(inner, total, c, hidden, functions[0], peeps, coupled)
-        inner.output(inner.const(True, "again"), h, c, inner.Identity(h))
-    count = b.Gather(sizes, 0, axis=0)
-    h, c, y = b.Loop(count, True, *initial, body=inner.graph, outputs=3)
-    y = b.Slice(y, [-1], [np.iinfo(np.int64).min], [0], [-1]) if backwards else y
-    return [b.Unsqueeze(y, [1]), b.Unsqueeze(h, [0]), b.Unsqueeze(c, [0])]
 
 
 def computed_compress(node: ir.Node, b: Builder) -> Value | None:
@@ -212,7 +178,8 @@ REWRITES: Rewrites = {
     ("", "Resize"): resize_in_turn,
     **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
-    ("", "LSTM"): lstm,
+    # what LSTMSequence cannot say (peepholes, coupled gates), of any number of steps
+    ("", "LSTM"): looped,
     **{("", name): bias_apart for name in ("Conv", "ConvTranspose")},
     ("", "Compress"): computed_compress,
 }
