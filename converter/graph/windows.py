@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from converter.errors import MappingError
+
 LARGEST = 1 << 31  # of one attribute that counts
+FIX = "fix the inputs with --inputs"
 WIDEST = 1 << 24  # of the padding under a window: engines walk through it
 
 
@@ -40,18 +43,70 @@ def window_fault(
     return None
 
 
-def same_padding(
-    size: int, kernel: int, stride: int, dilation: int = 1, windows: int | None = None
-) -> int:
-    """The padding of an axis on both sides together: enough for ceil(size / stride) windows.
+def overhang(size: int, kernel: int, stride: int, dilation: int, windows: int) -> int:
+    """By how many elements `windows` windows reach beyond an axis of `size`; negative where they
+    leave some over.
 
-    `windows`: for as many as that.
+    Of a transposed convolution, whose windows lie on the result (`size`) and are as many as the
+    data: what of the whole result is cut off.
     """
-    count = -(-size // stride) if windows is None else windows
-    return max(0, (count - 1) * stride + (kernel - 1) * dilation + 1 - size)
+    return (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
+
+
+def same_pads(
+    sizes: Sequence[int | None],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int] | None = None,
+    windows: Sequence[int] | None = None,
+    *,
+    upper: bool = True,
+) -> list[int]:
+    """The padding in front of all axes, then that behind, with which there are ceil(size / stride)
+    windows, or as many as `windows` says; the odd element is behind if `upper`.
+
+    MappingError X203 where a size (None) is not known that matters: with a stride of 1 it does not.
+    """
+    totals = []
+    for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
+        if size is None and (s != 1 or windows is not None):
+            message = "padding by name (SAME) needs known sizes"
+            raise MappingError(message, "X203", FIX)
+        n = size or 0
+        count = -(-n // s) if windows is None else windows[i]
+        totals.append(overhang(n, k, s, 1 if dilations is None else dilations[i], count))
+    return halves(totals, upper)
 
 
 def halves(totals: Sequence[int], upper: bool = True) -> list[int]:
-    """The padding in front of all axes, then that behind; the odd one behind if `upper`."""
+    """The padding in front of all axes, then that behind; the odd one behind if `upper`. Totals
+    below 0 are no padding.
+    """
+    totals = [max(0, t) for t in totals]
     small, big = [t // 2 for t in totals], [t - t // 2 for t in totals]
     return [*small, *big] if upper else [*big, *small]
+
+
+def rounded_up(
+    pads: Sequence[int],
+    sizes: Sequence[int | None],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int] | None,
+    windows: Sequence[int | None],
+) -> list[int]:
+    """Pads with which windows that round down are as many as with `ceil_mode` and `pads`: as much
+    more behind as the last window reaches over, or less where one more would fit.
+
+    MappingError where a window begins in the padding behind, which ONNX leaves out, and X203 where
+    a size (None) is not known.
+    """
+    found, n = list(pads), len(sizes)
+    for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):
+        if size is None or count is None:
+            raise MappingError("windows of unknown sizes that are rounded up", "X203", FIX)
+        if (count - 1) * s >= size + pads[i]:
+            raise MappingError("a window begins in the padding behind")
+        over = overhang(size + pads[i], k, s, 1 if dilations is None else dilations[i], count)
+        found[n + i] = max(over, min(pads[n + i], over + s - 1))
+    return found

@@ -16,6 +16,7 @@ from converter.formats.mlprogram.rules import TABLE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.windows import halves, overhang
 from converter.mapping.rules import Rule
 from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -167,8 +168,6 @@ def begins(
     shape: tuple[int, ...],
 ) -> list[int] | None:
     """What is cut off in front of each axis."""
-    from converter.graph.windows import halves
-
     rank = len(shape) - 2
     scheme, given = a.get("auto_pad", "NOTSET"), a.get("pads")
     if scheme in ("NOTSET", "VALID") and not a.get("output_shape"):
@@ -177,13 +176,9 @@ def begins(
         return None
     strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))  # type: ignore[call-overload]
     more = list(a.get("output_padding") or [0] * rank)  # type: ignore[call-overload]
-    totals = [
-        s * (n - 1) + p + (k - 1) * d + 1 - m
-        for s, n, p, k, d, m in zip(
-            strides, sizes[2:], more, weights[2:], dilations, shape[2:], strict=True
-        )
-    ]
-    return halves([max(0, t) for t in totals], upper=scheme != "SAME_LOWER")[:rank]
+    axes = zip(shape[2:], weights[2:], strides, dilations, sizes[2:], strict=True)
+    totals = [overhang(*axis) + extra for axis, extra in zip(axes, more, strict=True)]
+    return halves(totals, upper=scheme != "SAME_LOWER")[:rank]
 
 
 def last_extreme(node: ir.Node, b: Builder) -> Value | None:

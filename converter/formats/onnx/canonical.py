@@ -18,7 +18,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import lazy
 from converter.graph.value import Value
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import halves, overhang, same_pads
 
 ROWS = Rows()
 # (builder of the body, number of the turn, states) -> the next states and what is stacked
@@ -41,12 +41,11 @@ def window(op: Op, b: Builder) -> Results:
     ones = [1] * spatial
     strides, dilations = op.attrs.get("strides") or ones, op.attrs.get("dilations") or ones
     sizes = _sizes(op, spatial)
-    windows = list(zip(sizes, kernel, strides, dilations, strict=True))
     # with a stride of 1 the size does not matter
-    if any(size is None and s != 1 for size, _, s, _ in windows):
+    if any(size is None and s != 1 for size, s in zip(sizes, strides, strict=True)):
         return _pad_at_run_time(op, b, mode, kernel, list(strides), list(dilations))
-    totals = [same_padding(size or 0, *window) for size, *window in windows]
-    op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
+    upper = mode == "SAME_UPPER"
+    op.attrs["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
     return None
 
 
@@ -134,10 +133,11 @@ def conv_transpose(op: Op, b: Builder) -> Results:
         return None  # stays as it is: the pads follow at run time
     totals = []
     for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
-        base = extra[i] + (k - 1) * d + 1 - s  # the output's extent is size * s + base - total
-        total = base if not wanted else (size or 0) * s + base - wanted[-spatial:][i]
+        # without a wanted size the result has `size * s` elements, whatever the size is
+        target, count = (wanted[-spatial:][i], size or 0) if wanted else (s, 1)
+        total = overhang(target, k, s, d, count) + extra[i]
         extra[i] -= min(total, 0)
-        totals.append(max(total, 0))
+        totals.append(total)
     op.take("output_shape")
     op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     if any(extra):

@@ -16,7 +16,7 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, AsRank, Weights, border_amounts, borders
 from converter.graph.infer import shape_of
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import same_pads
 from converter.mapping.fields import Field, Fixed, Guard, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
@@ -24,21 +24,6 @@ from converter.passes.constants import is_constant
 Value = ir.Value
 Window = dict[str, list[int]]  # kernel, strides, dilations, pads
 HEAVY_END = "BOTTOM_RIGHT_HEAVY"
-
-
-def same_pads(
-    size: Sequence[int | None], kernel: Sequence[int], stride: Sequence[int], upper: bool
-) -> list[int]:
-    """Pads such that the output has ceil(size / stride) elements; `kernel` is the dilated one.
-
-    `upper`: the odd element goes to the end.
-    """
-    if any(n is None and s != 1 for n, s in zip(size, stride, strict=True)):
-        raise MappingError("'same' padding needs static spatial dimensions", "X203", FIX)
-    # with a stride of 1 the size does not matter
-    return halves(
-        [same_padding(n or 0, *w) for n, *w in zip(size, kernel, stride, strict=True)], upper
-    )
 
 
 def two(r: Reading, key: str, default: int) -> list[int]:
@@ -92,7 +77,8 @@ class Planes(Field):
         upper = self.same(r)
         if upper is None:
             return self.explicit(r)
-        return same_pads(blobs.dims(r)[-self.axes :], reach, r.node.attrs["strides"], upper)
+        sizes = blobs.dims(r)[-self.axes :]
+        return same_pads(sizes, reach, r.node.attrs["strides"], upper=upper)
 
     def kernel(self, w: Writing) -> list[int]:
         return list(w.static(1, "the weights")[2:])

@@ -20,8 +20,9 @@ from converter.formats.coreml.rules.convolution import (
     given_window,
     two,
 )
-from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, border_amounts
-from converter.graph.infer import shape_of
+from converter.formats.coreml.rules.fields import NOTHING_MORE, RANK_4, AsRank, border_amounts
+from converter.graph.value import known_sizes
+from converter.graph.windows import rounded_up
 from converter.mapping.fields import Always, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
 
@@ -41,7 +42,7 @@ class Pool(Planes):
         if any(d != 1 for d in window["dilations"]):
             raise MappingError("dilated pooling")
         if w.attr("ceil_mode"):
-            window["pads"] = rounded_up(w, window)
+            window["pads"] = without_rounding(w, window)
         self.write(w, window)
         w.layer.outputs = w.layer.outputs[:1]
 
@@ -88,22 +89,13 @@ def cuts(r: Reading) -> bool:
     return any(n is None or (n - k) % s for n, k, s in windows)
 
 
-def rounded_up(w: Writing, window: Window) -> list[int]:
+def without_rounding(w: Writing, window: Window) -> list[int]:
     """Rounding up as padding after the end (less of it where a window goes), where padding does not
     count.
     """
-    size, pads, more = shape_of(w.input(0)), window["pads"], list(window["pads"])
-    if size is None:
-        raise MappingError("ceil_mode needs static shapes", "X203", FIX)
-    n = len(window["kernel"])
-    for i, (k, s) in enumerate(zip(window["kernel"], window["strides"], strict=True)):
-        whole = size[2 + i] + pads[i] + pads[n + i]
-        steps = -(-(whole - k) // s)
-        if steps * s >= size[2 + i] + pads[i]:
-            steps -= 1  # a window may not begin in the padding after the end
-        more[n + i] += steps * s + k - whole
-    if min(more) < 0:
-        raise MappingError("rounding up that leaves padding out")
+    pads, n = window["pads"], len(window["kernel"])
+    size, counts = ((known_sizes(v) or [None] * (n + 2))[2:] for v in (w.input(0), w.out))
+    more = rounded_up(pads, size, window["kernel"], window["strides"], None, counts)
     if w.attr("count_include_pad", 0) and more != pads:
         raise MappingError("ceil_mode of an average that counts padding")
     return more

@@ -13,6 +13,7 @@ from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker, with_operators
+from converter.graph.windows import rounded_up
 from converter.mapping.context import Reading, Writing, static
 from converter.mapping.fields import Attr, Field, Implied, Only
 from converter.mapping.fusing import only_user
@@ -107,18 +108,14 @@ class Rounded(Window):
     def amounts(
         self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
     ) -> list[int]:
-        found, rank = super().amounts(w, kernel, strides, dilations), len(kernel)
+        found = super().amounts(w, kernel, strides, dilations)
         if not w.node.attrs.get("ceil_mode"):
             return found
         sizes, results = w.static()[2:], static(w.node.outputs[0], "the result")[2:]
-        behind = [
-            (m - 1) * s + k - n - p
-            for m, s, k, n, p in zip(results, strides, kernel, sizes, found[:rank], strict=True)
-        ]
-        more = [max(0, b - p) for b, p in zip(behind, found[rank:], strict=True)]
-        if any(more) and w.node.attrs.get("count_include_pad"):
+        more = rounded_up(found, sizes, kernel, strides, None, results)
+        if more != found and w.node.attrs.get("count_include_pad"):
             raise MappingError("sizes rounded up, and padding that counts")
-        return [*found[:rank], *(p + m for p, m in zip(found[rank:], more, strict=True))]
+        return more
 
     def lower(self, w: Writing) -> None:
         if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):

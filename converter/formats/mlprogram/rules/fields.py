@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Operands, reading
-from converter.graph.value import Value, with_operators
-from converter.graph.windows import halves, same_padding
+from converter.graph.value import Value, known_sizes, with_operators
+from converter.graph.windows import same_pads
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
@@ -158,12 +158,10 @@ class Window(Field):
         elif scheme == "valid":
             a["pads"] = [0] * len(amounts)
         elif scheme in ("same", "same_lower"):
-            shape = data(r).shape
-            sizes = list(shape)[2:] if shape is not None else [None]
-            if all(isinstance(n, int) for n in sizes):
-                windows = zip(sizes, kernel, strides, dilations, strict=True)
-                totals = [same_padding(*w) for w in windows]  # type: ignore[arg-type]
-                a["pads"] = halves(totals, upper=scheme == "same")
+            sizes = (known_sizes(data(r)) or [None] * 3)[2:]
+            if None not in sizes:
+                upper = scheme == "same"
+                a["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
             else:
                 a["auto_pad"] = "SAME_UPPER" if scheme == "same" else "SAME_LOWER"
         else:
@@ -198,8 +196,8 @@ class Window(Field):
         """Padding before all axes, then behind them."""
         scheme = w.node.attrs.get("auto_pad", "NOTSET")
         if scheme in ("SAME_UPPER", "SAME_LOWER"):
-            windows = zip(w.static()[2:], kernel, strides, dilations, strict=True)
-            return halves([same_padding(*n) for n in windows], upper=scheme == "SAME_UPPER")
+            upper = scheme == "SAME_UPPER"
+            return same_pads(w.static()[2:], kernel, strides, dilations, upper=upper)
         pads = [] if scheme == "VALID" else list(w.node.attrs.get("pads") or [])
         if any(n < 0 for n in pads):
             raise MappingError("a window with negative padding")

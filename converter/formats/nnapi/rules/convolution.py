@@ -17,6 +17,7 @@ from converter.formats.nnapi.rules.fields import (
     sizes,
 )
 from converter.formats.nnapi.rules.weights import longer
+from converter.graph.windows import halves, overhang
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op
 
@@ -59,30 +60,25 @@ class TransposedWindow(Field):
             return
         asked = r.layer.attrs.get("output_shape") or list(r.output().dimensions)
         target = asked[2:4] if r.nchw else asked[1:3]
-        totals = totals_of(r.spatial(), a["strides"], a["kernel_shape"], target)
-        before = [max(0, n) // 2 for n in totals]
-        a["pads"] = [*before, *(max(0, n) - f for n, f in zip(totals, before, strict=True))]
+        axes = zip(target, a["kernel_shape"], a["strides"], (1, 1), r.spatial(), strict=True)
+        totals = [overhang(*axis) for axis in axes]
+        a["pads"] = halves(totals)
         a["output_padding"] = [max(0, -n) for n in totals]
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
         size, target = (w.image(v)[1:3] for v in (w.input(0), w.out))
-        totals = totals_of(size, a.get("strides") or (1, 1), w.static(1)[2:], target)
+        axes = zip(target, w.static(1)[2:], a.get("strides") or (1, 1), (1, 1), size, strict=True)
+        totals = [int(overhang(*axis)) for axis in axes]
         before = list(a.get("pads") or (0, 0, 0, 0))[:2]
         auto = a.get("auto_pad", "NOTSET")
         if auto in ("SAME_UPPER", "SAME_LOWER") or a.get("output_shape"):
-            before = [n - n // 2 if auto == "SAME_LOWER" else n // 2 for n in totals]
+            before = halves(totals, upper=auto != "SAME_LOWER")[:2]
         behind = [n - f for n, f in zip(totals, before, strict=True)]
         if min(behind) < 0:
             rows = [max(0, -n) for n in behind]
             w.layer.attrs["filter"] = longer(w, w.layer.attrs["filter"], rows)
         set_window(w, [*before, *(max(0, n) for n in behind)])
-
-
-def totals_of(size: Any, strides: Any, kernel: Any, target: Any) -> list[int]:
-    """How much of each axis is cut off in front and behind; negative where rows are added."""
-    axes = zip(size, strides, kernel, target, strict=True)
-    return [int((n - 1) * s + k - t) for n, s, k, t in axes]
 
 
 UNDILATED = Guard(

@@ -17,7 +17,7 @@ from converter.formats.nnapi.writing import Ref
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import shape_of
 from converter.graph.value import with_operators
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field, Guard
@@ -211,12 +211,6 @@ class Bias(Field):
 # windows -----------------------------------------------------------------------------------------
 
 
-def same_pads(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Padding scheme SAME: the smaller half in front."""
-    begin, end = halves([same_padding(size, kernel, stride, dilation)])
-    return begin, end
-
-
 def numbers(r: Reading, names: Sequence[str]) -> list[int]:
     """The scalars of these names."""
     return [r.attr(n, int) for n in names]
@@ -285,9 +279,7 @@ class Window(Field):
             raise MappingError(message, "R110")
         a["pads"] = [0, 0, 0, 0]
         if scheme == same:
-            windows = zip(self.spatial_of(r), kernel, a["strides"], a["dilations"], strict=True)
-            (top, bottom), (left, right) = (same_pads(*window) for window in windows)
-            a["pads"] = [top, left, bottom, right]
+            a["pads"] = same_pads(self.spatial_of(r), kernel, a["strides"], a["dilations"])
 
     def lower(self, w: Writing) -> None:
         dilations = [int(n) for n in w.attr("dilations", None) or (1, 1)]
@@ -301,21 +293,9 @@ class Window(Field):
         pads = list(w.attr("pads", None) or (0, 0, 0, 0))
         if len(w.static()) != 4:
             raise MappingError("only two spatial dimensions are possible")
-        windows = [*zip(self.spatial(w, w.input(0)), kernel, strides, dilations, strict=True)]
+        window = self.spatial(w, w.input(0)), kernel, strides, dilations
         if auto in ("SAME_UPPER", "SAME_LOWER"):
-            pairs = [same_pads(*window)[:: 1 if auto == "SAME_UPPER" else -1] for window in windows]
-            pads = [p for side in zip(*pairs, strict=True) for p in side]
+            pads = same_pads(*window, upper=auto == "SAME_UPPER")
         if w.attr("ceil_mode", 0):
-            outputs = self.spatial(w, w.out)
-            for i, (window, count) in enumerate(zip(windows, outputs, strict=True)):
-                pads[i + 2] = self._behind(window, count, pads[i], pads[i + 2])
+            pads = rounded_up(pads, *window, self.spatial(w, w.out))
         return [int(n) for n in pads]
-
-    def _behind(self, window: Sequence[int], count: int, before: int, after: int) -> int:
-        """The padding with which there are `count` windows; what begins in the padding is none."""
-        size, kernel, stride, dilation = window
-        last = (count - 1) * stride
-        if last >= size + before:
-            raise MappingError("a window begins in the padding behind")
-        needed = last + (kernel - 1) * dilation + 1 - size - before
-        return max(needed, min(after, needed + stride - 1))

@@ -26,7 +26,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.formats.tflite.rules.writing import Writing, before_transpose, dequantised, dims_of
 from converter.graph.infer import constant, known
-from converter.graph.windows import halves
+from converter.graph.windows import halves, overhang
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
@@ -79,9 +79,9 @@ class WantedSize(Field):
             if n is None or target is None:
                 totals.append(k - s if scheme == SAME else min(0, k - s))
             else:
-                totals.append((n - 1) * s + k - target)
+                totals.append(overhang(target, k, s, 1, n))
         a |= {"strides": strides, "kernel_shape": list(kernel)}
-        a["pads"] = halves([max(0, n) for n in totals])
+        a["pads"] = halves(totals)
         a["output_padding"] = [max(0, -n) for n in totals]
         r.node.inputs[0] = r.input(2)
         del r.node.inputs[3:]
@@ -129,24 +129,22 @@ class Cut:
         self, w: Writing, kernel: list[int], strides: list[int], sizes: Any, wanted: Any
     ) -> None:
         n = len(kernel)
-        axes = zip(sizes, kernel, strides, wanted, strict=True)
-        totals = [(size - 1) * s + k - want for size, k, s, want in axes]
+        axes = zip(wanted, kernel, strides, [1] * n, sizes, strict=True)
+        totals = [overhang(*axis) for axis in axes]
         before = [int(p) for p in w.attr("pads", None) or [0] * (2 * n)][:n]
         auto = w.attr("auto_pad", "NOTSET")
         if auto in ("SAME_UPPER", "SAME_LOWER") or w.attr("output_shape", None):
-            lower = auto == "SAME_LOWER"
-            before = [max(0, t) - max(0, t) // 2 if lower else max(0, t) // 2 for t in totals]
-        halves_ = [max(0, t) // 2 for t in totals]
+            before = halves(totals, upper=auto != "SAME_LOWER")[:n]
         self.before = before
         full = [(size - 1) * s + k for size, k, s in zip(sizes, kernel, strides, strict=True)]
         ends = [want + b for want, b in zip(wanted, before, strict=True)]
         self.whole = [max(pair) for pair in zip(full, ends, strict=True)]
-        axes = zip(self.whole, kernel, strides, sizes, strict=True)
-        if any((m - k) // s + 1 != size for m, k, s, size in axes):
+        windows = zip(self.whole, kernel, strides, sizes, strict=True)
+        if any((m - k) // s + 1 != size for m, k, s, size in windows):
             raise MappingError("more rows behind the image than one step of the filter")
         pairs = zip(wanted, strides, sizes, strict=True)
         fits = all(-(-want // s) == size for want, s, size in pairs)
-        self.same = fits and before == halves_
+        self.same = fits and before == halves(totals)[:n]
 
 
 class Dense(Field):

@@ -10,12 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.writing import Dims, Writing, dims_of
+from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
@@ -208,9 +208,7 @@ class Window(Field):
         elif None in spatial:
             a["auto_pad"] = "SAME_UPPER"
         else:
-            extents = [n for n in spatial if n is not None]
-            windows = zip(extents, kernel, strides, dilations, strict=True)
-            a["pads"] = halves([same_padding(*w) for w in windows])
+            a["pads"] = same_pads(spatial, kernel, strides, dilations)
 
     def kernel_written(self, w: Writing) -> list[int]:
         found = w.attr("kernel_shape") if self.sized else w.static(1, "the filter")[2:]
@@ -259,33 +257,16 @@ class Windows:
     ) -> None:
         self.auto = w.attr("auto_pad", "NOTSET")
         self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.out))
-        self.axes = list(zip(kernel, strides, dilations, strict=True))
+        self.window = kernel, strides, dilations
         self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
-        known = [n for n in self.sizes if n is not None]
-        if self.auto in ("SAME_UPPER", "SAME_LOWER") and len(known) == len(kernel):
-            totals = [same_padding(n, *a) for n, a in zip(known, self.axes, strict=True)]
-            self.pads = halves(totals, self.auto == "SAME_UPPER")
+        if self.auto in ("SAME_UPPER", "SAME_LOWER") and None not in self.sizes:
+            self.pads = same_pads(self.sizes, *self.window, upper=self.auto == "SAME_UPPER")
         elif self.auto == "SAME_LOWER":
             raise MappingError("padding of unknown sizes with the odd one in front", "X203")
         elif self.auto == "VALID":
             self.pads = [0] * (2 * len(kernel))
         if w.attr("ceil_mode", 0):
-            self._rounded_up(counts)
-
-    def _rounded_up(self, counts: Dims) -> None:
-        """Rounding up is padding behind; a window that begins in it is none."""
-        n = len(self.axes)
-        for i, (size, count, (k, s, d)) in enumerate(
-            zip(self.sizes, counts, self.axes, strict=True)
-        ):
-            if size is None or count is None:
-                raise MappingError("windows of unknown sizes that are rounded up", "X203")
-            before, behind = self.pads[i], self.pads[i + n]
-            last = (count - 1) * s
-            if last >= size + before:
-                raise MappingError("a window begins in the padding behind")
-            needed = last + (k - 1) * d + 1 - size - before
-            self.pads[i + n] = max(needed, min(behind, needed + s - 1))
+            self.pads = rounded_up(self.pads, self.sizes, *self.window, counts)
 
     def scheme(self) -> int | None:
         """SAME, VALID, or None for a padding that is neither."""
@@ -293,11 +274,9 @@ class Windows:
             return int(SAME)
         if not any(self.pads):
             return int(VALID)
-        known = [n for n in self.sizes if n is not None]
-        if len(known) < len(self.axes):
+        if None in self.sizes:
             return None
-        totals = [same_padding(n, *a) for n, a in zip(known, self.axes, strict=True)]
-        return int(SAME) if halves(totals) == self.pads else None
+        return int(SAME) if same_pads(self.sizes, *self.window) == self.pads else None
 
 
 def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Value:

@@ -21,7 +21,7 @@ from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import halves, same_pads
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -83,8 +83,7 @@ def pool_with_places(r: Reading) -> Sequence[ir.Value]:
     """
     b, x, (kernel, strides) = r.b, data(r), pool_sizes(r)
     if scheme(r) == SAME:
-        found = zip(extents(r, x), kernel, strides, strict=True)
-        top, left, bottom, right = halves([same_padding(n, k, s, 1) for n, k, s in found])
+        top, left, bottom, right = same_pads(extents(r, x), kernel, strides)
         x = b.Pad(x, [0, top, left, 0, 0, bottom, right, 0], LOWEST)
     rows = windows(r, x, 1, kernel[0], strides[0], 1)
     cells = [c for row in rows for c in windows(r, row, 2, kernel[1], strides[1], 1)]

@@ -15,7 +15,7 @@ from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
 from converter.graph.infer import constant
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import same_pads
 from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.record import record
@@ -130,9 +130,9 @@ class Transposed(Window):
         w = sizes_of(r, len(out))
         auto = r.attr("auto_pad", str, "")
         if auto in ("same_upper", "same_lower", "valid"):
-            totals = list(map(same_padding, out, w.kernel, w.strides, w.dilations, size))
-            pads = halves(totals, auto != "same_lower")
-            w.begin, w.end = pads[: len(totals)], pads[len(totals) :]
+            upper = auto != "same_lower"
+            pads = same_pads(out, w.kernel, w.strides, w.dilations, size, upper=upper)
+            w.begin, w.end = pads[: len(out)], pads[len(out) :]
         return w
 
     def lower(self, w: Writing) -> None:

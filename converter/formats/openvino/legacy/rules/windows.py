@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.graph.infer import shape_of
-from converter.graph.windows import halves, same_padding
+from converter.graph.windows import same_pads
 from converter.mapping.fields import Field
 from converter.mapping.record import record
 
@@ -85,10 +85,9 @@ def padded_for(r: Reading, window: Sizes, size: Sequence[int], out: Sequence[int
     """same_upper, same_lower and valid: pads that give the declared size."""
     auto = r.attr("auto_pad", str, "")
     if auto in ("same_upper", "same_lower"):
-        w = window
-        totals = list(map(same_padding, size, w.kernel, w.strides, w.dilations, out))
-        pads = halves(totals, auto == "same_upper")
-        window.begin, window.end = pads[: len(totals)], pads[len(totals) :]
+        w, upper = window, auto == "same_upper"
+        pads = same_pads(size, w.kernel, w.strides, w.dilations, out, upper=upper)
+        window.begin, window.end = pads[: len(size)], pads[len(size) :]
     elif auto == "valid":
         window.begin, window.end = [0] * len(size), [0] * len(size)
     elif auto not in ("", "explicit", "notset"):

@@ -14,7 +14,7 @@ from converter.formats.openvino.fields import axis_of
 from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.windows import halves, same_padding, window_fault
+from converter.graph.windows import same_pads, window_fault
 from converter.io.limits import MOST_AXES
 from converter.mapping.codecs import (
     Codec,
@@ -63,8 +63,7 @@ def explicit_pads(
     """The explicit form of same_upper / same_lower / valid for a convolution or pooling window."""
     if auto_pad == "valid":
         return [0] * (2 * len(kernel))
-    totals = list(map(same_padding, size, kernel, strides, dilations))
-    return halves(totals, auto_pad == "same_upper")
+    return same_pads(size, kernel, strides, dilations, upper=auto_pad == "same_upper")
 
 
 @record
