@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.catalogue.overlaps import decoded
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
@@ -78,7 +79,7 @@ def DetectionOutput(
         scores = _objects(
             b, scores, b.Reshape(arm_confidence, [n, p, 2]), objectness_score, background_label_id
         )
-    decoded = _decode(
+    corners = _decode(
         b,
         boxes,
         variances,
@@ -86,7 +87,7 @@ def DetectionOutput(
         code_type,
         bool(clip_before_nms),
     )
-    decoded = b.Transpose(decoded, perm=[0, 2, 1, 3])  # [N, L, P, 4]
+    corners = b.Transpose(corners, perm=[0, 2, 1, 3])  # [N, L, P, 4]
     by_class = b.Transpose(scores, perm=[0, 2, 1])
     candidates = (
         _best_label(b, by_class, confidence_threshold)
@@ -94,7 +95,7 @@ def DetectionOutput(
         else _labels(b, by_class, confidence_threshold, background_label_id)
     )
     candidates = _strongest(b, candidates, top_k, (n, c, p), together=bool(decrease_label_id))
-    kept = _suppress(b, decoded, candidates, nms_threshold, (n, c, p))
+    kept = _suppress(b, corners, candidates, nms_threshold, (n, c, p))
     room = keep_top_k if keep_top_k > 0 else top_k * c if top_k > 0 else p * c
     rows = _Rows(
         n,
@@ -106,7 +107,7 @@ def DetectionOutput(
         bool(decrease_label_id),
         bool(clip_after_nms),
     )
-    return rows.write(b, decoded, kept)
+    return rows.write(b, corners, kept)
 
 
 def _sizes(
@@ -152,17 +153,14 @@ def _decode(
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
     size = high - low
     if kind == "corner":
-        decoded = boxes + deltas
+        found = boxes + deltas
     elif kind == "corner_size":
-        decoded = boxes + deltas * b.Concat(size, size, axis=3)
+        found = boxes + deltas * b.Concat(size, size, axis=3)
     elif kind == "center_size":
-        move, grow = b.Split(deltas, [2, 2], outputs=2, axis=3)
-        centre = move * size + (low + high) * 0.5
-        half = b.Exp(grow) * size * 0.5
-        decoded = b.Concat(centre - half, centre + half, axis=3)
+        found = decoded(b, (low + high) * 0.5, size, deltas)
     else:
         raise MappingError(f"code_type={code_type!r} is not known", "R110")
-    return b.Clip(decoded, 0.0, 1.0) if clip else decoded
+    return b.Clip(found, 0.0, 1.0) if clip else found
 
 
 def _objects(b: Builder, scores: Value, arm: Value, threshold: float, background: int) -> Value:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
+from converter.graph.catalogue.overlaps import decoded
 from converter.graph.extensions import extension
 
 INT64 = int(ir.DataType.INT64)
@@ -37,12 +38,9 @@ def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: 
     middle = b.Unsqueeze((low + high) * 0.5, [1])
     each = b.Reshape(deltas, [n, width // 4, 4])
     each = each if rois.dtype == deltas.dtype else b.CastLike(each, rois)
-    moved = middle + each[:, :, :2] * size
-    half = b.Exp(each[:, :, 2:4]) * size * 0.5
-    corners = [moved - half, moved + half]
-    bound = b.Unsqueeze(limits, [1])
-    inside = [b.Max(b.Min(c, bound), b.like(rois, 0)) for c in corners]
-    return b.Reshape(b.Concat(*inside, axis=2), [n, width])
+    bound = b.Unsqueeze(b.Concat(limits, limits, axis=1), [1])
+    inside = b.Max(b.Min(decoded(b, middle, size, each), bound), b.like(rois, 0))
+    return b.Reshape(inside, [n, width])
 
 
 @extension

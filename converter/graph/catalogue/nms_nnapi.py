@@ -13,7 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.keypoints import columns
-from converter.graph.catalogue.overlaps import corner_overlap, pairs
+from converter.graph.catalogue.overlaps import corner_overlap, decoded, pairs
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
@@ -254,7 +254,8 @@ def AnchorDetections(
         v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
         for v in (scores, deltas, anchors)
     ]
-    boxes = _decoded(b, wide[1], wide[2], scales)
+    middle, size = b.Split(wide[2], [2, 2], outputs=2, axis=1)
+    boxes = decoded(b, middle, size, wide[1][:, :, :4] / np.array(scales, np.float32))
     real = wide[0][:, :, 1:c]  # without the background
     picked = (
         _per_class(b, boxes, real, limit, limit_each, score_threshold, iou_threshold)
@@ -276,15 +277,6 @@ def AnchorDetections(
         b.Cast(zeros[2], to=INT32),
         count,
     )
-
-
-def _decoded(b: Builder, deltas: Value, anchors: Value, scales: list[float]) -> Value:
-    """[n, p, 4]: y1, x1, y2, x2."""
-    scaled = deltas[:, :, :4] / np.array(scales, np.float32)
-    middle, size = (anchors[:, i : i + 2] for i in (0, 2))
-    moved = scaled[:, :, :2] * size + middle
-    half = b.Exp(scaled[:, :, 2:4]) * size * 0.5
-    return b.Concat(moved - half, moved + half, axis=2)
 
 
 def _suppressed(

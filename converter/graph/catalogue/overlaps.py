@@ -52,6 +52,24 @@ def sides(b: Builder, boxes: Value, edge: float) -> tuple[Value, Value, Value]:
     return low, high, product(b, size + edge if edge else size)
 
 
+def around(b: Builder, middle: Value, size: Value) -> Value:
+    """The corner boxes [.., 4] of this middle and size, [.., 2] each."""
+    half = size * 0.5
+    return b.Concat(middle - half, middle + half, axis=-1)
+
+
+def decoded(
+    b: Builder, middle: Value, size: Value, deltas: Value, largest: float | None = None
+) -> Value:
+    """Corner boxes [.., 4]: those of a middle and a size [.., 2] moved by deltas[.., :2] of their
+    size and exp(deltas[.., 2:]) times as large, at most `largest`.
+    """
+    move, grow = b.Split(deltas, [2, 2], outputs=2, axis=-1)
+    grown = b.Exp(grow) * size
+    grown = grown if largest is None else b.Min(grown, largest)
+    return around(b, middle + move * size, grown)
+
+
 def product(b: Builder, pair: Value) -> Value:
     """The product along the last axis, which has two elements."""
     x, y = b.Split(pair, [1, 1], outputs=2, axis=-1)
@@ -190,10 +208,9 @@ def SoftNonMaxSuppression(
 
 def plain_corners(b: Builder, boxes: Value, centred: bool = False) -> Value:
     """The low and the high corner of boxes[.., 4], any two opposite ones or centre and size."""
-    first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     if centred:
-        half = second * 0.5
-        first, second = first - half, first + half
+        boxes = around(b, *b.Split(boxes, [2, 2], outputs=2, axis=-1))
+    first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     return b.Concat(b.Min(first, second), b.Max(first, second), axis=-1)
 
 

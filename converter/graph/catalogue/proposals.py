@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
-from converter.graph.catalogue.overlaps import INT64, corner_overlap, greedy, length
+from converter.graph.catalogue.overlaps import INT64, corner_overlap, decoded, greedy, length
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
@@ -211,13 +211,9 @@ def refine(
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     move, grow = b.Split(deltas, [2, 2], outputs=2, axis=-1)
     size = high - low + edge
-    centre = low + size * 0.5
-    centre = centre + move / scales[0] * size
-    grow = grow / scales[1]
-    if limit is not None:
-        grow = b.Min(grow, limit)
-    half = b.Exp(grow) * size * 0.5
-    return b.Concat(centre - half, centre + half, axis=-1)
+    move, grow = move / scales[0], grow / scales[1]
+    grow = grow if limit is None else b.Min(grow, limit)
+    return decoded(b, low + size * 0.5, size, b.Concat(move, grow, axis=-1))
 
 
 def large_enough(b: Builder, boxes: Value, smallest: Value | float, edge: float) -> Value:

@@ -14,6 +14,7 @@ import numpy as np
 
 from converter.graph.build import Builder, Value, writing
 from converter.graph.catalogue.compact import FLOAT, INT64, front, static, take, total
+from converter.graph.catalogue.overlaps import around, decoded
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -22,33 +23,25 @@ Groups = tuple[Value, Value, Value, Value, Value]
 
 def refined(
     b: Builder,
-    anchors: list[Value],
+    anchors: tuple[Value, Value],
     deltas: Value,
     divisors: Sequence[float],
-    largest: float = float("inf"),
-) -> list[Value]:
-    """Centre y, x, height, width of anchors moved by deltas[..., 4] (y, x, log h, log w) / divisors
-    -> y1, x1, y2, x2. Heights and widths are at most `largest`.
+    *,
+    largest: float | None = None,
+    clip: bool = True,
+) -> Value:
+    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] / divisors; sides are
+    at most `largest`, and `clip` cuts to 0..1.
     """
-    ay, ax, ah, aw = anchors
-    dy, dx, dh, dw = (b.Gather(deltas, i, axis=-1) * (1.0 / d) for i, d in enumerate(divisors))
-    cy, cx = dy * ah + ay, dx * aw + ax
-    h, w = (b.Exp(d) * a for d, a in ((dh, ah), (dw, aw)))
-    if largest < float("inf"):
-        h, w = b.Min(h, b.like(h, largest)), b.Min(w, b.like(w, largest))
-    h, w = h * 0.5, w * 0.5
-    return [cy - h, cx - w, cy + h, cx + w]
-
-
-def stacked(b: Builder, parts: list[Value], clip: bool) -> Value:
-    boxes = b.Concat(*[b.Unsqueeze(p, [-1]) for p in parts], axis=-1)
+    moves = deltas * np.array([1.0 / d for d in divisors], np.float32)
+    boxes = decoded(b, *anchors, moves, largest)
     return b.Clip(boxes, 0.0, 1.0) if clip else boxes
 
 
-def corners(b: Builder, boxes: Value) -> list[Value]:
-    """y1, x1, y2, x2 -> centre y, x, height, width."""
-    y1, x1, y2, x2 = (b.Gather(boxes, i, axis=-1) for i in range(4))
-    return [(y1 + y2) * 0.5, (x1 + x2) * 0.5, y2 - y1, x2 - x1]
+def middles(b: Builder, boxes: Value) -> tuple[Value, Value]:
+    """Corner boxes [.., 4] -> middle and size, [.., 2] each."""
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
+    return (low + high) * 0.5, high - low
 
 
 def grouped(
@@ -86,7 +79,7 @@ def RefineBoxes(
     b: Builder, boxes: Value, deltas: Value, *, divisors: Sequence[float] = (10.0, 10.0, 5.0, 5.0)
 ) -> Value:
     """boxes[b, n, 4] moved by deltas[b, n, 4] (y, x, log h, log w), cut to 0..1."""
-    return stacked(b, refined(b, corners(b, boxes), deltas, divisors), clip=True)
+    return refined(b, middles(b, boxes), deltas, divisors)
 
 
 @extension
@@ -111,9 +104,8 @@ def DecodeBoxes(
     """
     wide = static(scores)[2]
     own = scores[:, :, wide - class_num : wide]
-    centres = [b.Gather(anchors, i, axis=1) for i in range(4)]
-    moved = refined(b, centres, deltas, variance, largest=1.0)
-    boxes = stacked(b, moved, clip=bool(clip))
+    sides = b.Split(anchors, [2, 2], outputs=2, axis=1)
+    boxes = refined(b, (sides[0], sides[1]), deltas, variance, largest=1.0, clip=bool(clip))
     return grouped(b, b.Transpose(own, perm=[0, 2, 1]), boxes, threshold, size, classes)
 
 
@@ -132,19 +124,14 @@ def RegionGroups(
     """
     batch, gh, gw, a, depth = static(x)
     shift = 0.5 if compensate and gh % 2 == 0 and gw % 2 == 0 else 0.0
-    part = [b.Gather(x, i, axis=4) for i in range(5)]
-    sizes = np.asarray(anchors, np.float32).reshape(a, 2)
-    at_y, at_x = (
-        arange(gh, dtype=np.float32).reshape(gh, 1, 1) - shift,
-        arange(gw, dtype=np.float32).reshape(1, gw, 1) - shift,
-    )
-    cx = (b.Sigmoid(part[0]) + b.const(at_x)) * (1.0 / gw)
-    cy = (b.Sigmoid(part[1]) + b.const(at_y)) * (1.0 / gh)
-    w = b.Exp(part[2]) * b.const(sizes[:, 0] * np.float32(0.5 / gw))
-    h = b.Exp(part[3]) * b.const(sizes[:, 1] * np.float32(0.5 / gh))
-    boxes = stacked(b, [cy - h, cx - w, cy + h, cx + w], clip=True)
-    own = b.Softmax(b.Slice(x, [5], [depth], [4]), axis=4)
-    scores = own * b.Unsqueeze(b.Sigmoid(part[4]), [4])
+    cell = np.array([1.0 / gh, 1.0 / gw], np.float32)
+    sizes = np.asarray(anchors, np.float32).reshape(a, 2)[:, ::-1] * cell  # height, width
+    cells = np.indices((gh, gw), np.float32).transpose(1, 2, 0)[:, :, None] - np.float32(shift)
+    middle = (b.Sigmoid(b.Gather(x, [1, 0], axis=4)) + b.const(cells)) * b.const(cell)
+    boxes = around(b, middle, b.Exp(b.Gather(x, [3, 2], axis=4)) * b.const(sizes))
+    boxes = b.Clip(boxes, 0.0, 1.0)
+    own = b.Softmax(x[..., 5:depth], axis=4)
+    scores = own * b.Sigmoid(x[..., 4:5])
     flat = b.Transpose(b.Reshape(scores, [batch, gh * gw * a, depth - 5]), perm=[0, 2, 1])
     kept, counts, number, values, labels = grouped(
         b, flat, b.Reshape(boxes, [batch, gh * gw * a, 4]), threshold, size, depth - 5
@@ -303,12 +290,9 @@ def MultiboxDecode(
         b.ReduceMax(own, [1], keepdims=0),
         b.Cast(b.ArgMax(own, axis=1, keepdims=0), to=FLOAT),
     )
-    moved = refined(
-        b, corners(b, anchors), b.Reshape(deltas, [batch, a, 4]), [1.0 / v for v in variances]
-    )
-    rows = b.Concat(
-        b.Unsqueeze(label, [2]), b.Unsqueeze(best, [2]), stacked(b, moved, clip=True), axis=2
-    )
+    moves = b.Reshape(deltas, [batch, a, 4])
+    boxes = refined(b, middles(b, anchors), moves, [1.0 / v for v in variances])
+    rows = b.Concat(b.Unsqueeze(label, [2]), b.Unsqueeze(best, [2]), boxes, axis=2)
     mask = best > threshold
     places, real = front(b, mask, a)
     return take(b, rows, places, real, -1.0), total(b, mask, a)
