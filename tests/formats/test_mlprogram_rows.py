@@ -15,7 +15,7 @@ from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.format import FORMAT
 from converter.formats.mlprogram.mapping import MAPPING
-from converter.formats.mlprogram.rules.context import MilWriting
+from converter.formats.mlprogram.rules.context import Writing
 from converter.graph.infer import InferenceError
 from converter.graph.network import Network
 from converter.mapping.node import Node
@@ -35,7 +35,7 @@ def network_of(rule: Rule, context: str, attrs: dict[str, Any]) -> tuple[Network
     """One operator between its inputs and outputs; MappingError where the row refuses it."""
     node, b = sample(rule, context, attrs)
     low = MAPPING.lowering(MAPPING, NEWEST)
-    rule.lower(MilWriting(node, low))
+    rule.lower(Writing(node, low))
     results = b.ops(
         node.op, *node.inputs, domain=node.domain, outputs=len(node.outputs), **node.attrs
     )

@@ -18,7 +18,7 @@ from converter.formats.mlprogram.blobs import Blobs
 from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
 from converter.formats.mlprogram.names import NAMES, SCALARS, STATES
-from converter.formats.mlprogram.rules.context import SMALL, MilReading
+from converter.formats.mlprogram.rules.context import SMALL, Reading
 from converter.formats.mlprogram.values import constant, dims_of, dtype_of
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
@@ -317,8 +317,8 @@ class BlockLifting(Lifting):
             raise MappingError(f"parameter {key!r} is not known", "R111")
         return results
 
-    def reading(self, layer: Layer) -> MilReading:
-        return MilReading(layer, self.builder, self.version, self)
+    def reading(self, layer: Layer) -> Reading:
+        return Reading(layer, self.builder, self.version, self)
 
     def result(self, name: str) -> ir.Value:
         """The value of an output."""

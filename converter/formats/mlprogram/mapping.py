@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from converter.formats.mlprogram.collector import MilLowering
 from converter.formats.mlprogram.rules import TABLE
-from converter.formats.mlprogram.rules.context import MilReading, MilWriting
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target
 
 MAPPING = FormatMapping(
     TABLE,
     Target("ML Program", fed="an ML Program"),
-    reading=MilReading,
-    writing=MilWriting,
+    reading=Reading,
+    writing=Writing,
     lowering=MilLowering,
 )

@@ -17,8 +17,9 @@ from converter.graph.build import Builder
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
+from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
-from converter.mapping.context import REQUIRED, Reading, Writing
+from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field
 from converter.mapping.node import Layer
 from converter.passes.constants import is_constant
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 SMALL = 1 << 10  # elements of a constant that is an attribute
 
 
-class MilReading(Reading):
+class Reading(context.Reading):
     """One operation on its way into the graph.
 
     `block`  the block that is being read
@@ -92,16 +93,13 @@ class MilReading(Reading):
         return super().attr(key, kind, default)
 
 
-def reading(r: Reading) -> MilReading:
-    assert isinstance(r, MilReading)
-    return r
-
-
-class MilWriting(Writing):
+class Writing(context.Writing):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
+    low: MilLowering
+
     def emit_layer(self) -> None:
-        collector(self).check(self.layer)
+        self.low.check(self.layer)
         super().emit_layer()
 
     def give(self, **given: Any) -> None:
@@ -134,7 +132,7 @@ class MilWriting(Writing):
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:
-        half = collector(self).carried(value) == ir.DataType.FLOAT16
+        half = self.low.carried(value) == ir.DataType.FLOAT16
         return np.float16 if half else np.float32
 
 
@@ -154,18 +152,6 @@ def compressed(value: ir.Value | None) -> bool:
     return stored and known and node.op_type == "DequantizeLinear"
 
 
-def writing(w: Writing) -> MilWriting:
-    assert isinstance(w, MilWriting)
-    return w
-
-
-def collector(w: Writing) -> MilLowering:
-    from converter.formats.mlprogram.collector import MilLowering
-
-    assert isinstance(w.low, MilLowering)
-    return w.low
-
-
 class Operands(Field):
     """Parameters that are the operator's inputs, in its order; those behind `?` may be left out.
 
@@ -178,10 +164,9 @@ class Operands(Field):
         self.keys = tuple(n.rstrip("?") for n in split)
 
     def lift(self, r: Reading) -> None:
-        t = reading(r)
         inputs: list[Value | None] = []
         for name in self.keys:
-            value = t.value(name) if name in self.needed else t.given(name)
+            value = r.value(name) if name in self.needed else r.given(name)
             first = inputs[0].dtype if inputs and inputs[0] is not None else None
             if value is not None and first is not None and value.dtype != first:
                 both = first.is_floating_point() and value.dtype is not None
@@ -208,7 +193,7 @@ class Several(Field):
         self.keys = (name,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = list(reading(r).values(self.keys[0]))
+        r.node.inputs = list(r.values(self.keys[0]))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs[self.keys[0]] = [v for v in w.layer.inputs if v is not None]

@@ -10,12 +10,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.collector import MilLowering, needed
-from converter.formats.mlprogram.rules.context import collector, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.states import State
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
@@ -23,16 +22,16 @@ Dims = list[Any]
 
 
 def cond(r: Reading) -> Sequence[ir.Value]:
-    t, branches = reading(r), []
+    branches = []
     for i in range(2):
         body = r.b.body("branch")
-        body.output(*(t.block.as_value(v) for v in t.block.inlined(i, body, [])))
+        body.output(*(r.block.as_value(v) for v in r.block.inlined(i, body, [])))
         branches.append(body.graph)
     return r.b.If(
-        truth(r.b, t.value("pred")),
+        truth(r.b, r.value("pred")),
         then_branch=branches[0],
         else_branch=branches[1],
-        outputs=len(t.layer.outputs),
+        outputs=len(r.layer.outputs),
     )
 
 
@@ -40,8 +39,7 @@ def while_loop(r: Reading) -> Sequence[ir.Value]:
     """Sizes of states may change from step to step; those that stay are found by writing the body
     once more.
     """
-    t = reading(r)
-    inputs = t.values("loop_vars")
+    inputs = r.values("loop_vars")
     shapes = [dims(v) for v in inputs]
     for _ in range(3):
         body, after = _body(r, inputs, shapes)
@@ -49,15 +47,15 @@ def while_loop(r: Reading) -> Sequence[ir.Value]:
         if wider == shapes:
             break
         shapes = wider
-    (first,) = t.block.inlined(0, r.b, inputs)
-    start = truth(r.b, t.block.as_value(first))
+    (first,) = r.block.inlined(0, r.b, inputs)
+    start = truth(r.b, r.block.as_value(first))
     return r.b.Loop(None, start, *inputs, body=body.graph, outputs=len(inputs))
 
 
 def _body(
     r: Reading, inputs: Sequence[ir.Value], shapes: Sequence[Dims | None]
 ) -> tuple[Builder, list[ir.Value]]:
-    block, body = reading(r).block, r.b.body("step")
+    block, body = r.block, r.b.body("step")
     body.input("iteration", ir.DataType.INT64, [])
     body.input("again", ir.DataType.BOOL, [])
     before = [
@@ -92,10 +90,10 @@ def truth(b: Builder, value: ir.Value) -> Value:
 
 def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
     """The operations of a graph inside an operator, and its results, which these make."""
-    low = collector(w).inner()
+    low = w.low.inner()
     for node in graph:
         low.node(node)
-    collector(w).problems += low.problems
+    w.low.problems += low.problems
     made = {out for layer in low.layers for out in layer.outputs}
     results: list[ir.Value] = []
     for out in graph.outputs:
@@ -114,7 +112,7 @@ def write_cond(w: Writing) -> None:
         shapes = shape_of(one), shape_of(other)
         if None not in shapes and shapes[0] != shapes[1]:
             raise MappingError("branches whose results have different sizes")
-    layer = collector(w).add("cond", [], w.node.outputs, {"pred": flag(w, w.input(0))})
+    layer = w.low.add("cond", [], w.node.outputs, {"pred": flag(w, w.input(0))})
     layer.extra = [(layers, (), results) for layers, results in branches]
 
 
@@ -122,19 +120,19 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
     """A condition without axes."""
     if value.shape is None or not len(value.shape):
         return value
-    return writing(w).made("squeeze", value.dtype, [], x=value)
+    return w.made("squeeze", value.dtype, [], x=value)
 
 
 def write_loop(w: Writing) -> None:
     """The number of the step and the condition are carried beside the states, and what is
     collected in tensors of the full size.
     """
-    body, t = w.attr("body"), writing(w)
+    body = w.attr("body")
     states, count = w.node.inputs[2:], w.optional(0)
     start = w.const(np.bool_(True), "start") if w.optional(1) is None else flag(w, w.input(1))
     first = w.const(np.int32(0), "first")
     layers, results = block_of(w, body)
-    low = collector(w).inner()
+    low = w.low.inner()
     following = low.value("next", ir.DataType.INT32, [])
     low.add("add", [], [following], {"x": body.inputs[0], "y": low.constant(np.int32(1), "one")})
     collected = [
@@ -144,10 +142,10 @@ def write_loop(w: Writing) -> None:
     formals = [*body.inputs, *(c.before for c in collected)]
     results = [following, *results[: 1 + len(states)], *(c.after for c in collected)]
     carried = [v for v in (first, start, *states, *(c.start for c in collected)) if v is not None]
-    made = [t.temporary("steps", ir.DataType.INT32, []), t.temporary("again", start.dtype, [])]
+    made = [w.temporary("steps", ir.DataType.INT32, []), w.temporary("again", start.dtype, [])]
     made += [*w.node.outputs[: len(states)], *(c.made for c in collected)]
     again = _again(w, formals, count)
-    layer = collector(w).add("while_loop", [], made, {"loop_vars": tuple(carried)})
+    layer = w.low.add("while_loop", [], made, {"loop_vars": tuple(carried)})
     layer.extra = [again, ([*layers, *low.layers], formals, results)]
     for c in collected:
         c.cut(made[0])
@@ -159,7 +157,7 @@ class Collected:
     def __init__(
         self, w: Writing, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
     ) -> None:
-        self.w, self.out, t = w, out, writing(w)
+        self.w, self.out = w, out
         sizes = None if part.shape is None else list(part.shape)
         if w.optional(0) is None or sizes is None or not all(isinstance(n, int) for n in sizes):
             raise MappingError("a loop that collects results without a known number of steps")
@@ -167,17 +165,17 @@ class Collected:
             raise MappingError("a loop that collects truth values")
         self.rank, shape = len(sizes) + 1, [None, *sizes]
         count = flag(w, w.input(0))
-        length = t.made("expand_dims", count.dtype, [1], x=count, axes=[0])
+        length = w.made("expand_dims", count.dtype, [1], x=count, axes=[0])
         if sizes:
             tail = w.const(np.array(sizes, np.int32), "sizes")
             dtype = ir.DataType.INT32
             given = {"values": [length, tail], "axis": 0, "interleave": False}
-            length = t.made("concat", dtype, [self.rank], **given)
+            length = w.made("concat", dtype, [self.rank], **given)
         zero = w.const(np.zeros((), (part.dtype or ir.DataType.FLOAT).numpy()), "zero")
-        self.start = t.made("fill", part.dtype, shape, **{"shape": length, "value": zero})
+        self.start = w.made("fill", part.dtype, shape, **{"shape": length, "value": zero})
         self.before = low.value("collected", part.dtype, shape)
         self.after = low.value("collected", part.dtype, shape)
-        self.made = t.temporary("collected", part.dtype, shape)
+        self.made = w.temporary("collected", part.dtype, shape)
         place, row = low.value("place", step.dtype, [1]), low.value("row", part.dtype, [1, *sizes])
         low.add("expand_dims", [], [place], {"x": step, "axes": [0]})
         low.add("expand_dims", [], [row], {"x": part, "axes": [0]})
@@ -186,22 +184,22 @@ class Collected:
 
     def cut(self, steps: ir.Value) -> None:
         """The elements of the steps that were made."""
-        t, kind, more = writing(self.w), ir.DataType.INT32, self.rank - 1
-        end = t.made("expand_dims", kind, [1], x=steps, axes=[0])
+        kind, more = ir.DataType.INT32, self.rank - 1
+        end = self.w.made("expand_dims", kind, [1], x=steps, axes=[0])
         if more:
             zeros = self.w.const(np.zeros(more, np.int32), "zeros")
             given = {"values": [end, zeros], "axis": 0, "interleave": False}
-            end = t.made("concat", kind, [self.rank], **given)
+            end = self.w.made("concat", kind, [self.rank], **given)
         begin, masks = [0] * self.rank, [False, *[True] * more]
         given = {"x": self.made, "begin": begin, "end": end, "end_mask": masks}
-        t.operation("slice_by_index", [self.out], **given)
+        self.w.operation("slice_by_index", [self.out], **given)
 
 
 def _again(
     w: Writing, formals: Sequence[ir.Value], count: ir.Value | None
 ) -> tuple[list[Layer], list[ir.Value], list[ir.Value]]:
     """The block that says whether there is one more step, on inputs of its own."""
-    low = collector(w).inner()
+    low = w.low.inner()
     inputs = [low.value(v.name or "state", v.dtype, v.shape) for v in formals]
     result = low.value("more", ir.DataType.BOOL, [])
     if count is None:
@@ -217,22 +215,22 @@ def _again(
 
 
 def state_of(r: Reading) -> State:
-    given = reading(r).given_as("input")
+    given = r.given_as("input")
     if not isinstance(given, State):
         raise MappingError("the input is no state", "R105")
-    if reading(r).block.outer is not None:
+    if r.block.outer is not None:
         raise MappingError("a state inside a branch or a loop is not supported", "X201")
     return given
 
 
 def read_state(r: Reading) -> ir.Value:
-    return reading(r).block.variables.read(state_of(r))
+    return r.block.variables.read(state_of(r))
 
 
 def write_state(r: Reading) -> Sequence[ir.Value]:
     state = state_of(r)
-    reading(r).block.variables.read(state)  # it is an input even where it is only written
-    state.value = reading(r).value("data")
+    r.block.variables.read(state)  # it is an input even where it is only written
+    state.value = r.value("data")
     return []
 
 

@@ -7,14 +7,14 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import compressed, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing, compressed
 from converter.formats.mlprogram.rules.fields import Window, data, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker, with_operators
 from converter.graph.windows import rounded_up
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import static
 from converter.mapping.fields import Attr, Field, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
@@ -31,9 +31,9 @@ class Biased(Field):
 
     def lower(self, w: Writing) -> None:
         if self.weights and w.version < IOS17:
-            writing(w).weight(1, "the weights")
+            w.weight(1, "the weights")
         if w.optional(2) is not None:
-            writing(w).weight(2, "the bias")
+            w.weight(2, "the bias")
 
 
 class WantedSize(Field):
@@ -144,21 +144,20 @@ def turned(r: Reading, value: ir.Value) -> Value:
 
 def linear(r: Reading) -> Value:
     """x @ weight^T + bias; weight [units, input size]."""
-    t = reading(r)
-    x, weights = t.value("x"), t.value("weight")
+    x, weights = r.value("x"), r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = with_operators(r.cast(weights, x.dtype))
     y = r.b.MatMul(x, turned(r, weights))
-    bias = t.given("bias")
+    bias = r.given("bias")
     return y if bias is None else y + with_operators(r.cast(bias, y.dtype or ir.DataType.FLOAT))
 
 
 def write_linear(w: Writing) -> None:
     """MatMul or Gemm with weights of two axes."""
-    t, x, weights = writing(w), w.input(0), w.input(1)
+    x, weights = w.input(0), w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
     if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
-        t.operation("linear", x=x, weight=found)
+        w.operation("linear", x=x, weight=found)
         return
     if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
         raise not_meant("the weights of a linear layer are a constant matrix")
@@ -173,7 +172,7 @@ def write_linear(w: Writing) -> None:
     if given is not None and given.size not in (1, size):
         raise not_meant("a bias for each row")
     spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
-    t.operation("linear", x=x, weight=weights, bias=spread)
+    w.operation("linear", x=x, weight=weights, bias=spread)
 
 
 def _line(x: ir.Value) -> bool:
@@ -189,7 +188,6 @@ def compact_matrix(value: ir.Value) -> ir.Value | None:
 
 def write_biased(w: Writing) -> None:
     """The product of a linear layer and the bias behind it, which are one operation."""
-    t = writing(w)
     for value, bias in ((w.input(0), w.optional(1)), (w.input(1), w.optional(0))):
         product, numbers = maker(value, "MatMul"), constant(bias)
         if product is None or numbers is None or only_user(value) is None:
@@ -204,7 +202,7 @@ def write_biased(w: Writing) -> None:
         if found is None and weights.const_value is not None and len(weights.shape or ()) == 2:
             found = turned_weights(w, weights)
         if found is not None:
-            t.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
+            w.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
             return
     raise not_meant("a linear layer and its bias")
 
@@ -223,7 +221,7 @@ def write_product(w: Writing) -> None:
     if x.const_value is not None and y.const_value is not None:
         raise MappingError("a product of constants")
     (x, first), (y, second) = (before_swap(v) for v in (x, y))
-    writing(w).operation("matmul", x=x, y=y, transpose_x=first, transpose_y=second)
+    w.operation("matmul", x=x, y=y, transpose_x=first, transpose_y=second)
 
 
 def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
@@ -238,8 +236,7 @@ def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
 
 
 def product(r: Reading) -> Value:
-    t = reading(r)
-    x, y = t.value("x"), t.value("y")
+    x, y = r.value("x"), r.value("y")
     if x.dtype != y.dtype:  # the result is of the type of the side that is computed
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
         kind = own if own.is_floating_point() else ir.DataType.FLOAT
@@ -251,15 +248,14 @@ def product(r: Reading) -> Value:
 
 def einsum(r: Reading) -> Value:
     """Sizes of 1 broadcast."""
-    t = reading(r)
     equation = r.attr("equation", str).replace(" ", "")
-    return r.b.Einsum(*t.values("values"), equation=equation)
+    return r.b.Einsum(*r.values("values"), equation=equation)
 
 
 def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
-    t, b = reading(r), r.b
-    q, k, v = (t.value(n) for n in ("query", "key", "value"))
+    b = r.b
+    q, k, v = (r.value(n) for n in ("query", "key", "value"))
     size = None if q.shape is None else q.shape[-1]
     if isinstance(size, int):
         scaled = q * float(size**-0.5)
@@ -267,7 +263,7 @@ def attention(r: Reading) -> Value:
         own = b.Gather(b.Shape(q), np.int64(-1), axis=0)
         scaled = q / b.Sqrt(b.Cast(own, to=int(q.dtype or ir.DataType.FLOAT)))
     scores = b.MatMul(scaled, turned(r, k))
-    mask = t.given("attn_mask")
+    mask = r.given("attn_mask")
     if mask is not None and mask.dtype == ir.DataType.BOOL:
         lowest = float((scores.dtype or ir.DataType.FLOAT).min)
         scores = b.Where(mask, scores, b.like(scores, lowest))
@@ -279,7 +275,7 @@ def attention(r: Reading) -> Value:
 def write_attention(w: Writing) -> None:
     """The scale is that of the size, another one is taken to the query."""
     w.needs(IOS18)
-    t, q, k, v = writing(w), *(w.input(i) for i in range(3))
+    q, k, v = (w.input(i) for i in range(3))
     shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)
     if len({tuple(s[:-2]) for s in shapes}) > 1 or shapes[0][-1] != shapes[1][-1]:
         raise MappingError("attention whose batches are not the same")
@@ -288,9 +284,9 @@ def write_attention(w: Writing) -> None:
     factor = float(w.attr("scale")) * shapes[0][-1] ** 0.5
     if abs(factor - 1) > 1e-6:
         number = np.asarray(factor, (q.dtype or ir.DataType.FLOAT).numpy())
-        q = t.made("mul", q.dtype, shapes[0], x=q, y=w.const(number, "scale"))
+        q = w.made("mul", q.dtype, shapes[0], x=q, y=w.const(number, "scale"))
     given = {} if mask is None else {"attn_mask": mask}
-    t.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
+    w.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
 
 
 RULES: list[Rule | Custom] = [

@@ -8,9 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 IOS17 = 8
@@ -18,9 +17,9 @@ IOS17 = 8
 
 def suppression(r: Reading) -> Sequence[ir.Value]:
     """Boxes [n, boxes, 4] and scores [n, boxes, classes], since iOS17 with the boxes last."""
-    t, b = reading(r), r.b
-    late = r.version >= IOS17 and not t.has("score_threshold")
-    boxes, scores = (turned(r, t.value(k), late) for k in ("boxes", "scores"))
+    b = r.b
+    late = r.version >= IOS17 and not r.has("score_threshold")
+    boxes, scores = (turned(r, r.value(k), late) for k in ("boxes", "scores"))
     kind = np.dtype((boxes.dtype or ir.DataType.FLOAT).numpy())
     least = r.attr("score_threshold", float, float(np.finfo(kind).min))
     numbers = [np.float32(r.attr("iou_threshold", float)), np.float32(least)]
@@ -43,9 +42,9 @@ def turned(r: Reading, value: Value, late: bool) -> Value:
 
 def classify(r: Reading) -> Sequence[ir.Value]:
     """The class with the largest probability, and the probabilities in the order of classes."""
-    t, b = reading(r), r.b
-    probabilities = b.Reshape(t.value("probabilities"), [-1])
-    classes = t.given_as("classes")
+    b = r.b
+    probabilities = b.Reshape(r.value("probabilities"), [-1])
+    classes = r.given_as("classes")
     if isinstance(classes, list) and all(isinstance(c, str) for c in classes):
         names = b.const(np.array(classes, object))
     elif isinstance(classes, list | np.ndarray):
@@ -61,7 +60,7 @@ def write_suppression(w: Writing) -> None:
     if w.version >= IOS17:
         raise MappingError("a least score, which operations since iOS17 do not have", "X206")
     limits = [w.constant(i, "a threshold").reshape(-1)[0] for i in (2, 3)]
-    writing(w).operation(
+    w.operation(
         "non_maximum_suppression",
         boxes=w.input(0),
         scores=w.input(1),

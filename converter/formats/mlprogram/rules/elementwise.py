@@ -7,12 +7,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
-from converter.formats.mlprogram.rules.context import collector, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import data, mil, mils
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker, with_operators
 from converter.mapping.codecs import enum
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom
@@ -34,12 +33,12 @@ DTYPES = {
 REALS = Guard(
     "of real numbers only",
     lambda w: w.input(0).dtype in FLOATS,
-    lambda r: reading(r).value("x").dtype in FLOATS,
+    lambda r: r.value("x").dtype in FLOATS,
 )
 WHOLE = Guard(
     "of whole numbers only",
     lambda w: w.input(0).dtype not in FLOATS,
-    lambda r: reading(r).value("x").dtype not in FLOATS,
+    lambda r: r.value("x").dtype not in FLOATS,
 )
 REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.input(0).dtype in FLOATS)
 WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
@@ -97,10 +96,10 @@ class Channels(Field):
             raise MappingError("slopes other than one for each channel")
         if axis != (slopes.size,):
             raise MappingError("slopes of another number than the channels")
-        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(writing(w).real), "alpha")
+        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
     def lift(self, r: Reading) -> None:
-        slopes, rank = reading(r).value("alpha"), r.rank(data(r))
+        slopes, rank = r.value("alpha"), r.rank(data(r))
         shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
         r.node.inputs[1:] = [r.reshape(r.cast(slopes, data(r).dtype or D.FLOAT), shape)]
 
@@ -117,7 +116,7 @@ class To(Field):
 
     def lower(self, w: Writing) -> None:
         x, out = w.input(0), w.node.outputs[0]
-        before, after = (collector(w).carried(v) for v in (x, out))
+        before, after = (w.low.carried(v) for v in (x, out))
         if after not in WORDS or before not in WORDS:
             raise MappingError(f"no operation makes {after.name} of {before.name}")
         w.set(dtype=WORDS[after])
@@ -131,12 +130,12 @@ def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
 
 def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
-    t, shape = writing(w), list(x.shape or ())
+    shape = list(x.shape or ())
     least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
-    whole = t.made("identity", D.INT32, shape, x=x)
-    above = t.made("sub", D.INT32, shape, x=whole, y=least)
-    rest = t.made("mod", D.INT32, shape, x=above, y=count)
-    return t.made("add", D.INT32, shape, x=rest, y=least)
+    whole = w.made("identity", D.INT32, shape, x=x)
+    above = w.made("sub", D.INT32, shape, x=whole, y=least)
+    rest = w.made("mod", D.INT32, shape, x=above, y=count)
+    return w.made("add", D.INT32, shape, x=rest, y=least)
 
 
 def root(r: Reading) -> None:
@@ -149,7 +148,7 @@ def write_silu(w: Writing) -> None:
     for one, other in ((x, y), (y, x)):
         gate = maker(other, "Sigmoid")
         if gate is not None and gate.inputs[0] is one:
-            writing(w).operation("silu", x=one)
+            w.operation("silu", x=one)
             return
     raise not_meant("a number times its Sigmoid")
 
@@ -170,7 +169,7 @@ def write_root(w: Writing) -> None:
         number = constant(more)
         if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
             inner, epsilon = own, float(number.reshape(-1)[0])
-    writing(w).operation("rsqrt", x=inner, epsilon=epsilon)
+    w.operation("rsqrt", x=inner, epsilon=epsilon)
 
 
 def twice(r: Reading) -> None:
@@ -186,57 +185,55 @@ def floor(r: Reading, y: ir.Value) -> ir.Value:
 
 
 def modulus(r: Reading) -> Value:
-    x, y = reading(r).value("x"), reading(r).value("y")
+    x, y = r.value("x"), r.value("y")
     return x - y * r.b.Floor(x / y)
 
 
 def clamped(r: Reading) -> Value:
     """min(x >= 0 ? x : alpha * x, beta)"""
-    x = reading(r).value("x")
+    x = r.value("x")
     y = r.b.Where(x >= r.b.like(x, 0), x, x * r.attr("alpha", float))
     return r.b.Min(y, r.b.like(x, r.attr("beta", float)))
 
 
 def thresholded(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     return r.b.Where(x >= r.b.like(x, r.attr("alpha", float)), x, r.b.like(x, 0))
 
 
 def line(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
     return x * alpha + beta
 
 
 def scaled_tanh(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
     return r.b.Tanh(x * beta) * alpha
 
 
 def parametric(r: Reading) -> Value:
     """alpha * log(1 + exp(beta * x)), with an alpha and a beta for each channel."""
-    t = reading(r)
-    x = t.value("x")
+    x = r.value("x")
     shape = [-1, *[1] * (r.rank(x) - 2)]
-    alpha, beta = (with_operators(r.reshape(t.value(k), shape)) for k in ("alpha", "beta"))
+    alpha, beta = (with_operators(r.reshape(r.value(k), shape)) for k in ("alpha", "beta"))
     return r.b.Softplus(x * beta) * alpha
 
 
 def gelu(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     return x * r.b.Sigmoid(x * 1.702)
 
 
 def selected(r: Reading) -> ir.Value:
     """Where; numbers are conditions that are not 0. Without a and b: the places that are."""
-    t = reading(r)
-    condition = t.value("cond")
+    condition = r.value("cond")
     if condition.dtype != D.BOOL:
         condition = r.b.Cast(condition, to=int(D.BOOL))
-    if not t.has("a"):
+    if not r.has("a"):
         return r.b.Transpose(r.b.NonZero(condition), perm=[1, 0])
-    return r.b.Where(condition, t.value("a"), t.value("b"))
+    return r.b.Where(condition, r.value("a"), r.value("b"))
 
 
 def select(w: Writing) -> None:
@@ -246,7 +243,7 @@ def select(w: Writing) -> None:
     axes = {None if v.shape is None else len(v.shape) for v in (condition, a, b)}
     if len(axes) > 1 or (known and any(v.shape != out for v in (condition, a, b))):
         raise MappingError("operands that have to be spread")
-    writing(w).operation("select", cond=condition, a=a, b=b)
+    w.operation("select", cond=condition, a=a, b=b)
 
 
 class Powers(Field):

@@ -9,10 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import Operands, reading
+from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
 from converter.graph.value import Value, known_sizes, with_operators
 from converter.graph.windows import same_pads
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
@@ -50,7 +49,7 @@ def listed(r: Reading, key: str, default: Any = None) -> list[int] | None:
     """A parameter of several whole numbers, a single one included."""
     if key not in r.layer.attrs:
         return default  # type: ignore[no-any-return]
-    array = reading(r).array(key)
+    array = r.array(key)
     return [int(n) for n in array.reshape(-1)]
 
 

@@ -8,13 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of, whole
 from converter.formats.mlprogram.rules.quantization import write_looked_up
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Fixed, Guard, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -26,8 +25,8 @@ REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": 
 
 def batched(r: Reading) -> Value:
     """Along `axis`, with leading axes that data and indices share."""
-    t, b = reading(r), r.b
-    x, indices = t.value("x"), whole(r, t.value("indices"))
+    b = r.b
+    x, indices = r.value("x"), whole(r, r.value("indices"))
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = r.attr("axis", int, 0) % rank
     if not 0 <= batch <= min(axis, depth):
@@ -53,24 +52,22 @@ def changed(r: Reading, updates: Value) -> tuple[Value, str]:
 
 
 def scatter_nd(r: Reading) -> Value:
-    t = reading(r)
-    updates, mode = changed(r, t.value("updates"))
-    indices = whole(r, t.value("indices"))
-    return r.b.ScatterND(t.value("data"), indices, updates, reduction=mode)
+    updates, mode = changed(r, r.value("updates"))
+    indices = whole(r, r.value("indices"))
+    return r.b.ScatterND(r.value("data"), indices, updates, reduction=mode)
 
 
 def scatter_along(r: Reading) -> Value:
-    t = reading(r)
-    updates, mode = changed(r, t.value("updates"))
-    indices, axis = whole(r, t.value("indices")), r.attr("axis", int, 0)
-    return r.b.ScatterElements(t.value("data"), indices, updates, axis=axis, reduction=mode)
+    updates, mode = changed(r, r.value("updates"))
+    indices, axis = whole(r, r.value("indices")), r.attr("axis", int, 0)
+    return r.b.ScatterElements(r.value("data"), indices, updates, axis=axis, reduction=mode)
 
 
 def scatter(r: Reading) -> Value:
     """Whole slices along `axis`: that axis goes to the front and comes back."""
-    t, b = reading(r), r.b
-    x, indices = t.value("data"), whole(r, t.value("indices"))
-    updates, mode = changed(r, t.value("updates"))
+    b = r.b
+    x, indices = r.value("data"), whole(r, r.value("indices"))
+    updates, mode = changed(r, r.value("updates"))
     rank, depth = r.rank(x), r.rank(indices)
     axis = r.attr("axis", int, 0) % rank
     order = [axis, *(i for i in range(rank) if i != axis)]
@@ -86,10 +83,10 @@ def scatter(r: Reading) -> Value:
 
 def one_hot(r: Reading) -> Value:
     """An index outside of the depth, also a negative one, is nowhere."""
-    t, b = reading(r), r.b
-    indices, nothing = whole(r, t.value("indices")), np.zeros(0, np.int64)
-    depth = b.Reshape(whole(r, t.value("one_hot_vector_size")), nothing)
-    on, off = (t.given(k) for k in ("on_value", "off_value"))
+    b = r.b
+    indices, nothing = whole(r, r.value("indices")), np.zeros(0, np.int64)
+    depth = b.Reshape(whole(r, r.value("one_hot_vector_size")), nothing)
+    on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = b.const(np.int32(1)) if on is None else on
     off = b.like(on, 0) if off is None else off
     inside = b.Where(indices < b.like(indices, 0), depth, indices)
@@ -98,7 +95,7 @@ def one_hot(r: Reading) -> Value:
 
 
 def places(r: Reading) -> Value:
-    return r.b.Transpose(r.b.NonZero(reading(r).value("x")), perm=[1, 0])
+    return r.b.Transpose(r.b.NonZero(r.value("x")), perm=[1, 0])
 
 
 class Unbatched(Fixed):
@@ -135,9 +132,7 @@ def write_scatter(kind: str) -> Callable[[Writing], None]:
         axis = first_axis(w, w.attr("axis", 0)) if along else None
         if along and _cut(w.input(0).shape, w.input(1).shape, axis):
             raise MappingError("indices of other sizes than the data beside the axis")
-        writing(w).operation(
-            kind, data=data, indices=indices, updates=updates, axis=axis, mode=modes[mode]
-        )
+        w.operation(kind, data=data, indices=indices, updates=updates, axis=axis, mode=modes[mode])
 
     return lower
 
@@ -159,9 +154,9 @@ def alike(w: Writing) -> bool:
 
 def make_list(r: Reading) -> Value:
     """As many elements as it begins with, zeros."""
-    t, b = reading(r), r.b
-    count = whole(r, t.value("init_length")) if t.has("init_length") else numbers(r, [1])
-    sizes = [b.Reshape(whole(r, v), [1]) for v in t.values("elem_shape")]
+    b = r.b
+    count = whole(r, r.value("init_length")) if r.has("init_length") else numbers(r, [1])
+    sizes = [b.Reshape(whole(r, v), [1]) for v in r.values("elem_shape")]
     shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
     dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
     found = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
@@ -172,9 +167,9 @@ def make_list(r: Reading) -> Value:
 
 def list_write(r: Reading) -> Value:
     """One element replaced, or one more behind the last."""
-    t, b = reading(r), r.b
-    ls, value = t.value("ls"), b.Unsqueeze(t.value("value"), [0])
-    index = b.Reshape(whole(r, t.value("index")), [1])
+    b = r.b
+    ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
+    index = b.Reshape(whole(r, r.value("index")), [1])
     if ls.shape is not None and isinstance(ls.shape[0], int):
         return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
     front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + np.int64(1), [LARGE], [0])
@@ -185,24 +180,21 @@ def list_write(r: Reading) -> Value:
 
 
 def list_read(r: Reading) -> Value:
-    t = reading(r)
-    index = r.b.Reshape(whole(r, t.value("index")), np.zeros(0, np.int64))
-    return r.b.Gather(t.value("ls"), index, axis=0)
+    index = r.b.Reshape(whole(r, r.value("index")), np.zeros(0, np.int64))
+    return r.b.Gather(r.value("ls"), index, axis=0)
 
 
 def list_gather(r: Reading) -> Value:
-    t = reading(r)
-    return r.b.Gather(t.value("ls"), whole(r, t.value("indices")), axis=0)
+    return r.b.Gather(r.value("ls"), whole(r, r.value("indices")), axis=0)
 
 
 def list_scatter(r: Reading) -> Value:
-    t = reading(r)
-    indices = r.b.Unsqueeze(whole(r, t.value("indices")), [-1])
-    return r.b.ScatterND(t.value("ls"), indices, t.value("value"))
+    indices = r.b.Unsqueeze(whole(r, r.value("indices")), [-1])
+    return r.b.ScatterND(r.value("ls"), indices, r.value("value"))
 
 
 def list_length(r: Reading) -> Value:
-    return r.b.Gather(r.b.Shape(reading(r).value("ls")), np.int64(0), axis=0)
+    return r.b.Gather(r.b.Shape(r.value("ls")), np.int64(0), axis=0)
 
 
 RULES: list[Rule | Custom] = [

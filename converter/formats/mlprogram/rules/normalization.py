@@ -6,10 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import axes_of, data, first_axis, mil
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -22,13 +21,13 @@ class Filled(Field):
 
     def lower(self, w: Writing) -> None:
         for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = writing(w).weight(i + 1, key)
+            w.layer.attrs[key] = w.weight(i + 1, key)
 
     def lift(self, r: Reading) -> None:
-        t, x = reading(r), data(r)
+        x = data(r)
         channels = (x.shape or [None, None])[1]
         for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
-            value = t.given(key)
+            value = r.given(key)
             if value is None:
                 count = channels if isinstance(channels, int) else r.static(x)[1]
                 kind = (x.dtype or ir.DataType.FLOAT).numpy()
@@ -45,12 +44,12 @@ class Statistics(Field):
             raise MappingError("statistics are not computed")
         w.layer.outputs = w.layer.outputs[:1]
         for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = writing(w).weight(i + 3, key)
+            w.layer.attrs[key] = w.weight(i + 3, key)
 
     def lift(self, r: Reading) -> None:
         dtype = data(r).dtype or ir.DataType.FLOAT
         for i, key in enumerate(self.keys):
-            r.node.set_input(i + 3, r.cast(reading(r).value(key), dtype))
+            r.node.set_input(i + 3, r.cast(r.value(key), dtype))
 
 
 class Neighbours(Field):
@@ -81,10 +80,10 @@ class Neighbours(Field):
 
 def layer_norm(r: Reading) -> Value:
     """Over any axes: ONNX's own where they are the last ones."""
-    t, b = reading(r), r.b
-    x, epsilon = t.value("x"), r.attr("epsilon", float, 1e-5)
+    b = r.b
+    x, epsilon = r.value("x"), r.attr("epsilon", float, 1e-5)
     axes, rank = axes_of(r, x), r.rank(x)
-    gamma, beta = (t.given(k) for k in ("gamma", "beta"))
+    gamma, beta = (r.given(k) for k in ("gamma", "beta"))
     dtype = x.dtype or ir.DataType.FLOAT
     gamma, beta = (None if v is None else with_operators(r.cast(v, dtype)) for v in (gamma, beta))
     if axes == list(range(rank - len(axes), rank)) and gamma is not None:
@@ -106,7 +105,7 @@ def layer_norm(r: Reading) -> Value:
 
 def write_layer_norm(w: Writing) -> None:
     """Over the last axes, of which gamma and beta have the shape."""
-    t, shape = writing(w), tuple(w.input(0).shape or ())
+    shape = tuple(w.input(0).shape or ())
     axis = first_axis(w, w.attr("axis", -1))
     if not all(isinstance(n, int) for n in shape[axis:]):
         raise MappingError("the sizes of the axes are not known", "X203")
@@ -123,12 +122,12 @@ def write_layer_norm(w: Writing) -> None:
             raise MappingError(f"{what} must be constant")
     axes, epsilon = list(range(axis, len(shape))), float(w.attr("epsilon"))
     x, y = w.input(0), w.node.outputs[:1]
-    t.operation("layer_norm", y, x=x, axes=axes, gamma=factors[0], beta=factors[1], epsilon=epsilon)
+    w.operation("layer_norm", y, x=x, axes=axes, gamma=factors[0], beta=factors[1], epsilon=epsilon)
 
 
 def l2_norm(r: Reading) -> Value:
     """Over the last three axes."""
-    x = reading(r).value("x")
+    x = r.value("x")
     rank = r.rank(x)
     axes = list(range(max(0, rank - 3), rank))
     total = r.b.ReduceSum(x * x, axes, keepdims=1)

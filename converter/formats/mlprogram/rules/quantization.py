@@ -15,14 +15,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import MilReading, collector, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value, producer_of
-from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 from converter.passes.constants import evaluate_constant
 
@@ -37,27 +36,25 @@ def axis_of(r: Reading, scale: Array) -> int | None:
 
 
 def quantize(r: Reading) -> Value:
-    t = reading(r)
-    scale, word = t.array("scale"), r.attr("output_dtype", str)
+    scale, word = r.array("scale"), r.attr("output_dtype", str)
     if word not in ("int8", "uint8"):
         raise MappingError(f"output_dtype {word!r}", "X202")
     kind = DTYPES[word].numpy()
-    zero = t.array("zero_point") if t.has("zero_point") else np.zeros(scale.shape, kind)
+    zero = r.array("zero_point") if r.has("zero_point") else np.zeros(scale.shape, kind)
     axis = axis_of(r, scale)
     if axis is None:
         scale, zero = scale.reshape(()), zero.reshape(())
-    return r.b.QuantizeLinear(t.value("input"), scale, zero.astype(kind), axis=axis)
+    return r.b.QuantizeLinear(r.value("input"), scale, zero.astype(kind), axis=axis)
 
 
 def dequantize(r: Reading) -> Value:
-    t = reading(r)
-    scale, x = t.array("scale"), t.value("input")
+    scale, x = r.array("scale"), r.value("input")
     axis = axis_of(r, scale)
     scale = scale.reshape(()) if axis is None else scale
-    if not t.has("zero_point"):
+    if not r.has("zero_point"):
         return r.b.DequantizeLinear(x, scale, axis=axis)
     kind = (x.dtype or D.INT8).numpy()
-    zero = t.array("zero_point").astype(kind)
+    zero = r.array("zero_point").astype(kind)
     return r.b.DequantizeLinear(x, scale, zero.reshape(scale.shape), axis=axis)
 
 
@@ -68,30 +65,30 @@ def write_quantize(w: Writing) -> None:
     x, out = w.input(0), w.node.outputs[0]
     if out.dtype not in QUANTISED or x.dtype not in FLOATS:
         raise MappingError("numbers other than of eight bits")
-    given = _scales(w, out.dtype, writing(w).real)
+    given = _scales(w, out.dtype, w.real)
     raw = _stored(w, out)
-    t, word = writing(w), QUANTISED[out.dtype]
-    t.operation("quantize", [raw], input=x, **given, output_dtype=word)
-    t.operation("cast", [out], x=raw, dtype="int32")
-    collector(w).stored[out] = raw
+    word = QUANTISED[out.dtype]
+    w.operation("quantize", [raw], input=x, **given, output_dtype=word)
+    w.operation("cast", [out], x=raw, dtype="int32")
+    w.low.stored[out] = raw
 
 
 def _write_dequantize(w: Writing) -> None:
     x = w.input(0)
     if x.dtype not in QUANTISED:
         raise MappingError("numbers other than of eight bits")
-    given = _scales(w, x.dtype, writing(w).real_of(w.node.outputs[0]))
-    raw, t = collector(w).stored.get(x), writing(w)
+    given = _scales(w, x.dtype, w.real_of(w.node.outputs[0]))
+    raw = w.low.stored.get(x)
     if raw is None:
         raw = _stored(w, x)
-        t.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
-    t.operation("dequantize", input=raw, **given)
+        w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+    w.operation("dequantize", input=raw, **given)
 
 
 def _stored(w: Writing, value: ir.Value) -> ir.Value:
     """A value of the same numbers in the type in which they are stored."""
     raw = w.temporary(f"{value.name}_stored", value.dtype, value.shape)
-    collector(w).exact.add(raw)
+    w.low.exact.add(raw)
     return raw
 
 
@@ -127,8 +124,7 @@ def later(
 
 
 def affine(r: Reading) -> Value:
-    t = reading(r)
-    data, scale, zero = (t.array(k) for k in ("quantized_data", "scale", "zero_point"))
+    data, scale, zero = (r.array(k) for k in ("quantized_data", "scale", "zero_point"))
     along = r.attr("axis", int, 0) % max(1, data.ndim)
     axis = along if scale.size > 1 or zero.size > 1 else None
     size = max(scale.size, zero.size)
@@ -162,21 +158,20 @@ def blockwise(r: Reading) -> Any:
     """scale * (data - offset), with a scale for each block of the data; a table of values that is
     scaled stays a constant.
     """
-    t = reading(r)
-    scale = t.array("scale")
-    given = t.given_as("data")
+    scale = r.array("scale")
+    given = r.given_as("data")
     stored = isinstance(given, np.ndarray | LazyTensor)
-    shape = [int(n) for n in given.shape] if stored else list(r.static(t.value("data")))
+    shape = [int(n) for n in given.shape] if stored else list(r.static(r.value("data")))
     if len(shape) != scale.ndim:
         raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
-    offset = t.array("offset") if t.has("offset") else None
+    offset = r.array("offset") if r.has("offset") else None
     if isinstance(given, np.ndarray) and given.dtype.kind == "f":
         own = given.astype(scale.dtype)
         if offset is not None:
             own = own - spread(offset, shape).astype(scale.dtype)
         return [own * spread(scale, shape)]
     if not stored:
-        scaled = r.b.Cast(t.value("data"), to=int(D.from_numpy(scale.dtype)))
+        scaled = r.b.Cast(r.value("data"), to=int(D.from_numpy(scale.dtype)))
         if offset is not None:
             scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
         return scaled * r.b.const(spread(scale, shape))
@@ -198,17 +193,16 @@ def blockwise(r: Reading) -> Any:
 
 def of_table(r: Reading) -> Value:
     """Indices into a table of values, or into one for each block, or of several values each."""
-    t = reading(r)
-    indices, table = stored_in(t, "indices"), t.array("lut")
-    if t.has("shape"):
-        shape = [int(n) for n in t.array("shape").reshape(-1)]
+    indices, table = stored_in(r, "indices"), r.array("lut")
+    if r.has("shape"):
+        shape = [int(n) for n in r.array("shape").reshape(-1)]
         bits = int(math.log2(table.size)) if table.size else 1
         whole = numbers_of(indices, bits, shape)
         return r.b.Gather(table.reshape(-1), _places(r, whole), axis=0)
     groups, width = table.shape[:-2], table.shape[-1]
     if math.prod(groups) == width == 1:
         return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
-    axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
+    axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
     shape = list(indices.shape.numpy())
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
         raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
@@ -217,10 +211,10 @@ def of_table(r: Reading) -> Value:
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
 
 
-def stored_in(t: MilReading, name: str) -> LazyTensor:
+def stored_in(r: Reading, name: str) -> LazyTensor:
     """The numbers of a constant parameter, which are taken apart when they are needed."""
-    given = t.given_as(name)
-    return given if isinstance(given, LazyTensor) else LazyTensor(t.array(name))
+    given = r.given_as(name)
+    return given if isinstance(given, LazyTensor) else LazyTensor(r.array(name))
 
 
 def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
@@ -252,16 +246,16 @@ def looked_up(indices: Array, table: Array, axis: int) -> Array:
     return moved.reshape(shape)
 
 
-def mask_in(t: MilReading, name: str) -> LazyTensor:
+def mask_in(r: Reading, name: str) -> LazyTensor:
     """Which elements are there: bits, or numbers 0 and 1."""
-    mask = stored_in(t, name)
-    if t.has("shape"):
-        mask = numbers_of(mask, 1, [int(n) for n in t.array("shape").reshape(-1)])
+    mask = stored_in(r, name)
+    if r.has("shape"):
+        mask = numbers_of(mask, 1, [int(n) for n in r.array("shape").reshape(-1)])
     return mask.derived(Converted(D.BOOL), D.BOOL)
 
 
-def mask_of(t: MilReading, name: str) -> Array:
-    return mask_in(t, name).numpy()
+def mask_of(r: Reading, name: str) -> Array:
+    return mask_in(r, name).numpy()
 
 
 def demand_as_many(mask: Array, values: Array) -> None:
@@ -279,8 +273,7 @@ def full(mask: Array, values: Array) -> Array:
 
 
 def sparse(r: Reading) -> Value:
-    t = reading(r)
-    mask, values = mask_in(t, "mask"), t.array("nonzero_data")
+    mask, values = mask_in(r, "mask"), r.array("nonzero_data")
     demand_as_many(mask.numpy(), values)
     shape = mask.shape.numpy()
     return later(r, lambda: full(mask.numpy(), values), values.dtype, shape)
@@ -288,13 +281,12 @@ def sparse(r: Reading) -> Value:
 
 def table_to_sparse(r: Reading) -> Any:
     """The mask, and the values of the indices that are there."""
-    t = reading(r)
     mask, indices, table = (
-        mask_of(t, "indices_mask"),
-        t.array("indices_nonzero_data"),
-        t.array("lut"),
+        mask_of(r, "indices_mask"),
+        r.array("indices_nonzero_data"),
+        r.array("lut"),
     )
-    axis = r.attr("vector_axis", int, -1) if t.has("vector_axis") else -1
+    axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
     whole = looked_up(full(mask, indices), table, axis)
     width = table.shape[-1]
     wide = np.repeat(mask, width, axis=axis) if width > 1 else mask
@@ -303,21 +295,20 @@ def table_to_sparse(r: Reading) -> Any:
 
 def sparse_blockwise(r: Reading) -> Any:
     """The mask, and the scaled values of the numbers that are there."""
-    t = reading(r)
-    mask, data, scale = mask_of(t, "data_mask"), t.array("nonzero_data"), t.array("scale")
+    mask, data, scale = mask_of(r, "data_mask"), r.array("nonzero_data"), r.array("scale")
     demand_as_many(mask, data)
     if scale.ndim != mask.ndim:
         raise MappingError(f"scales of {scale.ndim} axes for {mask.ndim}", "R105")
     wide = spread(scale, mask.shape)
     real = data.astype(scale.dtype)
-    if t.has("offset"):
-        real = real - spread(t.array("offset"), mask.shape).astype(scale.dtype)[mask]
+    if r.has("offset"):
+        real = real - spread(r.array("offset"), mask.shape).astype(scale.dtype)[mask]
     return [mask.astype(np.uint8), (real * wide[mask]).astype(scale.dtype)]
 
 
 def cast(r: Reading) -> Value:
     word = r.attr("output_dtype", str)
-    return r.b.Cast(reading(r).value("source_val"), to=int(DTYPES[word]))
+    return r.b.Cast(r.value("source_val"), to=int(DTYPES[word]))
 
 
 # written -----------------------------------------------------------------------------------------
@@ -339,7 +330,7 @@ def write_dequantized(w: Writing) -> None:
         raise MappingError("the zero points must be constant")
     axis, factors = (
         w.attr("axis", 1),
-        scale.astype(writing(w).real_of(w.node.outputs[0]), copy=False),
+        scale.astype(w.real_of(w.node.outputs[0]), copy=False),
     )
     if len(data.shape) == 0:
         raise MappingError("one number")
@@ -352,7 +343,7 @@ def write_dequantized(w: Writing) -> None:
     kind = D.INT8 if data.dtype in (D.INT8, D.INT4) else D.UINT8
     zeros = np.zeros((), kind.numpy()) if zero is None else zero.astype(kind.numpy())
     stored = LazyTensor.of(data).derived(Converted(kind), kind)
-    writing(w).operation(
+    w.operation(
         "constexpr_affine_dequantize",
         quantized_data=data if data.dtype == kind else stored,
         zero_point=zeros.reshape(()) if zeros.size == 1 else zeros,
@@ -371,7 +362,7 @@ def _blockwise(w: Writing, data: Any, scale: Array, zero: Array | None, axis: in
     offset = None if zero is None or not zero.any() else spread_out(zero)
     given = {"data": data, "scale": spread_out(scale)}
     more = {} if offset is None else {"offset": offset}
-    writing(w).operation("constexpr_blockwise_shift_scale", **given, **more)
+    w.operation("constexpr_blockwise_shift_scale", **given, **more)
 
 
 def looked_up_in(
@@ -408,7 +399,7 @@ def write_looked_up(w: Writing) -> None:
         raise not_meant("a table of at most 256 numbers and constant indices of few bits")
     w.needs(IOS16)
     table, stored = found
-    kind = writing(w).real_of(w.node.outputs[0])
+    kind = w.real_of(w.node.outputs[0])
     bits = next(n for n in (1, 2, 4, 6, 8) if 1 << n >= table.size)
     bits = bits if w.version < IOS18 else 4 if bits <= 4 else 8
     wide = np.zeros(1 << bits, kind)
@@ -420,13 +411,12 @@ def write_looked_up(w: Writing) -> None:
             lambda: packed_bits(lazy.numpy().astype(np.uint8), bits), D.UINT8, [count]
         )
         sizes = np.array(shape, np.uint32)
-        t = writing(w)
-        t.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
+        w.operation("constexpr_lut_to_dense", indices=data, lut=wide, shape=sizes)
         return
     nibbles = bits == 4 and stored.dtype == D.UINT8
     narrow = lazy.derived(Converted(D.UINT4), D.UINT4) if nibbles else lazy
     tables = wide.reshape([*[1] * len(shape), 1 << bits, 1])
-    writing(w).operation("constexpr_lut_to_dense", indices=narrow, lut=tables)
+    w.operation("constexpr_lut_to_dense", indices=narrow, lut=tables)
 
 
 def packed_bits(numbers: Array, bits: int) -> Array:

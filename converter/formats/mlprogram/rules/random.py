@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.mlprogram.rules.context import reading
+from converter.formats.mlprogram.rules.context import Reading
 from converter.formats.mlprogram.rules.fields import whole
 from converter.graph.value import Value
-from converter.mapping.context import Reading
 from converter.mapping.rules import custom
 
 
 def blank(r: Reading, number: float = 0.0) -> Value:
     """A number in the shape that is asked for."""
-    return r.b.Expand(r.b.const(np.float32(number)), whole(r, reading(r).value("shape")))
+    return r.b.Expand(r.b.const(np.float32(number)), whole(r, r.value("shape")))
 
 
 def seed(r: Reading) -> float | None:
@@ -38,7 +37,7 @@ def bernoulli(r: Reading) -> Value:
 
 def categorical(r: Reading) -> Value:
     """Classes drawn by logarithms of probabilities, or by these."""
-    x = reading(r).value("x")
+    x = r.value("x")
     logits = x if r.attr("mode", str, "logits") == "logits" else r.b.Log(x)
     return r.b.Multinomial(
         logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), seed=seed(r)

@@ -14,11 +14,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import MilReading, collector, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import size_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
-from converter.mapping.context import Reading, Writing
 from converter.mapping.rules import custom
 
 NAMES = {
@@ -48,22 +47,22 @@ class Parts:
     """What the operations have in common, read in ONNX's order."""
 
     def __init__(self, r: Reading, order: Sequence[int]) -> None:
-        self.t, self.b, self.order = reading(r), r.b, order
-        self.x = self.t.value("x")
+        self.r, self.b, self.order = r, r.b, order
+        self.x = self.r.value("x")
         self.dtype = (self.x.dtype or ir.DataType.FLOAT).numpy()
         self.direction = r.attr("direction", str, "forward")
         if self.direction not in ("forward", "reverse", "bidirectional"):
             raise MappingError(f"direction {self.direction!r} is not known", "R110")
         self.both = self.direction == "bidirectional"
-        self.hidden = self.t.array("weight_hh").shape[-1]
+        self.hidden = self.r.array("weight_hh").shape[-1]
 
     def stacked(self, name: str) -> Array | None:
         """[directions, gates * hidden, ...] of a parameter; None where it is left out."""
-        if not self.t.has(name):
+        if not self.r.has(name):
             return None
-        found = [blocks(self.t.array(name), self.order)]
+        found = [blocks(self.r.array(name), self.order)]
         if self.both:
-            found.append(blocks(self.t.array(f"{name}_back"), self.order))
+            found.append(blocks(self.r.array(f"{name}_back"), self.order))
         return np.stack(found).astype(self.dtype)
 
     def bias(self) -> Array | None:
@@ -73,7 +72,7 @@ class Parts:
 
     def state(self, name: str) -> Value:
         """[batch, directions * hidden] -> [directions, batch, hidden]."""
-        value = self.b.Cast(self.t.value(name), to=int(D.from_numpy(self.dtype)))
+        value = self.b.Cast(self.r.value(name), to=int(D.from_numpy(self.dtype)))
         ways = 2 if self.both else 1
         split = self.b.Reshape(value, [-1, ways, self.hidden])
         return self.b.Transpose(split, perm=[1, 0, 2])
@@ -89,7 +88,7 @@ class Parts:
         state alone as one step.
         """
         b = self.b
-        if not self.t.attr("output_sequence", bool, False):
+        if not self.r.attr("output_sequence", bool, False):
             return b.Unsqueeze(last, [0])
         turned = b.Transpose(y, perm=[0, 2, 1, 3])
         size = self.hidden * (2 if self.both else 1)
@@ -99,7 +98,7 @@ class Parts:
         return b.Slice(found, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
 
     def activations(self, *keys: tuple[str, str]) -> dict[str, Any]:
-        words = [self.t.attr(k, str, default) for k, default in keys]
+        words = [self.r.attr(k, str, default) for k, default in keys]
         for word in words:
             if word not in NAMES:
                 raise MappingError(f"the activation {word!r} is not known", "R110")
@@ -121,12 +120,12 @@ RECURRENT = ("recurrent_activation", "sigmoid")
 def lstm(r: Reading) -> Sequence[ir.Value]:
     p = Parts(r, LSTM)
     weights, recurrent = p.stacked("weight_ih"), p.stacked("weight_hh")
-    peephole = _peepholes(p.t, p) if p.t.has("peephole") else None
+    peephole = _peepholes(p) if p.r.has("peephole") else None
     operands = [p.x, weights, recurrent, p.bias(), None]
     operands += [p.state("initial_h"), p.state("initial_c"), peephole]
     more = p.activations(RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
     more |= {"hidden_size": p.hidden, "direction": p.direction}
-    clip = r.attr("clip", float, 0.0) if p.t.has("clip") else 0.0
+    clip = r.attr("clip", float, 0.0) if p.r.has("clip") else 0.0
     if clip:
         y, h, c = r.b.CellClippedLSTM(*operands, outputs=3, cell_clip=clip, **more)
     else:
@@ -135,17 +134,17 @@ def lstm(r: Reading) -> Sequence[ir.Value]:
     return p.sequence(y, last), last, cell
 
 
-def _peepholes(t: MilReading, p: Parts) -> Array:
+def _peepholes(p: Parts) -> Array:
     """Of the gates i, f, o -> i, o, f."""
     names = ["peephole", *(["peephole_back"] if p.both else [])]
-    return np.stack([blocks(t.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
+    return np.stack([blocks(p.r.array(n), (0, 2, 1)) for n in names]).astype(p.dtype)
 
 
 def gru(r: Reading) -> Sequence[ir.Value]:
     p = Parts(r, GRU)
     bias = p.bias()
-    if p.t.has("input_bias"):
-        own, inner = blocks(p.t.array("input_bias"), GRU), blocks(p.t.array("bias"), GRU)
+    if p.r.has("input_bias"):
+        own, inner = blocks(p.r.array("input_bias"), GRU), blocks(p.r.array("bias"), GRU)
         bias = np.concatenate([own, inner])[None].astype(p.dtype)
     more = p.activations(RECURRENT, ("activation", "tanh"))
     after = r.attr("reset_after", bool, False)
@@ -186,7 +185,7 @@ class Cell:
     """
 
     def __init__(self, w: Writing, order: Sequence[int], words: Sequence[tuple[str, str]]) -> None:
-        self.w, self.t, self.order = w, writing(w), order
+        self.w, self.order = w, order
         self.direction = w.attr("direction", "forward")
         self.both = self.direction == "bidirectional"
         self.steps, self.batch = (size_of(w.input(0), i) for i in range(2))
@@ -203,7 +202,7 @@ class Cell:
         if {"Affine", "HardSigmoid"} & set(own):
             raise MappingError("activations with parameters")
         self.words = {k: back[n] for (k, _), n in zip(words, own, strict=True)}
-        half = collector(w).carried(w.input(0)) == D.FLOAT16
+        half = w.low.carried(w.input(0)) == D.FLOAT16
         if half and w.version < IOS17:
             raise MappingError("recurrent operations in half precision", "X206")
 
@@ -211,7 +210,7 @@ class Cell:
         """A parameter of each direction; both biases are one."""
         if self.w.optional(index) is None:
             return {}
-        array = self.w.constant(index, key).astype(self.t.real)
+        array = self.w.constant(index, key).astype(self.w.real)
         if key == "bias":
             half = array.shape[-1] // 2
             array = array[:, :half] + array[:, half:]
@@ -227,11 +226,11 @@ class Cell:
         if value is None and not isinstance(self.batch, int):
             raise MappingError("a state of a size that is not known", "X203")
         if value is None:
-            return self.w.const(np.zeros(shape, self.t.real), "initial")
+            return self.w.const(np.zeros(shape, self.w.real), "initial")
         if self.both:
             size = [self.batch, ways, self.hidden]
-            value = self.t.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
-        return self.t.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+            value = self.w.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
+        return self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
         """The operation, and its results as ONNX has them."""
@@ -240,7 +239,7 @@ class Cell:
         sizes = [self.steps, self.batch, ways * self.hidden]
         made = [self.w.temporary("sequence", dtype, sizes)]
         made += [self.w.temporary("last", dtype, sizes[1:]) for _ in states]
-        self.t.operation(
+        self.w.operation(
             *(kind, made),
             x=self.w.input(0),
             **{f"initial_{k}": v for k, v in states.items()},
@@ -260,25 +259,25 @@ class Cell:
     def _sequence(self, value: ir.Value, out: ir.Value) -> None:
         """[steps, batch, directions * hidden] -> [steps, directions, batch, hidden]."""
         if self.direction == "reverse":
-            value = self.t.made("reverse", value.dtype, value.shape, x=value, axes=[0])
+            value = self.w.made("reverse", value.dtype, value.shape, x=value, axes=[0])
         if not self.both:
-            self.t.operation("expand_dims", [out], x=value, axes=[1])
+            self.w.operation("expand_dims", [out], x=value, axes=[1])
             return
         size = [self.steps, self.batch, self.hidden]
         parts = [self.w.temporary(n, value.dtype, size) for n in ("forward", "backward")]
-        self.t.operation("split", parts, x=value, num_splits=2, axis=2)
+        self.w.operation("split", parts, x=value, num_splits=2, axis=2)
         wide = [self.steps, 1, self.batch, self.hidden]
-        rows = [self.t.made("expand_dims", p.dtype, wide, x=p, axes=[1]) for p in parts]
-        self.t.operation("concat", [out], values=rows, axis=1, interleave=False)
+        rows = [self.w.made("expand_dims", p.dtype, wide, x=p, axes=[1]) for p in parts]
+        self.w.operation("concat", [out], values=rows, axis=1, interleave=False)
 
     def _last(self, value: ir.Value, out: ir.Value) -> None:
         """The way back of `initial`."""
         if not self.both:
-            self.t.operation("expand_dims", [out], x=value, axes=[0])
+            self.w.operation("expand_dims", [out], x=value, axes=[0])
             return
         shape = [self.batch, 2, self.hidden]
-        split = self.t.made("reshape", value.dtype, shape, x=value, shape=told(shape))
-        self.t.operation("transpose", [out], x=split, perm=[1, 0, 2])
+        split = self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
+        self.w.operation("transpose", [out], x=split, perm=[1, 0, 2])
 
 
 def told(shape: Sequence[Any]) -> list[int]:
@@ -298,7 +297,7 @@ def write_lstm(w: Writing) -> None:
     cell = Cell(w, LSTM, words)
     peephole = {}
     if w.optional(7) is not None:
-        array = w.constant(7, "peepholes").astype(cell.t.real)
+        array = w.constant(7, "peepholes").astype(cell.w.real)
         names = ("peephole", "peephole_back")[: len(array)]
         peephole = {n: w.const(blocks(array[i], (0, 2, 1)), n) for i, n in enumerate(names)}
     states = {"h": cell.initial(5), "c": cell.initial(6)}
@@ -316,7 +315,7 @@ def write_gru(w: Writing) -> None:
     w.needs(IOS18)
     biases = {}
     if w.optional(3) is not None:
-        array = w.constant(3, "the bias").astype(cell.t.real)[0]
+        array = w.constant(3, "the bias").astype(cell.w.real)[0]
         pair = (blocks(part, back_of(GRU)) for part in np.split(array, 2))
         biases = {k: w.const(a, k) for k, a in zip(("input_bias", "bias"), pair, strict=True)}
     cell.write("gru", {"h": cell.initial(5)}, reset_after=True, **biases)

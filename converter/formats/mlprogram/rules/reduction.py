@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import (
     Axes,
     data,
@@ -16,7 +16,6 @@ from converter.formats.mlprogram.rules.fields import (
     numbers,
     whole,
 )
-from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -52,7 +51,7 @@ class Count(Field):
                 raise MappingError("the size of the axis must be known", "X203")
             r.node.set_input(1, numbers(r, [size], "k"))
         else:
-            r.node.set_input(1, r.b.Reshape(whole(r, reading(r).value("k")), [1]))
+            r.node.set_input(1, r.b.Reshape(whole(r, r.value("k")), [1]))
 
 
 class Falling(Field):
@@ -96,20 +95,20 @@ def whole_axis(r: Reading) -> None:
 
 def write_some(w: Writing) -> None:
     """A computed number of the largest: the first of the whole axis in order."""
-    t, x, count, rank = writing(w), w.input(0), w.input(1), w.rank()
+    x, count, rank = w.input(0), w.input(1), w.rank()
     axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
     rising, shape = not w.attr("largest", 1), list(x.shape or ())
-    order = t.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)
-    values = t.made("gather_along_axis", x.dtype, shape, x=x, indices=order, axis=axis)
+    order = w.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)
+    values = w.made("gather_along_axis", x.dtype, shape, x=x, indices=order, axis=axis)
     front, back = (w.const(np.zeros(n, np.int32), "zeros") for n in (axis, rank - axis - 1))
     parts = [v for v, n in ((front, axis), (count, 1), (back, rank - axis - 1)) if n]
     end = count
     if rank > 1:
-        end = t.made("concat", kind, [rank], values=parts, axis=0, interleave=False)
+        end = w.made("concat", kind, [rank], values=parts, axis=0, interleave=False)
     masks = [i != axis for i in range(rank)]
     for value, out in zip((values, order), w.node.outputs, strict=True):
         given = {"x": value, "begin": [0] * rank, "end": end, "end_mask": masks}
-        t.operation("slice_by_index", [out], **given)
+        w.operation("slice_by_index", [out], **given)
 
 
 AXIS = Attr("axis", kind=int, default=-1)

@@ -6,11 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import collector, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import listed
 from converter.graph.infer import Array, constant, known
 from converter.graph.value import Value, producer_of
-from converter.mapping.context import Reading, Writing, static
+from converter.mapping.context import static
 from converter.mapping.rules import custom
 
 MODES = {
@@ -89,19 +89,18 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
 
 def resize_bilinear(r: Reading) -> Value:
     size: list[int | None] = [r.attr(f"target_size_{k}", int, 1) for k in ("height", "width")]
-    return bilinear(r, reading(r).value("x"), size, r.attr("sampling_mode", str, "DEFAULT"))
+    return bilinear(r, r.value("x"), size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
 def resize_nearest(r: Reading) -> Value:
     size: list[int | None] = [r.attr(f"target_size_{k}", int) for k in ("height", "width")]
-    return sized(r, reading(r).value("x"), size, False, "half_pixel")
+    return sized(r, r.value("x"), size, False, "half_pixel")
 
 
 def resize(r: Reading) -> Value:
     """The last axes; a size of 0 stays what it is."""
-    t = reading(r)
-    x, mode = t.value("x"), r.attr("sampling_mode", str, "DEFAULT")
-    count = int(t.array("resized_dims").reshape(-1)[0])
+    x, mode = r.value("x"), r.attr("sampling_mode", str, "DEFAULT")
+    count = int(r.array("resized_dims").reshape(-1)[0])
     shape = listed(r, "shape") or []
     size = [n or None for n in shape][-count:]
     word = r.attr("interpolation_mode", str, "LINEAR")
@@ -114,7 +113,7 @@ def resize(r: Reading) -> Value:
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     """By factors, of which the sizes are rounded down; these say the coordinates."""
-    x = reading(r).value("x")
+    x = r.value("x")
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     shape = list(x.shape or ())[-2:]
     if all(isinstance(n, int) for n in shape):
@@ -170,7 +169,7 @@ def write_bilinear(w: Writing) -> None:
         raise MappingError(f"coordinates {asked.rule!r}")
     size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
     sampling = modes[asked.rule]
-    writing(w).operation("resize_bilinear", x=w.input(0), **size, sampling_mode=sampling)
+    w.operation("resize_bilinear", x=w.input(0), **size, sampling_mode=sampling)
 
 
 def write_nearest(w: Writing) -> None:
@@ -184,7 +183,7 @@ def write_nearest(w: Writing) -> None:
     if (asked.rule, asked.rounding) not in same:
         raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
     size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
-    writing(w).operation("resize_nearest_neighbor", x=w.input(0), **size)
+    w.operation("resize_nearest_neighbor", x=w.input(0), **size)
 
 
 def _rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
@@ -218,10 +217,9 @@ def write_upsampled(w: Writing) -> None:
     rounded = [("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
     if mode == "linear" and rule in ("half_pixel", "align_corners"):
         corners = rule == "align_corners"
-        t = writing(w)
-        t.operation("upsample_bilinear", x=w.input(0), **scales, align_corners=corners)
+        w.operation("upsample_bilinear", x=w.input(0), **scales, align_corners=corners)
     elif mode == "nearest" and nearest in [("asymmetric", "floor"), *(rounded if whole else [])]:
-        writing(w).operation("upsample_nearest_neighbor", x=w.input(0), **scales)
+        w.operation("upsample_nearest_neighbor", x=w.input(0), **scales)
     else:
         raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
 
@@ -233,16 +231,16 @@ def crop_resize(r: Reading) -> Value:
     """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with the images' numbers
     beside them.
     """
-    t, b = reading(r), r.b
-    x, late = t.value("x"), t.has("boxes")
-    boxes = t.value("boxes" if late else "roi")
-    mode = r.attr("sampling_mode" if t.has("sampling_mode") else "sampling", str, "DEFAULT")
+    b = r.b
+    x, late = r.value("x"), r.has("boxes")
+    boxes = r.value("boxes" if late else "roi")
+    mode = r.attr("sampling_mode" if r.has("sampling_mode") else "sampling", str, "DEFAULT")
     if mode not in SAMPLING:
         raise MappingError(f"regions with sampling {mode!r}", "X202")
     x, boxes = (b.Cast(v, to=int(ir.DataType.FLOAT)) for v in (x, boxes))
     if late:
-        if t.has("box_indices"):
-            numbers = b.Cast(t.value("box_indices"), to=int(boxes.dtype or ir.DataType.FLOAT))
+        if r.has("box_indices"):
+            numbers = b.Cast(r.value("box_indices"), to=int(boxes.dtype or ir.DataType.FLOAT))
         else:
             line = b.Range(np.int64(0), b.Gather(b.Shape(boxes), np.int64(0)), np.int64(1))
             numbers = b.Cast(line, to=int(boxes.dtype or ir.DataType.FLOAT))
@@ -274,8 +272,8 @@ PADDING = {
 
 def resample(r: Reading) -> Value:
     """Elements at coordinates (x, y), [batch, h, w, 2]."""
-    t, b = reading(r), r.b
-    x, places = t.value("x"), t.value("coordinates")
+    b = r.b
+    x, places = r.value("x"), r.value("coordinates")
     kind = x.dtype or ir.DataType.FLOAT
     if places.dtype != kind:
         places = b.Cast(places, to=int(kind))
@@ -321,13 +319,13 @@ def write_resample(w: Writing) -> None:
     if mode not in modes or w.rank() != 4:
         raise MappingError(f"mode {mode!r}, or other than four axes")
     word = paddings[padding, corners if padding == "reflection" else False]
-    grid, t = w.input(1), writing(w)
-    if w.version < IOS16 and collector(w).carried(grid) == ir.DataType.FLOAT16:
+    grid = w.input(1)
+    if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
         wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
-        collector(w).exact.add(wide)
-        t.operation("cast", [wide], x=grid, dtype="fp32")
+        w.low.exact.add(wide)
+        w.operation("cast", [wide], x=grid, dtype="fp32")
         grid = wide
-    t.operation(
+    w.operation(
         "resample",
         x=w.input(0),
         coordinates=grid,
@@ -341,8 +339,8 @@ def write_resample(w: Writing) -> None:
 
 def affine(r: Reading) -> Value:
     """An image seen through a matrix [batch, 6]."""
-    t, b = reading(r), r.b
-    x, matrix = t.value("x"), b.Reshape(t.value("transform_matrix"), [-1, 2, 3])
+    b = r.b
+    x, matrix = r.value("x"), b.Reshape(r.value("transform_matrix"), [-1, 2, 3])
     wanted = {
         "sampling_mode": "bilinear",
         "padding_mode": "constant",

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.rules.context import Several, reading, writing
+from converter.formats.mlprogram.rules.context import Reading, Several, Writing
 from converter.formats.mlprogram.rules.fields import (
     Whole,
     axes_of,
@@ -22,7 +22,6 @@ from converter.formats.mlprogram.rules.fields import (
 )
 from converter.graph.infer import constant, known
 from converter.graph.value import Value, with_operators
-from converter.mapping.context import Reading, Writing
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Only
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -34,8 +33,8 @@ FAR = np.iinfo(np.int32).max
 
 def reshaped(r: Reading) -> Value:
     """0 takes the size at its place: from the front before iOS17, from behind since."""
-    t, b = reading(r), r.b
-    x, shape = t.value("x"), whole(r, t.value("shape"))
+    b = r.b
+    x, shape = r.value("x"), whole(r, r.value("shape"))
     array = known(shape)
     if array is not None and 0 in array:
         sizes, own = [int(n) for n in array], r.static(x)
@@ -52,18 +51,18 @@ def write_reshape(w: Writing) -> None:
     """Into sizes that are known but for one, or are computed; one element without axes is
     squeezed.
     """
-    t, x, out = writing(w), w.input(0), w.node.outputs[0]
+    x, out = w.input(0), w.node.outputs[0]
     sizes = None if out.shape is None else [n if isinstance(n, int) else -1 for n in out.shape]
     if sizes == [] and not w.rank():
-        t.operation("identity", x=x)
+        w.operation("identity", x=x)
     elif sizes == []:
-        t.operation("squeeze", x=x)
+        w.operation("squeeze", x=x)
     elif sizes is not None and not w.rank():
-        t.operation("expand_dims", x=x, axes=list(range(len(sizes))))
+        w.operation("expand_dims", x=x, axes=list(range(len(sizes))))
     elif sizes is not None and sizes.count(-1) < 2:
-        t.operation("reshape", x=x, shape=sizes)
+        w.operation("reshape", x=x, shape=sizes)
     elif w.node.op == "Reshape" and not copies(w):
-        t.operation("reshape", x=x, shape=w.input(1))
+        w.operation("reshape", x=x, shape=w.input(1))
     else:
         raise MappingError("several sizes that are not known")
 
@@ -113,9 +112,9 @@ class Permutation(Field):
 
 def concat(r: Reading) -> ir.Value:
     """`interleave`: one place of each value in turn."""
-    t, b, axis = reading(r), r.b, r.attr("axis", int)
+    b, axis = r.b, r.attr("axis", int)
     values = [
-        b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in t.values("values")
+        b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.values("values")
     ]
     if not r.attr("interleave", bool, False):
         return b.Concat(*values, axis=axis)
@@ -132,7 +131,7 @@ def write_concat(w: Writing) -> None:
     if len(values) < 2:
         raise MappingError("one value is joined with none")
     axis = first_axis(w, w.attr("axis"))
-    writing(w).operation("concat", values=values, axis=axis, interleave=False)
+    w.operation("concat", values=values, axis=axis, interleave=False)
 
 
 def stacked(r: Reading) -> None:
@@ -150,10 +149,10 @@ class Repeats(Field):
 
 def _in_pairs(w: Writing, rank: int) -> ir.Value:
     """All amounts before and all behind -> those of each axis in turn."""
-    t, kind = writing(w), ir.DataType.INT32
-    table = t.made("reshape", kind, [2, rank], x=w.input(1), shape=[2, rank])
-    turned = t.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
-    return t.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
+    kind = ir.DataType.INT32
+    table = w.made("reshape", kind, [2, rank], x=w.input(1), shape=[2, rank])
+    turned = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
+    return w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
 
 
 class Parts(Field):
@@ -177,7 +176,7 @@ class Parts(Field):
 
     def lift(self, r: Reading) -> None:
         if "split_sizes" in r.layer.attrs:
-            sizes = whole(r, reading(r).value("split_sizes"))
+            sizes = whole(r, r.value("split_sizes"))
             r.node.set_input(1, sizes)
         else:
             r.node.attrs["num_outputs"] = r.attr("num_splits", int)
@@ -206,7 +205,7 @@ class Amounts(Field):
         w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
 
     def lift(self, r: Reading) -> None:
-        rank, given = r.rank(data(r)), whole(r, reading(r).value("pad"))
+        rank, given = r.rank(data(r)), whole(r, r.value("pad"))
         (count,) = r.static(given, "the amounts")
         if count % 2 or count // 2 > rank:
             raise MappingError(f"{count} amounts for {rank} axes", "R110")
@@ -249,12 +248,12 @@ class Ranges:
     """What begin, end, stride and masks say of each axis."""
 
     def __init__(self, r: Reading, x: ir.Value) -> None:
-        t, b = reading(r), r.b
+        b = r.b
         self.rank = r.rank(x)
-        begin, end = whole(r, t.value("begin")), whole(r, t.value("end"))
+        begin, end = whole(r, r.value("begin")), whole(r, r.value("end"))
         self.strides = listed(r, "stride") or [1] * self.rank
         masks = [
-            np.array(t.array(k).reshape(-1), bool) if t.has(k) else np.zeros(self.rank, bool)
+            np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(self.rank, bool)
             for k in ("begin_mask", "end_mask", "squeeze_mask")
         ]
         if len(self.strides) != self.rank or any(len(m) != self.rank for m in masks):
@@ -270,7 +269,7 @@ class Ranges:
 
 
 def sliced(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     ranges = Ranges(r, x)
     y = r.b.Slice(x, ranges.start, ranges.stop, list(range(ranges.rank)), ranges.strides)
     gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
@@ -293,7 +292,7 @@ def write_slice(w: Writing) -> None:
     keys = ("begin", "end", "stride", "begin_mask", "end_mask")
     given = {k: list(n) for k, n in zip(keys, zip(*ranges, strict=True), strict=True)}
     squeezed = [False] * rank
-    writing(w).operation("slice_by_index", x=x, **given, squeeze_mask=squeezed)
+    w.operation("slice_by_index", x=x, **given, squeeze_mask=squeezed)
 
 
 def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
@@ -317,22 +316,22 @@ def _slice_at_places(w: Writing, rank: int) -> None:
     steps = [1] * len(axes) if w.optional(4) is None else w.ints(4, "the steps")
     if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
         raise MappingError("computed bounds of some axes")
-    t, x, out = writing(w), w.input(0), w.node.outputs[0]
+    x, out = w.input(0), w.node.outputs[0]
     sizes = [n if isinstance(n, int) else -1 for n in out.shape or ()]
     given = {"x": x, "begin": w.input(1), "end": w.input(2), "stride": steps}
     if 1 < sizes.count(-1) < rank:
         raise MappingError("a computed range, of a size that a program cannot be told", "X203")
     if not sizes or sizes.count(-1) == rank:
-        t.operation("slice_by_index", **given)
+        w.operation("slice_by_index", **given)
         return
-    part = t.made("slice_by_index", x.dtype, [None] * rank, **given)
-    t.operation("reshape", x=part, shape=sizes)  # which says the sizes that are known
+    part = w.made("slice_by_index", x.dtype, [None] * rank, **given)
+    w.operation("reshape", x=part, shape=sizes)  # which says the sizes that are known
 
 
 def updated(r: Reading) -> Value:
     """The places that a slice would take get other values."""
-    t, b = reading(r), r.b
-    x, update = t.value("x"), t.value("update")
+    b = r.b
+    x, update = r.value("x"), r.value("update")
     ranges = Ranges(r, x)
     axes = list(range(ranges.rank))
     gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
@@ -350,24 +349,24 @@ def updated(r: Reading) -> Value:
 
 def by_size(r: Reading) -> Value:
     """`size` -1 is all that is left; a negative begin counts from the end."""
-    t, b = reading(r), r.b
-    x, begin, size = t.value("x"), whole(r, t.value("begin")), whole(r, t.value("size"))
+    b = r.b
+    x, begin, size = r.value("x"), whole(r, r.value("begin")), whole(r, r.value("size"))
     begin = b.Where(begin < b.like(begin, 0), begin + b.Shape(x), begin)
     end = b.Where(b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
     return b.Slice(x, begin, end)
 
 
 def reverse(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     axes = axes_of(r, x)
     n = len(axes)
     return r.b.Slice(x, [-1] * n, [SMALL] * n, axes, [-1] * n) if n else r.b.Identity(x)
 
 
 def reverse_sequence(r: Reading) -> Value:
-    t, b = reading(r), r.b
-    x, time, batch = t.value("x"), r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
-    lengths, rank = whole(r, t.value("lengths")), r.rank(x)
+    b = r.b
+    x, time, batch = r.value("x"), r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
+    lengths, rank = whole(r, r.value("lengths")), r.rank(x)
     time, batch = time % rank, batch % rank
     if time == batch:
         raise MappingError("lengths of the axis that is turned round", "R110")
@@ -378,12 +377,12 @@ def reverse_sequence(r: Reading) -> Value:
 
 def write_reverse_sequence(w: Writing) -> None:
     axes = {"seq_axis": w.attr("time_axis"), "batch_axis": w.attr("batch_axis")}
-    writing(w).operation("reverse_sequence", x=w.input(0), lengths=w.input(1), **axes)
+    w.operation("reverse_sequence", x=w.input(0), lengths=w.input(1), **axes)
 
 
 def windows(r: Reading) -> Value:
     """Windows of an axis, along a new axis behind it."""
-    x, size, step = reading(r).value("x"), r.attr("size", int), r.attr("stride", int, 1)
+    x, size, step = r.value("x"), r.attr("size", int), r.attr("stride", int, 1)
     axis = r.attr("axis", int) % r.rank(x)
     count = (r.static(x)[axis] - size) // step + 1
     places = np.arange(count)[:, None] * step + np.arange(size)
@@ -393,7 +392,7 @@ def windows(r: Reading) -> Value:
 def write_shape(w: Writing) -> None:
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("a part of the shape")
-    writing(w).operation("shape", x=w.input(0))
+    w.operation("shape", x=w.input(0))
 
 
 def write_fill(w: Writing) -> None:
@@ -404,64 +403,62 @@ def write_fill(w: Writing) -> None:
         else np.asarray(getattr(value, "numpy", lambda: value)())
     )
     number = w.const(array.reshape(()), "value")
-    writing(w).operation("fill", shape=w.input(0), value=number)
+    w.operation("fill", shape=w.input(0), value=number)
 
 
 def write_range(w: Writing) -> None:
     start, end, step = (w.input(i) for i in range(3))
-    writing(w).operation("range_1d", end=end, start=start, step=step)
+    w.operation("range_1d", end=end, start=start, step=step)
 
 
 def write_places(w: Writing) -> None:
     """[number, axes] turned round."""
-    t, x = writing(w), w.input(0)
-    found = t.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
-    t.operation("transpose", x=found, perm=[1, 0])
+    x = w.input(0)
+    found = w.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
+    w.operation("transpose", x=found, perm=[1, 0])
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
 def filled(r: Reading) -> Value:
-    t = reading(r)
-    value = t.given("value")
+    value = r.given("value")
     number = r.b.const(np.float32(0)) if value is None else value
-    shape = r.b.Shape(t.value("ref_tensor")) if t.has("ref_tensor") else whole(r, t.value("shape"))
+    shape = r.b.Shape(r.value("ref_tensor")) if r.has("ref_tensor") else whole(r, r.value("shape"))
     return r.b.Expand(number, shape)
 
 
 def reshaped_like(r: Reading) -> Value:
     """The shape is made of ranges of other shapes."""
-    t, b = reading(r), r.b
+    b = r.b
     parts = []
     begins, ends, masks = (_flat(r, k) for k in ("begins", "ends", "end_masks"))
-    for i, ref in enumerate(t.values("ref_tensors")):
+    for i, ref in enumerate(r.values("ref_tensors")):
         last = LARGE if masks[i] else int(ends[i])
         parts.append(b.Slice(b.Shape(ref), [int(begins[i])], [last], [0]))
-    return b.Reshape(t.value("x"), b.Concat(*parts, axis=0))
+    return b.Reshape(r.value("x"), b.Concat(*parts, axis=0))
 
 
 def _flat(r: Reading, key: str) -> list[int]:
-    found = reading(r).layer.attrs[key] if reading(r).has(key) else []
+    found = r.layer.attrs[key] if r.has(key) else []
     return [int(n) for n in np.asarray(found).reshape(-1)]
 
 
 def flattened(r: Reading) -> Value:
     """Two axes: the product of those before `axis`, and of the others."""
-    x = reading(r).value("x")
+    x = r.value("x")
     axis = r.attr("axis", int, 1)
     return r.b.Flatten(x, axis=axis + r.rank(x) if axis < 0 else axis)
 
 
 def steps(r: Reading) -> Value:
     nothing = np.zeros(0, np.int64)
-    t = reading(r)
-    return r.b.Range(*(r.b.Reshape(t.value(k), nothing) for k in ("start", "end", "step")))
+    return r.b.Range(*(r.b.Reshape(r.value(k), nothing) for k in ("start", "end", "step")))
 
 
 def band(r: Reading) -> Value:
     """Entries at most `lower` below and `upper` above the diagonal; negative is all."""
-    x = reading(r).value("x")
+    x = r.value("x")
     for key, upper in (("upper", 0), ("lower", 1)):
         if (most := r.attr(key, int, -1)) >= 0:
             x = r.b.Trilu(x, r.b.const(np.int64(-most if upper else most)), upper=upper)
@@ -475,7 +472,7 @@ def write_triangle(w: Writing) -> None:
     if (k > 0) if upper else (k < 0):
         raise MappingError("a band without its diagonal")
     sides = {"lower": -k, "upper": -1} if upper else {"lower": -1, "upper": k}
-    writing(w).operation("band_part", x=w.input(0), **sides)
+    w.operation("band_part", x=w.input(0), **sides)
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -483,16 +480,16 @@ def write_triangle(w: Writing) -> None:
 
 def unshuffled(r: Reading) -> Value:
     """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
-    x, f = reading(r).value("x"), r.attr("downscale_factor", int)
+    x, f = r.value("x"), r.attr("downscale_factor", int)
     n, c, h, w = r.static(x)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
 def space_to_batch(r: Reading) -> Value:
-    t, b = reading(r), r.b
-    x, (bh, bw) = t.value("x"), listed(r, "block_shape") or (1, 1)
-    (top, bottom), (left, right) = t.array("paddings").reshape(2, 2).tolist()
+    b = r.b
+    x, (bh, bw) = r.value("x"), listed(r, "block_shape") or (1, 1)
+    (top, bottom), (left, right) = r.array("paddings").reshape(2, 2).tolist()
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
     n, c, h, w = r.static(x)
     y = b.Transpose(b.Reshape(x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
@@ -500,9 +497,9 @@ def space_to_batch(r: Reading) -> Value:
 
 
 def batch_to_space(r: Reading) -> Value:
-    t, b = reading(r), r.b
-    x, (bh, bw) = t.value("x"), listed(r, "block_shape") or (1, 1)
-    (top, bottom), (left, right) = t.array("crops").reshape(2, 2).tolist()
+    b = r.b
+    x, (bh, bw) = r.value("x"), listed(r, "block_shape") or (1, 1)
+    (top, bottom), (left, right) = r.array("crops").reshape(2, 2).tolist()
     n, c, h, w = r.static(x)
     n //= bh * bw
     y = b.Transpose(b.Reshape(x, [bh, bw, n, c, h, w]), perm=[2, 3, 4, 0, 5, 1])
@@ -511,7 +508,7 @@ def batch_to_space(r: Reading) -> Value:
 
 
 def crop(r: Reading) -> Value:
-    x = reading(r).value("x")
+    x = r.value("x")
     (top, bottom), (left, right) = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
     ends = [-n if n else LARGE for n in (bottom, right)]
     return r.b.Slice(x, [top, left], ends, [-2, -1])
