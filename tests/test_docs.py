@@ -172,6 +172,20 @@ def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
 assert Rule
 
 
+def test_every_format_has_the_files_that_the_table_lists() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w./]+)` \| [^|]+ \| ((?:all|[a-z]+)[^|]*) \|$", text, re.M)
+    listed = {file: where for file, where in rows if not file.startswith("converter/")}
+    assert len(listed) > 10
+    folders = {p.parent.name: p.parent for p in CONVERTER.glob("formats/*/format.py")}
+    for file, where in listed.items():
+        words = set(re.findall(r"\w+", where)) & folders.keys()
+        there = {name for name, folder in folders.items() if (folder / file).exists()} | {
+            p.parent.parent.name for p in CONVERTER.glob(f"formats/openvino/*/{file}")
+        }
+        assert there == (set(folders) - words if where.startswith("all") else words), file
+
+
 @pytest.mark.parametrize(
     "package", sorted(CONVERTER.rglob("__init__.py")), ids=lambda p: p.parent.name
 )

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, UsageError, Where
-from converter.formats.onnx.onnxruntime_legalise import BOUNDARY, legalise_for_onnxruntime
+from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
 from converter.graph.walk import all_nodes

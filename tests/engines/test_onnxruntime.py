@@ -15,7 +15,7 @@ import pytest
 from converter.api import Model
 from converter.errors import UnsupportedError, UsageError
 from converter.formats.onnx import onnxruntime_kernels as kernels
-from converter.formats.onnx.onnxruntime_legalise import BOUNDARY, legalise_for_onnxruntime
+from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph.build import new_model
 from measured_kernels import measured
 from support import run_python

@@ -24,7 +24,7 @@ from converter.formats.nnapi.codec import read_table
 from converter.formats.nnapi.lift import lift
 from converter.formats.nnapi.lower import lower, write_model
 from converter.formats.nnapi.table import OperandType, Operation, Table
-from converter.formats.tflite.flatbuffer import (
+from converter.formats.tflite.codec import (
     LiteGraph,
     LiteModel,
     LiteOperator,

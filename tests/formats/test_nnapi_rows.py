@@ -21,13 +21,13 @@ from nnapi_models import I32, Q8, constant, scalar, tensor
 from converter import engines
 from converter.api import Model
 from converter.errors import MappingError
+from converter.formats.nnapi.collector import Writer
 from converter.formats.nnapi.lift import SubgraphLift, lift
 from converter.formats.nnapi.lower import lower
 from converter.formats.nnapi.operations import bind, operations
 from converter.formats.nnapi.rules import TABLE
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph, Table
-from converter.formats.nnapi.writing import Writer
 from converter.graph.build import Builder, attrs_of, new_model
 from converter.graph.infer import InferenceError, set_type, shape_of
 from converter.mapping.rules import Rule, defaults, filled

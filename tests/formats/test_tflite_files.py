@@ -19,8 +19,8 @@ from converter.engines import litert
 from converter.errors import ConverterError, ReadError
 from converter.formats.format import Flavour
 from converter.formats.nnapi.codec import write_table
-from converter.formats.tflite import flatbuffer
-from converter.formats.tflite.flatbuffer import LiteModel, read_flat
+from converter.formats.tflite import codec
+from converter.formats.tflite.codec import LiteModel, read_flat
 from converter.formats.tflite.format import sniff
 from converter.formats.tflite.lower import write_model
 from converter.graph.build import Builder, new_model
@@ -76,7 +76,7 @@ def test_a_buffer_that_grows_is_the_same_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = saved("network", tmp_path).read_bytes()
-    monkeypatch.setattr(flatbuffer, "_ROOM", 64)
+    monkeypatch.setattr(codec, "_ROOM", 64)
     assert saved("network", tmp_path).read_bytes() == whole
 
 

@@ -14,7 +14,7 @@ import pytest
 import converter
 from converter.engines import litert
 from converter.errors import UnsupportedError
-from converter.formats.tflite.flatbuffer import read_flat
+from converter.formats.tflite.codec import read_flat
 
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
 from flatbuffers import flexbuffers

@@ -20,7 +20,7 @@ from converter.io.files import Output
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
 from tflite import TensorType
 
-from converter.formats.tflite.flatbuffer import (
+from converter.formats.tflite.codec import (
     LiteGraph,
     LiteModel,
     LiteOperator,

@@ -290,7 +290,7 @@ def network(path: Path, steps: int, batch: int, peepholes: bool, bias: bool, **m
 
 
 def kinds_of(path: Path) -> list[str]:
-    from converter.formats.tflite.flatbuffer import read_flat
+    from converter.formats.tflite.codec import read_flat
 
     return [o.builtin for o in read_flat(path).graphs[0].operators]
 

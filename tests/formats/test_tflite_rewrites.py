@@ -16,7 +16,7 @@ import converter
 from converter.api import Model
 from converter.engines import litert
 from converter.errors import UnsupportedError
-from converter.formats.tflite.flatbuffer import read_flat
+from converter.formats.tflite.codec import read_flat
 from converter.graph.build import Builder, new_model
 
 RNG = np.random.default_rng(11)

@@ -18,7 +18,7 @@ from converter.api import Model
 from converter.engines import litert
 from converter.errors import ConverterError, MappingError
 from converter.formats.format import Flavour
-from converter.formats.tflite.flatbuffer import BUILTINS, read_flat
+from converter.formats.tflite.codec import BUILTINS, read_flat
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.lower import write_model
 from converter.formats.tflite.rules import TABLE

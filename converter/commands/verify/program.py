@@ -21,7 +21,7 @@ from converter.commands.verify.noise import Precision, jitter
 from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, Where
-from converter.formats.onnx.onnxruntime_legalise import legalise_for_onnxruntime
+from converter.formats.onnx.legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
 from converter.graph.infer import Array
 from converter.graph.network import Network

@@ -16,7 +16,7 @@ from converter.formats.coreml.boundary import (
     output_value,
     preprocess,
 )
-from converter.formats.coreml.control import Flow
+from converter.formats.coreml.lift_bodies import Flow
 from converter.formats.coreml.mapping import MAPPING
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml.network import (

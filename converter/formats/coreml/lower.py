@@ -16,7 +16,7 @@ from converter.formats.coreml.collector import (
     rank_of_value,
     spec_of,
 )
-from converter.formats.coreml.declaring import declare
+from converter.formats.coreml.description import declare
 from converter.formats.coreml.legalise import REWRITES
 from converter.formats.coreml.mapping import MAPPING
 from converter.formats.coreml.model import MLModel

@@ -12,7 +12,7 @@ lift.py        a program, or a pipeline of such -> the shared graph
 lower.py       the shared graph -> a program
 legalise.py    operators that programs lack
 collector.py   the operations that are written, and what is refused of them
-describe.py    inputs, outputs and states of a written program
+description.py inputs, outputs and states of a written program
 classifier.py  the last operation of a classifier
 program.py     operations -> protobuf messages
 validate.py    what a program contradicts itself in

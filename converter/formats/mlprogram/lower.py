@@ -16,7 +16,7 @@ from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
 from converter.formats.mlprogram.classifier import Classifier, names_of, take_out, write
 from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, needed
-from converter.formats.mlprogram.describe import (
+from converter.formats.mlprogram.description import (
     HALF_INTERFACE,
     STATES_SINCE,
     describe,

@@ -6,7 +6,7 @@ operations.py            signatures of operations, and which one an operation us
 levels.py                the lowest feature level that has everything in a table
 
 codec.py                 a table and its JSON file with pools
-fields.py                JSON objects with every access checked
+json_objects.py          JSON objects with every access checked
 layout.py                where the constants of a new table go
 blob.py                  the flat form that PyTorch's loader takes
 csource.py               C source against NeuralNetworks.h
@@ -18,14 +18,15 @@ validate_operands.py     operands by themselves
 validate_operations.py   operations by their signatures
 validate_shapes.py       stated dimensions against those that the graph infers
 
+mapping.py               the table in one value
 rules/                   the table of rows: operators and operations, both directions
-quantisation.py          stored integers, and the real numbers that they stand for
+quantization.py          stored integers, and the real numbers that they stand for
 boundary.py              inputs and outputs that are stored otherwise than in the source
 
 lift.py                  a table into the graph
-control.py               IF and WHILE into the graph
+lift_bodies.py           IF and WHILE into the graph
 
 lower.py                 the graph into a table of the lowest feature level
-writing.py               a subgraph that is being written
+collector.py             a subgraph that is being written
 legalise.py              rewrites by feature level
 """

@@ -23,7 +23,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from converter.errors import Where, unreadable
-from converter.formats.nnapi.fields import Fields, open_pool, parse_object
+from converter.formats.nnapi.json_objects import Fields, open_pool, parse_object
 from converter.formats.nnapi.layout import Layout, lay_out
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.operations import is_operation, nearest

@@ -76,25 +76,25 @@ def check(path: Path, weights: Path | None) -> list[Diagnostic]:
 
 
 def kinds() -> Mapping[str, str]:
+    from converter.formats.nnapi.mapping import MAPPING
     from converter.formats.nnapi.operations import operations
-    from converter.formats.nnapi.rules import TABLE
 
-    read = {*TABLE.kinds(), "IF", "WHILE"}
+    read = {*MAPPING.table.kinds(), "IF", "WHILE"}
     return {name: "yes" if name in read else "no" for name in operations()}
 
 
 def written() -> Written:
     from converter.formats.nnapi.legalise import rewrites
     from converter.formats.nnapi.lower import LEVELS
-    from converter.formats.nnapi.rules import TABLE
+    from converter.formats.nnapi.mapping import MAPPING
     from converter.passes.coverage import absent_operators
 
-    return Written(absent_operators(TABLE, rewrites(LEVELS[-1])))
+    return Written(absent_operators(MAPPING.table, rewrites(LEVELS[-1])))
 
 
 def side_names(path: Path) -> list[str]:
     """The pools of an operand table; the other forms are one file."""
-    from converter.formats.nnapi.fields import parse_object
+    from converter.formats.nnapi.json_objects import parse_object
     from converter.io.mapped_file import MappedFile
 
     file = MappedFile(path)

@@ -8,10 +8,10 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
 from converter.formats.nnapi.boundary import Stored
-from converter.formats.nnapi.control import lift_control
+from converter.formats.nnapi.lift_bodies import lift_control
+from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.operations import Binding, NoMatch, bind
-from converter.formats.nnapi.quantisation import DATA_TYPES, quantise
-from converter.formats.nnapi.rules import TABLE
+from converter.formats.nnapi.quantization import DATA_TYPES, quantise
 from converter.formats.nnapi.rules.context import Reading
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate_structure import check_structure
@@ -136,7 +136,8 @@ class SubgraphLift:
     def lift(self, operation: Operation, binding: Binding) -> list[ir.Value]:
         """The results of an operation as they are stored."""
         operands = self.subgraph.operands
-        results = TABLE.lift(Reading(self.b, binding, operands, self.values, self.reals))
+        reading = Reading(self.b, binding, operands, self.values, self.reals)
+        results = MAPPING.table.lift(reading)
         self.settle(operation, results)
         pairs = list(zip(results, operation.outputs, strict=False))
         stored = [self._vector(quantise(self.b, v, operands[i]), i) for v, i in pairs]

@@ -13,13 +13,14 @@ from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.format import Flavour
 from converter.formats.nnapi.blob import reason_against, write_blob
 from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary, note_shapes
+from converter.formats.nnapi.collector import BYTES, Objection, Ref, Writer
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.legalise import MOST, prepare, rewrites
 from converter.formats.nnapi.levels import feature_level
+from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.table import Operand, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
-from converter.formats.nnapi.writing import BYTES, Objection, Ref, Writer
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
@@ -31,7 +32,7 @@ from converter.passes.channels_last import boundary_permutation, to_nhwc
 from converter.passes.collapse_dims import RESHAPES, highest_rank, join_reshapes
 from converter.passes.collapse_dims_rules import HANDLERS
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
-from converter.passes.decompositions.quantisation import whole_floats
+from converter.passes.decompositions.quantization import whole_floats
 from converter.passes.fold import fold
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.legalise import legalise
@@ -46,6 +47,7 @@ def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic
     UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is
     written then.
     """
+    refuse(MAPPING.target.refusals(model.ir))
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
     records = plain and not path.name.endswith((".nnapi", ".nnapi.c"))

@@ -22,7 +22,7 @@ from converter.errors import MappingError
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.lift import SubgraphLift, reason
 from converter.formats.nnapi.operations import Binding, arguments_of, bind
-from converter.formats.nnapi.quantisation import DATA_TYPES
+from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.table import Dimensions, Lifetime, Operation, Subgraph, fits
 from converter.graph.build import new_model
 from converter.mapping.conversion_errors import CONVERSION_ERRORS

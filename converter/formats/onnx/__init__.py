@@ -9,7 +9,7 @@ schema.py               what onnx's schemas say about a node
 op.py                   a node of a file on its way into the graph, and the tables that rewrite it
 order.py                nodes in an order in which every name is written before it is read
 lift.py, lower.py       a file's graph to and from the shared graph
-control.py              If, Loop and Scan
+lift_bodies.py          If, Loop and Scan
 boundary.py             inputs and outputs
 canonical.py            one spelling where ONNX allows several
 canonicalize.py         graphs that a program built, read like a file
@@ -22,5 +22,5 @@ microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantised 
                                                                       and LSTM
 loadable.py             the spelling that onnxruntime loads
 onnxruntime_kernels.py  which types its kernels have
-onnxruntime_legalise.py a graph that those kernels execute
+legalise.py             a graph that those kernels execute
 """

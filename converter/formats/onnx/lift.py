@@ -48,7 +48,7 @@ from converter.formats.onnx.boundary import (
     take_metadata,
 )
 from converter.formats.onnx.codec import Weights
-from converter.formats.onnx.control import control_flow, with_sizes
+from converter.formats.onnx.lift_bodies import control_flow, with_sizes
 from converter.formats.onnx.loadable import APART
 from converter.formats.onnx.op import Op, missing, plain, several
 from converter.formats.onnx.opset_converter import upgrade

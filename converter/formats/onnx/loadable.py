@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.onnx.onnxruntime_legalise import inlined, legalise_node, narrowed
+from converter.formats.onnx.legalise import inlined, legalise_node, narrowed
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand

@@ -2,7 +2,7 @@
 
 format.py            TensorFlow Lite as a format
 schema.py            the generated schema of its files
-flatbuffer.py        bytes to and from plain values
+codec.py             bytes to and from plain values
 options.py           options of builtin operators, by the names of the schema
 associated.py        files behind the flatbuffer, mostly lists of labels
 custom.py            options of operators that are no builtins
@@ -15,7 +15,7 @@ rules/               rows and custom converters, by family
 lift.py              a file -> the shared graph
 legalise.py          a graph that rows can say: operators, types, numbers of axes, layout
 integers.py          stored integers of quantised graphs: signed, and moved as they are
-lowering.py          the operators of one graph, before they have tensors
+collector.py         the operators of one graph, before they have tensors
 lower.py             the shared graph -> a file
 buffers.py           buffers that LiteRT shares although somebody still reads them
 """

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from converter.formats.tflite.flatbuffer import LiteGraph, LiteOperator, LiteTensor
+from converter.formats.tflite.codec import LiteGraph, LiteOperator, LiteTensor
 from converter.formats.tflite.schema import schema
 
 # Operators that give a buffer a second name, and those that may overwrite one of the inputs named.

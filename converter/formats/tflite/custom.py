@@ -8,7 +8,7 @@ import struct
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.tflite.flatbuffer import LiteOperator
+from converter.formats.tflite.codec import LiteOperator
 
 # Structures of 32-bit integers, by the names of their members. Source: TfLiteTransposeConvParams
 # and TfLitePoolParams of TensorFlow Lite's builtin_op_data.h, which MediaPipe's operators carry.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.writing import STORED, dequantised, parameters
+from converter.formats.tflite.rules.context import STORED, dequantised, parameters
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace

@@ -17,8 +17,8 @@ from converter.formats.tflite.integers import (
 )
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
+from converter.formats.tflite.rules.context import dims_of
 from converter.formats.tflite.rules.recurrent import reason_against_lstm
-from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.build import Builder, attrs_of, same_attrs
 from converter.graph.infer import known, rank_of, schema_of, shape_of
 from converter.graph.names import Names

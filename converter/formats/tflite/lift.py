@@ -11,14 +11,14 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UsageError, Where
 from converter.formats.tflite.associated import METADATA, files_of, texts_of
-from converter.formats.tflite.custom import parameters_of, reason_against
-from converter.formats.tflite.flatbuffer import (
+from converter.formats.tflite.codec import (
     LiteModel,
     LiteOperator,
     LiteTensor,
     Signature,
     read_flat,
 )
+from converter.formats.tflite.custom import parameters_of, reason_against
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.signal import MOVES, PAIRS

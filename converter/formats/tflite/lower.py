@@ -13,8 +13,7 @@ from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.format import Flavour
 from converter.formats.tflite.associated import METADATA
 from converter.formats.tflite.buffers import separate
-from converter.formats.tflite.custom import content_of
-from converter.formats.tflite.flatbuffer import (
+from converter.formats.tflite.codec import (
     BUILTINS,
     LiteGraph,
     LiteModel,
@@ -23,11 +22,12 @@ from converter.formats.tflite.flatbuffer import (
     Signature,
     write_flat,
 )
+from converter.formats.tflite.collector import Body, LiteLowering
+from converter.formats.tflite.custom import content_of
 from converter.formats.tflite.legalise import legal
-from converter.formats.tflite.lowering import Body, LiteLowering
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
-from converter.formats.tflite.rules.writing import NARROW
+from converter.formats.tflite.rules.context import NARROW
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS
 from converter.formats.tflite.versions import version_of

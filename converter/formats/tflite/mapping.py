@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from converter.formats.tflite.lowering import LiteLowering
+from converter.formats.tflite.collector import LiteLowering
 from converter.formats.tflite.rules import TABLE
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.writing import Writing
+from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.tensors import NUMBERS
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.flatbuffer import LiteTensor
+from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.sparsity import dense
 from converter.graph.build import Builder

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from converter.formats.tflite.flatbuffer import LiteOperator, LiteTensor
+from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import CODES, kernels
 from converter.formats.tflite.tensors import TYPES
 

@@ -1,4 +1,4 @@
-"""If and Loop as branches and loops over variables. Their layers are read by control.py."""
+"""If and Loop as branches and loops over variables. Their layers are read by lift_bodies.py."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.mlprogram.rules import (
-    control,
+    control_flow,
     convolution,
     detection,
     elementwise,
@@ -30,7 +30,7 @@ TABLE = Table(
         *recurrent.RULES,
         *detection.RULES,
         *random.RULES,
-        *control.RULES,
+        *control_flow.RULES,
         *quantization.RULES,
     ]
 )

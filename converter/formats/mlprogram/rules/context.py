@@ -102,10 +102,6 @@ class Writing(context.Writing):
         self.low.check(self.layer)
         super().emit_layer()
 
-    def give(self, **given: Any) -> None:
-        """Parameters of the operation of a row; None leaves one out."""
-        self.layer.attrs |= {k: v for k, v in given.items() if v is not None}
-
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
         """One more operation; its results are those of the operator unless `outputs` (values)
         says.

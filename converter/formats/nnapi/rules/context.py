@@ -26,6 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.nnapi.collector import Ref, Writer, parameters
 from converter.formats.nnapi.operations import (
     Argument,
     Binding,
@@ -33,9 +34,8 @@ from converter.formats.nnapi.operations import (
     Signature,
     operations,
 )
-from converter.formats.nnapi.quantisation import FLOATS, dequantise
+from converter.formats.nnapi.quantization import FLOATS, dequantise
 from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType
-from converter.formats.nnapi.writing import Ref, Writer, parameters
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.nnapi.collector import BYTES
 from converter.formats.nnapi.rules.context import Reading, Writing, activation_code
 from converter.formats.nnapi.rules.fields import (
     FLOATS,
@@ -13,7 +14,6 @@ from converter.formats.nnapi.rules.fields import (
     data,
     of_types,
 )
-from converter.formats.nnapi.writing import BYTES
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops

@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.operations import operations
-from converter.formats.nnapi.quantisation import dequantise
+from converter.formats.nnapi.quantization import dequantise
 from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.formats.nnapi.rules.weights import bias, weights
-from converter.formats.nnapi.writing import Ref
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import shape_of
 from converter.graph.value import with_operators

@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.formats.nnapi.rules.fields import Axis, data, from_level
 from converter.formats.nnapi.table import OperandType
-from converter.formats.nnapi.writing import Ref
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.nnapi.quantisation import DATA_TYPES, zero_point
+from converter.formats.nnapi.collector import BYTES, NARROW, parameters
+from converter.formats.nnapi.quantization import DATA_TYPES, zero_point
 from converter.formats.nnapi.rules.context import (
     Reading,
     Stored,
@@ -18,7 +19,6 @@ from converter.formats.nnapi.rules.context import (
 )
 from converter.formats.nnapi.rules.fields import data
 from converter.formats.nnapi.table import Array, Operand
-from converter.formats.nnapi.writing import BYTES, NARROW, parameters
 from converter.graph.infer import constant, evaluate, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small

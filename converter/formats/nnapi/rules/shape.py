@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import Axis, data
-from converter.formats.nnapi.writing import NARROW
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same

@@ -12,9 +12,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.nnapi.collector import Ref, dequantised, parameters
 from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.table import Array, ChannelQuant, OperandType
-from converter.formats.nnapi.writing import Ref, dequantised, parameters
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.mapping.context import static

@@ -1,7 +1,6 @@
 """IR v2 to v7: layers from before the opsets, whose ports declare shapes and types, and decide.
 
-rules/          the rows and custom converters, by family
-context.py      what they see of a layer that is read and of an operator that is written
+rules/          the rows and custom converters, by family, and the contexts that they see
 access.py       types by their precision, and values in the shape and type that a port declares
 mapping.py      what the format holds, with its rows and custom converters, in one value
 lift.py         Net -> graph

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import MOST_AXES, Writing
+from converter.formats.openvino.legacy.rules.context import MOST_AXES, Writing
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.legacy.types import written
 from converter.graph.infer import shape_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import per_channel
+from converter.formats.openvino.legacy.rules.context import per_channel
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, rank_of, shape_of

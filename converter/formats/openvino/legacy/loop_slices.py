@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import scalar_of
+from converter.formats.openvino.legacy.rules.context import scalar_of
 from converter.graph.build import builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, evaluate, known, shape_of

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.context import Writing
 from converter.formats.openvino.legacy.ordering import reads
+from converter.formats.openvino.legacy.rules.context import Writing
 from converter.formats.openvino.legacy.rules.shape import cut
 from converter.formats.openvino.legacy.types import written
 from converter.graph.infer import shape_of

@@ -16,7 +16,6 @@ from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy.access import kind_before
-from converter.formats.openvino.legacy.context import Writing
 from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
@@ -25,6 +24,7 @@ from converter.formats.openvino.legacy.loop_slices import slices_by_step
 from converter.formats.openvino.legacy.loose_ends import Ties, tie
 from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.ordering import alive, in_order, reads
+from converter.formats.openvino.legacy.rules.context import Writing
 from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, counts, write_loop
 from converter.formats.openvino.legacy.rules.fields import listed
 from converter.formats.openvino.legacy.types import (

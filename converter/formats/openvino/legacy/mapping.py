@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from converter.formats.openvino.legacy.context import Reading, Writing
 from converter.formats.openvino.legacy.rules import TABLE
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target

@@ -1,7 +1,6 @@
 """IR v10 and v11: layers are operations of the opsets, nearly all of them close to ONNX's own.
 
-rules/        the rows and custom converters, by family
-context.py    what they see of a layer that is read and of an operator that is written
+rules/        the rows and custom converters, by family, and the contexts that they see
 mapping.py    what the format holds, with its rows and custom converters, in one value
 lift.py       Net -> graph
 lower.py      graph -> Net

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from converter.formats.openvino.opset.constants import NAMES
-from converter.formats.openvino.opset.context import Reading, Writing
 from converter.formats.openvino.opset.rules import TABLE
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import SPELLING
 from converter.mapping.lifting import FormatMapping
 from converter.mapping.target import Target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.tflite.rules import (
-    control,
+    control_flow,
     convolution,
     detection,
     elementwise,
@@ -40,7 +40,7 @@ TABLE = Table(
         *signal.RULES,
         *random.RULES,
         *mediapipe.RULES,
-        *control.RULES,
+        *control_flow.RULES,
         *quantization.RULES,
     ]
 )

@@ -12,7 +12,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import (
+    Reading,
+    Writing,
+    before_transpose,
+    dequantised,
+    dims_of,
+)
 from converter.formats.tflite.rules.fields import (
     SAME,
     VALID,
@@ -24,7 +30,6 @@ from converter.formats.tflite.rules.fields import (
     channels,
     data,
 )
-from converter.formats.tflite.rules.writing import Writing, before_transpose, dequantised, dims_of
 from converter.graph.infer import constant, known
 from converter.graph.windows import halves, overhang
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only

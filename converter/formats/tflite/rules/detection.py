@@ -8,16 +8,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import data, whole
-from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import (
+from converter.formats.tflite.rules.context import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
+    Reading,
     Writing,
     number,
 )
+from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Attr, Field, Only, spread

@@ -8,10 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import NARROW, Reading, Writing, number
 from converter.formats.tflite.rules.fields import REALS, WHOLE, FusedActivation, OneScale, data
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
-from converter.formats.tflite.rules.writing import NARROW, Writing, number
 from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of

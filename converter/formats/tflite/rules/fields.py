@@ -9,8 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.writing import Writing, dims_of
+from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known

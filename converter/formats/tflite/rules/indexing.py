@@ -9,17 +9,17 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import axis_of, data, whole
-from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import (
+from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
     Dims,
+    Reading,
     Writing,
     dims_of,
     number,
 )
+from converter.formats.tflite.rules.fields import axis_of, data, whole
+from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Field, Fixed, Guard, Only

@@ -13,11 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, dims_of
 from converter.formats.tflite.rules.elementwise import angle
 from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data
 from converter.formats.tflite.rules.pooling import MOST, windows
-from converter.formats.tflite.rules.writing import dims_of
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
-from converter.formats.tflite.rules.writing import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.rules import op
 

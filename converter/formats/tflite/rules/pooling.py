@@ -8,14 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import (
     FusedActivation,
     Window,
     data,
     in_front,
 )
-from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Field, Guard, Only

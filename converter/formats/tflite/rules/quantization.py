@@ -10,15 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import data
-from converter.formats.tflite.rules.writing import (
+from converter.formats.tflite.rules.context import (
     LARGEST_SCALE,
     STORED,
     Quantisation,
+    Reading,
     Writing,
     parameters,
 )
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant

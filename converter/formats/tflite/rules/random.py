@@ -5,9 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import data, whole
-from converter.formats.tflite.rules.writing import Writing
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators

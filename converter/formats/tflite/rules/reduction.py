@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import TENSOR_INT64, Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
@@ -17,7 +17,6 @@ from converter.formats.tflite.rules.fields import (
     whole,
 )
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import TENSOR_INT64, Writing, dims_of
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op, ops

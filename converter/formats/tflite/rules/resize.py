@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data, whole
 from converter.formats.tflite.rules.shape import small
-from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
 from converter.graph.sizes import arange

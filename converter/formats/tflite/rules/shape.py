@@ -10,7 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import (
+    TENSOR_INT32,
+    TENSOR_INT64,
+    Reading,
+    Writing,
+    dims_of,
+    number,
+)
 from converter.formats.tflite.rules.fields import (
     OneScale,
     axes_of,
@@ -19,13 +26,6 @@ from converter.formats.tflite.rules.fields import (
     data,
     one_axis,
     whole,
-)
-from converter.formats.tflite.rules.writing import (
-    TENSOR_INT32,
-    TENSOR_INT64,
-    Writing,
-    dims_of,
-    number,
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange

@@ -8,9 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
+from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
-from converter.formats.tflite.rules.writing import Writing, dims_of
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small

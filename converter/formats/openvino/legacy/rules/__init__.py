@@ -4,6 +4,7 @@ The ports of a layer declare its shapes, and they decide: what attributes and op
 is read over. What the engine cannot do with a layer is refused by its row, or written as other
 layers beside it.
 
+context.py        what rows see of a layer that is read and of an operator that is written
 control_flow.py   TensorIterator
 convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.ir import BackEdge, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.legacy.context import Reading, Writing, scalar_of
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, scalar_of
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known

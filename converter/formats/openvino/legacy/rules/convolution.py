@@ -12,7 +12,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
-from converter.formats.openvino.legacy.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
 from converter.graph.infer import constant
 from converter.graph.windows import same_pads

@@ -25,7 +25,7 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.legacy.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.graph.catalogue.detection import LOWEST
 from converter.graph.infer import known, shape_of
 from converter.mapping.codecs import Codec, Floats, float_of, number_text

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.context import (
+from converter.formats.openvino.legacy.rules.context import (
     MOST_AXES,
     Reading,
     Writing,

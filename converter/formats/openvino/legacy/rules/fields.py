@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import Reading, Writing, is_float, per_channel
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float, per_channel
 from converter.graph.infer import Array
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.fields import Field, Guard

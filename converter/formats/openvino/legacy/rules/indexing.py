@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import bounds_below, words
-from converter.formats.openvino.legacy.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import TRUTH, Mark
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results

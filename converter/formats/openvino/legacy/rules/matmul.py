@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.elementwise import merged
 from converter.graph.infer import constant
 from converter.mapping.fields import Field, ignore

@@ -9,7 +9,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
-from converter.formats.openvino.legacy.context import MOST_AXES, Reading, Writing
+from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import channels
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import excluded
-from converter.formats.openvino.legacy.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
 from converter.formats.openvino.legacy.rules.windows import (
     Sizes,

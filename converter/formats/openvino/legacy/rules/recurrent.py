@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import Array, known
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, Mark
 from converter.mapping.fields import Field, Guard, ignore
 from converter.mapping.rules import op, ops

@@ -10,7 +10,7 @@ from abc import abstractmethod
 import numpy as np
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.legacy.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, coordinates

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import BLOCKS, depth_to_space, space_to_depth, words
-from converter.formats.openvino.legacy.context import MOST_AXES, Reading, Writing, is_float
+from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     NO_AXES,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.context import Reading, Writing
+from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import shape_of
 from converter.graph.windows import same_pads
 from converter.mapping.fields import Field

@@ -4,6 +4,7 @@
 uses the row that the newest opset allows. Inputs that are constants in ONNX (axes, shapes, ...) are
 inputs in the opsets too.
 
+context.py        what rows see of a layer that is read and of an operator that is written
 control_flow.py   If, Loop, TensorIterator, states
 convolution.py    convolutions and their transposes
 detection.py      priors, proposals, detections, suppression, regions

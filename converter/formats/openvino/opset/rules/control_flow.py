@@ -18,7 +18,7 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import SubNet
 from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
-from converter.formats.openvino.opset.context import OpsetLayer, Reading, Writing
+from converter.formats.openvino.opset.rules.context import OpsetLayer, Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     element_type,
     parse_shape,

@@ -7,7 +7,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.infer import constant, shape_of
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore

@@ -23,7 +23,7 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.mapping.codecs import Codec, Floats, csv

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     HALF,
     NumpyBroadcast,

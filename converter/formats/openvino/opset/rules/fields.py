@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.windows import same_pads, window_fault

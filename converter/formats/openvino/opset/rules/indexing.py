@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, axis_of, dim, leading_axes, words
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     IndexType,

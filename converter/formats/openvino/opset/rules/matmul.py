@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, axis_of, odd_window, words
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.value import Value
 from converter.mapping.fields import (

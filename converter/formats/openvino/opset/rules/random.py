@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import computed, element_type
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, attrs
 from converter.mapping.rules import op

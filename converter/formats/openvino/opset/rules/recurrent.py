@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import dim, words
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import cubic

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
 from converter.mapping.record import record

@@ -18,7 +18,7 @@ from converter.formats.openvino.fields import (
     space_to_depth,
     words,
 )
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
     NumpyBroadcast,

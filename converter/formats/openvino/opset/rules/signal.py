@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import axis_of
-from converter.formats.openvino.opset.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.catalogue.spectra import fitted
 from converter.graph.infer import known

@@ -25,8 +25,8 @@ from converter.graph.names import Names, tell_nodes_apart
 from converter.graph.value import optional, with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
-from converter.passes.decompositions.normalisation import local_response as lrn
-from converter.passes.decompositions.quantisation import conv_integer
+from converter.passes.decompositions.normalization import local_response as lrn
+from converter.passes.decompositions.quantization import conv_integer
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.decompositions.sampling import max_unpool
 from converter.passes.fold import fold

@@ -9,8 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.writing import NARROW, Writing, dims_of, number
+from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of, number
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.states import State
@@ -115,7 +114,7 @@ def captured(graph: ir.Graph) -> list[ir.Value]:
 
 
 def lower_if(w: Writing) -> None:
-    from converter.formats.tflite.lowering import Body
+    from converter.formats.tflite.collector import Body
 
     graphs = [w.attr(k) for k in ("then_branch", "else_branch")]
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
@@ -156,7 +155,7 @@ def lower_loop(w: Writing) -> None:
     """WHILE carries the turn where something needs it, whether there is another one, the states,
     what is stacked so far, and all that the body reads of outer graphs.
     """
-    from converter.formats.tflite.lowering import Body
+    from converter.formats.tflite.collector import Body
 
     graph = w.attr("body")
     turn, again, *states = graph.inputs

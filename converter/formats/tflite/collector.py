@@ -9,11 +9,11 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.writing import (
+from converter.formats.tflite.rules.context import (
     Quantisation,
     Writing,
+    any_quantised,
     dequantised,
-    is_quantised,
 )
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
@@ -123,7 +123,7 @@ class LiteLowering(Lowering):
     def lower_view(self, node: Node) -> None:
         """On the stored integers where a kernel takes them, else on real numbers."""
         behind = any(dequantised(v) is not None for v in node.inputs)
-        if node.op != "DequantizeLinear" and (behind or is_quantised(node.outputs)):
+        if node.op != "DequantizeLinear" and (behind or any_quantised(node.outputs)):
             mark = self.mark()
             try:
                 self.mapping.table.lower(Writing(node, self, quantised=True))

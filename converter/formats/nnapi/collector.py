@@ -21,7 +21,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
-from converter.formats.nnapi.quantisation import DATA_TYPES, QUANTISED
+from converter.formats.nnapi.quantization import DATA_TYPES, QUANTISED
 from converter.formats.nnapi.table import (
     Array,
     Lifetime,
@@ -281,10 +281,10 @@ class Writer:
         return True
 
     def _write(self, node: ir.Node, quantised: bool) -> None:
-        from converter.formats.nnapi.rules import TABLE
+        from converter.formats.nnapi.mapping import MAPPING
         from converter.formats.nnapi.rules.context import Writing
 
-        TABLE.lower(Writing(node, self, quantised))
+        MAPPING.table.lower(Writing(node, self, quantised))
 
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
