@@ -1,6 +1,6 @@
-"""What a user gets: builds the source distribution, from that the wheel, installs it without extras in
-an environment of its own, and runs the console blocks of README.md and of docs/start.md there, in
-an empty folder beside a copy of the samples. Prints what differs; exit code 1 then.
+"""What a user gets: builds the source distribution, from that the wheel, installs it without extras
+in an environment of its own, and runs the console blocks of README.md and of docs/start.md there,
+in an empty folder beside a copy of the samples. Prints what differs; exit code 1 then.
 
     python .ci/wheel.py FOLDER
 """

@@ -127,15 +127,15 @@ def convert(
     writing warn of.
 
     `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
-    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `freeze` makes inputs
-    constants (arrays, nested lists, or a number that fills the input), `outputs` keeps only what
-    these tensors or layers need. `state` names inputs that are states, and for each the output that
-    is its next value; `states` is "keep" (in the target's own form where it has one) or "io" (as
-    inputs and outputs). `io_layout` is "keep" or "native" for channels-last
-    targets, `weights`, `dequantize` and `signature` are as in `load`. Existing files are overwritten unless
-    `force` is false, but never an input, nor a side file that another model beside it uses (W302).
-    All files appear, or none. Raises what `load` and `save` raise, and UsageError for names and
-    shapes that the model does not have.
+    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `freeze` makes
+    inputs constants (arrays, nested lists, or a number that fills the input), `outputs` keeps only
+    what these tensors or layers need. `state` names inputs that are states, and for each the output
+    that is its next value; `states` is "keep" (in the target's own form where it has one) or "io"
+    (as inputs and outputs). `io_layout` is "keep" or "native" for channels-last targets, `weights`,
+    `dequantize` and `signature` are as in `load`. Existing files are overwritten unless `force` is
+    false, but never an input, nor a side file that another model beside it uses (W302). All files
+    appear, or none. Raises what `load` and `save` raise, and UsageError for names and shapes that
+    the model does not have.
     """
     from converter.commands.convert import Request, convert
 

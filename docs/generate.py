@@ -106,7 +106,10 @@ def overview() -> Iterator[str]:
             for f in found
         ),
     )
-    yield "\nThe format of an input is told from its content, that of an output from its suffix, or by `-t`, with"
+    yield (
+        "\nThe format of an input is told from its content, that of an output from its "
+        "suffix, or by `-t`, with"
+    )
     yield "flavours after a plus: `-t openvino+ir=7+fp16`.\n"
     yield "```{toctree}\n:hidden:\n"
     yield from (f.name for f in found)
@@ -130,7 +133,10 @@ def format_page(name: str) -> Iterator[str]:
         yield ""
     kinds = dict(sorted(chosen.kinds().items()))
     yield "## Layers\n"
-    yield f"{len(kinds)} layer types, and the operators of the shared graph that become of them and go back.\n"
+    yield (
+        f"{len(kinds)} layer types, and the operators of the shared graph that become of "
+        "them and go back.\n"
+    )
     if written.limits:
         rows = ((k, v, written.limits.get(k, "")) for k, v in kinds.items())
         yield from table(("layer", "operators", "types and axes"), rows)

@@ -49,9 +49,21 @@ def build(net: Net) -> Any:
     for number, (conv, norm, _) in enumerate(net.blocks, 1):
         w = conv.weight.detach().numpy()  # [out, in, kh, kw]; the builder takes [kh, kw, in, out]
         builder.add_convolution(
-            f"conv{number}", w.shape[1], w.shape[0], 3, 3, 1, 1, "same", 1, w.transpose(2, 3, 1, 0), conv.bias.detach().numpy(), True,
-            input_name=blob, output_name=f"conv{number}",
-        )  # fmt: skip
+            f"conv{number}",
+            w.shape[1],
+            w.shape[0],
+            3,
+            3,
+            1,
+            1,
+            "same",
+            1,
+            w.transpose(2, 3, 1, 0),
+            conv.bias.detach().numpy(),
+            True,
+            input_name=blob,
+            output_name=f"conv{number}",
+        )
         values = [
             t.detach().numpy()
             for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var)

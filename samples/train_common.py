@@ -18,7 +18,10 @@ from sklearn.model_selection import train_test_split
 
 HERE = Path(__file__).parent
 TEST_IMAGES = 360
-DATA_NOTE = "handwritten digits, 8 x 8 pixels in 0..1, from scikit-learn (E. Alpaydin and C. Kaynak, UCI machine learning repository, CC BY 4.0)"
+DATA_NOTE = (
+    "handwritten digits, 8 x 8 pixels in 0..1, from scikit-learn (E. Alpaydin and C. "
+    "Kaynak, UCI machine learning repository, CC BY 4.0)"
+)
 
 
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,9 +1,11 @@
 """Options, fixtures and profiles for every test.
 
 * `--record` rewrites the files that golden tests compare with (the fixture `record` is True then).
-* `corpus` is the folder of real cases; tests that ask for it carry the mark `corpus` and are skipped, with the reason, where there is none.
+* `corpus` is the folder of real cases; tests that ask for it carry the mark `corpus` and are
+  skipped, with the reason, where there is none.
   For one test per case use `support.corpus_cases`.
-* `@pytest.mark.sampled(n)`: of the parameters of a test each n-th is for every day, the others are slow. With stacked parameters take an n
+* `@pytest.mark.sampled(n)`: of the parameters of a test each n-th is for every day, the others are
+  slow. With stacked parameters take an n
   that divides none of their numbers, so that every value comes.
 * hypothesis runs the same examples every time; HYPOTHESIS_PROFILE=explore looks for new ones.
 """

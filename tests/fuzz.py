@@ -104,7 +104,10 @@ def _judge(
             description, files, action = drawn[number]
             answers[answer.partition(":")[0]] += 1
             if answer == "fault" or answer.startswith("lenient"):
-                kind = f"{title.split()[1]} {action if answer != 'fault' else ''} {(detail or answer).partition(': ')[0 if answer == 'fault' else 2][:120]}"
+                kind = (
+                    f"{title.split()[1]} {action if answer != 'fault' else ''} "
+                    f"{(detail or answer).partition(': ')[0 if answer == 'fault' else 2][:120]}"
+                )
                 if kind not in faults:
                     faults[kind] = (
                         f"{source or title} {action}, seed {seed}, number {number} "

@@ -164,7 +164,8 @@ def play(document: str, folder: Path, runner: Callable[[str, Path], str] = run) 
         played = ""
         for command in commands(block.body):
             actual = runner(command.line, folder)
-            played += f"$ {command.line}\n{command.expected if matches(command.expected, actual) else actual}"
+            same = matches(command.expected, actual)
+            played += f"$ {command.line}\n{command.expected if same else actual}"
         result += document[position : block.start] + played
         position = block.end
     return result + document[position:]

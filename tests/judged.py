@@ -23,7 +23,10 @@ import converter
 from converter.errors import ConverterError
 from support import ROOT
 
-NO_JUDGES = "the outside judges are not here: set NETCONV_JUDGES, or put them in ../shared/judges beside the checkout"
+NO_JUDGES = (
+    "the outside judges are not here: set NETCONV_JUDGES, or put them in "
+    "../shared/judges beside the checkout"
+)
 
 LIMIT = 600.0  # seconds after which a conversion or an engine hangs
 LEGACY_ENGINE, NEWER_LEGACY_ENGINE = "4.2.0.4", "4.4.0.0"

@@ -280,8 +280,11 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
 _ORDER = ("float", "int64", "int32", "bool", "uint8", "int8", "string")
 _ENTRY = re.compile(r"(?P<const>=?)(?:(?P<type>[a-z]+\d*):)?(?P<rest>\[.*\]|\(.*\)|[\dn,]*)$")
 _MADE = re.compile(r"(?P<op>[A-Z]\w*)\((?P<inputs>.*)\)$")
-_TYPES = {"f32": ir.DataType.FLOAT, "f16": ir.DataType.FLOAT16, "i64": ir.DataType.INT64, "i32": ir.DataType.INT32, "i8": ir.DataType.INT8,
-          "u8": ir.DataType.UINT8, "b": ir.DataType.BOOL, "s": ir.DataType.STRING}  # fmt: skip
+_TYPES = {
+    "f32": ir.DataType.FLOAT, "f16": ir.DataType.FLOAT16, "i64": ir.DataType.INT64,
+    "i32": ir.DataType.INT32, "i8": ir.DataType.INT8, "u8": ir.DataType.UINT8,
+    "b": ir.DataType.BOOL, "s": ir.DataType.STRING,
+}  # fmt: skip
 
 
 class CannotSample(Exception):

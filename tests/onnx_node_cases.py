@@ -17,14 +17,18 @@ from onnx import numpy_helper
 
 # pattern of test names -> why the model cannot be read (it must be refused by name)
 REFUSED = {
-    r"(cast|castlike|quantizelinear|dequantizelinear)_.*(FLOAT4E2M1|U?INT2(_|$)|E8M0|float4e2m1|u?int2(_|$)).*|.*_e8m0_.*": "types that came after opset 21",
+    r"(cast|castlike|quantizelinear|dequantizelinear)_"
+    r".*(FLOAT4E2M1|U?INT2(_|$)|E8M0|float4e2m1|u?int2(_|$)).*|.*_e8m0_.*": (
+        "types that came after opset 21"
+    ),
     r"(adagrad|adam|momentum|nesterov_momentum).*": "training",
 }
 # pattern -> why the engine's results are not the expected ones, or it refuses
 DIFFERENT = {
     r"image_decoder_.*": "onnxruntime has no image decoder",
     r"bernoulli.*|training_dropout(_default)?(_mask)?": "random",
-    r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values contradict the operator's formula (onnxruntime "
+    r"resize_downsample_scales_(linear|cubic)_align_corners": "the expected values "
+    "contradict the operator's formula (onnxruntime "
     "leaves them out too)",
 }
 

@@ -503,9 +503,18 @@ def _matmul_odd(d: Draw, x: ir.Value) -> ir.Value:
 def _einsum_odd(d: Draw, x: ir.Value) -> ir.Value:
     letters = "abcd"[: len(dims(x))]
     n = dims(x)
-    return d.b.op("Einsum", *d.one(
-        (x, d.b.const(d.weights(*n))), (x, x),
-    ), equation=d.one(f"{letters},{letters}->{letters[0]}", f"{letters},{letters}->{letters[::-1]}", f"{letters},{letters}->"))  # fmt: skip
+    return d.b.op(
+        "Einsum",
+        *d.one(
+            (x, d.b.const(d.weights(*n))),
+            (x, x),
+        ),
+        equation=d.one(
+            f"{letters},{letters}->{letters[0]}",
+            f"{letters},{letters}->{letters[::-1]}",
+            f"{letters},{letters}->",
+        ),
+    )
 
 
 class Inside(Draw):

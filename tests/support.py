@@ -23,7 +23,10 @@ CONVERTER = ROOT / "converter"
 # seconds after which a process has hung; nothing that works comes near, however slow the machine
 HANG = 600
 
-NO_CORPUS = "the corpus of real cases is not here: set NETCONV_CORPUS, or put it in ../shared/corpus beside the checkout"
+NO_CORPUS = (
+    "the corpus of real cases is not here: set NETCONV_CORPUS, or put it in "
+    "../shared/corpus beside the checkout"
+)
 
 
 def corpus_folder() -> Path | None:

@@ -313,7 +313,8 @@ class Interrupting:
             signal.raise_signal({int(number)})
 sys.meta_path.insert(0, Interrupting)
 sys.argv = ["netconv", "formats"]
-signal.signal(signal.SIGINT, signal.default_int_handler)  # as usual, even where whoever runs these tests ignores them
+# as usual, even where whoever runs these tests ignores them
+signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 from converter.cli import main
 main()
@@ -381,7 +382,10 @@ def test_standard_input_and_output(nets: Path) -> None:
 def test_a_closed_pipe_is_silent(nets: Path) -> None:
     rng = np.random.default_rng(0)
     converter.save(copy_of(resnet(rng)), nets / "resnet.onnx")
-    command = f"'{sys.executable}' -m converter.cli inspect resnet.onnx --of json -v | true; exit ${{PIPESTATUS[0]}}"
+    command = (
+        f"'{sys.executable}' -m converter.cli inspect resnet.onnx --of json -v | true; "
+        f"exit ${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=nets,
@@ -425,7 +429,10 @@ def test_completion_knows_flavours(begun: str, offered: list[str]) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['netconv', '--help']\nfrom converter.cli import main\ntry:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
+    code = (
+        "import sys; sys.argv = ['netconv', '--help']\nfrom converter.cli import "
+        "main\ntry:\n    main()\nexcept SystemExit:\n    print(*sys.modules)"
+    )
     loaded = run_python(code).split()
     assert not {
         "numpy",

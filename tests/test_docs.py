@@ -57,9 +57,9 @@ BLOCKS = re.findall(
     r"```python rows\n(.*?)```", (ROOT / "docs/adding-an-operator.md").read_text("utf-8"), re.DOTALL
 )
 NAMES: dict[str, Any] = {
-    "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed, "Guard": Guard, "Only": Only,
-    "Weight": Weight, "ignore": ignore, "enum": enum, "op": op, "ops": ops, "custom": custom, "MappingError": MappingError,
-    "FLOAT": ir.DataType.FLOAT,
+    "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed,
+    "Guard": Guard, "Only": Only, "Weight": Weight, "ignore": ignore, "enum": enum, "op": op,
+    "ops": ops, "custom": custom, "MappingError": MappingError, "FLOAT": ir.DataType.FLOAT,
 }  # fmt: skip
 
 

@@ -113,7 +113,10 @@ def test_a_refusal_says_code_what_where_and_help() -> None:
             )
         )
     )
-    expected = 'error[R111] unknown attribute "rouding_type" at net.xml:12  net/layers[3]  layer "pool1" (MaxPool) (help: did you mean "rounding_type"?)'
+    expected = (
+        'error[R111] unknown attribute "rouding_type" at net.xml:12  net/layers[3]  '
+        'layer "pool1" (MaxPool) (help: did you mean "rounding_type"?)'
+    )
     assert text == expected
 
 

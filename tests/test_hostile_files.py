@@ -384,8 +384,14 @@ AXES = '<data shape="?" element_type="i64"/><output><port id="0" precision="I64"
 
 @pytest.mark.parametrize("size", [1 << 31, (1 << 63) - 1, 1 << 63, "1_000", "\u0663"])
 def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> None:
-    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
-    data = f'<data output_dim="1" group_size="{size}" spatial_bins_x="1" spatial_bins_y="1" spatial_scale="1" mode="average"/>'
+    ports = (
+        '<input><port id="0"/><port id="1"/></input><output><port id="2" '
+        'precision="FP32"/></output>'
+    )
+    data = (
+        f'<data output_dim="1" group_size="{size}" spatial_bins_x="1" spatial_bins_y="1" '
+        'spatial_scale="1" mode="average"/>'
+    )
     path = put(
         tmp_path,
         "net.xml",
@@ -398,7 +404,10 @@ def test_bins_that_would_fill_the_memory(tmp_path: Path, size: int | str) -> Non
 
 
 def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
-    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"/></output>'
+    ports = (
+        '<input><port id="0"/><port id="1"/></input><output><port id="2" '
+        'precision="FP32"/></output>'
+    )
     path = put(
         tmp_path,
         "net.xml",
@@ -411,7 +420,10 @@ def test_shapes_of_more_axes_than_arrays_have(tmp_path: Path) -> None:
 
 def test_ports_that_say_what_cannot_be(tmp_path: Path) -> None:
     """Nothing is known of axes that are data but that they add no elements."""
-    ports = '<input><port id="0"/><port id="1"/></input><output><port id="2" precision="FP32"><dim>2</dim><dim>{}</dim><dim>1</dim></port></output>'
+    ports = (
+        '<input><port id="0"/><port id="1"/></input><output><port id="2" '
+        'precision="FP32"><dim>2</dim><dim>{}</dim><dim>1</dim></port></output>'
+    )
     for size, answer in ((5, "refused"), (4, "right")):
         layer = (
             f'<layer id="2" name="a" type="Unsqueeze" version="opset1">{ports.format(size)}</layer>'

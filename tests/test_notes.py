@@ -56,12 +56,27 @@ def test_what_a_note_says() -> None:
 @pytest.mark.parametrize(
     ("value", "form", "fits"),
     [
-        (1, int, True), (True, int, False), (1.5, int, False), (1, float, True), (True, bool, True), ("a", str, True), (None, None, True), (0, None, False),
-        ([1, 2], [int], True), ([1, "a"], [int], False), ("ab", [str], False), ({"a": 1}, {str: int}, True), ({"a": "b"}, {str: int}, False),
-        ({"a": 1, "b": []}, {"a": int}, True), ({"a": []}, {"a": int}, False), ([], {"a": int}, False), (None, ([int], None), True), (3, ([int], None), False),
+        (1, int, True),
+        (True, int, False),
+        (1.5, int, False),
+        (1, float, True),
+        (True, bool, True),
+        ("a", str, True),
+        (None, None, True),
+        (0, None, False),
+        ([1, 2], [int], True),
+        ([1, "a"], [int], False),
+        ("ab", [str], False),
+        ({"a": 1}, {str: int}, True),
+        ({"a": "b"}, {str: int}, False),
+        ({"a": 1, "b": []}, {"a": int}, True),
+        ({"a": []}, {"a": int}, False),
+        ([], {"a": int}, False),
+        (None, ([int], None), True),
+        (3, ([int], None), False),
         ({"a": {"b": [{"c": "d"}]}}, {"a": {str: [{"c": int}]}}, False),
     ],
-)  # fmt: skip
+)
 def test_forms(value: Any, form: Any, fits: bool) -> None:
     assert has_form(value, form) is fits
     assert note(json.dumps(value), form) == (value if fits else None)
@@ -89,9 +104,11 @@ def network(path: Path, **metadata: str) -> Path:
 
 
 STRANGE = [
-    "{", "[]", "5", "null", '"a"', DEEP, "\\ud800", '{"metadata": 5}', '{"metadata": {"author": 5}}', '{"metadata": {"author": "\\ud800"}}',
-    '{"metadata": {"userDefined": {"a": 1}}}', '{"metadata": {"userDefined": []}}', '{"images": 5}', '{"images": {"x": 5}}',
-    '{"images": {"x": {"colour": []}}}', '{"classifier": 5}', '{"classifier": {"label": []}}', '{"classifier": [1]}',
+    "{", "[]", "5", "null", '"a"', DEEP, "\\ud800", '{"metadata": 5}',
+    '{"metadata": {"author": 5}}', '{"metadata": {"author": "\\ud800"}}',
+    '{"metadata": {"userDefined": {"a": 1}}}', '{"metadata": {"userDefined": []}}',
+    '{"images": 5}', '{"images": {"x": 5}}', '{"images": {"x": {"colour": []}}}',
+    '{"classifier": 5}', '{"classifier": {"label": []}}', '{"classifier": [1]}',
 ]  # fmt: skip
 
 

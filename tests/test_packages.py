@@ -1,5 +1,5 @@
-"""What pyproject.toml promises: versions of Python and of packages, addresses, systems; and what the
-recipes for releases and images do.
+"""What pyproject.toml promises: versions of Python and of packages, addresses, systems; and what
+the recipes for releases and images do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ WITHOUT_COREMLTOOLS = """if True:
     from importlib.machinery import PathFinder
     find = PathFinder.find_spec
     PathFinder.find_spec = classmethod(
-        lambda cls, name, path=None, target=None: None if name == "coremltools" else find(name, path, target)
+        lambda cls, name, path=None, target=None: (
+            None if name == "coremltools" else find(name, path, target)
+        )
     )
     from converter.cli import main
     sys.argv = ["netconv", *sys.argv[1:]]
@@ -81,7 +83,10 @@ def _format(name: str) -> str:
 
 
 def test_another_system_is_told_which_it_needs() -> None:
-    code = "import os\nos.name = 'nt'\ntry:\n    import converter\nexcept ImportError as e:\n    print(e)"
+    code = (
+        "import os\nos.name = 'nt'\ntry:\n    import converter\nexcept ImportError as "
+        "e:\n    print(e)"
+    )
     assert "Linux and macOS" in run_python(code)
     systems = [c for c in PROJECT["classifiers"] if c.startswith("Operating System")]
     assert systems == ["Operating System :: MacOS", "Operating System :: POSIX :: Linux"]

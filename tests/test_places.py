@@ -1,4 +1,6 @@
-"""Files that are somewhere else (standard input, URLs), limits of time, and the line of progress."""
+"""Files that are somewhere else (standard input, URLs), limits of time, and the line of
+progress.
+"""
 
 from __future__ import annotations
 

@@ -160,7 +160,10 @@ KILLED = """if True:
     from test_publish import seen
 
     form, name = sys.argv[1:3]
-    EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir", "fcntl.flock", "shutil.rmtree"}
+    EVENTS = {
+        "open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir", "os.scandir",
+        "fcntl.flock", "shutil.rmtree",
+    }
 
     def save(folder, text):
         model = network()
@@ -201,7 +204,8 @@ KILLED = """if True:
             now = seen(folder)
             there = (folder / name).exists()
             if there:
-                assert now in (before, new), (step, sorted(now), [k for k in now if now[k] == old.get(k)])
+                kept = [k for k in now if now[k] == old.get(k)]
+                assert now in (before, new), (step, sorted(now), kept)
             atomic.recover(folder / name)
             after = seen(folder)
             assert after in (before, new), (step, sorted(after))
@@ -331,7 +335,10 @@ def test_a_writer_that_is_alive_is_left_alone(tmp_path: Path) -> None:
     with Output(tmp_path / "net.xml") as out:
         with out.open() as f:
             f.write(b"slow")
-        code = "from converter.io.files import Output\nwith Output('net.xml') as out, out.open() as f: f.write(b'quick')"
+        code = (
+            "from converter.io.files import Output\nwith Output('net.xml') as out, "
+            "out.open() as f: f.write(b'quick')"
+        )
         run_python(code, cwd=tmp_path)
         assert (tmp_path / "net.xml").read_bytes() == b"quick"
         atomic.recover(tmp_path / "net.xml")

@@ -143,7 +143,7 @@ def write_script(path: Path, body: str) -> None:
     path.chmod(0o755)
 
 
-def test_continuous_integration_takes_the_oldest_and_the_newest_python_and_ends_with_the_whole_suite(
+def test_continuous_integration_takes_the_oldest_and_newest_python_and_ends_with_all_tests(
     tmp_path: Path,
 ) -> None:
     many = {
@@ -219,8 +219,9 @@ def test_files_that_must_be_there(file: str) -> None:
 
 
 TOP = {
-    ".ci", ".github", ".gitignore", ".pre-commit-hooks.yaml", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "action.yml",
-    "converter", "docs", "pyproject.toml", "samples", "schemas", "tests",
+    ".ci", ".github", ".gitignore", ".pre-commit-hooks.yaml", "CHANGELOG.md", "CONTRIBUTING.md",
+    "LICENSE", "Makefile", "README.md", "action.yml", "converter", "docs", "pyproject.toml",
+    "samples", "schemas", "tests",
 }  # fmt: skip
 
 

@@ -42,7 +42,8 @@ WRITE = """if True:
         converter.save(model, folder / "source.onnx")
         return folder / "source.onnx"
 
-    kept = [bytearray(97) for _ in range(int(sys.argv[2]) % 1000)]  # other addresses for all that comes
+    # other addresses for all that comes
+    kept = [bytearray(97) for _ in range(int(sys.argv[2]) % 1000)]
     found = {}
     for name in sys.argv[4:]:
         with tempfile.TemporaryDirectory() as folder:
@@ -51,11 +52,14 @@ WRITE = """if True:
                 out = Path(folder) / f"out {target}"
                 out.mkdir()
                 try:
-                    said = [str(d) for d in converter.convert(given, out / f"net{suffix}", target=target)]
+                    notes = converter.convert(given, out / f"net{suffix}", target=target)
+                    said = [str(d) for d in notes]
                 except ConverterError as e:
                     said = [str(d) for d in e.diagnostics]
                 said = [s.replace(folder, "") for s in said]
-                found[f"{name} {target}"] = [said, {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(out.iterdir())}]
+                files = {p.name: p.read_bytes() for p in sorted(out.iterdir())}
+                sums = {n: hashlib.sha256(data).hexdigest() for n, data in files.items()}
+                found[f"{name} {target}"] = [said, sums]
     print(json.dumps(found))
 """
 NETWORKS = ("unet", "dense_quantised", "last_ranks", "attention")

@@ -1,4 +1,6 @@
-"""Weights that several layers read are in the written file once, or the file's size is warned of."""
+"""Weights that several layers read are in the written file once, or the file's size is warned
+of.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """States of networks: variables of OpenVINO with constant and computed initial values, the pairs of
 an ONNX model that a user names, and what each target makes of them.
 
-Expected numbers are those of the OpenVINO runtime, which keeps the states itself, and of onnxruntime,
-which is given the last ones.
+Expected numbers are those of the OpenVINO runtime, which keeps the states itself, and of
+onnxruntime, which is given the last ones.
 """
 
 from __future__ import annotations

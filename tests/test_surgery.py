@@ -99,7 +99,9 @@ def test_a_part_that_there_is_not(
 
 
 def test_costs_of_the_samples_are_those_of_paper_and_pencil() -> None:
-    """Convolutions: results x inputs per group x window; LSTM: steps x 4 x hidden x (input + hidden)."""
+    """Convolutions: results x inputs per group x window; LSTM: steps x 4 x hidden x (input +
+    hidden).
+    """
     found = costs(converter.load(CNN).ir)
     by_name = {c.name: c for c in found.layers}
     assert by_name["conv1"].macs == 16 * 8 * 8 * 1 * 9
@@ -186,7 +188,9 @@ def classifier(path: Path, flip: bool = False) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """Four pictures with one white corner each, in two sizes, and their labels; the last is wrong."""
+    """Four pictures with one white corner each, in two sizes, and their labels; the last is
+    wrong.
+    """
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     folder = tmp_path / "images"
     folder.mkdir()

@@ -46,9 +46,12 @@ LITERT = """if True:
     feeds = np.load(sys.argv[2])
     for detail in interpreter.get_input_details():
         given = feeds[detail["name"]]
-        interpreter.set_tensor(detail["index"], given if given.ndim else given.reshape(detail["shape"]))  # a scalar may be stored as one of one
+        if not given.ndim:  # a scalar may be stored as one of one
+            given = given.reshape(detail["shape"])
+        interpreter.set_tensor(detail["index"], given)
     interpreter.invoke()
-    np.savez(sys.argv[3], **{d["name"]: interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()})
+    details = interpreter.get_output_details()
+    np.savez(sys.argv[3], **{d["name"]: interpreter.get_tensor(d["index"]) for d in details})
 """
 
 

@@ -32,10 +32,10 @@ from converter.passes.states import declare_states, settle
 
 @dataclass(frozen=True)
 class Request:
-    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network behind
-    these tensors, `starts` before these; `names` renames what are its inputs and outputs then;
-    `state` says which outputs are the next values of inputs, `states` whether the target may keep
-    states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
+    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network
+    behind these tensors, `starts` before these; `names` renames what are its inputs and outputs
+    then; `state` says which outputs are the next values of inputs, `states` whether the target may
+    keep states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
     overwrite (never an input), `dequantize` and `signature` are as in `load`.
 
     `with_map`: also OUT.map.json, which says what comes from where.

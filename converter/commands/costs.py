@@ -37,9 +37,9 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """The sums of all layers; `peak_bytes` is the most that inputs, outputs and intermediate results
-    take at one time, each stored once. `uncounted` are layers whose macs are None and not part of
-    the sum; bodies of loops count once.
+    """The sums of all layers; `peak_bytes` is the most that inputs, outputs and intermediate
+    results take at one time, each stored once. `uncounted` are layers whose macs are None and not
+    part of the sum; bodies of loops count once.
     """
 
     layers: tuple[LayerCost, ...]

@@ -33,8 +33,8 @@ SHOWN = 5  # samples on which the models disagree, in a text
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the pixels of an image (0 to 255) become the numbers of an input: (pixel - mean) / std for
-    each channel, in the order of `layout`, "" to tell that from the input's shape.
+    """How the pixels of an image (0 to 255) become the numbers of an input: (pixel - mean) / std
+    for each channel, in the order of `layout`, "" to tell that from the input's shape.
     """
 
     mean: tuple[float, ...] = ()
@@ -112,8 +112,8 @@ def compare(
     wanted: float = 1.0,
 ) -> Agreement:
     """Runs both models on every sample. `scores`: globs that choose the output whose largest entry
-    is the answer; `engine` runs the candidate; `wanted` is the part of the samples that they have to
-    agree on. NothingComparedError without samples or scores.
+    is the answer; `engine` runs the candidate; `wanted` is the part of the samples that they have
+    to agree on. NothingComparedError without samples or scores.
     """
     try:
         mine = engines.get("onnxruntime").prepare(reference)

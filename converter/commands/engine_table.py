@@ -54,7 +54,9 @@ def lines(found: Sequence[Row]) -> Iterator[str]:
     """A line for each output in each engine, and one for each engine that refuses."""
     outputs = [o for r in found if r.result is not None for o in r.result.outputs]
     width = max([6, *(len(o.reference) for o in outputs)])
-    yield f"{'engine':12} {'output':{width}} {'largest':>10} {'relative':>10} {'cosine':>11}  verdict"
+    yield (
+        f"{'engine':12} {'output':{width}} {'largest':>10} {'relative':>10} {'cosine':>11}  verdict"
+    )
     for row in found:
         if row.result is None:
             yield f"{row.engine:12} {row.code.status}: {row.diagnostics[0].message}"

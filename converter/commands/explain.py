@@ -198,7 +198,8 @@ CODES: dict[str, Explanation] = {
     ),
     "N407": Explanation(
         "arrays of the data are not used",
-        "A file with inputs holds more than the model takes: the arrays whose names are none of its "
+        "A file with inputs holds more than the model takes: the arrays whose names are none "
+        "of its "
         "inputs are left out. A file that holds none of the inputs is refused (N403).",
     ),
     "N408": Explanation(
@@ -260,7 +261,8 @@ CODES: dict[str, Explanation] = {
     "U502": Explanation(
         "a package is not installed",
         "What few people need comes with extras: the engines beside onnxruntime (pip install "
-        "'netconv[openvino]', 'netconv[litert]'), images ('netconv[images]'), runs on many machines and at URLs "
+        "'netconv[openvino]', 'netconv[litert]'), images ('netconv[images]'), runs on many "
+        "machines and at URLs "
         "('netconv[batch]').",
     ),
 }

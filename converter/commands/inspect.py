@@ -81,7 +81,10 @@ def table(model: Network, name: str) -> Iterator[str]:
         if s["layers"]
         else f"{s['nodes']} nodes"
     )
-    yield f"{name}  {model.format}, {count}, {weights['elements']:,} weights in {size_text(weights['bytes'])}"
+    yield (
+        f"{name}  {model.format}, {count}, {weights['elements']:,} weights in "
+        f"{size_text(weights['bytes'])}"
+    )
     yield f"  costs   {headline(costs(model.ir))}"
     for side in ("inputs", "outputs"):
         for t in s[side]:
@@ -141,9 +144,13 @@ def dot(model: Network) -> Iterator[str]:
     yield "digraph {"
     yield '  node [shape=box, fontname="sans-serif"];'
     for value in model.ir.graph.inputs:
-        yield f"  {_quote(str(value.name))} [shape=ellipse, label={_label(str(value.name), describe(value))}];"
+        yield (
+            f"  {_quote(str(value.name))} [shape=ellipse, "
+            f"label={_label(str(value.name), describe(value))}];"
+        )
     for i, node in enumerate(model.ir.graph):
-        yield f"  n{i} [label={_label(node.op_type, node.metadata_props.get('netconv.layer', ''))}];"
+        layer = node.metadata_props.get("netconv.layer", "")
+        yield f"  n{i} [label={_label(node.op_type, layer)}];"
     owner = {o: f"n{i}" for i, n in enumerate(model.ir.graph) for o in n.outputs}
     owner.update((v, _quote(str(v.name))) for v in model.ir.graph.inputs)
     for i, node in enumerate(model.ir.graph):

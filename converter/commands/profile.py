@@ -36,8 +36,8 @@ class Spent:
 
 
 def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent]:
-    """The kernels of a network, the slowest first: the median time of a call, times the calls of one
-    run, over `runs` runs and one more on each feed.
+    """The kernels of a network, the slowest first: the median time of a call, times the calls of
+    one run, over `runs` runs and one more on each feed.
     """
     from converter.engines import onnxruntime
 

@@ -1,7 +1,8 @@
 """The large weights of an onnxruntime session.
 
-What is handed over as an array, onnxruntime copies; what it is told the place of in a file, it maps.
-So weights of large models stay in the file that they were read from, or go through a temporary one.
+What is handed over as an array, onnxruntime copies; what it is told the place of in a file, it
+maps. So weights of large models stay in the file that they were read from, or go through a
+temporary one.
 """
 
 from __future__ import annotations

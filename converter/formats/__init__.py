@@ -90,7 +90,9 @@ def _states_as_inputs(model: Network, flavour: Flavour, target: Format) -> list[
 
 
 def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
-    """UsageError where `what`, an option, has to read what is written at a path, and nothing can."""
+    """UsageError where `what`, an option, has to read what is written at a path, and nothing
+    can.
+    """
     if not get(flavour.format).readable(path, flavour):
         raise UsageError(
             Diagnostic(

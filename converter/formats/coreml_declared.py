@@ -67,8 +67,8 @@ def open_dims(value: ir.Value) -> list[int | None] | None:
 
 @dataclass
 class Declared:
-    """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that has
-    what was declared, `version` the highest one that may be written.
+    """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
+    has what was declared, `version` the highest one that may be written.
     """
 
     said: dict[str, Any] = field(default_factory=dict)

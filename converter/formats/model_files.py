@@ -138,7 +138,10 @@ def larger(network: Network, files: Iterable[Path]) -> list[Diagnostic]:
     nodes = sum(1 for _ in all_nodes(network.ir.graph))
     if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:
         return []
-    message = f"the weights take {size_text(weights)} in the source, the written file {size_text(written)}"
+    message = (
+        f"the weights take {size_text(weights)} in the source, the written file "
+        f"{size_text(written)}"
+    )
     help = "weights that the source shares or packs are written out where the target cannot do so"
     return [Diagnostic("X212", message, "warning", help=help)]
 

@@ -18,19 +18,48 @@ from converter.graph.infer import infer, known, set_known, set_type
 
 # (domain, operator) -> (inputs that carry data, outputs that carry data)
 LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
-    **{("", op): ((0,), (0,)) for op in (
-        "Conv", "ConvTranspose", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "LRN",
-        "BatchNormalization", "InstanceNormalization", "GroupNormalization", "DepthToSpace", "SpaceToDepth", "GridSample", "Resize",
-        "MaxRoiPool", "RoiAlign", "ConvInteger", "QLinearConv",
-    )},
+    **{
+        ("", op): ((0,), (0,))
+        for op in (
+            "Conv",
+            "ConvTranspose",
+            "AveragePool",
+            "LpPool",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+            "GlobalLpPool",
+            "LRN",
+            "BatchNormalization",
+            "InstanceNormalization",
+            "GroupNormalization",
+            "DepthToSpace",
+            "SpaceToDepth",
+            "GridSample",
+            "Resize",
+            "MaxRoiPool",
+            "RoiAlign",
+            "ConvInteger",
+            "QLinearConv",
+        )
+    },
     ("", "MaxPool"): ((0,), (0, 1)),
-    **{(EXTENSION_DOMAIN, op): ((0,), (0,)) for op in (
-        "ShuffleChannels", "BatchToSpace", "SpaceToBatch", "RegionAlign", "RegionPool",
-        "Dilation2D", "Erosion2D", "CropAndResize", "L2Pool",
-    )},
+    **{
+        (EXTENSION_DOMAIN, op): ((0,), (0,))
+        for op in (
+            "ShuffleChannels",
+            "BatchToSpace",
+            "SpaceToBatch",
+            "RegionAlign",
+            "RegionPool",
+            "Dilation2D",
+            "Erosion2D",
+            "CropAndResize",
+            "L2Pool",
+        )
+    },
     ("", "MaxUnpool"): ((0, 1), (0,)),
     ("", "DeformConv"): ((0, 2, 4), (0,)),
-}  # fmt: skip
+}
 _BASE = "base_domain"  # attribute on the variant of an extension operator
 
 

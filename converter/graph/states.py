@@ -1,5 +1,5 @@
-"""Variables of a file as states of the network: an input that may be left out and then has the value
-at the start, and an output that is what the variable holds afterwards.
+"""Variables of a file as states of the network: an input that may be left out and then has the
+value at the start, and an output that is what the variable holds afterwards.
 """
 
 from __future__ import annotations

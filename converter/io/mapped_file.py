@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from converter.errors import Where, unreadable
 
-# descriptor of a mapped file -> its map, address, size and path. To be looked at as a copy: other threads
+# descriptor of a mapped file -> its map, address, size and path. To be looked at as a copy: other
+# threads
 # map files, and the search for cycles forgets some.
 _MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int, Path]] = {}
 

@@ -1,8 +1,10 @@
 """The layout pass: every value gets the order of axes in which it is stored, all at once; both
 directions.
 
-before:  x -> Conv -> Relu -> Add(Conv) -> Flatten -> Gemm -> y                                    (N, C, H, W)
-after:   x -> Transpose -> Conv' -> Relu -> Add(Conv') -> Reshape -> Gemm with permuted weights -> y      (N, H, W, C)
+before:  x -> Conv -> Relu -> Add(Conv) -> Flatten -> Gemm -> y
+(N, C, H, W)
+after:   x -> Transpose -> Conv' -> Relu -> Add(Conv') -> Reshape -> Gemm with permuted weights -> y
+(N, H, W, C)
 
 `to_nhwc` turns layout-sensitive operators into their channels-last twins (domain
 netconv.channels_last), `to_nchw` the twins into plain operators. Values in between take the order

@@ -357,6 +357,11 @@ HANDLERS: dict[str, FewerAxes] = {
     **dict.fromkeys(_AXIS, _along),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
     **dict.fromkeys(("Tile", "Expand"), _repeated),
-    "CumSum": _cumulative, "Slice": _slice, "Pad": _pad, "Transpose": _transpose, "MatMul": _product, "LayerNormalization": _layer_norm,
+    "CumSum": _cumulative,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Transpose": _transpose,
+    "MatMul": _product,
+    "LayerNormalization": _layer_norm,
     **VOLUMES,
-}  # fmt: skip
+}

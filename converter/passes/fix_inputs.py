@@ -1,6 +1,7 @@
 """Gives inputs the shapes and the values that are asked for.
 
-before:  main(x[N,8], k) { If(k == 2) {...} }        after (x is [1,8], k is 2):  main(x[1,8]) { ... }
+before:  main(x[N,8], k) { If(k == 2) {...} }        after (x is [1,8], k is 2):  main(x[1,8]) { ...
+}
 """
 
 from __future__ import annotations

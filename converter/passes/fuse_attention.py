@@ -23,7 +23,9 @@ from converter.passes.dead_code import remove_dead_code
 
 
 def fuse_attention(model: ir.Model) -> None:
-    """In place: all products behind a Softmax whose operands have one rank of three axes or more."""
+    """In place: all products behind a Softmax whose operands have one rank of three axes or
+    more.
+    """
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):

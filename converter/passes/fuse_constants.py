@@ -1,7 +1,8 @@
 """Constants that stand behind an operator move into it, and normalisations get the form that needs
 no other axes in front.
 
-before:  Conv -> Add(c[1,C,1,1])      Reshape -> InstanceNormalization(1, 0) -> Mul(g[K]) -> Add(b[K]) -> Reshape
+before:  Conv -> Add(c[1,C,1,1])      Reshape -> InstanceNormalization(1, 0) -> Mul(g[K]) ->
+Add(b[K]) -> Reshape
 after:   Conv(bias c)                 LayerNormalization(g, b) over the last axis
 """
 

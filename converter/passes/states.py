@@ -1,7 +1,8 @@
 """States of a network: inputs that the next run gets from outputs of this one.
 
 before:  main(x[N,4], past[N,t,4]) => (y, present)
-after:   the same, and `past` is State(past, Expand(0, [N, 0, 4])), which `interface` pairs with `present`
+after:   the same, and `past` is State(past, Expand(0, [N, 0, 4])), which `interface` pairs with
+`present`
 """
 
 from __future__ import annotations

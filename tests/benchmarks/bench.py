@@ -1,11 +1,13 @@
 """Time and memory of the command line, as ratios that mean the same on every machine.
 
-    python tests/benchmarks/bench.py [--only SECTION]... [--pair GLOB] [--repeat N] [--json FILE] [--folder DIR]
-    python tests/benchmarks/bench.py --against CHECKOUT [--only small|resnet50] [--pair GLOB] [--repeat N] [--json FILE] [--folder DIR]
+    python tests/benchmarks/bench.py [--only SECTION]... [--pair GLOB] [--repeat N] [--json FILE]
+    [--folder DIR] python tests/benchmarks/bench.py --against CHECKOUT [--only small|resnet50]
+    [--pair GLOB] [--repeat N] [--json FILE] [--folder DIR]
 
 * startup: `netconv --help` and the help of every command against a bare click application;
 * small: a squeezenet-sized network, every pair of formats, each conversion in a fresh process;
-* resnet50, bert: 102 MB and 434 MB of weights, every pair; external: 2.2 GB of weights beside the model, every pair that can hold them;
+* resnet50, bert: 102 MB and 434 MB of weights, every pair; external: 2.2 GB of weights beside the
+  model, every pair that can hold them;
 * chain: 20,000 layers, every pair; what a layer costs there against one of 2,500 layers;
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
@@ -60,7 +62,10 @@ FORMATS = {
     "zhouyi": ".txt",
     "nnapi": ".nnapi.json",
 }
-HEAD = f"{'':32} {'seconds':>8} {'start-up':>9} {'x cp':>6} {'x cp+sync':>10} {'x CPU':>6} {'peak MB':>8} {'x weights':>10} {'anonymous MB':>13}"
+HEAD = (
+    f"{'':32} {'seconds':>8} {'start-up':>9} {'x cp':>6} {'x cp+sync':>10} {'x CPU':>6} "
+    f"{'peak MB':>8} {'x weights':>10} {'anonymous MB':>13}"
+)
 
 
 class Bench:
@@ -270,7 +275,10 @@ class Bench:
         text = "{seconds:8.2f} {start-up:9.2f} {cp:6.1f} {cp+sync:10.1f} {cpu:6.1f}".format(
             **figures
         )
-        memory = f"{figures['resident'] / 1e6:8.0f} {figures['resident'] / weights:10.2f} {figures['anonymous'] / 1e6:13.0f}"
+        memory = (
+            f"{figures['resident'] / 1e6:8.0f} {figures['resident'] / weights:10.2f} "
+            f"{figures['anonymous'] / 1e6:13.0f}"
+        )
         self.say(section, name, f"{text} {memory}", **figures)
 
     def chain(self) -> None:
@@ -307,7 +315,10 @@ class Bench:
                 base, few, many = (best(found[n], "cpu") for n in sources)
                 long, short = (many - base) / 20000 * 1e6, (few - base) / 2500 * 1e6
                 r = found["chain_20000"][0]
-                text = f"{r.seconds:8.2f} {long:9.0f} {short:9.0f} {long / short:6.2f} {r.anonymous / 1e6:13.0f}"
+                text = (
+                    f"{r.seconds:8.2f} {long:9.0f} {short:9.0f} {long / short:6.2f} "
+                    f"{r.anonymous / 1e6:13.0f}"
+                )
                 self.say(
                     "chain",
                     f"{far} -> {near}",
@@ -332,7 +343,10 @@ class Bench:
         if (bad := failure(found)) is not None:
             return self.fail("batch", "500 models", bad)
         x = ratio(found, "batch", "one")
-        text = f"{best(found['batch']):.1f} s, {best(found['batch']) * 2:.0f} ms each; all of them like {x:.0f} conversions in fresh processes"
+        text = (
+            f"{best(found['batch']):.1f} s, {best(found['batch']) * 2:.0f} ms each; all "
+            f"of them like {x:.0f} conversions in fresh processes"
+        )
         self.say("batch", "500 models", text, ratio=x, seconds=best(found["batch"]))
         shutil.rmtree(out)
 
@@ -386,11 +400,9 @@ class Bench:
             if (bad := failure(found)) is not None:
                 self.say("peers", peer.name, f"exit {bad.status}: {bad.message}", status=bad.status)
                 continue
-            measures = ("seconds", "cpu", "resident", "anonymous")
-            figures = {m: ratio(found, "own", "peer", measure=m) for m in measures}
-            text = "time {seconds:.2f}, CPU {cpu:.2f}, peak {resident:.2f}, anonymous {anonymous:.2f}".format(
-                **figures
-            )
+            names = {"seconds": "time", "cpu": "CPU", "resident": "peak", "anonymous": "anonymous"}
+            figures = {m: ratio(found, "own", "peer", measure=m) for m in names}
+            text = ", ".join(f"{name} {figures[m]:.2f}" for m, name in names.items())
             self.say(
                 "peers",
                 peer.name,

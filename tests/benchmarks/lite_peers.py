@@ -1,6 +1,7 @@
 """onnx2tf (ONNX to TFLite) and tf2onnx (TFLite to ONNX) beside netconv, on ten small networks.
 
-    python tests/benchmarks/lite_peers.py A B     whether two files (.onnx, .tflite) compute the same
+    python tests/benchmarks/lite_peers.py A B     whether two files (.onnx, .tflite) compute the
+    same
 
 A file that puts the channels of images last is fed and compared so: that is what onnx2tf writes.
 """

@@ -1,8 +1,10 @@
 """Networks with seeded random weights, in ONNX, built on the spot: nothing is downloaded.
 
-python tests/benchmarks/networks.py FOLDER NAME ...     NAME is a function below: one_layer, squeezenet, resnet50 (102 MB of weights),
-                                                  bert_base (438 MB), external (2.2 GB beside the model), chain_2500, small_500,
-                                                  kinds (ten small networks of different kinds, in a folder), ...
+python tests/benchmarks/networks.py FOLDER NAME ...     NAME is a function below: one_layer,
+squeezenet, resnet50 (102 MB of weights),
+                                                  bert_base (438 MB), external (2.2 GB beside the
+                                                  model), chain_2500, small_500, kinds (ten small
+                                                  networks of different kinds, in a folder), ...
 """
 
 from __future__ import annotations

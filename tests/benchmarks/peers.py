@@ -8,10 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-OVC = "import sys, openvino as ov; ov.save_model(ov.convert_model(sys.argv[1]), sys.argv[2], compress_to_fp16=False)"
-COREML = "import sys, coremltools as ct; ct.utils.save_spec(ct.utils.load_spec(sys.argv[1]), sys.argv[2])"
+OVC = (
+    "import sys, openvino as ov; ov.save_model(ov.convert_model(sys.argv[1]), sys.argv[2], "
+    "compress_to_fp16=False)"
+)
+COREML = (
+    "import sys, coremltools as ct; ct.utils.save_spec(ct.utils.load_spec(sys.argv[1]), "
+    "sys.argv[2])"
+)
 SLIM = "import sys, onnxslim; onnxslim.slim(sys.argv[1], sys.argv[2], no_shape_infer=False)"
-SIM = "import sys, onnx, onnxsim; model, ok = onnxsim.simplify(sys.argv[1]); assert ok; onnx.save(model, sys.argv[2])"
+SIM = (
+    "import sys, onnx, onnxsim; model, ok = onnxsim.simplify(sys.argv[1]); assert ok; "
+    "onnx.save(model, sys.argv[2])"
+)
 
 
 @dataclass(frozen=True)

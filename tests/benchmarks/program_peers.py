@@ -38,7 +38,8 @@ INDICES = """Gather GatherND GatherElements Scatter ScatterND ScatterElements On
 BitShift"""
 
 
-# the tools, in a process of their own --------------------------------------------------------------
+# the tools, in a process of their own
+# --------------------------------------------------------------
 
 
 def convert(tool: str, source: Path, package: Path) -> None:

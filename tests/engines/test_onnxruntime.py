@@ -266,7 +266,10 @@ INTERRUPTED = """if True:
     signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 3)
     try:
-        verify(model, model) if sys.argv[1] == "verify" else model.run({"x": np.ones(1, np.float32)})
+        if sys.argv[1] == "verify":
+    verify(model, model)
+else:
+    model.run({"x": np.ones(1, np.float32)})
     except KeyboardInterrupt:
         print("interrupted")
 """

@@ -29,7 +29,9 @@ PACKED = {
 
 @dataclass
 class Blob:
-    """A constant that lies in the storage of weights; `packed`: its type, if it is one of PACKED."""
+    """A constant that lies in the storage of weights; `packed`: its type, if it is one of
+    PACKED.
+    """
 
     array: Any
     packed: str = ""

@@ -96,7 +96,10 @@ def assert_same(model: MLModel, raw: bytes) -> None:
 
 @pytest.mark.parametrize("order", ["first", "last"])
 def test_the_real_coremltools_can_be_imported_before_and_after(order: str) -> None:
-    ours = "from converter.formats.coreml_proto import Model_pb2; m = Model_pb2.Model(specificationVersion=4)"
+    ours = (
+        "from converter.formats.coreml_proto import Model_pb2; m = "
+        "Model_pb2.Model(specificationVersion=4)"
+    )
     quiet = "assert not [n for n in sys.modules if n.split('.')[0] == 'coremltools']"
     theirs = "import coremltools"
     check = "assert coremltools.proto.Model_pb2.Model is Model_pb2.Model"

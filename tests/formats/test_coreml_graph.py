@@ -522,8 +522,15 @@ def test_a_gru_that_resets_after_the_matrix(direction: str, tmp_path: Path) -> N
     d = 2 if direction == "bidirectional" else 1
     w, r, c = (rng.normal(size=(d, *s)).astype(np.float32) for s in ((9, 2), (9, 3), (18,)))
     source = one_node(
-        tmp_path, "GRU", {"x": [4, 1, 2]}, [4, d, 1, 3], {"w": w, "r": r, "b": c}, direction=direction, hidden_size=3, linear_before_reset=1,
-    )  # fmt: skip
+        tmp_path,
+        "GRU",
+        {"x": [4, 1, 2]},
+        [4, d, 1, 3],
+        {"w": w, "r": r, "b": c},
+        direction=direction,
+        hidden_size=3,
+        linear_before_reset=1,
+    )
     converter.convert(source, tmp_path / "m.mlmodel")
     x = rng.normal(size=(4, 1, 2)).astype(np.float32)
     want = converter.load(source).run({"x": x})["y"]
@@ -547,9 +554,12 @@ def one_node(
     given = constants or {}
     node = oh.make_node(op, [*shapes, *given], ["y"], **attrs)
     graph = oh.make_graph(
-        [node], "g", [oh.make_tensor_value_info(n, 1, s) for n, s in shapes.items()], [oh.make_tensor_value_info("y", 1, out)],
+        [node],
+        "g",
+        [oh.make_tensor_value_info(n, 1, s) for n, s in shapes.items()],
+        [oh.make_tensor_value_info("y", 1, out)],
         [onnx.numpy_helper.from_array(v, n) for n, v in given.items()],
-    )  # fmt: skip
+    )
     onnx.save(
         oh.make_model(graph, opset_imports=[oh.make_opsetid("", 21)], ir_version=10),
         tmp_path / "one.onnx",

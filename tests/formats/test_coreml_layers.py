@@ -55,58 +55,157 @@ K = rng.normal(size=(3, 4, 3, 3)).astype(np.float32)
 CASES: dict[str, tuple[Any, dict[str, Array], Any]] = {
     "convolution": (
         layer(
-            "convolution", "x", "y", {"weights": K, "bias": G[:3]},
-            outputChannels=3, kernelChannels=4, kernelSize=[3, 3], stride=[2, 2], hasBias=True, valid={},
+            "convolution",
+            "x",
+            "y",
+            {"weights": K, "bias": G[:3]},
+            outputChannels=3,
+            kernelChannels=4,
+            kernelSize=[3, 3],
+            stride=[2, 2],
+            hasBias=True,
+            valid={},
         ),
-        {"x": X}, lambda x: conv(x, K, 2) + channel(G[:3]),
+        {"x": X},
+        lambda x: conv(x, K, 2) + channel(G[:3]),
     ),
     "convolution same, one pixel more at the end": (
-        layer("convolution", "x", "y", {"weights": K[..., :2, :2]}, outputChannels=3, kernelChannels=4, kernelSize=[2, 2], same={}),
-        {"x": X}, lambda x: conv(np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 1)]), K[..., :2, :2]),
+        layer(
+            "convolution",
+            "x",
+            "y",
+            {"weights": K[..., :2, :2]},
+            outputChannels=3,
+            kernelChannels=4,
+            kernelSize=[2, 2],
+            same={},
+        ),
+        {"x": X},
+        lambda x: conv(np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 1)]), K[..., :2, :2]),
     ),
     "innerProduct": (
-        layer("innerProduct", "x", "y", {"weights": W, "bias": G[:2]}, inputChannels=4, outputChannels=2, hasBias=True),
-        {"x": M}, lambda x: x @ W.T + G[:2],
+        layer(
+            "innerProduct",
+            "x",
+            "y",
+            {"weights": W, "bias": G[:2]},
+            inputChannels=4,
+            outputChannels=2,
+            hasBias=True,
+        ),
+        {"x": M},
+        lambda x: x @ W.T + G[:2],
     ),
     "batchedMatmul stores columns": (
-        layer("batchedMatmul", "x", "y", {"weights": W}, weightMatrixFirstDimension=4, weightMatrixSecondDimension=2), {"x": M}, lambda x: x @ W.T,
+        layer(
+            "batchedMatmul",
+            "x",
+            "y",
+            {"weights": W},
+            weightMatrixFirstDimension=4,
+            weightMatrixSecondDimension=2,
+        ),
+        {"x": M},
+        lambda x: x @ W.T,
     ),
     "batchnorm": (
         layer("batchnorm", "x", "y", {"gamma": G, "beta": V, "mean": G, "variance": V}, channels=4),
-        {"x": X}, lambda x: channel(G) * (x - channel(G)) / np.sqrt(channel(V) + 1e-5) + channel(V),
+        {"x": X},
+        lambda x: channel(G) * (x - channel(G)) / np.sqrt(channel(V) + 1e-5) + channel(V),
     ),
-    "mvn": (layer("mvn", "x", "y", normalizeVariance=True, acrossChannels=True), {"x": X}, lambda x: (x - x.mean()) / np.sqrt(x.var() + 1e-6)),
-    "l2normalize": (layer("l2normalize", "x", "y"), {"x": X}, lambda x: x / np.sqrt((x * x).sum() + 1e-6)),
+    "mvn": (
+        layer("mvn", "x", "y", normalizeVariance=True, acrossChannels=True),
+        {"x": X},
+        lambda x: (x - x.mean()) / np.sqrt(x.var() + 1e-6),
+    ),
+    "l2normalize": (
+        layer("l2normalize", "x", "y"),
+        {"x": X},
+        lambda x: x / np.sqrt((x * x).sum() + 1e-6),
+    ),
     "lrn over channels": (
-        layer("lrn", "x", "y", alpha=0.5, beta=0.75, localSize=3), {"x": X},
-        lambda x: x / (1 + 0.5 / 3 * sum(np.pad(x * x, [(0, 0), (1, 1), (0, 0), (0, 0)])[:, i : i + 4] for i in range(3))) ** 0.75,
+        layer("lrn", "x", "y", alpha=0.5, beta=0.75, localSize=3),
+        {"x": X},
+        lambda x: (
+            x
+            / (
+                1
+                + 0.5
+                / 3
+                * sum(
+                    np.pad(x * x, [(0, 0), (1, 1), (0, 0), (0, 0)])[:, i : i + 4] for i in range(3)
+                )
+            )
+            ** 0.75
+        ),
     ),
-    "unary log adds epsilon": (layer("unary", "x", "y", type="LOG", scale=2.0, shift=1.0), {"x": np.abs(M)}, lambda x: np.log(2 * x + 1 + 1e-6)),
-    "unary with scale left out": (layer("unary", "x", "y", type="RSQRT", epsilon=0.25), {"x": np.abs(M)}, lambda x: 1 / np.sqrt(x + 0.25)),
+    "unary log adds epsilon": (
+        layer("unary", "x", "y", type="LOG", scale=2.0, shift=1.0),
+        {"x": np.abs(M)},
+        lambda x: np.log(2 * x + 1 + 1e-6),
+    ),
+    "unary with scale left out": (
+        layer("unary", "x", "y", type="RSQRT", epsilon=0.25),
+        {"x": np.abs(M)},
+        lambda x: 1 / np.sqrt(x + 0.25),
+    ),
     "multiply by nothing is zero": (layer("multiply", "x", "y"), {"x": M}, lambda x: x * 0),
     "thresholdedReLU keeps the bound": (
-        layer("activation", "x", "y", thresholdedReLU={"alpha": 1.0}), {"x": np.array([0.5, 1.0, 2.0], np.float32)}, lambda x: x * (x >= 1),
+        layer("activation", "x", "y", thresholdedReLU={"alpha": 1.0}),
+        {"x": np.array([0.5, 1.0, 2.0], np.float32)},
+        lambda x: x * (x >= 1),
     ),
-    "PReLU on axis -3": (layer("activation", "x", "y", {"PReLU.alpha": G}, PReLU={}), {"x": X}, lambda x: np.where(x > 0, x, x * channel(G))),
+    "PReLU on axis -3": (
+        layer("activation", "x", "y", {"PReLU.alpha": G}, PReLU={}),
+        {"x": X},
+        lambda x: np.where(x > 0, x, x * channel(G)),
+    ),
     "scale and bias by channel": (
-        layer("scale", "x", "y", {"scale": G, "bias": V}, shapeScale=[4], shapeBias=[4], hasBias=True),
-        {"x": X}, lambda x: x * channel(G) + channel(V),
+        layer(
+            "scale", "x", "y", {"scale": G, "bias": V}, shapeScale=[4], shapeBias=[4], hasBias=True
+        ),
+        {"x": X},
+        lambda x: x * channel(G) + channel(V),
     ),
     "reduce LOGSUM is a sum of logarithms": (
-        layer("reduce", "x", "y", mode="LOGSUM", axis="HW"), {"x": np.abs(X)}, lambda x: np.log(x + 1e-6).sum((2, 3), keepdims=True),
+        layer("reduce", "x", "y", mode="LOGSUM", axis="HW"),
+        {"x": np.abs(X)},
+        lambda x: np.log(x + 1e-6).sum((2, 3), keepdims=True),
     ),
-    "reduceLogSum is a logarithm of a sum": (layer("reduceLogSum", "x", "y", axes=[1]), {"x": np.abs(M)}, lambda x: np.log(x.sum(1))),
+    "reduceLogSum is a logarithm of a sum": (
+        layer("reduceLogSum", "x", "y", axes=[1]),
+        {"x": np.abs(M)},
+        lambda x: np.log(x.sum(1)),
+    ),
     "slice to -1 leaves the last out": (
-        layer("slice", "x", "y", startIndex=1, endIndex=-1, stride=2, axis="WIDTH_AXIS"), {"x": X}, lambda x: x[..., 1:-1:2],
+        layer("slice", "x", "y", startIndex=1, endIndex=-1, stride=2, axis="WIDTH_AXIS"),
+        {"x": X},
+        lambda x: x[..., 1:-1:2],
     ),
     "sliceStatic": (
-        layer("sliceStatic", "x", "y", beginIds=[0, 3], endIds=[0, 0], strides=[1, -2], beginMasks=[True, False], endMasks=[True, True],
-              squeezeMasks=[False] * 2),
-        {"x": M}, lambda x: x[:, 3::-2],
+        layer(
+            "sliceStatic",
+            "x",
+            "y",
+            beginIds=[0, 3],
+            endIds=[0, 0],
+            strides=[1, -2],
+            beginMasks=[True, False],
+            endMasks=[True, True],
+            squeezeMasks=[False] * 2,
+        ),
+        {"x": M},
+        lambda x: x[:, 3::-2],
     ),
-    "splitND unevenly": (layer("splitND", "x", "y z", axis=1, numSplits=2), {"x": X[0, :3].transpose(1, 0, 2)}, lambda x: (x[:, :2], x[:, 2:])),
+    "splitND unevenly": (
+        layer("splitND", "x", "y z", axis=1, numSplits=2),
+        {"x": X[0, :3].transpose(1, 0, 2)},
+        lambda x: (x[:, :2], x[:, 2:]),
+    ),
     "gather with float indices": (
-        layer("gather", "x i", "y", axis=1), {"x": M, "i": np.array([-1, 0, 2], np.float32)}, lambda x, i: np.take(x, i.astype(int), 1),
+        layer("gather", "x i", "y", axis=1),
+        {"x": M, "i": np.array([-1, 0, 2], np.float32)},
+        lambda x, i: np.take(x, i.astype(int), 1),
     ),
     "scatter divides": (
         layer("scatter", "x i u", "y", axis=1, mode="SCATTER_DIV"),
@@ -114,61 +213,135 @@ CASES: dict[str, tuple[Any, dict[str, Array], Any]] = {
         lambda x, i, u: x / np.array([4, 1, 2, 1], np.float32),
     ),
     "reverseSeq": (
-        layer("reverseSeq", "x n", "y", batchAxis=0, sequenceAxis=1), {"x": M, "n": np.array([1, 2, 4], np.float32)},
-        lambda x, n: np.stack([np.concatenate([row[: int(k)][::-1], row[int(k) :]]) for row, k in zip(x, n, strict=True)]),
+        layer("reverseSeq", "x n", "y", batchAxis=0, sequenceAxis=1),
+        {"x": M, "n": np.array([1, 2, 4], np.float32)},
+        lambda x, n: np.stack(
+            [
+                np.concatenate([row[: int(k)][::-1], row[int(k) :]])
+                for row, k in zip(x, n, strict=True)
+            ]
+        ),
     ),
     "reorganizeData, depth to space": (
-        layer("reorganizeData", "x", "y", mode="DEPTH_TO_SPACE", blockSize=2), {"x": X},
+        layer("reorganizeData", "x", "y", mode="DEPTH_TO_SPACE", blockSize=2),
+        {"x": X},
         lambda x: x.reshape(1, 2, 2, 1, 5, 6).transpose(0, 3, 4, 1, 5, 2).reshape(1, 1, 10, 12),
     ),
     "constantPad pairs": (
-        layer("constantPad", "x", "y", padAmounts=[1, 0, 0, 2], value=7.0), {"x": M},
+        layer("constantPad", "x", "y", padAmounts=[1, 0, 0, 2], value=7.0),
+        {"x": M},
         lambda x: np.pad(x, [(1, 0), (0, 2)], constant_values=7),
     ),
     "pooling rounds up": (
-        layer("pooling", "x", "y", type="MAX", kernelSize=[2, 2], stride=[2, 2], includeLastPixel={}), {"x": X},
-        lambda x: np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 0)], constant_values=-np.inf).reshape(1, 4, 3, 2, 3, 2).max((3, 5)),
+        layer(
+            "pooling", "x", "y", type="MAX", kernelSize=[2, 2], stride=[2, 2], includeLastPixel={}
+        ),
+        {"x": X},
+        lambda x: (
+            np.pad(x, [(0, 0), (0, 0), (0, 1), (0, 0)], constant_values=-np.inf)
+            .reshape(1, 4, 3, 2, 3, 2)
+            .max((3, 5))
+        ),
     ),
-    "upsample repeats": (layer("upsample", "x", "y", scalingFactor=[2, 3], mode="NN"), {"x": X}, lambda x: x.repeat(2, 2).repeat(3, 3)),
+    "upsample repeats": (
+        layer("upsample", "x", "y", scalingFactor=[2, 3], mode="NN"),
+        {"x": X},
+        lambda x: x.repeat(2, 2).repeat(3, 3),
+    ),
     "upsample to align the corners": (
-        layer("upsample", "x", "y", scalingFactor=[1, 2], mode="BILINEAR", linearUpsampleMode="ALIGN_CORNERS_TRUE"), {"x": X},
-        lambda x: np.apply_along_axis(lambda v: np.interp(np.linspace(0, 5, 12), np.arange(6), v), 3, x),
+        layer(
+            "upsample",
+            "x",
+            "y",
+            scalingFactor=[1, 2],
+            mode="BILINEAR",
+            linearUpsampleMode="ALIGN_CORNERS_TRUE",
+        ),
+        {"x": X},
+        lambda x: np.apply_along_axis(
+            lambda v: np.interp(np.linspace(0, 5, 12), np.arange(6), v), 3, x
+        ),
     ),
     "resizeBilinear in the middles": (
-        layer("resizeBilinear", "x", "y", targetSize=[5, 4], mode={"samplingMethod": "ROI_ALIGN_MODE"}), {"x": X},
-        lambda x: np.apply_along_axis(lambda v: np.interp((np.arange(4) + 0.5) * 5 / 4, np.arange(6), v), 3,
-                                      np.apply_along_axis(lambda v: np.interp(np.minimum(4, (np.arange(5) + 0.5) * 4 / 5), np.arange(5), v), 2, x)),
+        layer(
+            "resizeBilinear", "x", "y", targetSize=[5, 4], mode={"samplingMethod": "ROI_ALIGN_MODE"}
+        ),
+        {"x": X},
+        lambda x: np.apply_along_axis(
+            lambda v: np.interp((np.arange(4) + 0.5) * 5 / 4, np.arange(6), v),
+            3,
+            np.apply_along_axis(
+                lambda v: np.interp(np.minimum(4, (np.arange(5) + 0.5) * 4 / 5), np.arange(5), v),
+                2,
+                x,
+            ),
+        ),
     ),
     "oneHot": (
-        layer("oneHot", "i", "y", oneHotVectorSize=4, axis=-1, onValue=2.0, offValue=-1.0), {"i": np.array([3, 0], np.float32)},
+        layer("oneHot", "i", "y", oneHotVectorSize=4, axis=-1, onValue=2.0, offValue=-1.0),
+        {"i": np.array([3, 0], np.float32)},
         lambda i: np.where(np.eye(4)[i.astype(int)] > 0, 2, -1),
     ),
     "modBroadcastable has the divisor's sign": (
-        layer("modBroadcastable", "x y", "z"), {"x": np.array([-5, 5, -5.5], np.float32), "y": np.array([3, -3, 2], np.float32)}, np.mod,
+        layer("modBroadcastable", "x y", "z"),
+        {"x": np.array([-5, 5, -5.5], np.float32), "y": np.array([3, -3, 2], np.float32)},
+        np.mod,
     ),
     "layerNormalization": (
-        layer("layerNormalization", "x", "y", {"gamma": G, "beta": V}, normalizedShape=[4], eps=1e-3), {"x": M},
-        lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3) * G + V,
+        layer(
+            "layerNormalization", "x", "y", {"gamma": G, "beta": V}, normalizedShape=[4], eps=1e-3
+        ),
+        {"x": M},
+        lambda x: (
+            (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-3) * G + V
+        ),
     ),
     "embeddingND": (
-        layer("embeddingND", "i", "y", {"weights": W}, vocabSize=4, embeddingSize=2), {"i": np.array([[3], [1]], np.float32)},
+        layer("embeddingND", "i", "y", {"weights": W}, vocabSize=4, embeddingSize=2),
+        {"i": np.array([[3], [1]], np.float32)},
         lambda i: W.T[i[:, 0].astype(int)],
     ),
-    "argMax keeps the axis": (layer("argMax", "x", "y", axis=1), {"x": M}, lambda x: x.argmax(1)[:, None]),
-    "cumSum without the last": (
-        layer("cumSum", "x", "y", axis=1, excludeFinalSum=True), {"x": M}, lambda x: np.concatenate([np.zeros((3, 1)), x.cumsum(1)[:, :-1]], 1),
+    "argMax keeps the axis": (
+        layer("argMax", "x", "y", axis=1),
+        {"x": M},
+        lambda x: x.argmax(1)[:, None],
     ),
-    "matrixBandPart": (layer("matrixBandPart", "x", "y", numLower=1, numUpper=0), {"x": M}, lambda x: np.triu(np.tril(x), -1)),
+    "cumSum without the last": (
+        layer("cumSum", "x", "y", axis=1, excludeFinalSum=True),
+        {"x": M},
+        lambda x: np.concatenate([np.zeros((3, 1)), x.cumsum(1)[:, :-1]], 1),
+    ),
+    "matrixBandPart": (
+        layer("matrixBandPart", "x", "y", numLower=1, numUpper=0),
+        {"x": M},
+        lambda x: np.triu(np.tril(x), -1),
+    ),
     "slidingWindows": (
-        layer("slidingWindows", "x", "y", axis=1, windowSize=2, step=2), {"x": M}, lambda x: np.stack([x[:, :2], x[:, 2:]], 1),
+        layer("slidingWindows", "x", "y", axis=1, windowSize=2, step=2),
+        {"x": M},
+        lambda x: np.stack([x[:, :2], x[:, 2:]], 1),
     ),
     "concat interleaved": (
-        layer("concatND", "x y", "z", axis=1, interleave=True), {"x": M, "y": -M}, lambda x, y: np.stack([x, y], 2).reshape(3, 8),
+        layer("concatND", "x y", "z", axis=1, interleave=True),
+        {"x": M, "y": -M},
+        lambda x, y: np.stack([x, y], 2).reshape(3, 8),
     ),
-    "whereNonZero": (layer("whereNonZero", "x", "y"), {"x": np.array([[0, 1], [2, 0]], np.float32)}, np.argwhere),
-    "squeezing all leaves one axis": (layer("squeeze", "x", "y", squeezeAll=True), {"x": np.ones((1, 1), np.float32)}, lambda x: x.reshape(1)),
-    "gelu by a sigmoid": (layer("gelu", "x", "y", mode="SIGMOID_APPROXIMATION"), {"x": M}, lambda x: x * sigmoid(1.702 * x)),
-}  # fmt: skip
+    "whereNonZero": (
+        layer("whereNonZero", "x", "y"),
+        {"x": np.array([[0, 1], [2, 0]], np.float32)},
+        np.argwhere,
+    ),
+    "squeezing all leaves one axis": (
+        layer("squeeze", "x", "y", squeezeAll=True),
+        {"x": np.ones((1, 1), np.float32)},
+        lambda x: x.reshape(1),
+    ),
+    "gelu by a sigmoid": (
+        layer("gelu", "x", "y", mode="SIGMOID_APPROXIMATION"),
+        {"x": M},
+        lambda x: x * sigmoid(1.702 * x),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -231,9 +404,16 @@ def test_lstm_with_peepholes(clip: float, reverse: bool, tmp_path: Path) -> None
         "cellClipThreshold": clip,
     }
     made = layer(
-        "uniDirectionalLSTM", "x", "y h c", blobs, inputVectorSize=3, outputVectorSize=2, params=params, reverseInput=reverse,
+        "uniDirectionalLSTM",
+        "x",
+        "y h c",
+        blobs,
+        inputVectorSize=3,
+        outputVectorSize=2,
+        params=params,
+        reverseInput=reverse,
         activations=[{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}],
-    )  # fmt: skip
+    )
     x = rng.normal(size=(4, 2, 3, 1, 1)).astype(np.float32)
     y, h, c = lstm_steps(x[::-1, ..., 0, 0] if reverse else x[..., 0, 0], blobs, clip or 50.0)
     for got in run_both(tmp_path, network([made], {"x": x.shape}, ["y", "h", "c"]), {"x": x}):
@@ -255,9 +435,15 @@ def test_states_that_may_be_left_out(tmp_path: Path) -> None:
         "cellClipThreshold": 0.0,
     }
     made = layer(
-        "uniDirectionalLSTM", "x h0 c0", "y h c", blobs, inputVectorSize=3, outputVectorSize=2, params=params,
+        "uniDirectionalLSTM",
+        "x h0 c0",
+        "y h c",
+        blobs,
+        inputVectorSize=3,
+        outputVectorSize=2,
+        params=params,
         activations=[{"sigmoid": {}}, {"tanh": {}}, {"tanh": {}}],
-    )  # fmt: skip
+    )
     sizes = {"x": (3,), "h0": (2,), "c0": (2,)}
     model = network([made], sizes, ["y", "h", "c"], exact=False)
     for feature in model.proto.description.input[1:]:

@@ -748,9 +748,10 @@ def test_open_dimensions_without_bounds_are_no_loss(tmp_path: Path) -> None:
 
 
 STRANGE = [
-    None, 5, [], {}, {"default": "x"}, {"default": [1], "ranges": [[1]]}, {"default": [1], "ranges": 7}, {"default": [1.5], "ranges": [[1, 2]]},
-    {"default": [1], "ranges": [[-5, 2]]}, {"default": [1], "ranges": [[1, 1 << 70]]}, {"default": [1, 2], "choices": [[1, 2], [1]]},
-    {"default": [True], "choices": [[1]]},
+    None, 5, [], {}, {"default": "x"}, {"default": [1], "ranges": [[1]]},
+    {"default": [1], "ranges": 7}, {"default": [1.5], "ranges": [[1, 2]]},
+    {"default": [1], "ranges": [[-5, 2]]}, {"default": [1], "ranges": [[1, 1 << 70]]},
+    {"default": [1, 2], "choices": [[1, 2], [1]]}, {"default": [True], "choices": [[1]]},
 ]  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""A package is one model: it is found, hashed, copied, compared and replaced whole, and read through
-no link.
+"""A package is one model: it is found, hashed, copied, compared and replaced whole, and read
+through no link.
 """
 
 from __future__ import annotations

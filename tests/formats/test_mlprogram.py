@@ -376,7 +376,9 @@ def test_programs_of_the_corpus(case: Path) -> None:
 @pytest.mark.parametrize("blocks", [1, 5])
 @pytest.mark.parametrize("kind", ["int4", "uint4"])
 def test_packed_numbers_in_blocks(kind: str, blocks: int, tmp_path: Path) -> None:
-    """scale * (data - offset) of each block; an odd number of elements, more than are attributes."""
+    """scale * (data - offset) of each block; an odd number of elements, more than are
+    attributes.
+    """
     low = -8 if kind == "int4" else 0
     data = RNG.integers(low, low + 16, (25, 45)).astype(np.int8)
     scale = RNG.standard_normal((25, blocks)).astype(F)

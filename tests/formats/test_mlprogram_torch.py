@@ -1,5 +1,6 @@
-"""Networks of PyTorch by way of their ONNX export: the packages that are written of them give PyTorch's
-numbers, in the kit's interpreter of ML Programs where it is there, and as netconv executes them.
+"""Networks of PyTorch by way of their ONNX export: the packages that are written of them give
+PyTorch's numbers, in the kit's interpreter of ML Programs where it is there, and as netconv
+executes them.
 """
 
 from __future__ import annotations
@@ -80,30 +81,47 @@ NETWORKS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     ),
     "mobile": (
         lambda: convolution(
-            nn.Hardswish(), nn.MaxPool2d(2), nn.Conv2d(8, 4, 1), nn.Hardsigmoid(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5), nn.Softmax(-1),
+            nn.Hardswish(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 4, 1),
+            nn.Hardsigmoid(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(4, 5),
+            nn.Softmax(-1),
         ),
         IMAGE,
     ),
     "u-net": (
         lambda: convolution(
-            nn.LeakyReLU(0.1), nn.AvgPool2d(2), nn.ConvTranspose2d(8, 4, 3, 2, 1, 1),
-            nn.Upsample(scale_factor=2, mode="bilinear"), nn.InstanceNorm2d(4, affine=True),
+            nn.LeakyReLU(0.1),
+            nn.AvgPool2d(2),
+            nn.ConvTranspose2d(8, 4, 3, 2, 1, 1),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+            nn.InstanceNorm2d(4, affine=True),
         ),
         IMAGE,
     ),
-    "shuffled": (lambda: convolution(nn.PReLU(8), nn.PixelShuffle(2), nn.ReflectionPad2d(2)), IMAGE),
+    "shuffled": (
+        lambda: convolution(nn.PReLU(8), nn.PixelShuffle(2), nn.ReflectionPad2d(2)),
+        IMAGE,
+    ),
     "groups": (lambda: convolution(nn.GroupNorm(2, 8), nn.ELU(), nn.PixelUnshuffle(2)), IMAGE),
     "mixer": (
-        lambda: nn.Sequential(nn.LayerNorm(16), Block(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))),
+        lambda: nn.Sequential(
+            nn.LayerNorm(16), Block(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+        ),
         WORDS,
     ),
     "attention": (lambda: nn.Sequential(nn.LayerNorm(16), Attention(False), nn.Tanh()), WORDS),
-    "decoder": (lambda: Block(nn.LayerNorm(16), Attention(True), nn.GELU(approximate="tanh")), WORDS),
+    "decoder": (
+        lambda: Block(nn.LayerNorm(16), Attention(True), nn.GELU(approximate="tanh")),
+        WORDS,
+    ),
     "lstm": (lambda: Recurrent("LSTM", num_layers=2), WORDS),
     "gru": (lambda: Recurrent("GRU", bidirectional=True), WORDS),
     "rnn": (lambda: Recurrent("RNN", nonlinearity="relu"), WORDS),
-}  # fmt: skip
+}
 
 
 def exported(network: Any, inputs: tuple[Any, ...], path: Path, **names: Any) -> Path:
@@ -112,7 +130,9 @@ def exported(network: Any, inputs: tuple[Any, ...], path: Path, **names: Any) ->
 
 
 def written(name: str, flavour: str, folder: Path) -> tuple[Path, Any, Any, float]:
-    """The package, what the network is fed with, PyTorch's numbers, and how near they have to be."""
+    """The package, what the network is fed with, PyTorch's numbers, and how near they have to
+    be.
+    """
     torch.manual_seed(0)
     make, shape = NETWORKS[name]
     network, x = make().eval(), torch.randn(*shape)

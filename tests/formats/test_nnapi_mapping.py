@@ -52,64 +52,220 @@ def conv(b: Builder, x: ir.Value, w: np.ndarray, **attributes: object) -> ir.Val
 # name -> (how the graph is built, input shapes, the feature level that it needs, whether LiteRT has
 # everything of it)
 CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
-    "conv": (lambda b, x: b.op("Relu", conv(b, x, random(4, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])), [[1, 3, 9, 8]], 1, True),
-    "along one number": (lambda b, x: b.op("ReduceMax", b.op("Reshape", b.op("ReduceSum", x, keepdims=0), [1]), [0], keepdims=1), [[2, 3, 4]], 3, True),
-    "conv asymmetric": (lambda b, x: conv(b, x, random(4, 3, 3, 2), pads=[0, 1, 2, 0]), [[1, 3, 9, 8]], 1, True),
+    "conv": (
+        lambda b, x: b.op(
+            "Relu", conv(b, x, random(4, 3, 3, 3), pads=[1, 1, 1, 1], strides=[2, 2])
+        ),
+        [[1, 3, 9, 8]],
+        1,
+        True,
+    ),
+    "along one number": (
+        lambda b, x: b.op(
+            "ReduceMax", b.op("Reshape", b.op("ReduceSum", x, keepdims=0), [1]), [0], keepdims=1
+        ),
+        [[2, 3, 4]],
+        3,
+        True,
+    ),
+    "conv asymmetric": (
+        lambda b, x: conv(b, x, random(4, 3, 3, 2), pads=[0, 1, 2, 0]),
+        [[1, 3, 9, 8]],
+        1,
+        True,
+    ),
     "depthwise": (lambda b, x: conv(b, x, random(6, 1, 3, 3), group=3), [[1, 3, 9, 8]], 1, True),
     "grouped": (lambda b, x: conv(b, x, random(4, 2, 3, 3), group=2), [[1, 4, 9, 8]], 3, True),
-    "dilated": (lambda b, x: conv(b, x, random(4, 4, 3, 3), dilations=[2, 2]), [[1, 4, 9, 8]], 3, True),
-    "dilated groups": (lambda b, x: conv(b, x, random(4, 2, 3, 3), dilations=[2, 2], group=2), [[1, 4, 9, 8]], 3, True),
+    "dilated": (
+        lambda b, x: conv(b, x, random(4, 4, 3, 3), dilations=[2, 2]),
+        [[1, 4, 9, 8]],
+        3,
+        True,
+    ),
+    "dilated groups": (
+        lambda b, x: conv(b, x, random(4, 2, 3, 3), dilations=[2, 2], group=2),
+        [[1, 4, 9, 8]],
+        3,
+        True,
+    ),
     "conv over time": (lambda b, x: conv(b, x, random(4, 3, 3), pads=[1, 1]), [[2, 3, 9]], 2, True),
     "transposed": (
-        lambda b, x: b.op("ConvTranspose", x, random(3, 2, 3, 3), strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1]),
-        [[1, 3, 5, 4]], 3, True,
+        lambda b, x: b.op(
+            "ConvTranspose",
+            x,
+            random(3, 2, 3, 3),
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+            output_padding=[1, 1],
+        ),
+        [[1, 3, 5, 4]],
+        3,
+        True,
     ),
-    "transposed groups": (lambda b, x: b.op("ConvTranspose", x, random(4, 1, 2, 2), strides=[2, 2], group=4), [[1, 4, 5, 4]], 3, True),
-    "max pool ceil": (lambda b, x: b.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1), [[1, 2, 8, 8]], 1, True),
-    "average counts pads": (lambda b, x: b.op("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1), [[1, 2, 8, 8]], 1, True),
-    "mean of a plane": (lambda b, x: b.op("ReduceMean", x, [2, 3], keepdims=0), [[2, 3, 5, 4]], 1, True),
+    "transposed groups": (
+        lambda b, x: b.op("ConvTranspose", x, random(4, 1, 2, 2), strides=[2, 2], group=4),
+        [[1, 4, 5, 4]],
+        3,
+        True,
+    ),
+    "max pool ceil": (
+        lambda b, x: b.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        [[1, 2, 8, 8]],
+        1,
+        True,
+    ),
+    "average counts pads": (
+        lambda b, x: b.op(
+            "AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
+        ),
+        [[1, 2, 8, 8]],
+        1,
+        True,
+    ),
+    "mean of a plane": (
+        lambda b, x: b.op("ReduceMean", x, [2, 3], keepdims=0),
+        [[2, 3, 5, 4]],
+        1,
+        True,
+    ),
     "global": (lambda b, x: b.op("GlobalAveragePool", x), [[2, 3, 5, 4]], 1, True),
-    "dense": (lambda b, x: b.op("Add", b.op("MatMul", x, random(6, 5)), random(5)), [[2, 6]], 1, True),
+    "dense": (
+        lambda b, x: b.op("Add", b.op("MatMul", x, random(6, 5)), random(5)),
+        [[2, 6]],
+        1,
+        True,
+    ),
     "dense rank 3": (lambda b, x: b.op("MatMul", x, random(6, 5)), [[2, 3, 6]], 1, True),
     "batched product": (lambda b, x, y: b.op("MatMul", x, y), [[2, 3, 4], [2, 4, 5]], 6, True),
-    "gemm": (lambda b, x: b.op("Gemm", x, random(5, 6), random(5), transB=1, alpha=0.5), [[2, 6]], 1, True),
+    "gemm": (
+        lambda b, x: b.op("Gemm", x, random(5, 6), random(5), transB=1, alpha=0.5),
+        [[2, 6]],
+        1,
+        True,
+    ),
     "softmax rank 3": (lambda b, x: b.op("Softmax", x, axis=-1), [[2, 3, 4]], 1, True),
     "sub": (lambda b, x, y: b.op("Sub", x, y), [[2, 3], [2, 3]], 1, True),
     "leaky": (lambda b, x: b.op("LeakyRelu", x, alpha=0.1), [[2, 3]], 1, True),
     "hard swish": (lambda b, x: b.op("HardSwish", x), [[2, 3]], 1, True),
     "clip": (lambda b, x: b.op("Clip", x, b.like(x, -0.5), b.like(x, 0.25)), [[2, 3]], 1, True),
-    "batch normalisation": (lambda b, x: b.op("BatchNormalization", x, random(3), random(3), random(3), np.abs(random(3))), [[1, 3, 4, 4]], 1, True),
-    "lrn": (lambda b, x: b.op("LRN", x, size=5, alpha=0.3, beta=0.5, bias=2.0), [[1, 8, 3, 3]], 1, True),
+    "batch normalisation": (
+        lambda b, x: b.op(
+            "BatchNormalization", x, random(3), random(3), random(3), np.abs(random(3))
+        ),
+        [[1, 3, 4, 4]],
+        1,
+        True,
+    ),
+    "lrn": (
+        lambda b, x: b.op("LRN", x, size=5, alpha=0.3, beta=0.5, bias=2.0),
+        [[1, 8, 3, 3]],
+        1,
+        True,
+    ),
     "pad": (lambda b, x: b.op("Pad", x, [0, 0, 1, 2, 0, 0, 2, 1]), [[1, 2, 3, 3]], 1, True),
-    "pad at the edge": (lambda b, x: b.op("Pad", x, [0, 0, 1, 2, 0, 0, 2, 1], mode="edge"), [[1, 2, 3, 3]], 3, True),
+    "pad at the edge": (
+        lambda b, x: b.op("Pad", x, [0, 0, 1, 2, 0, 0, 2, 1], mode="edge"),
+        [[1, 2, 3, 3]],
+        3,
+        True,
+    ),
     "concat": (lambda b, x, y: b.op("Concat", x, y, axis=1), [[1, 2, 3, 3], [1, 4, 3, 3]], 1, True),
     "slice backwards": (lambda b, x: b.op("Slice", x, [-1], [-9], [1], [-1]), [[2, 5]], 2, True),
     "shuffle": (lambda b, x: b.ext("ShuffleChannels", x, group=2), [[1, 4, 3, 3]], 3, False),
-    "depth to space CRD": (lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"), [[1, 8, 3, 3]], 2, True),
-    "bilinear": (lambda b, x: b.op("Resize", x, None, [1, 1, 2.0, 2.0], mode="linear", coordinate_transformation_mode="half_pixel"), [[1, 2, 3, 3]], 4, True),
+    "depth to space CRD": (
+        lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"),
+        [[1, 8, 3, 3]],
+        2,
+        True,
+    ),
+    "bilinear": (
+        lambda b, x: b.op(
+            "Resize",
+            x,
+            None,
+            [1, 1, 2.0, 2.0],
+            mode="linear",
+            coordinate_transformation_mode="half_pixel",
+        ),
+        [[1, 2, 3, 3]],
+        4,
+        True,
+    ),
     "nearest": (
-        lambda b, x: b.op("Resize", x, None, [1, 1, 2.0, 2.0], coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
-        [[1, 2, 3, 3]], 3, True,
+        lambda b, x: b.op(
+            "Resize",
+            x,
+            None,
+            [1, 1, 2.0, 2.0],
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        [[1, 2, 3, 3]],
+        3,
+        True,
     ),
     "erf": (lambda b, x: b.op("Erf", x), [[3, 4]], 3, True),
     "round": (lambda b, x: b.op("Round", b.op("Mul", x, b.like(x, 2))), [[3, 4]], 3, True),
     "truth": (lambda b, x, y: b.op("Not", b.op("Less", x, y)), [[3, 4], [3, 4]], 3, True),
     "rank 5": (
-        lambda b, x: b.op("Reshape", b.op("Transpose", b.op("Reshape", x, [1, 2, 3, 4, 4]), perm=[0, 2, 1, 3, 4]), [1, 6, 4, 4]),
-        [[1, 6, 4, 4]], 2, True,
+        lambda b, x: b.op(
+            "Reshape",
+            b.op("Transpose", b.op("Reshape", x, [1, 2, 3, 4, 4]), perm=[0, 2, 1, 3, 4]),
+            [1, 6, 4, 4],
+        ),
+        [[1, 6, 4, 4]],
+        2,
+        True,
     ),
     "reduction of ones": (
-        lambda b, x: b.op("Reshape", b.op("ReduceMean", b.op("Reshape", x, [1, 3, 4, 1, 2, 1]), [-1, -3], keepdims=0), [3, 8]),
-        [[3, 8]], 1, True,
+        lambda b, x: b.op(
+            "Reshape",
+            b.op("ReduceMean", b.op("Reshape", x, [1, 3, 4, 1, 2, 1]), [-1, -3], keepdims=0),
+            [3, 8],
+        ),
+        [[3, 8]],
+        1,
+        True,
     ),
-    "grouped dilated": (lambda b, x: b.op("Conv", x, random(6, 2, 2, 2), random(6), group=2, dilations=[2, 1]), [[1, 4, 6, 6]], 3, True),
+    "grouped dilated": (
+        lambda b, x: b.op("Conv", x, random(6, 2, 2, 2), random(6), group=2, dilations=[2, 1]),
+        [[1, 4, 6, 6]],
+        3,
+        True,
+    ),
     "max pool of bytes": (
-        lambda b, x: b.op("DequantizeLinear", b.op("MaxPool", b.op("QuantizeLinear", x, *STEP), kernel_shape=[2, 2], strides=[2, 2]), *STEP),
-        [[1, 3, 4, 4]], 3, True,
+        lambda b, x: b.op(
+            "DequantizeLinear",
+            b.op("MaxPool", b.op("QuantizeLinear", x, *STEP), kernel_shape=[2, 2], strides=[2, 2]),
+            *STEP,
+        ),
+        [[1, 3, 4, 4]],
+        3,
+        True,
     ),
-    "lstm": (lambda b, x: b.op("LSTM", x, random(1, 16, 3), random(1, 16, 4), random(1, 32), hidden_size=4), [[5, 2, 3]], 3, False),
-    "gru": (lambda b, x: b.op("GRU", x, random(2, 12, 3), random(2, 12, 4), random(2, 24), hidden_size=4, direction="bidirectional"), [[3, 2, 3]], 2, True),
-}  # fmt: skip
+    "lstm": (
+        lambda b, x: b.op(
+            "LSTM", x, random(1, 16, 3), random(1, 16, 4), random(1, 32), hidden_size=4
+        ),
+        [[5, 2, 3]],
+        3,
+        False,
+    ),
+    "gru": (
+        lambda b, x: b.op(
+            "GRU",
+            x,
+            random(2, 12, 3),
+            random(2, 12, 4),
+            random(2, 24),
+            hidden_size=4,
+            direction="bidirectional",
+        ),
+        [[3, 2, 3]],
+        2,
+        True,
+    ),
+}
 
 
 def agree(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:

@@ -19,16 +19,25 @@ from converter.errors import UnsupportedError
 X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
 NUMBERS = [float(n) for n in range(1, 9)]
 TREE: dict[str, Any] = {
-    "n_targets": 1, "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [1, 0, 0], "nodes_values": [0.1, 0.0, 0.0],
-    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0],
-    "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.5, -2.0], "nodes_missing_value_tracks_true": [0, 0, 0], "nodes_hitrates": [1.0] * 3,
+    "n_targets": 1, "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [1, 0, 0], "nodes_values": [0.1, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0], "target_nodeids": [1, 2],
+    "target_ids": [0, 0], "target_weights": [1.5, -2.0],
+    "nodes_missing_value_tracks_true": [0, 0, 0], "nodes_hitrates": [1.0] * 3,
 }  # fmt: skip
 # two trees: one of three leaves, where a missing number holds, and one that is a leaf
 FOREST: dict[str, Any] = {
-    "nodes_treeids": [0, 0, 0, 0, 0, 1], "nodes_nodeids": [0, 1, 2, 3, 4, 0], "nodes_featureids": [1, 3, 0, 0, 0, 0], "nodes_hitrates": [1.0] * 6,
-    "nodes_values": [0.1, -0.2, 0.0, 0.0, 0.0, 0.0], "nodes_modes": ["BRANCH_LT", "BRANCH_LT", "LEAF", "LEAF", "LEAF", "LEAF"],
-    "nodes_truenodeids": [1, 2, 0, 0, 0, 0], "nodes_falsenodeids": [4, 3, 0, 0, 0, 0], "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0],
-}  # fmt: skip
+    "nodes_treeids": [0, 0, 0, 0, 0, 1],
+    "nodes_nodeids": [0, 1, 2, 3, 4, 0],
+    "nodes_featureids": [1, 3, 0, 0, 0, 0],
+    "nodes_hitrates": [1.0] * 6,
+    "nodes_values": [0.1, -0.2, 0.0, 0.0, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LT", "BRANCH_LT", "LEAF", "LEAF", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 2, 0, 0, 0, 0],
+    "nodes_falsenodeids": [4, 3, 0, 0, 0, 0],
+    "nodes_missing_value_tracks_true": [1, 0, 0, 0, 0, 0],
+}
 HOLES = np.where(X > 1, np.nan, X).astype(np.float32)
 
 

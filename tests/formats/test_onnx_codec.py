@@ -172,7 +172,8 @@ def test_opsets(opset: int, tmp_path: Path) -> None:
     GroupNormalization, Shape of some axes.
     """
     weights = {
-        "axes": np.array([1]), "pads": np.array([1, 2]), "last": np.array([3]), "g": np.arange(1, 5, dtype=np.float32), "z": np.zeros(4, np.float32),
+        "axes": np.array([1]), "pads": np.array([1, 2]), "last": np.array([3]),
+        "g": np.arange(1, 5, dtype=np.float32), "z": np.zeros(4, np.float32),
         "n": np.array(9, np.float32),
     }  # fmt: skip
     nodes = [

@@ -127,7 +127,10 @@ def test_states_of_a_loop_that_declare_no_shape(tmp_path: Path) -> None:
     ML can have the loop.
     """
     body = "{ keep2 = Identity (keep) t = Mul (s, s) s2 = Add (t, x) }"
-    loop = f"y = Loop <body = b (int64 i, bool keep, float s) => (bool keep2, float s2) {body}> (k, go, x)"
+    loop = (
+        "y = Loop <body = b (int64 i, bool keep, float s) => (bool keep2, float s2) "
+        f"{body}> (k, go, x)"
+    )
     proto = onnx.parser.parse_model(
         f'<ir_version: 8, opset_import: ["" : 18]> g (float[2,3] x, int64 k) => (float[2,3] '
         f"y) <bool go = {{1}}> {{ {loop} }}"

@@ -818,7 +818,10 @@ def test_entities_do_not_explode(tmp_path: Path) -> None:
     entities = '<!ENTITY a0 "ha">' + "".join(
         f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12)
     )
-    bomb = f'<?xml version="1.0"?><!DOCTYPE net [{entities}]><net name="&a11;" version="11"><layers/></net>'
+    bomb = (
+        f'<?xml version="1.0"?><!DOCTYPE net [{entities}]><net name="&a11;" '
+        'version="11"><layers/></net>'
+    )
     for data in (bomb.encode(), bomb.encode("utf-16")):
         with pytest.raises(ReadError, match="R103"):
             read_ir(put(tmp_path, data))

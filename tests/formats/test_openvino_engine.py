@@ -39,114 +39,337 @@ Case = tuple[Write, dict[str, np.ndarray], Callable[..., Any]]
 
 # name -> (what writes the outputs, the inputs, the outputs by numpy)
 CASES: dict[str, Case] = {
-    "integers compared": (lambda b, x, y: b.op("Less", x, y), {"x": WHOLE, "y": OTHER}, lambda x, y: x < y),
-    "integers compared, as integers": (lambda b, x, y: b.op("Cast", b.op("Equal", x, y), to=T.INT32), {"x": WHOLE, "y": OTHER}, lambda x, y: x == y),
+    "integers compared": (
+        lambda b, x, y: b.op("Less", x, y),
+        {"x": WHOLE, "y": OTHER},
+        lambda x, y: x < y,
+    ),
+    "integers compared, as integers": (
+        lambda b, x, y: b.op("Cast", b.op("Equal", x, y), to=T.INT32),
+        {"x": WHOLE, "y": OTHER},
+        lambda x, y: x == y,
+    ),
     "truth of both kinds": (
-        lambda b, x, f: b.op("Where", b.op("And", b.op("Less", x, b.like(x, 2)), b.op("Greater", f, b.like(f, 0))), x, b.op("Neg", x)),
-        {"x": WHOLE, "f": rng.normal(size=(3, 4)).astype(np.float32)}, lambda x, f: np.where((x < 2) & (f > 0), x, -x)),
-    "truth of fractions": (lambda b, x: b.op("Not", b.op("Cast", x, to=T.BOOL)), {"x": np.array([0.5, 0, -0.2, 3], np.float32)}, lambda x: x == 0),
+        lambda b, x, f: b.op(
+            "Where",
+            b.op("And", b.op("Less", x, b.like(x, 2)), b.op("Greater", f, b.like(f, 0))),
+            x,
+            b.op("Neg", x),
+        ),
+        {"x": WHOLE, "f": rng.normal(size=(3, 4)).astype(np.float32)},
+        lambda x, f: np.where((x < 2) & (f > 0), x, -x),
+    ),
+    "truth of fractions": (
+        lambda b, x: b.op("Not", b.op("Cast", x, to=T.BOOL)),
+        {"x": np.array([0.5, 0, -0.2, 3], np.float32)},
+        lambda x: x == 0,
+    ),
     "truth chosen and counted": (
-        lambda b, x: b.op("ReduceSum", b.op("Cast", b.op("Xor", b.op("Equal", x, b.like(x, 1)), b.const(np.ones((3, 4), bool))), to=T.INT32), [1]),
-        {"x": WHOLE}, lambda x: (x != 1).sum(1, keepdims=True)),
-    "slice of three axes": (lambda b, x: b.op("Slice", x, [1], [3], [2]), {"x": F}, lambda x: x[:, :, 1:3]),
-    "slice of one axis": (lambda b, x: b.op("Slice", x, [1], [3], [0]), {"x": F[0, 0]}, lambda x: x[1:3]),
-    "a piece that nobody reads": (lambda b, x: b.ops("Split", x, [1, 3], outputs=2, axis=2)[1], {"x": F}, lambda x: x[:, :, 1:]),
-    "unused input": (lambda b, x, u: b.op("Relu", x), {"x": F, "u": STRANGE}, lambda x, u: np.maximum(x, 0)),
-    "unused input beside integers": (lambda b, x, u: b.op("Add", x, x), {"x": WHOLE, "u": STRANGE}, lambda x, u: 2 * x),
-    "constant output": (lambda b, x: (b.op("Relu", x), b.op("Identity", b.const(STRANGE))), {"x": F}, lambda x: (np.maximum(x, 0), STRANGE)),
+        lambda b, x: b.op(
+            "ReduceSum",
+            b.op(
+                "Cast",
+                b.op("Xor", b.op("Equal", x, b.like(x, 1)), b.const(np.ones((3, 4), bool))),
+                to=T.INT32,
+            ),
+            [1],
+        ),
+        {"x": WHOLE},
+        lambda x: (x != 1).sum(1, keepdims=True),
+    ),
+    "slice of three axes": (
+        lambda b, x: b.op("Slice", x, [1], [3], [2]),
+        {"x": F},
+        lambda x: x[:, :, 1:3],
+    ),
+    "slice of one axis": (
+        lambda b, x: b.op("Slice", x, [1], [3], [0]),
+        {"x": F[0, 0]},
+        lambda x: x[1:3],
+    ),
+    "a piece that nobody reads": (
+        lambda b, x: b.ops("Split", x, [1, 3], outputs=2, axis=2)[1],
+        {"x": F},
+        lambda x: x[:, :, 1:],
+    ),
+    "unused input": (
+        lambda b, x, u: b.op("Relu", x),
+        {"x": F, "u": STRANGE},
+        lambda x, u: np.maximum(x, 0),
+    ),
+    "unused input beside integers": (
+        lambda b, x, u: b.op("Add", x, x),
+        {"x": WHOLE, "u": STRANGE},
+        lambda x, u: 2 * x,
+    ),
+    "constant output": (
+        lambda b, x: (b.op("Relu", x), b.op("Identity", b.const(STRANGE))),
+        {"x": F},
+        lambda x: (np.maximum(x, 0), STRANGE),
+    ),
     "shape as output": (lambda b, x: b.op("Shape", x), {"x": F}, lambda x: np.array(x.shape)),
     "two networks in one, reshaped at the end": (
-        lambda b, x, y: (b.op("Reshape", b.op("Abs", x), list(F.shape)), b.op("Exp", y)), {"x": F.reshape(-1), "y": F[0, 0]},
-        lambda x, y: (np.abs(x).reshape(F.shape), np.exp(y))),
-    "two networks in one": (lambda b, x, y: (b.op("Relu", x), b.op("Exp", y)), {"x": F, "y": IMAGE}, lambda x, y: (np.maximum(x, 0), np.exp(y))),
-    "input as output": (lambda b, x, y: (b.op("Identity", x), b.op("Add", x, y)), {"x": WHOLE, "y": OTHER}, lambda x, y: (x, x + y)),
-    "bytes divided": (lambda b, x, y: b.op("Div", x, y), {"x": BYTES, "y": np.full_like(BYTES, 2)}, lambda x, y: x // y),
-    "bytes overflow": (lambda b, x: b.op("Cast", b.op("Mul", b.op("Add", x, x), b.like(x, 3)), to=T.INT32), {"x": BYTES}, lambda x: (x + x) * np.uint8(3)),
+        lambda b, x, y: (b.op("Reshape", b.op("Abs", x), list(F.shape)), b.op("Exp", y)),
+        {"x": F.reshape(-1), "y": F[0, 0]},
+        lambda x, y: (np.abs(x).reshape(F.shape), np.exp(y)),
+    ),
+    "two networks in one": (
+        lambda b, x, y: (b.op("Relu", x), b.op("Exp", y)),
+        {"x": F, "y": IMAGE},
+        lambda x, y: (np.maximum(x, 0), np.exp(y)),
+    ),
+    "input as output": (
+        lambda b, x, y: (b.op("Identity", x), b.op("Add", x, y)),
+        {"x": WHOLE, "y": OTHER},
+        lambda x, y: (x, x + y),
+    ),
+    "bytes divided": (
+        lambda b, x, y: b.op("Div", x, y),
+        {"x": BYTES, "y": np.full_like(BYTES, 2)},
+        lambda x, y: x // y,
+    ),
+    "bytes overflow": (
+        lambda b, x: b.op("Cast", b.op("Mul", b.op("Add", x, x), b.like(x, 3)), to=T.INT32),
+        {"x": BYTES},
+        lambda x: (x + x) * np.uint8(3),
+    ),
     "signed bytes overflow": (
-        lambda b, x: b.op("Cast", b.op("Sub", x, b.like(x, 100)), to=T.INT32), {"x": np.array([-100, 3, 127], np.int8)}, lambda x: x - np.int8(100)),
-    "words compared": (lambda b, x: b.op("Greater", x, b.like(x, 100)), {"x": np.array([65535, 3, 101], np.uint16)}, lambda x: x > 100),
+        lambda b, x: b.op("Cast", b.op("Sub", x, b.like(x, 100)), to=T.INT32),
+        {"x": np.array([-100, 3, 127], np.int8)},
+        lambda x: x - np.int8(100),
+    ),
+    "words compared": (
+        lambda b, x: b.op("Greater", x, b.like(x, 100)),
+        {"x": np.array([65535, 3, 101], np.uint16)},
+        lambda x: x > 100,
+    ),
     "words cut to bytes": (
-        lambda b, x: b.op("Cast", b.op("Cast", x, to=T.INT8), to=T.FLOAT), {"x": np.array([300, -300, 5], np.int32)}, lambda x: x.astype(np.int8)),
-    "bits of bytes": (lambda b, x, y: b.op("Cast", b.op("BitwiseXor", x, y), to=T.INT32), {"x": BYTES, "y": BYTES[::-1].copy()}, lambda x, y: x ^ y),
+        lambda b, x: b.op("Cast", b.op("Cast", x, to=T.INT8), to=T.FLOAT),
+        {"x": np.array([300, -300, 5], np.int32)},
+        lambda x: x.astype(np.int8),
+    ),
+    "bits of bytes": (
+        lambda b, x, y: b.op("Cast", b.op("BitwiseXor", x, y), to=T.INT32),
+        {"x": BYTES, "y": BYTES[::-1].copy()},
+        lambda x, y: x ^ y,
+    ),
     "bits of words": (
         lambda b, x, y: b.op("Cast", b.op("BitwiseOr", x, y), to=T.INT32),
-        {"x": np.array([-64, 300, -1], np.int16), "y": np.array([8, -300, 5], np.int16)}, lambda x, y: x | y),
-    "negative places": (lambda b, x, i: b.op("Gather", x, i, axis=1), {"x": F, "i": np.array([-1, 0, -3, 2], np.int32)}, lambda x, i: np.take(x, i, 1)),
+        {"x": np.array([-64, 300, -1], np.int16), "y": np.array([8, -300, 5], np.int16)},
+        lambda x, y: x | y,
+    ),
+    "negative places": (
+        lambda b, x, i: b.op("Gather", x, i, axis=1),
+        {"x": F, "i": np.array([-1, 0, -3, 2], np.int32)},
+        lambda x, i: np.take(x, i, 1),
+    ),
     "negative places, many axes": (
-        lambda b, x, i: b.op("Gather", x, i, axis=1), {"x": F, "i": rng.integers(-3, 3, (1, 2, 1, 2, 1, 2)).astype(np.int32)}, lambda x, i: np.take(x, i, 1)),
+        lambda b, x, i: b.op("Gather", x, i, axis=1),
+        {"x": F, "i": rng.integers(-3, 3, (1, 2, 1, 2, 1, 2)).astype(np.int32)},
+        lambda x, i: np.take(x, i, 1),
+    ),
     "transposed list": (lambda b, x: b.op("Transpose", x, perm=[0]), {"x": F[0, 0]}, lambda x: x),
     "integers transposed behind a reshape": (
-        lambda b, x: b.op("Transpose", b.op("Reshape", x, [2, 6]), perm=[1, 0]), {"x": WHOLE}, lambda x: x.reshape(2, 6).T),
+        lambda b, x: b.op("Transpose", b.op("Reshape", x, [2, 6]), perm=[1, 0]),
+        {"x": WHOLE},
+        lambda x: x.reshape(2, 6).T,
+    ),
     "integers transposed behind a tile": (
-        lambda b, x: b.op("Transpose", b.op("Tile", x, [2, 1]), perm=[1, 0]), {"x": WHOLE}, lambda x: np.tile(x, (2, 1)).T),
+        lambda b, x: b.op("Transpose", b.op("Tile", x, [2, 1]), perm=[1, 0]),
+        {"x": WHOLE},
+        lambda x: np.tile(x, (2, 1)).T,
+    ),
     "chosen in five axes": (
-        lambda b, x, y: b.op("Where", b.op("Less", x, y), x, y), {"x": DEEP[0], "y": DEEP[1]}, lambda x, y: np.where(x < y, x, y)),
+        lambda b, x, y: b.op("Where", b.op("Less", x, y), x, y),
+        {"x": DEEP[0], "y": DEEP[1]},
+        lambda x, y: np.where(x < y, x, y),
+    ),
     "six axes": (
-        lambda b, x: b.op("Softmax", b.op("Tanh", b.op("Add", x, b.const(DEEP[:, :, :1]))), axis=3), {"x": DEEP},
-        lambda x: (lambda e: e / e.sum(3, keepdims=True))(np.exp(np.tanh(x + DEEP[:, :, :1])))),
-    "six axes repeated": (lambda b, x: b.op("Tile", x, [1, 3, 1, 1, 2, 1]), {"x": DEEP}, lambda x: np.tile(x, (1, 3, 1, 1, 2, 1))),
+        lambda b, x: b.op("Softmax", b.op("Tanh", b.op("Add", x, b.const(DEEP[:, :, :1]))), axis=3),
+        {"x": DEEP},
+        lambda x: (lambda e: e / e.sum(3, keepdims=True))(np.exp(np.tanh(x + DEEP[:, :, :1]))),
+    ),
+    "six axes repeated": (
+        lambda b, x: b.op("Tile", x, [1, 3, 1, 1, 2, 1]),
+        {"x": DEEP},
+        lambda x: np.tile(x, (1, 3, 1, 1, 2, 1)),
+    ),
     "six axes, every other one spread": (
-        lambda b, x: b.op("Mul", x, b.const(DEEP[:, :, :1, :, :1])), {"x": DEEP}, lambda x: x * DEEP[:, :, :1, :, :1]),
+        lambda b, x: b.op("Mul", x, b.const(DEEP[:, :, :1, :, :1])),
+        {"x": DEEP},
+        lambda x: x * DEEP[:, :, :1, :, :1],
+    ),
     "matrices with many axes in front": (
-        lambda b, x, y: b.op("MatMul", x, y), {"x": DEEP, "y": DEEP[:1].swapaxes(4, 5).copy()}, lambda x, y: x @ y),
+        lambda b, x, y: b.op("MatMul", x, y),
+        {"x": DEEP, "y": DEEP[:1].swapaxes(4, 5).copy()},
+        lambda x, y: x @ y,
+    ),
     "matrices of integers": (
-        lambda b, x, y: b.op("MatMul", b.op("Transpose", x, perm=[1, 0]), y), {"x": WHOLE, "y": OTHER}, lambda x, y: x.T @ y),
+        lambda b, x, y: b.op("MatMul", b.op("Transpose", x, perm=[1, 0]), y),
+        {"x": WHOLE, "y": OTHER},
+        lambda x, y: x.T @ y,
+    ),
     "slopes of six axes": (
-        lambda b, x: b.op("PRelu", x, np.array([[[[[0.5]]]]], np.float32)), {"x": DEEP}, lambda x: np.where(x < 0, x / 2, x)),
+        lambda b, x: b.op("PRelu", x, np.array([[[[[0.5]]]]], np.float32)),
+        {"x": DEEP},
+        lambda x: np.where(x < 0, x / 2, x),
+    ),
     "more pads at the end": (
-        lambda b, x: b.op("AveragePool", x, kernel_shape=[1, 3], pads=[0, 1, 0, 2], strides=[1, 1], count_include_pad=1), {"x": IMAGE},
-        lambda x: (lambda p: (p[..., :-2] + p[..., 1:-1] + p[..., 2:]) / 3)(np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2))))),
-    "largest of negative numbers": (lambda b, x: b.op("ReduceMax", x, [1], keepdims=0), {"x": -np.abs(F) - 1}, lambda x: x.max(1)),
-    "sum of large exponents": (lambda b, x: b.op("ReduceLogSumExp", x, [2], keepdims=0), {"x": 200 * F}, lambda x: np.logaddexp.reduce(x, 2)),
-    "signs of integers": (lambda b, x: (b.op("Sign", x), b.op("Abs", x), b.op("Neg", x)), {"x": WHOLE}, lambda x: (np.sign(x), np.abs(x), -x)),
+        lambda b, x: b.op(
+            "AveragePool",
+            x,
+            kernel_shape=[1, 3],
+            pads=[0, 1, 0, 2],
+            strides=[1, 1],
+            count_include_pad=1,
+        ),
+        {"x": IMAGE},
+        lambda x: (lambda p: (p[..., :-2] + p[..., 1:-1] + p[..., 2:]) / 3)(
+            np.pad(x, ((0, 0), (0, 0), (0, 0), (1, 2)))
+        ),
+    ),
+    "largest of negative numbers": (
+        lambda b, x: b.op("ReduceMax", x, [1], keepdims=0),
+        {"x": -np.abs(F) - 1},
+        lambda x: x.max(1),
+    ),
+    "sum of large exponents": (
+        lambda b, x: b.op("ReduceLogSumExp", x, [2], keepdims=0),
+        {"x": 200 * F},
+        lambda x: np.logaddexp.reduce(x, 2),
+    ),
+    "signs of integers": (
+        lambda b, x: (b.op("Sign", x), b.op("Abs", x), b.op("Neg", x)),
+        {"x": WHOLE},
+        lambda x: (np.sign(x), np.abs(x), -x),
+    ),
     "one-hot integers": (
-        lambda b, x: b.op("OneHot", x, 4, np.array([0, 7], np.int32), axis=-1), {"x": np.array([0, 3, 1], np.int32)}, lambda x: 7 * np.eye(4, dtype=int)[x]),
+        lambda b, x: b.op("OneHot", x, 4, np.array([0, 7], np.int32), axis=-1),
+        {"x": np.array([0, 3, 1], np.int32)},
+        lambda x: 7 * np.eye(4, dtype=int)[x],
+    ),
     "classes counted from the end": (
-        lambda b, x: b.op("OneHot", x, 4, np.array([0, 1], np.float32), axis=-1), {"x": np.array([0, -1, -3], np.int32)}, lambda x: np.eye(4)[x]),
+        lambda b, x: b.op("OneHot", x, 4, np.array([0, 1], np.float32), axis=-1),
+        {"x": np.array([0, -1, -3], np.int32)},
+        lambda x: np.eye(4)[x],
+    ),
     "moved by half a row, zeros behind the last": (
-        lambda b, x, o: b.op("DeformConv", x, np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), o, kernel_shape=[1, 1], pads=[0] * 4),
+        lambda b, x, o: b.op(
+            "DeformConv",
+            x,
+            np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1),
+            o,
+            kernel_shape=[1, 1],
+            pads=[0] * 4,
+        ),
         {"x": IMAGE, "o": np.stack([np.full((5, 6), n, np.float32) for n in (0.5, 0)])[None]},
-        lambda x, o: (x + np.pad(x[:, :, 1:], ((0, 0), (0, 0), (0, 1), (0, 0)))) / 2),
+        lambda x, o: (x + np.pad(x[:, :, 1:], ((0, 0), (0, 0), (0, 1), (0, 0)))) / 2,
+    ),
     "integers padded with a number": (
-        lambda b, x: b.op("Pad", x, [0, 1, 2, 0], np.array(3, np.int32)), {"x": WHOLE},
-        lambda x: np.pad(x, ((0, 2), (1, 0)), constant_values=3)),
+        lambda b, x: b.op("Pad", x, [0, 1, 2, 0], np.array(3, np.int32)),
+        {"x": WHOLE},
+        lambda x: np.pad(x, ((0, 2), (1, 0)), constant_values=3),
+    ),
     "an image of integers, each pixel four times": (
-        lambda b, x: b.op("Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="nearest"), {"x": PIXELS},
-        lambda x: x.repeat(2, 2).repeat(2, 3)),
+        lambda b, x: b.op("Resize", x, None, np.array([1, 1, 2, 2], np.float32), mode="nearest"),
+        {"x": PIXELS},
+        lambda x: x.repeat(2, 2).repeat(2, 3),
+    ),
     "channels of integers shuffled": (
-        lambda b, x: b.ext("ShuffleChannels", x, group=2), {"x": PIXELS}, lambda x: x[:, [0, 2, 1, 3]]),
+        lambda b, x: b.ext("ShuffleChannels", x, group=2),
+        {"x": PIXELS},
+        lambda x: x[:, [0, 2, 1, 3]],
+    ),
     "logarithms of very small shares": (
-        lambda b, x: b.op("LogSoftmax", x, axis=1), {"x": np.array([[0, 500, -500]], np.float32)}, lambda x: x - 500),
+        lambda b, x: b.op("LogSoftmax", x, axis=1),
+        {"x": np.array([[0, 500, -500]], np.float32)},
+        lambda x: x - 500,
+    ),
     "best integers": (
-        lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=1), {"x": np.array([[1, 9, 4], [7, 3, 5]], np.int32)},
-        lambda x: ([[9, 4], [7, 5]], [[1, 2], [0, 2]])),
+        lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=1),
+        {"x": np.array([[1, 9, 4], [7, 3, 5]], np.int32)},
+        lambda x: ([[9, 4], [7, 5]], [[1, 2], [0, 2]]),
+    ),
     "least of one": (lambda b, x: b.op("Min", x), {"x": F}, lambda x: x),
     "norm around two": (
-        lambda b, x: b.op("LRN", x, size=1, alpha=0.5, beta=0.75, bias=2.0), {"x": IMAGE}, lambda x: x / (2 + 0.5 * x * x) ** 0.75),
+        lambda b, x: b.op("LRN", x, size=1, alpha=0.5, beta=0.75, bias=2.0),
+        {"x": IMAGE},
+        lambda x: x / (2 + 0.5 * x * x) ** 0.75,
+    ),
     "norm over an even number of channels": (
-        lambda b, x: b.op("LRN", x, size=2, alpha=0.5, beta=0.75, bias=1.0), {"x": IMAGE},
-        lambda x: x / (1 + 0.25 * (x * x + np.pad(x[:, 1:] ** 2, ((0, 0), (0, 1), (0, 0), (0, 0))))) ** 0.75),
+        lambda b, x: b.op("LRN", x, size=2, alpha=0.5, beta=0.75, bias=1.0),
+        {"x": IMAGE},
+        lambda x: (
+            x
+            / (1 + 0.25 * (x * x + np.pad(x[:, 1:] ** 2, ((0, 0), (0, 1), (0, 0), (0, 0))))) ** 0.75
+        ),
+    ),
     "weights that are an input, and a bias": (
-        lambda b, x, w: b.op("Conv", x, w, np.array([1, -2], np.float32), kernel_shape=[1, 1]), {"x": IMAGE, "w": IMAGE[:, :, :2, :1].swapaxes(0, 2).copy()},
-        lambda x, w: np.einsum("bchw,oc->bohw", x, w[:, :, 0, 0]) + np.array([[[1]], [[-2]]])),
+        lambda b, x, w: b.op("Conv", x, w, np.array([1, -2], np.float32), kernel_shape=[1, 1]),
+        {"x": IMAGE, "w": IMAGE[:, :, :2, :1].swapaxes(0, 2).copy()},
+        lambda x, w: np.einsum("bchw,oc->bohw", x, w[:, :, 0, 0]) + np.array([[[1]], [[-2]]]),
+    ),
     "pixels laid far apart": (
-        lambda b, x: b.op("ConvTranspose", x, b.const(IMAGE[0, :, :3, :1, None]), np.array([1, 2, 3], np.float32), strides=[9, 20], pads=[1, 0, 0, 2],
-                          output_padding=[2, 0]), {"x": IMAGE},
-        lambda x: (lambda y: np.pad(y[:, :, 1:, :-2], ((0, 0), (0, 0), (0, 2), (0, 0))))(
-            np.kron(np.einsum("bchw,co->bohw", x, IMAGE[0, :, :3, 0]), np.eye(1, 180).reshape(9, 20))[:, :, :37, :101]) + np.array([[[1]], [[2]], [[3]]])),
+        lambda b, x: b.op(
+            "ConvTranspose",
+            x,
+            b.const(IMAGE[0, :, :3, :1, None]),
+            np.array([1, 2, 3], np.float32),
+            strides=[9, 20],
+            pads=[1, 0, 0, 2],
+            output_padding=[2, 0],
+        ),
+        {"x": IMAGE},
+        lambda x: (
+            (lambda y: np.pad(y[:, :, 1:, :-2], ((0, 0), (0, 0), (0, 2), (0, 0))))(
+                np.kron(
+                    np.einsum("bchw,co->bohw", x, IMAGE[0, :, :3, 0]), np.eye(1, 180).reshape(9, 20)
+                )[:, :, :37, :101]
+            )
+            + np.array([[[1]], [[2]], [[3]]])
+        ),
+    ),
     "average over pads at the end": (
-        lambda b, x: b.op("AveragePool", x, kernel_shape=[1, 2], pads=[0, 0, 0, 1], strides=[1, 1], count_include_pad=1), {"x": IMAGE},
-        lambda x: (x + np.pad(x[..., 1:], ((0, 0), (0, 0), (0, 0), (0, 1)))) / 2),
+        lambda b, x: b.op(
+            "AveragePool",
+            x,
+            kernel_shape=[1, 2],
+            pads=[0, 0, 0, 1],
+            strides=[1, 1],
+            count_include_pad=1,
+        ),
+        {"x": IMAGE},
+        lambda x: (x + np.pad(x[..., 1:], ((0, 0), (0, 0), (0, 0), (0, 1)))) / 2,
+    ),
     "bytes as weights": (
-        lambda b, x: b.op("MatMul", x, b.op("DequantizeLinear", b.const(BYTES), np.float32(0.5), np.uint8(3))), {"x": F[0, :, :2].copy()},
-        lambda x: x @ ((BYTES.astype(np.float32) - 3) / 2)),
+        lambda b, x: b.op(
+            "MatMul", x, b.op("DequantizeLinear", b.const(BYTES), np.float32(0.5), np.uint8(3))
+        ),
+        {"x": F[0, :, :2].copy()},
+        lambda x: x @ ((BYTES.astype(np.float32) - 3) / 2),
+    ),
     "quantised weights": (
-        lambda b, x: b.op("Conv", x, b.ext("FakeQuantize", b.const(IMAGE[:, :, :1, :1]), *(np.float32(v) for v in (-2, 2, -2, 2)), levels=5)), {"x": IMAGE},
-        lambda x: np.einsum("bchw,oc->bohw", x, np.clip(np.round(IMAGE[:, :, 0, 0]), -2, 2))),
+        lambda b, x: b.op(
+            "Conv",
+            x,
+            b.ext(
+                "FakeQuantize",
+                b.const(IMAGE[:, :, :1, :1]),
+                *(np.float32(v) for v in (-2, 2, -2, 2)),
+                levels=5,
+            ),
+        ),
+        {"x": IMAGE},
+        lambda x: np.einsum("bchw,oc->bohw", x, np.clip(np.round(IMAGE[:, :, 0, 0]), -2, 2)),
+    ),
     "quantised with computed bounds": (
-        lambda b, x, y: b.op("Relu", b.ext("FakeQuantize", x, b.op("Neg", y), y, b.op("Neg", y), y, levels=5)),
-        {"x": IMAGE, "y": np.array([2], np.float32)}, lambda x, y: np.clip(np.round(x), 0, 2)),
-}  # fmt: skip
+        lambda b, x, y: b.op(
+            "Relu", b.ext("FakeQuantize", x, b.op("Neg", y), y, b.op("Neg", y), y, levels=5)
+        ),
+        {"x": IMAGE, "y": np.array([2], np.float32)},
+        lambda x, y: np.clip(np.round(x), 0, 2),
+    ),
+}
 
 
 def model_of(case: Case) -> Model:
@@ -308,18 +531,35 @@ def test_the_engine_runs_random_networks(operator: str, tmp_path: Path) -> None:
 
 # nets of legacy layers that are written with other ones, and why
 OTHERWISE = {
-    "argmax_noaxis": "the layer without an axis", "bucketize_r1": "is written out", "d2s_*": "the engine's layer is wrong for more than one channel",
-    "eltwise_3in": "two operands each", "eltwise_coeff": "factors of their own", "eltwise_squared_diff": "a difference and a product",
-    "eltwise_bcast": "one number for each channel is ScaleShift", "normalize_1_1": "the scale stands apart", "norm_same": "is written out",
-    "crop1": "an input that nobody reads", "esws": "an input that nobody reads", "sparsetodense": "an input that nobody reads",
-    "sparsefillemptyrows": "an input that nobody reads", "priorbox*": "the boxes are constant", "preprocess_value": "means are subtracted by a layer",
-    "broadcast": "ranks are made equal first", "onehot": "classes become integers", "regionyolo_v3": "the layer's own shape, then the port's",
-    "grucell_*": "a sequence of one step", "rnncell_*": "a sequence of one step", "ti_lstm_*": "the body gives every step an axis",
-    "stridedslice_mask1_used": "Crop where no step is taken", "node__test_mvn_expanded": "a reciprocal with a shift",
+    "argmax_noaxis": "the layer without an axis",
+    "bucketize_r1": "is written out",
+    "d2s_*": "the engine's layer is wrong for more than one channel",
+    "eltwise_3in": "two operands each",
+    "eltwise_coeff": "factors of their own",
+    "eltwise_squared_diff": "a difference and a product",
+    "eltwise_bcast": "one number for each channel is ScaleShift",
+    "normalize_1_1": "the scale stands apart",
+    "norm_same": "is written out",
+    "crop1": "an input that nobody reads",
+    "esws": "an input that nobody reads",
+    "sparsetodense": "an input that nobody reads",
+    "sparsefillemptyrows": "an input that nobody reads",
+    "priorbox*": "the boxes are constant",
+    "preprocess_value": "means are subtracted by a layer",
+    "broadcast": "ranks are made equal first",
+    "onehot": "classes become integers",
+    "regionyolo_v3": "the layer's own shape, then the port's",
+    "grucell_*": "a sequence of one step",
+    "rnncell_*": "a sequence of one step",
+    "ti_lstm_*": "the body gives every step an axis",
+    "stridedslice_mask1_used": "Crop where no step is taken",
+    "node__test_mvn_expanded": "a reciprocal with a shift",
     "node__test_softsign*": "a reciprocal with a shift",
-    "v2__pytorch-converted__test_BatchNorm1d_3d_input_eval": "ScaleShift is for images", "v4__pytorch-operator__test_operator_index": "a cut of one piece",
-    "wild_*": "boxes of the catalogue's shape, and reshapes that leave the shape", "mo_v7fp16_shufflenet": "reshapes that leave the shape",
-}  # fmt: skip
+    "v2__pytorch-converted__test_BatchNorm1d_3d_input_eval": "ScaleShift is for images",
+    "v4__pytorch-operator__test_operator_index": "a cut of one piece",
+    "wild_*": "boxes of the catalogue's shape, and reshapes that leave the shape",
+    "mo_v7fp16_shufflenet": "reshapes that leave the shape",
+}
 LEGACY = [
     c
     for suite in ("legacy-layers", "legacy-nets", "legacy-ops")

@@ -412,9 +412,26 @@ def test_a_proposal_whose_image_is_a_row(tmp_path: Path) -> None:
         for n, s in (("scores", [1, 6, 4, 4]), ("boxes", [1, 12, 4, 4]), ("image", [1, 3]))
     )
     found = b.exts(
-        "Proposal", scores, boxes, image, outputs=2, base_size=16, pre_nms_topn=20, post_nms_topn=5, nms_thresh=0.7, feat_stride=16, min_size=4,
-        ratio=[0.5, 1.0, 2.0], scale=[1.0], clip_before_nms=1, clip_after_nms=0, normalize=0, box_size_scale=1.0, box_coordinate_scale=1.0, framework="",
-    )  # fmt: skip
+        "Proposal",
+        scores,
+        boxes,
+        image,
+        outputs=2,
+        base_size=16,
+        pre_nms_topn=20,
+        post_nms_topn=5,
+        nms_thresh=0.7,
+        feat_stride=16,
+        min_size=4,
+        ratio=[0.5, 1.0, 2.0],
+        scale=[1.0],
+        clip_before_nms=1,
+        clip_after_nms=0,
+        normalize=0,
+        box_size_scale=1.0,
+        box_coordinate_scale=1.0,
+        framework="",
+    )
     b.output(found[0])
     source = saved(tmp_path / "m.xml", b, model, 11)
     feeds = {

@@ -33,8 +33,18 @@ def port(id: int, dims: tuple[int, ...], precision: str = "FP32") -> str:
     )
 
 
-def net(folder: Path, type: str, out: tuple[int, ...], *, data: str = "", blobs: dict[str, Any] | None = None, version: int = 7, more: str = "",
-        size: tuple[int, ...] = X.shape, name: str = "y") -> Model:  # fmt: skip
+def net(
+    folder: Path,
+    type: str,
+    out: tuple[int, ...],
+    *,
+    data: str = "",
+    blobs: dict[str, Any] | None = None,
+    version: int = 7,
+    more: str = "",
+    size: tuple[int, ...] = X.shape,
+    name: str = "y",
+) -> Model:
     """An input x and one layer on it."""
     heap, places = b"", ""
     for key, array in (blobs or {}).items():
@@ -72,7 +82,10 @@ def windows(x: Any, k: int, s: int, pad: tuple[int, int], n: int) -> Any:
 
 
 def test_the_port_decides_about_rounding(tmp_path: Path) -> None:
-    data = 'kernel="3,3" strides="2,2" pads_begin="0,0" pads_end="0,0" pool-method="max" rounding_type="floor"'
+    data = (
+        'kernel="3,3" strides="2,2" pads_begin="0,0" pads_end="0,0" pool-method="max" '
+        'rounding_type="floor"'
+    )
     for n in (2, 3):
         found = net(tmp_path, "Pooling", (1, 4, n, n), data=data).run({"x": X})["y"]
         np.testing.assert_array_equal(found, np.nanmax(windows(X, 3, 2, (0, 0), n), -1))
@@ -80,7 +93,10 @@ def test_the_port_decides_about_rounding(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("exclude", ["true", "false"])
 def test_an_average_counts_the_declared_pads_only(tmp_path: Path, exclude: str) -> None:
-    data = f'kernel="3,3" strides="2,2" pads_begin="1,1" pads_end="0,0" pool-method="avg" exclude-pad="{exclude}"'
+    data = (
+        'kernel="3,3" strides="2,2" pads_begin="1,1" pads_end="0,0" pool-method="avg" '
+        f'exclude-pad="{exclude}"'
+    )
     found = net(tmp_path, "Pooling", (1, 4, 4, 4), data=data).run({"x": X})["y"]
     counted = np.pad(X, ((0, 0), (0, 0), (1, 0), (1, 0))) if exclude == "false" else X
     expected = np.nanmean(windows(counted, 3, 2, (0, 0) if exclude == "false" else (1, 0), 4), -1)
@@ -89,7 +105,10 @@ def test_an_average_counts_the_declared_pads_only(tmp_path: Path, exclude: str) 
 
 def test_version_2_spells_windows_by_axis(tmp_path: Path) -> None:
     w = rng.normal(size=(2, 4, 3, 2)).astype(np.float32)
-    old = 'kernel-x="2" kernel-y="3" stride-x="1" stride-y="2" stride="1,1,2,1" pad-x="0" pad-y="1" pad-r="1" pad-b="1" output="2" group="1"'
+    old = (
+        'kernel-x="2" kernel-y="3" stride-x="1" stride-y="2" stride="1,1,2,1" pad-x="0" '
+        'pad-y="1" pad-r="1" pad-b="1" output="2" group="1"'
+    )
     new = 'kernel="3,2" strides="2,1" pads_begin="1,0" pads_end="1,1" output="2" group="1"'
     results = [
         net(tmp_path, "Convolution", (1, 2, 3, 6), data=d, blobs={"weights": w}, version=v).run(
@@ -207,11 +226,23 @@ def test_calibration_ranges_are_kept(tmp_path: Path) -> None:
 
 
 def test_states_are_inputs_and_outputs_of_one_name(tmp_path: Path) -> None:
-    memory = f'<layer id="1" name="r" type="Memory"><data id="s" index="1" size="2"/><output>{port(0, (1, 3))}</output></layer>'
+    memory = (
+        '<layer id="1" name="r" type="Memory"><data id="s" index="1" '
+        f'size="2"/><output>{port(0, (1, 3))}</output></layer>'
+    )
     inputs = f"<input>{port(0, (1, 3))}{port(1, (1, 3))}</input>"
-    total = f'<layer id="2" name="y" type="Eltwise"><data operation="sum"/>{inputs}<output>{port(2, (1, 3))}</output></layer>'
-    sink = f'<layer id="3" name="w" type="Memory"><data id="s" index="0" size="2"/><input>{port(0, (1, 3))}</input></layer>'
-    after = f'<layer id="4" name="z" type="ReLU"><input>{port(0, (1, 3))}</input><output>{port(1, (1, 3))}</output></layer>'
+    total = (
+        '<layer id="2" name="y" type="Eltwise"><data '
+        f'operation="sum"/>{inputs}<output>{port(2, (1, 3))}</output></layer>'
+    )
+    sink = (
+        '<layer id="3" name="w" type="Memory"><data id="s" index="0" '
+        f'size="2"/><input>{port(0, (1, 3))}</input></layer>'
+    )
+    after = (
+        f'<layer id="4" name="z" type="ReLU"><input>{port(0, (1, 3))}</input>'
+        f"<output>{port(1, (1, 3))}</output></layer>"
+    )
     edges = "".join(
         f'<edge from-layer="{a}" from-port="{b}" to-layer="{c}" to-port="{d}"/>'
         for a, b, c, d in ((0, 0, 2, 0), (1, 0, 2, 1), (2, 2, 3, 0), (2, 2, 4, 0))
@@ -280,19 +311,53 @@ def moving_slices(b: Builder, x: ir.Value) -> ir.Value:
 
 
 GRAPHS: dict[str, Write] = {
-    "conv": lambda b, x: b.op("Conv", x, W4, rng.normal(size=6).astype(np.float32), group=2, pads=[1, 0, 1, 2], strides=[2, 1]),
+    "conv": lambda b, x: b.op(
+        "Conv",
+        x,
+        W4,
+        rng.normal(size=6).astype(np.float32),
+        group=2,
+        pads=[1, 0, 1, 2],
+        strides=[2, 1],
+    ),
     "conv1d": lambda b, x: b.op("Conv", b.op("Reshape", x, [1, 4, 36]), W4[:, :, 0], group=2),
-    "conv_of_values": lambda b, x: b.op("Conv", b.op("Reshape", x, [1, 4, 6, 6]), b.op("Reshape", x, [4, 4, 3, 3])),
-    "deconv": lambda b, x: b.op("ConvTranspose", x, W4[:4], strides=[2, 2], output_padding=[1, 0], pads=[1, 1, 0, 1]),
-    "average": lambda b, x: b.op("AveragePool", x, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], ceil_mode=1),
-    "average_of_pads": lambda b, x: b.op("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
-    "maxpool1d": lambda b, x: b.op("MaxPool", b.op("Reshape", x, [1, 4, 36]), kernel_shape=[4], strides=[3]),
+    "conv_of_values": lambda b, x: b.op(
+        "Conv", b.op("Reshape", x, [1, 4, 6, 6]), b.op("Reshape", x, [4, 4, 3, 3])
+    ),
+    "deconv": lambda b, x: b.op(
+        "ConvTranspose", x, W4[:4], strides=[2, 2], output_padding=[1, 0], pads=[1, 1, 0, 1]
+    ),
+    "average": lambda b, x: b.op(
+        "AveragePool", x, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 0], ceil_mode=1
+    ),
+    "average_of_pads": lambda b, x: b.op(
+        "AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1
+    ),
+    "maxpool1d": lambda b, x: b.op(
+        "MaxPool", b.op("Reshape", x, [1, 4, 36]), kernel_shape=[4], strides=[3]
+    ),
     "global": lambda b, x: b.op("GlobalAveragePool", x),
-    "gemm": lambda b, x: b.op("Gemm", b.op("Reshape", x, [4, 36]), rng.normal(size=(36, 3)).astype(np.float32), V[:3], alpha=0.5, beta=2.0),
-    "matmul": lambda b, x: b.op("MatMul", x, b.op("Reshape", b.op("Slice", x, [0], [1], [1]), [6, 6])),
-    "scalars": lambda b, x: b.op("Pow", b.op("Add", b.op("Mul", b.op("Sub", 1.5, x), 0.25), 3.0), 2.0),
+    "gemm": lambda b, x: b.op(
+        "Gemm",
+        b.op("Reshape", x, [4, 36]),
+        rng.normal(size=(36, 3)).astype(np.float32),
+        V[:3],
+        alpha=0.5,
+        beta=2.0,
+    ),
+    "matmul": lambda b, x: b.op(
+        "MatMul", x, b.op("Reshape", b.op("Slice", x, [0], [1], [1]), [6, 6])
+    ),
+    "scalars": lambda b, x: b.op(
+        "Pow", b.op("Add", b.op("Mul", b.op("Sub", 1.5, x), 0.25), 3.0), 2.0
+    ),
     "channels": lambda b, x: b.op("Add", b.op("Mul", x, V.reshape(4, 1, 1)), V.reshape(1, 4, 1, 1)),
-    "comparison": lambda b, x: b.op("Where", b.op("And", b.op("Greater", x, 0.0), b.op("Not", b.op("Equal", x, x))), x, b.op("Neg", x)),
+    "comparison": lambda b, x: b.op(
+        "Where",
+        b.op("And", b.op("Greater", x, 0.0), b.op("Not", b.op("Equal", x, x))),
+        x,
+        b.op("Neg", x),
+    ),
     "batchnorm": lambda b, x: b.op("BatchNormalization", x, V, V * 2, V * 3, V * V + 1),
     "instancenorm": lambda b, x: b.op("InstanceNormalization", x, V, V),
     "layernorm": lambda b, x: b.op("LayerNormalization", x, rng.normal(size=6).astype(np.float32)),
@@ -308,17 +373,35 @@ GRAPHS: dict[str, Write] = {
     "depth": lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"),
     "space": lambda b, x: b.op("SpaceToDepth", x, blocksize=3),
     "topk": lambda b, x: b.ops("TopK", x, [3], outputs=2, axis=2),
-    "places_of_integers": lambda b, x: [b.op(op, b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32), axis=2) for op in ("ArgMax", "ArgMin")],
+    "places_of_integers": lambda b, x: [
+        b.op(op, b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32), axis=2)
+        for op in ("ArgMax", "ArgMin")
+    ],
     "best_of_integers": lambda b, x: [
-        b.ops("TopK", b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32), [1], outputs=2, axis=2, largest=i)[i] for i in (0, 1)
+        b.ops(
+            "TopK",
+            b.op("Cast", b.op("Mul", x, 4.0), to=ir.DataType.INT32),
+            [1],
+            outputs=2,
+            axis=2,
+            largest=i,
+        )[i]
+        for i in (0, 1)
     ],
     "places": lambda b, x: b.op("ArgMax", x, axis=1, keepdims=0),
     "smallest": lambda b, x: b.ops("TopK", x, [2], outputs=2, axis=3, largest=0)[0],
-    "resize_nearest": lambda b, x: resize(b, x, "nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"),
-    "resize_linear": lambda b, x: resize(b, x, "linear", coordinate_transformation_mode="align_corners"),
+    "resize_nearest": lambda b, x: resize(
+        b, x, "nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    ),
+    "resize_linear": lambda b, x: resize(
+        b, x, "linear", coordinate_transformation_mode="align_corners"
+    ),
     "resize_cubic": lambda b, x: resize(b, x, "cubic"),
     "gather": lambda b, x: b.op("Gather", x, np.array([[3, -1], [0, 2]]), axis=1),
-    "reduce": lambda b, x: [b.op("ReduceMean", x, [1, 3], keepdims=0), b.op("ReduceMax", x, keepdims=0)],
+    "reduce": lambda b, x: [
+        b.op("ReduceMean", x, [1, 3], keepdims=0),
+        b.op("ReduceMax", x, keepdims=0),
+    ],
     "tile": lambda b, x: b.op("Tile", x, [2, 1, 3, 1]),
     "cumsum": lambda b, x: b.op("CumSum", x, 2, exclusive=1, reverse=1),
     "round": lambda b, x: b.op("Round", b.op("Mul", b.op("Floor", b.op("Mul", x, 8.0)), 0.5)),
@@ -330,10 +413,13 @@ GRAPHS: dict[str, Write] = {
     "priors": lambda b, x: b.op("Add", priors(b), b.op("ReduceMean", x, keepdims=0)),
     "quantised": lambda b, x: b.ext("FakeQuantize", x, -1.0, 1.0, -1.0, 1.0, levels=16),
     "quantised_infinity": lambda b, x: b.op(
-        "DequantizeLinear", b.op("QuantizeLinear", b.op("Log", b.op("Relu", x)), np.float32(0.1), np.uint8(250)), np.float32(0.1), np.uint8(250)
+        "DequantizeLinear",
+        b.op("QuantizeLinear", b.op("Log", b.op("Relu", x)), np.float32(0.1), np.uint8(250)),
+        np.float32(0.1),
+        np.uint8(250),
     ),
     "read_twice": lambda b, x: [b.op("Relu", y := b.op("Exp", x)), y],
-}  # fmt: skip
+}
 
 
 def graph(name: str) -> Model:

@@ -1,5 +1,5 @@
-"""Operators of TensorFlow Lite that have no counterpart of their own: what is read computes what LiteRT
-computes from the file.
+"""Operators of TensorFlow Lite that have no counterpart of their own: what is read computes what
+LiteRT computes from the file.
 """
 
 from __future__ import annotations

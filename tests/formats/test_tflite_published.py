@@ -46,10 +46,12 @@ LITERT = """if True:
             feeds[d["name"]] = random.uniform(-1, 1, d["shape"]).astype(dtype)
         else:
             ends = np.iinfo(dtype)
-            feeds[d["name"]] = random.integers(ends.min // 2, ends.max // 2, d["shape"]).astype(dtype)
+            numbers = random.integers(ends.min // 2, ends.max // 2, d["shape"])
+            feeds[d["name"]] = numbers.astype(dtype)
         interpreter.set_tensor(d["index"], feeds[d["name"]])
     interpreter.invoke()
-    results = {d["name"]: interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()}
+    details = interpreter.get_output_details()
+    results = {d["name"]: interpreter.get_tensor(d["index"]) for d in details}
     np.savez(sys.argv[2], **feeds)
     np.savez(sys.argv[3], **results)
 """

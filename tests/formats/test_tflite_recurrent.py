@@ -264,7 +264,8 @@ def test_a_variable_that_has_no_first_value_is_refused(tmp_path: Path) -> None:
         converter.load(write(tmp_path / "m.tflite", graph))
 
 
-# written -------------------------------------------------------------------------------------------
+# written
+# -------------------------------------------------------------------------------------------
 
 
 def network(path: Path, steps: int, batch: int, peepholes: bool, bias: bool, **more: Any) -> Path:

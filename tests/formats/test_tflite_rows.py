@@ -1,5 +1,5 @@
-"""The laws of TensorFlow Lite's rows: an operator is written as the row's kind, LiteRT computes what
-the graph means, and the file is read as what LiteRT computes.
+"""The laws of TensorFlow Lite's rows: an operator is written as the row's kind, LiteRT computes
+what the graph means, and the file is read as what LiteRT computes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def test_what_is_written_has_a_kernel_declared() -> None:
     assert sorted(written - kernels().keys()) == UNDECLARED
 
 
-# what says nothing of types: control flow, and operators whose types nothing but they themselves have
+# what says nothing of types: control flow, and operators whose types nothing but they themselves
+# have
 UNDECLARED = [
     "HASHTABLE_LOOKUP",
     "LSH_PROJECTION",

@@ -30,7 +30,10 @@ from converter.formats.zhouyi.values import DType, dtype_of, parse_value, print_
 from converter.io.files import Output
 from support import ROOT, corpus_cases
 
-HEADER = "model_name=m\nlayer_number=2\nprecision=float32\nmodel_bin=./m.bin\ninput_tensors=[x_0]\noutput_tensors=[y_0]\n"
+HEADER = (
+    "model_name=m\nlayer_number=2\nprecision=float32\nmodel_bin=./m.bin\n"
+    "input_tensors=[x_0]\noutput_tensors=[y_0]\n"
+)
 INPUT = """
 layer_id=0
 layer_name=x
@@ -173,7 +176,8 @@ SPELLINGS = {
     "names like numbers": (TEXT.replace("x_0", "1e5").replace("y_0", "int8"), DATA),
     "lists of constants": (
         TEXT
-        + "layer_top_scale_type=[float32]\nlayer_top_scale_offset=[32]\nlayer_top_scale_size=[32]\nlayer_top_scale_shape=[[8]]\n",
+        + "layer_top_scale_type=[float32]\nlayer_top_scale_offset=[32]\n"
+        + "layer_top_scale_size=[32]\nlayer_top_scale_shape=[[8]]\n",
         DATA * 2,
     ),
     "layers in other order": (HEADER + DENSE + INPUT, DATA),
@@ -225,7 +229,10 @@ def new_layer() -> Layer:
 def test_build_and_write(tmp_path: Path) -> None:
     layers = [Layer("x", "Input", [], [Tensor("x_0", (1, 2, 2, 3), DType.FLOAT32)]), new_layer()]
     text, data = write(build_document("m", layers, ["x_0"], ["y_0"]), tmp_path / "out")
-    header = "model_name=m\nmodel_domain=image_classification\nlayer_number=2\nprecision=float32\ncompat_quantized_model=false\nmodel_bin=./m.bin\n"
+    header = (
+        "model_name=m\nmodel_domain=image_classification\nlayer_number=2\nprecision=float32\n"
+        "compat_quantized_model=false\nmodel_bin=./m.bin\n"
+    )
     assert text == header + "input_tensors=[x_0]\noutput_tensors=[y_0]\n" + INPUT + DENSE + "\n\n"
     assert data == DATA
 
@@ -727,7 +734,10 @@ def examples() -> list[tuple[str, str]]:
     return [(name, "model_name=m\n\n" + "\n".join(block) + "\n") for name, block in found if block]
 
 
-NO_DOCUMENT = "the definition 7.3 is not here: set NETCONV_SPECS, or put it in ../shared/specs beside the checkout"
+NO_DOCUMENT = (
+    "the definition 7.3 is not here: set NETCONV_SPECS, or put it in "
+    "../shared/specs beside the checkout"
+)
 
 
 @pytest.mark.skipif(not examples(), reason=NO_DOCUMENT)

@@ -71,9 +71,15 @@ def test_points_of_a_grid(mode: str, padding: str, corners: int, tmp_path: Path)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize(
     "attrs",
-    [{}, {"strides": [2, 3]}, {"strides": [3, 2], "output_padding": [2, 1]}, {"pads": [1, 0, 2, 1], "dilations": [2, 1]},
-     {"strides": [2, 2], "output_shape": [9, 8]}, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}],
-)  # fmt: skip
+    [
+        {},
+        {"strides": [2, 3]},
+        {"strides": [3, 2], "output_padding": [2, 1]},
+        {"pads": [1, 0, 2, 1], "dilations": [2, 1]},
+        {"strides": [2, 2], "output_shape": [9, 8]},
+        {"strides": [2, 2], "auto_pad": "SAME_UPPER"},
+    ],
+)
 def test_transposed_convolution_by_computed_weights(
     attrs: dict[str, Any], group: int, tmp_path: Path
 ) -> None:
@@ -104,11 +110,22 @@ def test_scattered_extremes(reduction: str, dtype: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("shape", "attrs"), [
-    ((1, 2, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
-    ((2, 2, 4, 5, 6), {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2], "pads": [0, 1, 0, 1, 1, 1], "dilations": [1, 1, 2]}),
-    ((1, 2, 5, 5), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "attrs"),
+    [
+        ((1, 2, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+        (
+            (2, 2, 4, 5, 6),
+            {
+                "kernel_shape": [2, 3, 2],
+                "strides": [1, 2, 2],
+                "pads": [0, 1, 0, 1, 1, 1],
+                "dilations": [1, 1, 2],
+            },
+        ),
+        ((1, 2, 5, 5), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    ],
+)
 def test_places_of_the_greatest(
     shape: tuple[int, ...], attrs: dict[str, Any], tmp_path: Path
 ) -> None:

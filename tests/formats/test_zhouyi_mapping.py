@@ -391,8 +391,14 @@ def test_multibox(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["Dilation", "Erosion"])
 def test_morphology(kind: str, tmp_path: Path) -> None:
     x, w = floats(1, 6, 7, 2), floats(2, 3, 2, 1)
-    attrs = {"kernel_x": 2, "kernel_y": 3, "stride_x": 1, "stride_y": 2, "dilation_x": 1, "dilation_y": 1} | {
-        "pad_left": 0, "pad_right": 1, "pad_top": 1, "pad_bottom": 0}  # fmt: skip
+    attrs = {
+        "kernel_x": 2,
+        "kernel_y": 3,
+        "stride_x": 1,
+        "stride_y": 2,
+        "dilation_x": 1,
+        "dilation_y": 1,
+    } | {"pad_left": 0, "pad_right": 1, "pad_top": 1, "pad_bottom": 0}
     wanted = np.zeros((1, 3, 7, 2))
     for i, j, c in np.ndindex(3, 7, 2):
         under = [

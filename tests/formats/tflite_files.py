@@ -1,4 +1,6 @@
-"""Small TensorFlow Lite files, written with the schema's own package, and what LiteRT makes of them."""
+"""Small TensorFlow Lite files, written with the schema's own package, and what LiteRT makes of
+them.
+"""
 
 from __future__ import annotations
 

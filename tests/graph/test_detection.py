@@ -368,8 +368,9 @@ def test_detectron_detection() -> None:
         np.array([[70, 90, 1]], np.float32),
     ]
     attributes = {
-        "score_threshold": 0.3, "nms_threshold": 0.4, "num_classes": c, "post_nms_count": 12, "max_detections_per_image": 15,
-        "max_delta_log_wh": 2.0, "deltas_weights": [10.0, 10.0, 5.0, 5.0],
+        "score_threshold": 0.3, "nms_threshold": 0.4, "num_classes": c, "post_nms_count": 12,
+        "max_detections_per_image": 15, "max_delta_log_wh": 2.0,
+        "deltas_weights": [10.0, 10.0, 5.0, 5.0],
     }  # fmt: skip
     expected = theirs(
         6,

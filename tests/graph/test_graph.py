@@ -244,18 +244,46 @@ class TestInvariants:
     def test_a_good_graph(self) -> None:
         assert broken(lambda m, b: b.output(b.op("Relu", x_of(b, 2)))) == []
 
-    @pytest.mark.parametrize(("write", "message"), [
-        (lambda m, b: setattr(x_of(b, 2), "name", ""), "the name '' is empty or used twice"),
-        (lambda m, b: setattr(b.op("Relu", x_of(b, 2)), "name", "x"), "the name 'x' is empty or used twice"),
-        (lambda m, b: m.graph.opset_imports.update({"": 20}), "ir version 10, opset 20"),
-        (lambda m, b: b.op("Unheard", x_of(b, 2)), "Unheard is not an operator of opset 21"),
-        (lambda m, b: b.op("Unheard", x_of(b, 2), domain=EXTENSION_DOMAIN), "Unheard is not in the extension catalogue"),
-        (lambda m, b: b.op("Constant", value_int=1), "a constant is a node, not an initializer"),
-        (lambda m, b: b.op("MaxPool", x_of(b, 1, 1, 4), kernel_shape=[2], auto_pad="SAME_UPPER"), "MaxPool has implicit padding"),
-        (lambda m, b: b.op("Relu", ir.Value(name="elsewhere", type=ir.TensorType(T.FLOAT))), "Relu reads elsewhere, which is not defined before it"),
-        (lambda m, b: m.graph.outputs.append(ir.Value(name="nowhere")), "output nowhere is not defined"),
-        (lambda m, b: b.op("Relu", b.op("Custom", x_of(b, 2), domain="foreign", name="untyped")), "untyped has no type"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("write", "message"),
+        [
+            (lambda m, b: setattr(x_of(b, 2), "name", ""), "the name '' is empty or used twice"),
+            (
+                lambda m, b: setattr(b.op("Relu", x_of(b, 2)), "name", "x"),
+                "the name 'x' is empty or used twice",
+            ),
+            (lambda m, b: m.graph.opset_imports.update({"": 20}), "ir version 10, opset 20"),
+            (lambda m, b: b.op("Unheard", x_of(b, 2)), "Unheard is not an operator of opset 21"),
+            (
+                lambda m, b: b.op("Unheard", x_of(b, 2), domain=EXTENSION_DOMAIN),
+                "Unheard is not in the extension catalogue",
+            ),
+            (
+                lambda m, b: b.op("Constant", value_int=1),
+                "a constant is a node, not an initializer",
+            ),
+            (
+                lambda m, b: b.op(
+                    "MaxPool", x_of(b, 1, 1, 4), kernel_shape=[2], auto_pad="SAME_UPPER"
+                ),
+                "MaxPool has implicit padding",
+            ),
+            (
+                lambda m, b: b.op("Relu", ir.Value(name="elsewhere", type=ir.TensorType(T.FLOAT))),
+                "Relu reads elsewhere, which is not defined before it",
+            ),
+            (
+                lambda m, b: m.graph.outputs.append(ir.Value(name="nowhere")),
+                "output nowhere is not defined",
+            ),
+            (
+                lambda m, b: b.op(
+                    "Relu", b.op("Custom", x_of(b, 2), domain="foreign", name="untyped")
+                ),
+                "untyped has no type",
+            ),
+        ],
+    )
     def test_each_promise(self, write: Callable[[ir.Model, Builder], Any], message: str) -> None:
         assert message in broken(write)
 

@@ -28,9 +28,10 @@ Numbers stand in the order of the last axis first; types are those of numpy. Fur
 left out; `unread = true` for an output that nobody reads; `name` of an input, for who reads the
 file; `rtol` and `atol` where the ordinary tolerances do not fit; `note` for a sentence about the
 file; `model`, the name of a file of the format beside this one, where the layer does not stand
-alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `state` of an input and an output
-that are a variable of the network, before and behind the run; `quantised` where the numbers stand for others, `(number - zero_point) * scale`, with the
-name that the format has for such a type:
+alone (bodies, states), with inputs x0, x1 ... and outputs y0, y1 ...; `state` of an input and an
+output that are a variable of the network, before and behind the run; `quantised` where the numbers
+stand for others, `(number - zero_point) * scale`, with the name that the format has for such a
+type:
 
     quantised = {type = "TENSOR_QUANT8_ASYMM", scale = 0.5, zero_point = 3}
     quantised = {type = "TENSOR_QUANT8_SYMM_PER_CHANNEL", axis = 0, scales = [0.5, 0.25]}
@@ -126,8 +127,11 @@ def _tensor(raw: dict[str, Any]) -> Tensor:
 
 
 def text_of(case: Case) -> str:
-    lines = [f"{k} = {_value(getattr(case, k))}" for k in ("kind", "version", "engine", "note", "model")
-             if getattr(case, k)]  # fmt: skip
+    lines = [
+        f"{k} = {_value(getattr(case, k))}"
+        for k in ("kind", "version", "engine", "note", "model")
+        if getattr(case, k)
+    ]
     standard = Case("")
     lines += [
         f"{k} = {getattr(case, k):g}"

@@ -55,7 +55,8 @@ EXCEPT: dict[str, dict[str, str]] = {
         # tests/formats/test_nnapi_regions.py, test_nnapi_rows.py and test_nnapi_cells.py
         "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
         "BOX_WITH_NMS_LIMIT": "LiteRT has no such operation",
-        "DETECTION_POSTPROCESSING": "LiteRT has it as a custom operator, which the kit does not make",
+        "DETECTION_POSTPROCESSING": "LiteRT has it as a custom operator, which the kit does "
+        "not make",
         "GENERATE_PROPOSALS": "LiteRT has no such operation",
         "HEATMAP_MAX_KEYPOINT": "LiteRT has no such operation",
         "QUANTIZED_16BIT_LSTM": "LiteRT has it as a kind of its LSTM, which the kit does not make",

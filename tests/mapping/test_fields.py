@@ -458,12 +458,29 @@ class TestTable:
 class TestHooks:
     """A row of which one detail is not regular: nodes and layers beside its own."""
 
-    table = Table([
-        op("Sigmoid", "Swish", before_lift=lambda r: swish(r), lift_only=True),
-        op("Relu", "ReluOfHalf", after_lift=lambda r, y: r.b.op("Neg", y), after_lower=lambda w: w.put("Behind")),
-        op("Elu", "Elu", AttrInput("alpha", 1, float, None), before_lower=lambda w: w.emit("InFront")),
-        custom("Abs", "Abs Absolute", lift=lambda r: r.b.op("Abs", r.input(0)), lower=lambda w: w.put("Abs", w.input(0)) and None),
-    ])  # fmt: skip
+    table = Table(
+        [
+            op("Sigmoid", "Swish", before_lift=lambda r: swish(r), lift_only=True),
+            op(
+                "Relu",
+                "ReluOfHalf",
+                after_lift=lambda r, y: r.b.op("Neg", y),
+                after_lower=lambda w: w.put("Behind"),
+            ),
+            op(
+                "Elu",
+                "Elu",
+                AttrInput("alpha", 1, float, None),
+                before_lower=lambda w: w.emit("InFront"),
+            ),
+            custom(
+                "Abs",
+                "Abs Absolute",
+                lift=lambda r: r.b.op("Abs", r.input(0)),
+                lower=lambda w: w.put("Abs", w.input(0)) and None,
+            ),
+        ]
+    )
 
     def results(self, kind: str, b: Builder, *operands: Any) -> ir.Node:
         inputs = [activation(b, 2), *(b.const(v) for v in operands)]

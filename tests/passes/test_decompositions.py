@@ -91,7 +91,10 @@ def sliced_case() -> Case:
 
 def listed(body: str) -> Case:
     """A graph around a sequence of parts of x [6,4]; what it gives is computed by itself."""
-    header = '<ir_version: 10, opset_import: ["" : 21]> g (float[6,4] x) => (float[] y) <int64 last = {-1}, int64 first = {0}, int64[3] sizes = {1, 2, 3}> '
+    header = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[6,4] x) => (float[] y) '
+        "<int64 last = {-1}, int64 first = {0}, int64[3] sizes = {1, 2, 3}> "
+    )
     proto = onnx.parser.parse_model(
         header.replace("float[] y", "float y" if "Length" not in body else "int64 y")
         + "{"

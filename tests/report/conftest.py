@@ -1,4 +1,6 @@
-"""A headless Chromium for the tests of pages; skipped, with what is missing, where there is none."""
+"""A headless Chromium for the tests of pages; skipped, with what is missing, where there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -95,17 +97,21 @@ def overflow() -> Callable[[Any, Path, int], list[str]]:
 
 OVERFLOW = """
 const width = document.documentElement.clientWidth, found = [];
-if (document.documentElement.scrollWidth > width) found.push(`page ${document.documentElement.scrollWidth}`);
+const wide = document.documentElement.scrollWidth;
+if (wide > width) found.push(`page ${wide}`);
 const scrolls = (e) => {
   for (let p = e.parentElement; p && p !== document.body; p = p.parentElement)
     if (getComputedStyle(p).overflowX !== 'visible') return true;
   return false;
 };
-for (const e of document.querySelectorAll('body *')) if (e.getBoundingClientRect().right > width + 1 && !scrolls(e)) found.push(e.tagName + ' ' + e.className);
+for (const e of document.querySelectorAll('body *'))
+  if (e.getBoundingClientRect().right > width + 1 && !scrolls(e))
+    found.push(e.tagName + ' ' + e.className);
 const range = document.createRange();
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 for (let n = walker.nextNode(); n; n = walker.nextNode()) {
-  if (!n.parentElement.closest('td, th, h1, h2, h3, summary, button') || n.parentElement.closest('script, style, svg')) continue;
+  const around = (kinds) => n.parentElement.closest(kinds);
+  if (!around('td, th, h1, h2, h3, summary, button') || around('script, style, svg')) continue;
   for (const m of n.data.matchAll(/[A-Za-z]{2,}/g)) {
     range.setStart(n, m.index); range.setEnd(n, m.index + m[0].length);
     if (range.getClientRects().length > 1) found.push('broken word ' + m[0]);

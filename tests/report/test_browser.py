@@ -105,7 +105,8 @@ def test_a_table_is_sorted_by_its_headers(browser: Any, page: Path) -> None:
 
     def values() -> list[float]:
         cells = browser.execute_script(
-            "return [...document.querySelectorAll('table.layers tbody tr')].map(r => r.cells[5].innerText)"
+            "return [...document.querySelectorAll('table.layers tbody tr')].map(r => "
+            "r.cells[5].innerText)"
         )
         return [float(c) for c in cells]
 
@@ -194,7 +195,8 @@ def test_a_batch_of_thousands_is_usable(
     browser.execute_script(
         "const f = document.querySelector('input[type=search]');"
         "f.value = 'minimalistic_19'; f.oninput(); document.body.offsetHeight;"
-        "const b = [...document.querySelectorAll('.cases th button')].find(b => b.textContent === 'time');"
+        "const b = [...document.querySelectorAll('.cases th button')].find(b => "
+        "b.textContent === 'time');"
         "b.click(); document.body.offsetHeight"
     )
     assert processor_seconds() - before < 2
@@ -247,7 +249,8 @@ def test_light_and_dark_are_readable(browser: Any, page: Path, scheme: str) -> N
     for selector in ("p", ".dim", ".verdict span", "td", "h2", ".badge", ".first-divergence li"):
         shown = find(browser, selector)
         behind = browser.execute_script(
-            "let e = arguments[0], c; do { c = getComputedStyle(e).backgroundColor; e = e.parentElement; }"
+            "let e = arguments[0], c; do { c = getComputedStyle(e).backgroundColor; e = "
+            "e.parentElement; }"
             "while (e && c === 'rgba(0, 0, 0, 0)'); return c",
             shown,
         )

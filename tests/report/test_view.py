@@ -23,8 +23,9 @@ from support import SAMPLES
 from verify.nets import copy_of, resnet
 
 TARGETS = {
-    "onnx": "net.onnx", "openvino+ir=7": "net.xml", "openvino+ir=11": "net11.xml", "zhouyi": "net.txt",
-    "nnapi": "net.nnapi.json", "tflite": "net.tflite", "mlprogram": "net.mlpackage", "coreml": "net.mlmodel",
+    "onnx": "net.onnx", "openvino+ir=7": "net.xml", "openvino+ir=11": "net11.xml",
+    "zhouyi": "net.txt", "nnapi": "net.nnapi.json", "tflite": "net.tflite",
+    "mlprogram": "net.mlpackage", "coreml": "net.mlmodel",
 }  # fmt: skip
 
 

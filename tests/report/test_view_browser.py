@@ -62,7 +62,8 @@ def box(browser: Any, text: str, host: int = 0) -> Any:
     """The box that says this in one of its lines, seen or not."""
     return browser.execute_script(
         "return [...document.querySelectorAll('.host')[arguments[1]].querySelectorAll('.box')]"
-        ".find((b) => [...b.querySelectorAll('text.sub')].some((t) => t.textContent === arguments[0]))",
+        ".find((b) => [...b.querySelectorAll('text.sub')].some((t) => t.textContent === "
+        "arguments[0]))",
         text,
         host,
     )
@@ -180,9 +181,12 @@ def test_two_models_go_together(browser: Any, pair: Path) -> None:
         chosen = box(browser, "stem_pool", host)
         assert {"chosen", "wrong"} <= set(chosen.get_attribute("class").split())
         assert "inherited" in box(browser, "prob", host).get_attribute("class")
-    browser.execute_script("arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true, "
-        "clientX: arguments[0].getBoundingClientRect().x + 5, clientY: arguments[0].getBoundingClientRect().y + 5}))",
-        box(browser, "prob", 1))  # fmt: skip
+    browser.execute_script(
+        "arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true, "
+        "clientX: arguments[0].getBoundingClientRect().x + 5, clientY: "
+        "arguments[0].getBoundingClientRect().y + 5}))",
+        box(browser, "prob", 1),
+    )
     assert "chosen" in box(browser, "prob", 0).get_attribute("class")
 
 

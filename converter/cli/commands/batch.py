@@ -97,9 +97,9 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 def command(console: Console, source: str, **options: Any) -> ExitCode | None:
     """Run many conversions, in parallel, resumable.
 
-    JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an earlier run finished are
-    kept when their model, options, the version and their results are unchanged. The exit code is
-    the highest of the jobs'.
+    JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an
+    earlier run finished are kept when their model, options, the version and their results are
+    unchanged. The exit code is the highest of the jobs'.
     """
     from converter.commands.batch import progress, result, run, staging
 

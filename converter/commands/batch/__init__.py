@@ -1,11 +1,17 @@
 """Many conversions: planned from a job file, run by workers, resumable, one report.
 
-plan.py      JOBS.toml or a folder -> jobs          content.py   what a job's result depends on, as hashes
-pool.py      worker processes with limits           worker.py    one such process
-work.py      what one job does                      staging.py   a job's files: fetched, made aside, published
-journal.py   what is done already                   run.py       one run from start to end
-cluster.py   the same jobs on dask.distributed      progress.py  what is shown meanwhile
-job.py       one job, and what became of it         result.py    a batch as data
+plan.py      JOBS.toml or a folder -> jobs
+run.py       one run from start to end
+pool.py      worker processes with limits
+worker.py    one such process
+cluster.py   the same jobs on dask.distributed
+job.py       one job, and what became of it
+work.py      what one job does
+staging.py   a job's files: fetched, made aside, published
+content.py   what a job's result depends on, as hashes
+journal.py   what is done already
+progress.py  what is shown meanwhile
+result.py    a batch as data
 
 The job file is TOML. Paths and globs are relative to it; with --scheduler they may be URLs (s3://,
 gs://, file://).
@@ -23,5 +29,6 @@ gs://, file://).
     inputs = { image = [1, 3, 224, 224] }
     outputs = ["prob"]
     io-layout = "keep"
-    verify = true                        # or a table: data, tensors, rtol, atol, metric, mode, engine, seed, seeds
+    verify = true                        # or a table: data, tensors, rtol, atol, metric, mode,
+                                         # engine, seed, seeds
 """

@@ -1,7 +1,9 @@
 """What is done already: JSON lines, each on the disk before the next job counts as done.
 
-    {"event": "claim", "id": ...}                     this run will write the job's output; it may be overwritten by a later run
+    {"event": "claim", "id": ...}
     {"event": "done", "id": ..., "key": ..., "outcome": {...}}
+
+Who claims a job will write its output, which a later run may overwrite.
 
 A line that was cut off by a crash is dropped. One run at a time: the file is locked.
 """

@@ -1,11 +1,16 @@
 """Renderings of diagnostics and results. One module for each form.
 
-text.py      diagnostics in a terminal        plain.py     stored results in a terminal
-junit.py     JUnit                            markdown.py  a summary in Markdown
-sarif.py     SARIF                            html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
-github.py    annotations                      machine.py   what --format asks for
-facts.py     stored results, as what all render   cases.py     what passed and failed, for JUnit, SARIF, annotations
+text.py      diagnostics in a terminal
+plain.py     stored results in a terminal
+markdown.py  a summary in Markdown
+junit.py     JUnit
+sarif.py     SARIF
+github.py    annotations
+machine.py   what --format asks for
+html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
 assets.py    style sheets and scripts of pages
+facts.py     stored results, as what all render
+cases.py     what passed and failed, for JUnit, SARIF, annotations
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The style sheets and scripts of pages: readable files in `assets/`, put into a page whole, so that
-it needs nothing else. `vendor/` holds dagre, which lays drawings out, with its licence.
+"""The style sheets and scripts of pages: readable files in `assets/`, put into a page whole, so
+that it needs nothing else. `vendor/` holds dagre, which lays drawings out, with its licence.
 """
 
 from __future__ import annotations

@@ -28,16 +28,28 @@ def render(command: str, diagnostics: Sequence[Diagnostic], cases: Cases) -> str
     failures = sum(bool(c["failure"]) for c in given)
     body = "".join(_case(c) for c in given)
     name = quoteattr(f"netconv {command}")
-    suite = f'<testsuite name={name} tests="{len(given)}" failures="{failures}" errors="0" skipped="0">\n{body}</testsuite>'
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="{len(given)}" failures="{failures}">\n{suite}\n</testsuites>'
+    suite = (
+        f'<testsuite name={name} tests="{len(given)}" failures="{failures}" errors="0" '
+        f'skipped="0">\n{body}</testsuite>'
+    )
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites tests="{len(given)}" '
+        f'failures="{failures}">\n{suite}\n</testsuites>'
+    )
 
 
 def _case(case: dict[str, Any]) -> str:
-    head = f"<testcase classname={quoteattr(_clean(case['group']))} name={quoteattr(_clean(case['name']))}"
+    head = (
+        f"<testcase classname={quoteattr(_clean(case['group']))} "
+        f"name={quoteattr(_clean(case['name']))}"
+    )
     if not case["failure"]:
         return f"{head}/>\n"
     text = _clean(case["failure"])
-    return f"{head}><failure message={quoteattr(text.splitlines()[0])}>{escape(text)}</failure></testcase>\n"
+    return (
+        f"{head}><failure "
+        f"message={quoteattr(text.splitlines()[0])}>{escape(text)}</failure></testcase>\n"
+    )
 
 
 def _clean(text: str) -> str:

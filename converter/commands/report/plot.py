@@ -123,7 +123,10 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> s
         )
         told = ", ".join(f"{n} {kind}".strip() for kind, n in parts)
         under = escape(text) if i % every == 0 else "&nbsp;"
-        return f'<li title="{escape(text)}: {told or 0}"><b>{total or ""}</b>{inner}<b>{under}</b></li>'
+        return (
+            f'<li title="{escape(text)}: '
+            f'{told or 0}"><b>{total or ""}</b>{inner}<b>{under}</b></li>'
+        )
 
     drawn = "".join(bar(i, text, parts) for i, (text, parts) in enumerate(rows))
     return f'<ol class="bars" aria-label="{escape(label)}">{drawn}</ol>'

@@ -60,7 +60,8 @@ def first(result: Result) -> str:
     others = result.findings[1:FOUND]
     more = len(result.findings) - 1 - len(others)
     listed = "".join(
-        f"<li>{_layer(f)}: {escape(f.causes[0]) if f.causes else f'own error {f.own.max_abs:.3g}'}</li>"
+        f"<li>{_layer(f)}: "
+        f"{escape(f.causes[0]) if f.causes else f'own error {f.own.max_abs:.3g}'}</li>"
         for f in others
     )
     also = f"<p>Wrong by themselves as well:</p><ul>{listed}</ul>" if others else ""
@@ -158,7 +159,8 @@ def _numbers(
         for i, (row, ds) in enumerate(zip(rows, distances, strict=True))
     )
     return (
-        f'<div class="wide"><table class="tensor" aria-label="{title}"><thead><tr><td></td>{head}</tr>'
+        '<div class="wide"><table class="tensor" '
+        f'aria-label="{title}"><thead><tr><td></td>{head}</tr>'
         f"</thead><tbody>{body}</tbody></table></div>"
     )
 
@@ -180,7 +182,8 @@ def _spread(s: Mapping[str, Any]) -> str:
     same += [f"{s['infinite']:,} are finite on one side only"] if s["infinite"] else []
     return (
         "<div><p>elements by their absolute difference</p>"
-        f'{plot.bars(rows, "elements by their absolute difference")}<p class="dim">{"; ".join(same)}</p></div>'
+        f"{plot.bars(rows, 'elements by their absolute difference')}<p "
+        f'class="dim">{"; ".join(same)}</p></div>'
     )
 
 

@@ -56,9 +56,9 @@ def verify(
     not isolate layers. Random inputs are made for each of `seeds` seeds from `seed` on. `map` names
     tensors of the candidate by those of the reference. `engine` runs the candidate's outputs.
 
-    `inputs` are shapes of the reference's inputs by name, for those whose sizes are open; sizes that
-    one of the models has are those of both. Inputs that are drawn and that the reference does not
-    take are left out, with a note.
+    `inputs` are shapes of the reference's inputs by name, for those whose sizes are open; sizes
+    that one of the models has are those of both. Inputs that are drawn and that the reference does
+    not take are left out, with a note.
 
     `native` says whether the files that the models were read from run too, each in the engine it is
     written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is

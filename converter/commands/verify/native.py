@@ -265,7 +265,10 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
             return s.found(SAME, outputs=outputs)
     exact = noise.in_floats()
     if exact is not None and all(o.passed for o in judged(exact, floors)):
-        message = f"{s.engine} computes in floats what the file says in half precision: the rounding is left out there"
+        message = (
+            f"{s.engine} computes in floats what the file says in half precision: the "
+            "rounding is left out there"
+        )
         return s.found(NOTED, "N406", message, outputs=outputs)
     for floors in _special(noise):
         again = judged(s.computed, floors)
@@ -281,7 +284,10 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     return s.found(DIFFERS, "N404", message, _DIFFERS, outputs)
 
 
-_DIFFERS = "one of the two is wrong about the file: please report it with the file; --native off leaves this out"
+_DIFFERS = (
+    "one of the two is wrong about the file: please report it with the file; --native "
+    "off leaves this out"
+)
 
 
 def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
@@ -308,5 +314,8 @@ def _special(noise: Noise) -> Iterator[list[list[Floor]]]:
 def _words(o: Output) -> str:
     d = o.difference
     if d.index:
-        return f'output "{o.reference}" is {d.candidate} instead of {d.reference} at [{",".join(map(str, d.index))}] (input {o.feed})'
+        return (
+            f'output "{o.reference}" is {d.candidate} instead of {d.reference} at '
+            f"[{','.join(map(str, d.index))}] (input {o.feed})"
+        )
     return f'output "{o.reference}": {d.note or f"off by {d.max_abs:.3g}"} (input {o.feed})'

@@ -46,9 +46,15 @@ def lines(result: Result) -> Iterator[str]:
         yield _worst(result.worst, result.first, bool(failed))
     if result.tensors:
         c = result.counts()
-        yield f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by themselves, {c[INHERITED]} only inherit it."
+        yield (
+            f"{c[EQUAL]} tensors are equal, {c[NOISE]} within noise, {c[WRONG]} wrong by "
+            f"themselves, {c[INHERITED]} only inherit it."
+        )
     if failed and result.first is None:
-        yield "No layer is wrong by itself: the difference grows over several, or lies where no tensors could be aligned."
+        yield (
+            "No layer is wrong by itself: the difference grows over several, or lies where "
+            "no tensors could be aligned."
+        )
     for n in result.native:
         yield from _native(n)
     within = "rounding noise" if result.measured else "the tolerance"
@@ -67,7 +73,10 @@ def lines(result: Result) -> Iterator[str]:
 def headline(result: Result) -> str:
     """One sentence for where there is room for one."""
     if result.passed:
-        return f"{_count(len(result.outputs), 'output')} the same, largest difference {result.max_difference:.3g}"
+        return (
+            f"{_count(len(result.outputs), 'output')} the same, largest difference "
+            f"{result.max_difference:.3g}"
+        )
     if result.unfelt and result.first is not None:
         return f"{result.hidden} ({_why(result.first)})"
     if result.same:
@@ -98,7 +107,10 @@ def error(d: Difference) -> str:
 
 def _others(findings: Sequence[Finding]) -> Iterator[str]:
     for f in findings[:ALSO]:
-        yield f'ALSO   layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}   {f.causes[0] if f.causes else ""}'.rstrip()
+        yield (
+            f'ALSO   layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}   '
+            f"{f.causes[0] if f.causes else ''}".rstrip()
+        )
     if len(findings) > ALSO:
         yield f"       and {len(findings) - ALSO} more layers that are wrong by themselves"
 
@@ -110,7 +122,10 @@ def _count(n: int, what: str) -> str:
 def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
     tolerance = f", tolerance {f.own.tolerance:.2g}" if f.own.tolerance else ""
     inherited = f"   inherited {f.inherited:.2g}" if f.inherited else ""
-    yield f'FIRST  layer {f.index} "{f.layer}" {f.kind}   own error {error(f.own)}{tolerance}{inherited}'
+    yield (
+        f'FIRST  layer {f.index} "{f.layer}" {f.kind}   own error '
+        f"{error(f.own)}{tolerance}{inherited}"
+    )
     places = [
         f"{model}{':' if place.isdigit() else '  '}{place}"
         for model, place in zip(models, f.where, strict=True)
@@ -123,7 +138,10 @@ def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
     if len(f.causes) > CAUSES:
         yield f"       and {len(f.causes) - CAUSES} more"
     if not f.causes:
-        yield f"       no attribute or weight differs; computed by {', '.join(f.layers[:4])}{', ...' if len(f.layers) > 4 else ''}"
+        yield (
+            "       no attribute or weight differs; computed by "
+            f"{', '.join(f.layers[:4])}{', ...' if len(f.layers) > 4 else ''}"
+        )
 
 
 def _worst(o: Output, first: Finding | None, failed: bool) -> str:
@@ -147,7 +165,8 @@ def _native(n: Native) -> Iterator[str]:
     file = n.file if n.file == n.role else f"{n.role} {n.file}"
     if n.status == SAME:
         largest = max((o.difference.max_abs for o in n.outputs), default=0.0)
-        yield f"NATIVE {file} in {n.engine}: as netconv reads it{f' (within {largest:.2g})' if largest else ''}"
+        within = f" (within {largest:.2g})" if largest else ""
+        yield f"NATIVE {file} in {n.engine}: as netconv reads it{within}"
     else:
         yield f"NATIVE {file}: {n.level}[{n.code}] {n.message}" + (
             f" (help: {n.help})" if n.help else ""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 _HINT = (
-    "drag to move, wheel or two fingers to zoom; arrow keys follow the tensors, Enter folds, + and - "
+    "drag to move, wheel or two fingers to zoom; arrow keys follow the tensors, Enter folds, "
+    "+ and - "
     "zoom, 0 shows everything"
 )
 
@@ -48,7 +49,8 @@ def render(
 
 def _body(names: Sequence[str]) -> str:
     graphs = "".join(
-        f'<section aria-label="{escape(n)}"><h2>{escape(n)}</h2><div class="host" aria-label="graph '
+        f'<section aria-label="{escape(n)}"><h2>{escape(n)}</h2><div class="host" '
+        'aria-label="graph '
         f'of {escape(n)}; {_HINT}"></div></section>'
         for n in names
     )

@@ -216,7 +216,8 @@ class Reading:
         if description.predictedProbabilitiesName:
             blobs[description.predictedProbabilitiesName] = scores
         self.interface["coreml"]["classifier"] = {
-            "labels": labels, "label": description.predictedFeatureName, "probabilities": description.predictedProbabilitiesName,
+            "labels": labels, "label": description.predictedFeatureName,
+            "probabilities": description.predictedProbabilitiesName,
         }  # fmt: skip
 
     def outputs(self, proto: Any, env: Env) -> None:

@@ -77,16 +77,23 @@ def _recomputed(table: Table) -> Table:
 _HEAD = Template("""\
 /* A neural network for Android's NNAPI, feature level $level (API level $api), written by netconv.
  *
- * Build it with $name_build(); `weights` maps the file $weights, or is NULL when the model has no large values. */
+ * Build it with $name_build(); `weights` maps the file $weights, or is NULL when the model has no
+ * large values. */
 #include <stddef.h>
 #include <stdint.h>
 
 #include <android/NeuralNetworks.h>
 
-typedef struct { int32_t type; uint32_t rank; uint32_t dimensions; float scale; int32_t zero_point; } Operand;
+typedef struct {
+    int32_t type; uint32_t rank; uint32_t dimensions; float scale; int32_t zero_point;
+} Operand;
 typedef struct { uint32_t operand; uint32_t offset; uint32_t length; } Value;
-typedef struct { int32_t type; uint32_t inputs; uint32_t input_count; uint32_t outputs; uint32_t output_count; } Operation;
-typedef struct { uint32_t operand; uint32_t dimension; uint32_t count; const float *scales; } Channels;
+typedef struct {
+    int32_t type; uint32_t inputs; uint32_t input_count; uint32_t outputs; uint32_t output_count;
+} Operation;
+typedef struct {
+    uint32_t operand; uint32_t dimension; uint32_t count; const float *scales;
+} Channels;
 typedef struct { uint32_t operand; uint32_t model; } Reference;
 
 int $name_build(ANeuralNetworksMemory *weights, ANeuralNetworksModel **model);
@@ -188,12 +195,14 @@ def _channels(subgraph: Subgraph, n: int) -> Iterator[str]:
 
 _BUILD = Template("""\
 
-static int build$n(ANeuralNetworksModel *model, ANeuralNetworksMemory *weights, ANeuralNetworksModel *const *models) {
+static int build$n(ANeuralNetworksModel *model, ANeuralNetworksMemory *weights,
+                   ANeuralNetworksModel *const *models) {
     int status = ANEURALNETWORKS_NO_ERROR;
     size_t i;
     (void)weights;
     (void)models;
-    for (i = 0; i < sizeof operands$n / sizeof *operands$n && status == ANEURALNETWORKS_NO_ERROR; ++i) {
+    for (i = 0; i < sizeof operands$n / sizeof *operands$n && status == ANEURALNETWORKS_NO_ERROR;
+         ++i) {
         const Operand *o = &operands$n[i];
         ANeuralNetworksOperandType type;
         type.type = o->type;
@@ -215,7 +224,8 @@ _CHANNEL_BODY = Template("""\
         parameters.channelDim = channels$n[i].dimension;
         parameters.scaleCount = channels$n[i].count;
         parameters.scales = channels$n[i].scales;
-        status = ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(model, (int32_t)channels$n[i].operand, &parameters);
+        status = ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
+            model, (int32_t)channels$n[i].operand, &parameters);
 """)
 
 _COPY_BODY = (

@@ -205,7 +205,8 @@ def _wrong_type(node: ir.Node, version: int) -> str:
 def _text(type_: Any) -> str:
     """A type as the schemas spell it."""
     if isinstance(type_, ir.SequenceType | ir.OptionalType):
-        return f"{'seq' if isinstance(type_, ir.SequenceType) else 'optional'}({_text(type_.elem_type)})"
+        kind = "seq" if isinstance(type_, ir.SequenceType) else "optional"
+        return f"{kind}({_text(type_.elem_type)})"
     return f"tensor({type_.dtype.name.lower()})" if isinstance(type_, ir.TensorType) else ""
 
 

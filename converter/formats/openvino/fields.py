@@ -45,7 +45,9 @@ def words(*known: str | Mapping[Any, str], upper: bool = False, **pairs: str) ->
 
 
 # `exclude-pad` <-> count_include_pad
-excluded = Codec(lambda v: int(str(v).strip().lower() not in ("true", "1")), lambda v: "false" if v else "true")  # fmt: skip
+excluded = Codec(
+    lambda v: int(str(v).strip().lower() not in ("true", "1")), lambda v: "false" if v else "true"
+)
 BLOCKS = words(DCR="blocks_first", CRD="depth_first")
 
 

@@ -21,7 +21,10 @@ def size_error(c: Constant) -> str:
         return f"the shape {list(c.shape)} has a negative dimension"
     if c.size == count * c.dtype.numpy.itemsize or _is_packed(c):
         return ""
-    return f"{c.dtype} {list(c.shape)} takes {count * c.dtype.numpy.itemsize} bytes, the size is {c.size}"
+    return (
+        f"{c.dtype} {list(c.shape)} takes {count * c.dtype.numpy.itemsize} bytes, the "
+        f"size is {c.size}"
+    )
 
 
 def _is_packed(c: Constant) -> bool:

@@ -6,8 +6,9 @@ If:   bottoms [condition, inputs of the then branch..., inputs of the else branc
       and `else_branch_inputs_num` say; `then_branch` and `else_branch` name the sub-graphs.
 Loop: bottoms [number of turns, condition, states...], tops [states..., what each turn gives,
 stacked...]; `body` names a
-      sub-graph [number of turns, condition, states...] -> [condition, states..., what a turn gives...]. `dependency_inputs_num`
-      says how many states there are, `scan_outputs_num` how many outputs are stacked.
+      sub-graph [number of turns, condition, states...] -> [condition, states..., what a turn
+      gives...]. `dependency_inputs_num` says how many states there are, `scan_outputs_num` how many
+      outputs are stacked.
 
 The vendor's executor feeds the number of the turn into a body.
 """

@@ -54,8 +54,8 @@ class Constant:
     array that is to go there.
 
     `data` is an array, or None when only the text was parsed. `offset` is None for constants that
-    have no place in a .bin yet. `packed` means 4-bit elements, two to a byte, low half first; `data`
-    are the bytes then.
+    have no place in a .bin yet. `packed` means 4-bit elements, two to a byte, low half first;
+    `data` are the bytes then.
     """
 
     dtype: DType

@@ -38,7 +38,10 @@ def _producers(graph: Graph, found: list[Diagnostic]) -> Producers:
     for layer in graph.layers:
         for tensor in layer.outputs:
             if tensor.name in producers:
-                message = f'the tensor {tensor.name} is written twice, first by "{producers[tensor.name][0].name}"'
+                message = (
+                    f"the tensor {tensor.name} is written twice, first by "
+                    f'"{producers[tensor.name][0].name}"'
+                )
                 found.append(_finding(layer.where("layer_top"), message))
             producers.setdefault(tensor.name, (layer, tensor))
             if tensor.shape and min(tensor.shape) < 0:
@@ -94,7 +97,10 @@ def _check_inputs(layer: Layer, producers: Mapping[str, tuple[Layer, Tensor]]) -
             ("type", tensor.dtype, top.dtype),
         ):
             if here is not None and there is not None and here != there:
-                message = f'{tensor.name} is read with {what} {_text(here)} and written with {_text(there)} by "{source.name}"'
+                message = (
+                    f"{tensor.name} is read with {what} {_text(here)} and written with "
+                    f'{_text(there)} by "{source.name}"'
+                )
                 found.append(_finding(layer.where(f"layer_bottom_{what}"), message))
     return found
 
@@ -119,7 +125,10 @@ def _check_names(graph: Graph) -> list[Diagnostic]:
         first: dict[object, int] = {}
         for i, value in enumerate(values):
             if value is not None and first.setdefault(value, i) != i:
-                message = f"{key} {value} stands twice, first in line {graph.layers[first[value]].where(key).line}"
+                message = (
+                    f"{key} {value} stands twice, first in line "
+                    f"{graph.layers[first[value]].where(key).line}"
+                )
                 found.append(_finding(graph.layers[i].where(key), message, level="warning"))
     return found
 

@@ -66,8 +66,8 @@ def steps_of(
     aux: Value | None = None,
     backward: bool = False,
 ) -> list[Value]:
-    """A loop over axis 0 of `x`, [steps, batch, size]; the outputs of all steps, in the order of the
-    input, and the last states.
+    """A loop over axis 0 of `x`, [steps, batch, size]; the outputs of all steps, in the order of
+    the input, and the last states.
     """
     own = x.shape
     size = None if own is None or len(own) < 3 else own[2]

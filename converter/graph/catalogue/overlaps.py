@@ -86,8 +86,8 @@ def apart(b: Builder, low: Value, high: Value) -> Value:
 def common_area(
     b: Builder, one: Value, many: Value, edge: float = 0.0
 ) -> tuple[Value, Value, Value, Value]:
-    """Width and height [.., 2] of what two boxes share, negative where they lie apart; its area, and
-    those of both.
+    """Width and height [.., 2] of what two boxes share, negative where they lie apart; its area,
+    and those of both.
     """
     (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
     size = b.Min(high1, high2) - b.Max(low1, low2)

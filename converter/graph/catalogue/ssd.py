@@ -30,8 +30,8 @@ def refined(
     largest: float | None = None,
     clip: bool = True,
 ) -> Value:
-    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] / divisors; sides are
-    at most `largest`, and `clip` cuts to 0..1.
+    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] / divisors; sides
+    are at most `largest`, and `clip` cuts to 0..1.
     """
     moves = deltas * np.array([1.0 / d for d in divisors], np.float32)
     boxes = decoded(b, *anchors, moves, largest)

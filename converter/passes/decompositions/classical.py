@@ -163,8 +163,9 @@ class TreeNode:
 
 @dataclass(frozen=True)
 class Forest:
-    """All nodes of all trees in one numbering, decisions first: what they decide by, where they lead
-    to (a leaf leads to itself), and what they are worth for each target, which is 0 for decisions.
+    """All nodes of all trees in one numbering, decisions first: what they decide by, where they
+    lead to (a leaf leads to itself), and what they are worth for each target, which is 0 for
+    decisions.
 
     `given` is true where a leaf has a weight for a target. `depth`: decisions on the longest way.
     """

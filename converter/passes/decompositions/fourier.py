@@ -75,8 +75,8 @@ def _parts(b: Builder, x: Value, parts: int, place: int) -> tuple[Value, Value |
 
 
 def filtered(node: ir.Node, b: Builder) -> Value | None:
-    """The STFT of signals [batch, length, 1], or complex ones [batch, length, 2]: to [batch, pieces,
-    bins, 2].
+    """The STFT of signals [batch, length, 1], or complex ones [batch, length, 2]: to [batch,
+    pieces, bins, 2].
 
     Each bin is two filters, for its real and its imaginary part, which move on by the step. Step,
     window and the length of a piece must be known; the length of the signal need not.

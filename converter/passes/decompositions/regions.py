@@ -1,8 +1,8 @@
 """Pooling of regions of images in products with matrices of weights and in masks, where the sizes
 are known.
 
-Source: ONNX operators RoiAlign (opset 16) and MaxRoiPool (opset 1); onnxruntime for what these leave
-open.
+Source: ONNX operators RoiAlign (opset 16) and MaxRoiPool (opset 1); onnxruntime for what these
+leave open.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def bounds(b: Builder, first: Value, last: Value, bins: int, extent: int) -> tuple[Value, Value]:
-    """Where the bins of regions from pixel `first` to pixel `last` [regions, 1] begin, and the pixel
-    behind their ends, [regions, bins].
+    """Where the bins of regions from pixel `first` to pixel `last` [regions, 1] begin, and the
+    pixel behind their ends, [regions, bins].
     """
     size = b.Max(last - first + 1, b.like(first, 1)) / float(bins)
     steps = np.arange(bins, dtype=(size.dtype or ir.DataType.FLOAT).numpy())

@@ -108,8 +108,8 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
 
 
 def turned_around(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers of 8 bits wrap around, those of these kernels end at their bounds: computed in floats, which
-    hold every result, and brought back.
+    """Numbers of 8 bits wrap around, those of these kernels end at their bounds: computed in
+    floats, which hold every result, and brought back.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype not in BYTES:

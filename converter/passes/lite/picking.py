@@ -1,4 +1,6 @@
-"""Picking elements, and moving truth values, by the kernels that TensorFlow Lite and NNAPI share."""
+"""Picking elements, and moving truth values, by the kernels that TensorFlow Lite and NNAPI
+share.
+"""
 
 from __future__ import annotations
 

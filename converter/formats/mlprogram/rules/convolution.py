@@ -225,7 +225,9 @@ def write_product(w: Writing) -> None:
 
 
 def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
-    """The matrix that a Transpose of its own graph makes of another one, and whether there is one."""
+    """The matrix that a Transpose of its own graph makes of another one, and whether there is
+    one.
+    """
     node, rank = value.producer(), len(value.shape or ())
     user = only_user(value)
     if node is None or node.op_type != "Transpose" or user is None or node.inputs[0] is None:

@@ -23,8 +23,10 @@ FLOAT, INT64, INT32, BOOL = (
 # precision -> type of the data; half precision is exposed as float by the engine, Q78 as 16-bit
 # integers
 PRECISIONS = {
-    "FP32": FLOAT, "FP16": ir.DataType.FLOAT16, "I64": INT64, "I32": INT32, "I16": ir.DataType.INT16, "U16": ir.DataType.UINT16,
-    "I8": ir.DataType.INT8, "U8": ir.DataType.UINT8, "BOOL": BOOL, "Q78": ir.DataType.INT16, "MIXED": FLOAT, "UNSPECIFIED": FLOAT, "": FLOAT,
+    "FP32": FLOAT, "FP16": ir.DataType.FLOAT16, "I64": INT64, "I32": INT32,
+    "I16": ir.DataType.INT16, "U16": ir.DataType.UINT16, "I8": ir.DataType.INT8,
+    "U8": ir.DataType.UINT8, "BOOL": BOOL, "Q78": ir.DataType.INT16, "MIXED": FLOAT,
+    "UNSPECIFIED": FLOAT, "": FLOAT,
 }  # fmt: skip
 
 # on nodes that were one layer before: its type. What that layer cannot do is nothing that they do

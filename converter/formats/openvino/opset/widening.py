@@ -47,15 +47,17 @@ CUT = {
 }
 # exact in doubles
 EXACT = {
-    "MaxPool", "AvgPool", "Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData", "DeformableConvolution", "ReLU",
-    "Ceiling", "Floor", "PReLU",
+    "MaxPool", "AvgPool", "Convolution", "GroupConvolution", "ConvolutionBackpropData",
+    "GroupConvolutionBackpropData", "DeformableConvolution", "ReLU", "Ceiling", "Floor", "PReLU",
 }  # fmt: skip
 # written for one float type: others are converted to it
 SINGLE = {
-    "DetectionOutput", "Proposal", "PSROIPooling", "ROIPooling", "DeformablePSROIPooling", "PriorBox", "PriorBoxClustered", "RegionYolo",
-    "ExperimentalDetectronDetectionOutput", "ExperimentalDetectronGenerateProposalsSingleImage", "ExperimentalDetectronPriorGridGenerator",
-    "ExperimentalDetectronROIFeatureExtractor", "ExperimentalDetectronTopKROIs", "CTCGreedyDecoder", "CTCGreedyDecoderSeqLen", "CTCLoss", "ROIAlign",
-    "ROIAlignRotated", "MatrixNms", "MulticlassNms", "GenerateProposals",
+    "DetectionOutput", "Proposal", "PSROIPooling", "ROIPooling", "DeformablePSROIPooling",
+    "PriorBox", "PriorBoxClustered", "RegionYolo", "ExperimentalDetectronDetectionOutput",
+    "ExperimentalDetectronGenerateProposalsSingleImage", "ExperimentalDetectronPriorGridGenerator",
+    "ExperimentalDetectronROIFeatureExtractor", "ExperimentalDetectronTopKROIs",
+    "CTCGreedyDecoder", "CTCGreedyDecoderSeqLen", "CTCLoss", "ROIAlign", "ROIAlignRotated",
+    "MatrixNms", "MulticlassNms", "GenerateProposals",
 }  # fmt: skip
 OWN_KERNEL = {
     "MaxPool": INTEGERS[:2],

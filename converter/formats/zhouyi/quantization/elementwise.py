@@ -269,8 +269,8 @@ def lower_activation(w: IntegerWriting) -> Written:
 
 
 def _lift_prelu(r: IntegerReading) -> Value:
-    """A slope for each element, `negative_slope_shift` bits behind its point; what is stored without
-    a sign has no numbers below 0 at all.
+    """A slope for each element, `negative_slope_shift` bits behind its point; what is stored
+    without a sign has no numbers below 0 at all.
     """
     b, x, slope = r.b, r.real(), r.blob("negative_slope").astype(np.float32)
     rank = len(r.static(x))

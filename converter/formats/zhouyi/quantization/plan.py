@@ -1,6 +1,7 @@
 """Which layers of a quantised network compute on stored integers, and what stands between them.
 
-    x -> QuantizeLinear -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear -> DequantizeLinear -> y
+    x -> QuantizeLinear -> DequantizeLinear -> Conv -> Relu -> QuantizeLinear
+      -> DequantizeLinear -> y
     becomes    x -> Quantize -> Convolution (int8, with_activation=RELU) -> DeQuantize -> y
 
 A layer computes on integers when all that it reads is dequantised and all that it gives is

@@ -56,8 +56,8 @@ def lift_resize(r: IntegerReading) -> Value:
 
 
 def _smoothed(r: IntegerReading, bits: int) -> Value:
-    """Each place of an axis is a sum of weighted neighbours, `bound_*_min` to `bound_*_max`, rounded
-    on the scale of the input: along x first, then along y.
+    """Each place of an axis is a sum of weighted neighbours, `bound_*_min` to `bound_*_max`,
+    rounded on the scale of the input: along x first, then along y.
     """
     b, y, shape = r.b, r.whole(), r.static(r.input(0))
     for axis, name in ((2, "x"), (1, "y")):

@@ -232,7 +232,10 @@ class Inverse(Number):
 
 POWER_1, SCALE_1, SHIFT_0 = fixed("power", 1.0), fixed("scale", 1.0), fixed("shift", 0.0)
 WAS_POWER = Guard("no Power before", lower_if=lambda w: w.before() == "Power")
-NUMBERS = Guard("of numbers with a fraction or truth values", lambda w: is_float(w.input(0)) or w.input(0).dtype == D.BOOL)  # fmt: skip
+NUMBERS = Guard(
+    "of numbers with a fraction or truth values",
+    lambda w: is_float(w.input(0)) or w.input(0).dtype == D.BOOL,
+)
 
 POWER = [
     op("Identity", "Power", NUMBERS, POWER_1, SCALE_1, SHIFT_0),
@@ -355,7 +358,7 @@ class Slopes(Field):
     def lift(self, r: Reading) -> None:
         slope = r.optional(1)
         rest = [1] * max(0, len(r.shape()) - 2)
-        r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))  # fmt: skip
+        r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))
 
     def lower(self, w: Writing) -> None:
         shape, slope = w.shape(), w.constant(1, "the slopes")

@@ -34,7 +34,7 @@ class Connected(Field):
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
         flat = x if len(size) == 2 else r.b.Reshape(x, [rows, wanted[1]])
         given, bias = r.optional(1), r.optional(2)
-        weights = r.b.Reshape(given, wanted) if given is not None else r.blob("weights", wanted)  # fmt: skip
+        weights = r.b.Reshape(given, wanted) if given is not None else r.blob("weights", wanted)
         bias = r.blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
         r.set_inputs(flat, weights, bias)
         r.set(transB=1)

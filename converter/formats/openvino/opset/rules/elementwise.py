@@ -42,10 +42,18 @@ def of_type(what: str, *dtypes: ir.DataType, index: int = 0) -> Guard:
     )
 
 
-FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.optional(0)), lambda r: is_float(r.optional(0)))  # fmt: skip
-INTEGERS = Guard("of integers only", lambda w: not is_float(w.optional(0)), lambda r: not is_float(r.optional(0)))  # fmt: skip
+FLOATS = Guard(
+    "of numbers with a fraction only",
+    lambda w: is_float(w.optional(0)),
+    lambda r: is_float(r.optional(0)),
+)
+INTEGERS = Guard(
+    "of integers only", lambda w: not is_float(w.optional(0)), lambda r: not is_float(r.optional(0))
+)
 BOOLEANS = of_type("booleans", T.BOOL)
-NUMBERS = Guard("of numbers only", lambda w: w.input(0).dtype != T.BOOL, lambda r: r.input(0).dtype != T.BOOL)  # fmt: skip
+NUMBERS = Guard(
+    "of numbers only", lambda w: w.input(0).dtype != T.BOOL, lambda r: r.input(0).dtype != T.BOOL
+)
 SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 
 
