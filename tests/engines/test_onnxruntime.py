@@ -267,9 +267,9 @@ INTERRUPTED = """if True:
     signal.setitimer(signal.ITIMER_REAL, 3)
     try:
         if sys.argv[1] == "verify":
-    verify(model, model)
-else:
-    model.run({"x": np.ones(1, np.float32)})
+            verify(model, model)
+        else:
+            model.run({"x": np.ones(1, np.float32)})
     except KeyboardInterrupt:
         print("interrupted")
 """
