@@ -1,5 +1,5 @@
-"""Windows that the format lacks: over one axis, with explicit padding, taken apart into patches; and
-products of unequal ranks.
+"""Windows that the format lacks: over one axis, with explicit padding, taken apart into patches;
+and products of unequal ranks.
 """
 
 from __future__ import annotations
