@@ -75,6 +75,7 @@ class Lowering:
 
     def lower(self, node: ir.Node) -> None:
         self.name = node.metadata_props.get("netconv.layer") or node.name or node.op_type
+        mark = len(self.layers)
         try:
             self.lower_view(view_of(node))
         except InferenceError as e:  # a table that would be too large, mostly
@@ -82,6 +83,17 @@ class Lowering:
         except MemoryError:
             message = "what stands for it is too large to be written out"
             raise MappingError(message) from None
+        self._name(self.layers[mark:], node)
+
+    def _name(self, layers: Sequence[Layer], node: ir.Node) -> None:
+        """Of several layers those that make the results have the operator's name, so that who looks
+        for it finds what it computes.
+        """
+        inner = [x for x in layers if not set(x.outputs) & set(node.outputs)]
+        if len(inner) < len(layers):
+            for layer in inner:
+                if layer.name == self.name:
+                    layer.name = f"{self.name}_{layer.kind.lower()}"
 
     def writing(self, node: Node) -> Writing:
         return self.mapping.writing(node, self)

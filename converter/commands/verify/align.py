@@ -13,6 +13,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -21,6 +22,8 @@ from converter.graph.infer import shape_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
 
+Label = tuple[str, str, str]  # a name, and the domain and kind of the operator
+Key = TypeVar("Key", bound=Hashable)
 LAYER = "netconv.layer"
 ROUNDS = 4
 ALIKE = (
@@ -146,7 +149,7 @@ def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     )
 
 
-def _labels(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+def _labels(side: Side) -> Iterable[tuple[Label, ir.Value]]:
     """The names of nodes and of their layers, with the operator: a layer may be several nodes."""
     return (
         ((name, node.domain, node.op_type), side.values[str(node.outputs[0].name)])
@@ -187,8 +190,8 @@ class _State:
         if (
             r in self.forward
             or c in self.backward
-            or r not in self.a.live
-            or c not in self.b.live
+            or self.a.values.get(str(r.name)) is not r
+            or self.b.values.get(str(c.name)) is not c
             or not comparable(r, c)
         ):
             return False
@@ -213,14 +216,19 @@ class _State:
 
     def match_counted(
         self,
-        left: Iterable[tuple[Hashable, ir.Value]],
-        right: Iterable[tuple[Hashable, ir.Value]],
+        left: Iterable[tuple[Label, ir.Value]],
+        right: Iterable[tuple[Label, ir.Value]],
     ) -> None:
         """Pairs by names that may only count (`node_Conv_4`): another exporter counts otherwise, so
-        they are believed where nearly all of them have the same shape on either side.
+        they are believed where either side has nearly all of them, and nearly all have the same
+        shape on either side.
         """
         mine, theirs = _unique(left, {}), _unique(right, {})
-        shared = [(r, theirs[key]) for key, r in mine.items() if key in theirs]
+        counted = [{k for k, v in side.items() if _counted(k[0], v)} for side in (mine, theirs)]
+        doubted: set[Label] = set()
+        if len(counted[0] & counted[1]) < ALIKE * min(map(len, counted)):
+            doubted = counted[0] | counted[1]
+        shared = [(r, theirs[k]) for k, r in mine.items() if k in theirs and k not in doubted]
         alike = [
             (r, c)
             for r, c in shared
@@ -339,8 +347,8 @@ def _detailed(node: ir.Node) -> Hashable:
 
 
 def _unique(
-    items: Iterable[tuple[Hashable, ir.Value]], taken: Mapping[ir.Value, ir.Value]
-) -> dict[Hashable, ir.Value]:
+    items: Iterable[tuple[Key, ir.Value]], taken: Mapping[ir.Value, ir.Value]
+) -> dict[Key, ir.Value]:
     free = [(k, v) for k, v in items if v not in taken]
     count = Counter(k for k, _ in free)
     return {k: v for k, v in free if count[k] == 1}

@@ -35,6 +35,7 @@ from converter.commands.verify.judge import Given, Limits
 from converter.commands.verify.native import CHOICES, Side, examine
 from converter.commands.verify.noise import (
     BORDERLINE,
+    CANCELLED,
     MORE_RUNS,
     MULTIPLE,
     RUNS,
@@ -346,8 +347,9 @@ class Check:
         except CannotRun as e:
             raise refuse(e, "reference") from None
         outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
-        if any(not o.passed and 1 < o.difference.excess <= BORDERLINE for o in outputs):
-            floors = self.noise.with_floats(MORE_RUNS - RUNS)
+        excess = [o.difference.excess for o in outputs if not o.passed]
+        if any(1 < e <= (CANCELLED if self.mine.formulas else BORDERLINE) for e in excess):
+            floors = self.noise.with_formulas(MORE_RUNS - RUNS)
             outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
         return outputs
 
@@ -439,7 +441,7 @@ class Check:
                 break
             self.alignment = _less(self.alignment, turned)
             units = self._lockstep(self.alignment)
-        doubtful = {u.name for u in units if u.broken and self._doubtful(u)}
+        doubtful = self._doubtful(units)
         if not doubtful:
             return units
         without = self._lockstep(_less(self.alignment, doubtful))
@@ -457,15 +459,22 @@ class Check:
             or self.alignment.how.get(u.name) == "map"
         )
 
-    def _doubtful(self, u: Unit) -> bool:
-        """Made by another operator or from other weights: fused layers reuse names."""
-        a, b = self.mine.source.node(u.name), self.theirs.source.node(u.other)
-        return (
-            a is not None
-            and b is not None
-            and not self._certain(u)
-            and (a.op_type != b.op_type or rewritten(a, b))
-        )
+    def _doubtful(self, units: Sequence[Unit]) -> set[str]:
+        """Of the pairs that differ, those made by another operator or from other weights (fused
+        layers reuse names), and those that are read by another one that differs: the two may make
+        up for each other.
+        """
+        wrong = [u for u in units if u.broken]
+        back = {c: r for r, c in self.alignment.pairs.items()}
+        followed = {n for u in wrong for n in (*u.mine.inputs, *map(back.get, u.theirs.inputs))}
+        found = set()
+        for u in wrong:
+            a, b = self.mine.source.node(u.name), self.theirs.source.node(u.other)
+            if a is None or b is None or self._certain(u):
+                continue
+            if u.name in followed or a.op_type != b.op_type or rewritten(a, b):
+                found.add(u.name)
+        return found
 
     def _hidden(self, outputs: Sequence[Output]) -> bool:
         """Whether layers say and compute other things though the outputs are the same: perhaps no

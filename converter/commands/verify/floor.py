@@ -95,6 +95,20 @@ class Noise:
             ]
         )
 
+    def with_formulas(self, more: int) -> list[list[Floor]]:
+        """Every repetition and more of them, and how the formulas of functions that cancel move by
+        jitter, which is no matter of what they compute.
+        """
+        floors = self.with_floats(more)
+        formulas = self.program.formulas
+        if formulas is None:
+            return floors
+        with contextlib.suppress(CannotRun):
+            exact = Noise(formulas, self.feeds, [], self.precision)._repeated(0)
+            inner = Noise(formulas, self.feeds, exact, self.precision).floors(self.repetitions)
+            return [list(map(np.maximum, *two)) for two in zip(floors, inner, strict=True)]
+        return floors
+
     def with_sums(self) -> list[list[Floor]]:
         """Every repetition, and a rounding of the largest number of each tensor anywhere in it.
 

@@ -20,6 +20,7 @@ from converter.commands.verify.cause import identical
 from converter.commands.verify.compare import WORST, Difference, compare, wide
 from converter.commands.verify.noise import (
     BORDERLINE,
+    CANCELLED,
     MORE_RUNS,
     MULTIPLE,
     RUNS,
@@ -28,6 +29,7 @@ from converter.commands.verify.noise import (
     coarsest,
     jitter,
     measure,
+    spread,
     tolerance,
 )
 from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
@@ -258,10 +260,9 @@ class LockStep:
             session.run({n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs})[0]
             for i in range(len(a[u.name]))
         ]
-        for runs in (RUNS, MORE_RUNS):
-            self._judge_by(u, a, results, runs)
-            if not 1 < u.own.excess <= BORDERLINE:
-                break
+        self._judge_by(u, a, results, RUNS)
+        if 1 < u.own.excess <= (CANCELLED if self.mine.cancels(u.mine) else BORDERLINE):
+            self._judge_by(u, a, results, MORE_RUNS)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
         u.turned = u.broken and all(_turned(a[u.name][i], results[i]) for i in wrong)
@@ -270,15 +271,28 @@ class LockStep:
         moved = Precision({}, u.step)
         noisy = [self.mine.compile(u.mine, Jitter(i + 1, moved)) for i in range(runs)]
         exact = self._in_floats(u)
+        terms = self._formulas(u, moved) if runs > RUNS else []
         u.by_feed = []
         for i, base in enumerate(a[u.name]):
             limit = self.limit(u.name, base)
             if limit is None:
                 floor = self._floor(u, a, noisy, exact, i)
+                if terms:
+                    found = [s.run({n: a[n][i] for n in u.mine.inputs})[0] for s in terms]
+                    floor = np.maximum(floor, spread(found[0], found[1:]))
                 unmoved = 1.0 if runs == RUNS else UNMOVED
                 limit = tolerance(base, floor, u.step, self.steps.get(u.other, 0.0), unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
+
+    def _formulas(self, u: Unit, moved: Precision) -> list[Session]:
+        """The piece with formulas for functions that cancel: as they are, then with jitter."""
+        formulas = self.mine.formulas if self.mine.cancels(u.mine) else None
+        if formulas is None:
+            return []
+        piece = formulas.piece(u.mine.targets, u.mine.inputs)
+        jitters = [None, *(Jitter(i + 1, moved) for i in range(RUNS))]
+        return [formulas.compile(piece, j, optimise=False) for j in jitters]
 
     def _in_floats(self, u: Unit) -> Session | None:
         try:

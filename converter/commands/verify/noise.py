@@ -23,6 +23,8 @@ RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
 # how far a network moves
 BORDERLINE, MORE_RUNS = 8.0, 12
+# where functions cancel, as far as what is left of nearly equal terms can be off
+CANCELLED = 2.0**24
 UNMOVED = 4.0  # see tolerance
 # a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
 # real networks
@@ -138,7 +140,8 @@ def tolerance(
     """What a difference may be: a multiple of the floor, smoothed over the channel, since three
     runs may miss an element's spread.
 
-    `minimum` is the step of a quantised tensor. What the runs moved by a
+    `step` is the relative rounding step of what computes the tensor; its own type has one, too, a
+    constant no other. `minimum` is the step of a quantised tensor. What the runs moved by a
     step at most has cancelled out or is at a bound, so that its rounding was not measured: it may
     be off by `unmoved` times as much.
     """
@@ -150,6 +153,7 @@ def tolerance(
     with np.errstate(all="ignore"):
         finite = np.where(np.isfinite(floor), floor, 0.0)
         smooth = np.sqrt(np.mean(finite**2, axis=axes, keepdims=True)) if base.ndim else finite
+        step = max(step, float(np.finfo(base.dtype).eps))
         own = np.where(np.isfinite(base), np.abs(wide(base)), 0.0) * step / 2
         own = np.where(floor <= 2 * own, own * unmoved, own)
         return np.maximum(MULTIPLE * np.maximum(np.maximum(floor, smooth), own), minimum)

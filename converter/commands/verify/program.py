@@ -7,6 +7,8 @@ are lent to the engine, not copied.
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +26,12 @@ from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
 from converter.graph.infer import Array
+from converter.graph.names import Names
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
+from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.legalise import Rewrite, onnx_function, rewritten
+from converter.passes.lite.functions import cos
 
 PART = 1 << 20  # elements of a weight that are moved at once
 LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
@@ -47,6 +53,16 @@ _WEIGHTED = {
 
 
 _ROUNDING = {"QuantizeLinear", "Round"}
+# functions whose formulas take nearly equal terms from each other: where the result is small, its
+# rounding is that of the terms, which a kernel may avoid and a target's formula may not
+_FORMULAS: Mapping[str, Rewrite] = {
+    **dict.fromkeys(("Gelu", "Mish"), onnx_function),
+    **{n: DECOMPOSITIONS["", n] for n in ("Elu", "Selu", "Celu", "Softplus", "Tanh")},
+    **{n: DECOMPOSITIONS["", n] for n in ("Sinh", "Asinh", "Acosh", "Atanh")},
+    "Cos": cos,
+}
+# what is taken from its operands afterwards, which may all be the same number
+_MEANS = {"ReduceMean", "GlobalAveragePool"}
 
 
 @dataclass(frozen=True)
@@ -150,6 +166,23 @@ class Program(Cutter):
             if v is not None
         )
 
+    @functools.cached_property
+    def formulas(self) -> Program | None:
+        """The same with functions that cancel written as their formulas; None where there are
+        none.
+        """
+        clone = self.ir.clone()
+        names = Names(clone)
+        if not [n for n in list(clone.graph) if _written_out(n, names)]:
+            return None
+        made = copy.copy(self)
+        Cutter.__init__(made, clone.graph)
+        made.ir = clone
+        return made
+
+    def cancels(self, piece: Piece) -> bool:
+        return any(n.op_type in _FORMULAS for n in piece.nodes)
+
     def whole(self) -> Piece:
         return self.piece(self.outputs, set(self.inputs))
 
@@ -164,6 +197,15 @@ class Program(Cutter):
         rounded.
         """
         return Session(self, piece, jitter, optimise, floats)
+
+
+def _written_out(node: ir.Node, names: Names) -> bool:
+    """Puts its formula in place of a function that cancels; whether there was one."""
+    formula = None if node.domain else _FORMULAS.get(node.op_type)
+    made = rewritten(node, names, formula) if formula is not None else []
+    for inner in made:
+        _written_out(inner, names)
+    return bool(made)
 
 
 class Session:
@@ -313,7 +355,8 @@ def _step(node: ir.Node, moved: Jitter | None) -> float:
 
 def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision, seed: int) -> None:
     """What is rounded to a step coarser than a float's is multiplied by numbers near one: a layer
-    without weights has nothing else that moves.
+    without weights has nothing else that moves. Means, too: numbers that are all the same, at a
+    bound for instance, do not move them.
     """
     nodes = list(graph.node)
     del graph.node[:]
@@ -323,13 +366,14 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
             value = program.values.get(name)
             if (
                 value is None
-                or not precision.coarse(name)
+                or not (precision.coarse(name) or node.op_type in _MEANS)
                 or value.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
             ):
                 continue
+            moved = max(precision[name], float(np.finfo(value.dtype.numpy()).eps))
             inner = f"netconv_coarse_{place}_{i}"
             graph.node[-1].output[i] = inner
-            step, one = (np.array(x, value.dtype.numpy()) for x in (precision[name], 1))
+            step, one = (np.array(x, value.dtype.numpy()) for x in (moved, 1))
             for text, number in (("step", step), ("one", one)):
                 graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))
             graph.node.add(
@@ -339,7 +383,7 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
                 attribute=[
                     onnx.helper.make_attribute("low", -1.0),
                     onnx.helper.make_attribute("high", 1.0),
-                    onnx.helper.make_attribute("seed", float(seed * 1009 + place)),
+                    onnx.helper.make_attribute("seed", _drawn(seed, place)),
                 ],
             )
             for op_type, operands, made in (
@@ -348,6 +392,13 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
                 ("Mul", (inner, f"{inner}_factor"), name),
             ):
                 graph.node.add(op_type=op_type, input=operands, output=[made])
+
+
+def _drawn(seed: int, place: int) -> float:
+    """A seed for onnxruntime, whose generator gives nearly the same first numbers for nearly the
+    same seeds; one that a float holds.
+    """
+    return float(np.random.default_rng((seed, place)).integers(1 << 24))
 
 
 def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:

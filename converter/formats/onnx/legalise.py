@@ -26,6 +26,7 @@ from converter.graph.value import optional, with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.normalization import local_response as lrn
+from converter.passes.decompositions.normalization import mean_variance_normalization
 from converter.passes.decompositions.quantization import conv_integer
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.decompositions.sampling import max_unpool
@@ -230,6 +231,13 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.Reshape(b.op("LRN", flat, **attrs_of(node)), b.Shape(x))
 
 
+def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
+    """The kernel leaves out the 1e-9 of the operator's definition: what does not vary, one number
+    alone for instance, is 0 / 0 then.
+    """
+    return mean_variance_normalization(node, b)
+
+
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
     """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
     x, y = node.inputs[0], node.inputs[1]
@@ -394,6 +402,7 @@ DEVIATING: dict[str, Callable[[ir.Node, Builder], Written]] = {
     "MatMulInteger": _of_one_sign,
     "MaxPool": _max_pool_of_wide_margins,
     "MaxUnpool": _unpool_to_a_size,
+    "MeanVarianceNormalization": _mean_variance_normalization,
     "Mod": _mod,
     "Pad": _pad_every_axis,
     "QLinearConv": _of_one_sign,
