@@ -959,6 +959,8 @@ def suffix_of(target: str) -> str:
         if target == "nnapi+blob"
         else ".tflite"
         if target == "tflite"
+        else ".mlpackage"
+        if target == "mlprogram"
         else SUFFIXES.get(target) or SUFFIXES[target.partition("+")[0]]
     )
 

@@ -241,6 +241,12 @@ def test_a_dilated_window_may_reach_over_its_own_size() -> None:
     np.testing.assert_array_equal(found, [[[1, 2, 3, 1, 2, 3]]])
 
 
+def test_what_does_not_vary_is_normalised_to_zero() -> None:
+    """ONNX's definition of MeanVarianceNormalization adds 1e-9 to the deviation."""
+    found = run("MeanVarianceNormalization", np.full((1, 2, 1, 1), 0.3, np.float32))
+    np.testing.assert_array_equal(found, np.zeros((1, 2, 1, 1)))
+
+
 def test_a_transposed_matrix_times_a_vector() -> None:
     """Fused by onnxruntime, the vector would be taken for a matrix."""
     model, b = new_model()

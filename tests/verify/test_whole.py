@@ -245,6 +245,97 @@ def test_a_folded_layer_that_keeps_a_name_is_not_a_fault() -> None:
     assert result.first is not None and result.first.layer == "dense"
 
 
+def test_two_layers_that_make_up_for_each_other_are_no_fault() -> None:
+    """The candidate divides the bias of a local response by itself, and multiplies behind it."""
+
+    def net(divided: bool, alpha: float = 1.0) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 4, 3, 3])
+        a = {"alpha": alpha / 2, "bias": 1.0} if divided else {"alpha": alpha, "bias": 2.0}
+        y = b.op("LRN", x, size=3, beta=0.5, name="norm", **a)
+        y = b.op("Mul", y, np.float32(0.5**0.5), name="scaled") if divided else y
+        b.output(b.op("Elu", y, alpha=1.0, name="y"))
+        return Model(model, "onnx")
+
+    assert verify(net(False), net(True), tensors="all").passed
+    assert not verify(net(False), net(True, 1.5), tensors="all").passed
+
+
+def test_names_that_only_count_align_nothing_where_few_are_the_same() -> None:
+    """The candidate has more nodes, so that those of one name are others; their shapes fit."""
+
+    def net(long: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 4])
+        y = b.op("Tanh", x)
+        for _ in range(4 if long else 1):
+            y = b.op("Add", y, np.float32(1 if long else 4))
+        b.output(b.op("Exp", b.op("Sin", b.op("Abs", y)), name="y"))
+        for i, n in enumerate(model.graph):
+            n.name = f"node_{n.op_type}_{i}"
+        return Model(model, "onnx")
+
+    result = verify(net(False), net(True), tensors="all")
+    assert result.passed, result.findings
+
+
+def test_a_constant_output_may_be_a_rounding_off() -> None:
+    def net(value: np.ndarray) -> Model:
+        model, b = new_model()
+        b.output(b.op("Neg", b.input("x", ir.DataType.FLOAT, [2]), name="y"))
+        b.output(b.op("Identity", b.const(value), name="fixed"))
+        return Model(model, "onnx")
+
+    value = np.array([0.50773185], np.float32)
+    assert verify(net(value), net(np.nextafter(value, np.float32(1)))).passed
+    assert not verify(net(value), net(value + np.float32(1e-5))).passed
+
+
+@pytest.mark.parametrize("name", ["Gelu", "Elu", "Asinh", "Softplus"])
+def test_what_a_formula_leaves_of_nearly_equal_terms_is_rounding(name: str) -> None:
+    """One small number alone, by a kernel and by the formula; another function is found."""
+
+    def net(form: str) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1])
+        one = b.const(np.array([1], np.float32))
+        if form == "kernel":
+            y = b.op(name, x)
+        elif name == "Gelu":
+            inner = b.op("Erf", b.op("Mul", x, np.float32(0.5**0.5)))
+            y = b.op("Mul", b.op("Mul", x, np.float32(0.5)), b.op("Add", inner, one))
+        elif name == "Elu":
+            y = b.op("Sub", b.op("Exp", x), one)
+        elif name == "Asinh":
+            y = b.op("Log", b.op("Add", x, b.op("Sqrt", b.op("Add", b.op("Mul", x, x), one))))
+        else:
+            y = b.op("Log", b.op("Add", b.op("Exp", x), one))
+        b.output(b.op("Mul", y, np.float32(1.001 if form == "wrong" else 1), name="y"))
+        return Model(model, "onnx")
+
+    x = {"Gelu": -5.1, "Elu": -3e-4, "Asinh": 3e-4, "Softplus": -9.0}[name]
+    data = {"x": np.array([x], np.float32)}
+    assert verify(net("kernel"), net("formula"), data).passed
+    clear = {"x": np.array([-1.0 if name in ("Gelu", "Elu") else 1.0], np.float32)}
+    assert not verify(net("kernel"), net("wrong"), clear).passed
+
+
+def test_a_mean_of_numbers_that_are_all_the_same_rounds() -> None:
+    """At a bound nothing moves with the inputs, and the distance to the mean is its rounding."""
+
+    def net(mean: str) -> Model:
+        model, b = new_model()
+        x = b.op("Clip", b.input("x", ir.DataType.FLOAT, [1, 6]), None, np.float32(-5.3))
+        x = b.op("Mul", x, np.float32(0.7))
+        total = b.op(mean, x, b.const([1]), keepdims=1)
+        if mean == "ReduceSum":
+            total = b.op("Mul", total, np.float32(1 / 6))
+        b.output(b.op("Sub", x, total, name="y"))
+        return Model(model, "onnx")
+
+    assert verify(net("ReduceMean"), net("ReduceSum")).passed
+
+
 def test_a_weight_that_no_output_shows_is_found_all_the_same() -> None:
     def net(value: float) -> Model:
         model, b = new_model()
