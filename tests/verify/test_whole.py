@@ -336,6 +336,26 @@ def test_a_mean_of_numbers_that_are_all_the_same_rounds() -> None:
     assert verify(net("ReduceMean"), net("ReduceSum")).passed
 
 
+def test_what_does_not_vary_is_normalised_to_rounding() -> None:
+    """Divided by the root of epsilon, the rounding of a mean is 316 times as large."""
+
+    def net(layers: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 48])
+        x = b.op("Acos", b.op("Clip", x, None, np.float32(-0.9)))
+        if layers:
+            y = b.op("LayerNormalization", x, np.ones(48, np.float32), axis=1, epsilon=1e-5)
+        else:
+            total = b.op("ReduceSum", x, b.const([1]), keepdims=1)
+            y = b.op("Sub", x, b.op("Mul", total, np.float32(1 / 48)))
+            variance = b.op("ReduceMean", b.op("Mul", y, y), b.const([1]), keepdims=1)
+            y = b.op("Div", y, b.op("Sqrt", b.op("Add", variance, np.float32(1e-5))))
+        b.output(b.op("Identity", y, name="y"))
+        return Model(model, "onnx")
+
+    assert verify(net(True), net(False), {"x": np.full((1, 48), -1, np.float32)}).passed
+
+
 def test_a_weight_that_no_output_shows_is_found_all_the_same() -> None:
     def net(value: float) -> Model:
         model, b = new_model()

@@ -34,13 +34,12 @@ from converter.commands.verify.isolate import LockStep, Unit
 from converter.commands.verify.judge import Given, Limits
 from converter.commands.verify.native import CHOICES, Side, examine
 from converter.commands.verify.noise import (
-    BORDERLINE,
-    CANCELLED,
     MORE_RUNS,
     MULTIPLE,
     RUNS,
     UNMOVED,
     Floor,
+    doubtful,
     quantisation_steps,
     tolerance,
 )
@@ -347,8 +346,8 @@ class Check:
         except CannotRun as e:
             raise refuse(e, "reference") from None
         outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
-        excess = [o.difference.excess for o in outputs if not o.passed]
-        if any(1 < e <= (CANCELLED if self.mine.formulas else BORDERLINE) for e in excess):
+        formulas = self.mine.formulas is not None
+        if any(not o.passed and doubtful(o.difference, formulas) for o in outputs):
             floors = self.noise.with_formulas(MORE_RUNS - RUNS)
             outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
         return outputs

@@ -19,14 +19,13 @@ from converter.commands.verify.align import Alignment
 from converter.commands.verify.cause import identical
 from converter.commands.verify.compare import WORST, Difference, compare, wide
 from converter.commands.verify.noise import (
-    BORDERLINE,
-    CANCELLED,
     MORE_RUNS,
     MULTIPLE,
     RUNS,
     UNMOVED,
     Precision,
     coarsest,
+    doubtful,
     jitter,
     measure,
     spread,
@@ -261,7 +260,7 @@ class LockStep:
             for i in range(len(a[u.name]))
         ]
         self._judge_by(u, a, results, RUNS)
-        if 1 < u.own.excess <= (CANCELLED if self.mine.cancels(u.mine) else BORDERLINE):
+        if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)

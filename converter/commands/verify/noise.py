@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.commands.verify.compare import same_shape, wide
+from converter.commands.verify.compare import Difference, same_shape, wide
 from converter.graph.infer import Array, constant
 from converter.graph.walk import all_graphs, subgraphs
 
@@ -23,8 +23,8 @@ RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
 # how far a network moves
 BORDERLINE, MORE_RUNS = 8.0, 12
-# where functions cancel, as far as what is left of nearly equal terms can be off
-CANCELLED = 2.0**24
+# where functions cancel, the terms are near one, and what is left of them is off by less than this
+CANCELLED = 1e-3
 UNMOVED = 4.0  # see tolerance
 # a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
 # real networks
@@ -157,6 +157,14 @@ def tolerance(
         own = np.where(np.isfinite(base), np.abs(wide(base)), 0.0) * step / 2
         own = np.where(floor <= 2 * own, own * unmoved, own)
         return np.maximum(MULTIPLE * np.maximum(np.maximum(floor, smooth), own), minimum)
+
+
+def doubtful(found: Difference, cancels: bool) -> bool:
+    """Whether a difference above its tolerance needs a closer look at the noise: by little, or a
+    small one that functions which cancel may leave.
+    """
+    small = cancels and found.max_abs <= CANCELLED
+    return found.excess > 1 and (small or found.excess <= BORDERLINE)
 
 
 def measure(

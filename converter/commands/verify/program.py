@@ -55,10 +55,15 @@ _WEIGHTED = {
 _ROUNDING = {"QuantizeLinear", "Round"}
 # functions whose formulas take nearly equal terms from each other: where the result is small, its
 # rounding is that of the terms, which a kernel may avoid and a target's formula may not
-_FORMULAS: Mapping[str, Rewrite] = {
+_FORMULAS: dict[str, Rewrite] = {
+    **{
+        name: DECOMPOSITIONS["", name]
+        for name in (
+            *("Elu", "Selu", "Celu", "Softplus", "Tanh", "Sinh", "Asinh", "Acosh", "Atanh"),
+            *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "DFT", "STFT"),
+        )
+    },
     **dict.fromkeys(("Gelu", "Mish"), onnx_function),
-    **{n: DECOMPOSITIONS["", n] for n in ("Elu", "Selu", "Celu", "Softplus", "Tanh")},
-    **{n: DECOMPOSITIONS["", n] for n in ("Sinh", "Asinh", "Acosh", "Atanh")},
     "Cos": cos,
 }
 # what is taken from its operands afterwards, which may all be the same number
