@@ -234,3 +234,11 @@ def _tensor(
     elif dtype.bitwidth < 8 and array.dtype == np.uint8:
         return ir.PackedTensor(array.reshape(-1), dtype, shape=ir.Shape(shape))
     return ir.Tensor(array.reshape(shape), dtype)
+
+
+_WHOLE_BYTES = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}
+
+
+def whole_bytes(array: Array) -> Array:
+    """Numbers of 2 or 4 bits as numbers of 8; others as they are."""
+    return array.astype(_WHOLE_BYTES.get(array.dtype.name, array.dtype), copy=False)

@@ -4,7 +4,7 @@ before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
 after:   y = Reshape(x, [1, -1])
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
-`limit` output elements. Weights behind a DequantizeLinear stay compact, whatever moves them.
+`limit` output elements, or whatever their size where the result is a view of the constant. Weights behind a DequantizeLinear stay compact, whatever moves them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from converter.graph.build import builder_before
 from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
@@ -25,6 +26,7 @@ _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
 
 _MEASURES = {"Shape", "Size"}
 _SCATTERS = {"ScatterND", "ScatterElements"}
+_LAYOUTS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose"}
 
 
 def fold(
@@ -90,13 +92,25 @@ def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
         v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)
     ):
         return None
-    if any((s := shape_of(o)) is None or math.prod(s) > limit for o in node.outputs):
+    if not _is_view(node) and any(
+        (s := shape_of(o)) is None or math.prod(s) > limit for o in node.outputs
+    ):
         return None
     if (
         node.op_type == "CumSum"
     ):  # exporters write the axis as a list of one, which kernels take and the reference does not
         inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]
     return evaluate(node, inputs) or None
+
+
+def _is_view(node: ir.Node) -> bool:
+    """Whether the result is the bytes of a constant in another shape or order, which takes no
+    memory however large it is.
+    """
+    x = node.inputs[0].const_value if node.inputs[0] is not None else None
+    if node.op_type not in _LAYOUTS or not isinstance(x, LazyTensor) or x.dtype.bitwidth < 8:
+        return False
+    return x.decode is None and x.is_view() and x.stored().flags.c_contiguous
 
 
 def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:

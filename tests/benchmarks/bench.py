@@ -12,6 +12,8 @@
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
 * peers: what others (the extra `bench`) take for the step that they share with netconv;
+* large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and a denoiser
+  of Stable Diffusion, to every format that can hold them, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
   packages than netconv: `--lite-python` is the interpreter that has them.
 
@@ -36,15 +38,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import lite_peers as lite_judge
+from large import NAMES as LARGE_NETWORKS
+from large import SIZES as LARGE_SIZES
 from lite_peers import LitePeer, input_shape, lite_peers
 from measure import NETCONV, Action, Run, best, environment, failure, ratio, rounds, run, shell
-from peers import peers
+from peers import OVC, peers
 
 ROOT = Path(__file__).resolve().parents[2]
 BARE_CLICK = [
@@ -62,6 +66,7 @@ FORMATS = {
     "zhouyi": ".txt",
     "nnapi": ".nnapi.json",
 }
+LARGE_TARGETS = {**FORMATS, "tflite": ".tflite", "mlprogram": ".mlpackage"}
 HEAD = (
     f"{'':32} {'seconds':>8} {'start-up':>9} {'x cp':>6} {'x cp+sync':>10} {'x CPU':>6} "
     f"{'peak MB':>8} {'x weights':>10} {'anonymous MB':>13}"
@@ -75,11 +80,11 @@ class Bench:
         self.results: dict[str, Any] = {}
         self.failed = 0
 
-    def make(self, *names: str) -> None:
+    def make(self, *names: str, script: str = "networks.py") -> None:
         subprocess.run(
             [
                 sys.executable,
-                str(Path(__file__).with_name("networks.py")),
+                str(Path(__file__).with_name(script)),
                 str(self.folder),
                 *names,
             ],
@@ -87,7 +92,12 @@ class Bench:
         )
 
     def convert(
-        self, source: Path, target: str, output: Path, checkout: Path | None = None
+        self,
+        source: Path,
+        target: str,
+        output: Path,
+        checkout: Path | None = None,
+        options: Sequence[str] = (),
     ) -> Action:
         """An action that writes into an empty folder, with the netconv of a checkout where one is
         given.
@@ -97,7 +107,7 @@ class Bench:
             shutil.rmtree(output.parent, ignore_errors=True)
             output.parent.mkdir(parents=True)
             return run(
-                [*NETCONV, "convert", str(source), "-o", str(output), "-t", target],
+                [*NETCONV, "convert", str(source), "-o", str(output), "-t", target, *options],
                 self.env,
                 checkout,
             )
@@ -410,6 +420,46 @@ class Bench:
                 **figures,
             )
 
+    def large(self) -> None:
+        print(f"\nlarge\n{'':32} {'seconds':>8} {'CPU':>7} {'peak MB':>8} {'x weights':>10}")
+        for network in LARGE_NETWORKS:
+            self.make(network, script="large.py")
+            weights = (self.folder / f"{network}.onnx.data").stat().st_size
+            for target in (t for t in LARGE_TARGETS if fnmatchcase(f"onnx -> {t}", self.wanted)):
+                self.large_pair(network, target, weights)
+            for made in self.folder.glob(f"{network}.onnx*"):
+                made.unlink()
+        shutil.rmtree(self.folder / "to", ignore_errors=True)
+
+    def large_pair(self, network: str, target: str, weights: int) -> None:
+        """Targets that have no open sizes get those of one step; OpenVINO IR is written by ovc,
+        too.
+        """
+        source, name = self.folder / f"{network}.onnx", f"{network} -> {target}"
+        output = self.folder / "to" / f"model{LARGE_TARGETS[target]}"
+        open_sizes = target in ("onnx", "openvino")
+        sizes = {} if open_sizes else LARGE_SIZES.get(network, {})
+        given = [part for n, s in sizes.items() for part in ("--inputs", f"{n}:{s}")]
+        actions = {"own": self.convert(source, target, output, options=given)}
+        if target == "openvino":
+            theirs = [sys.executable, "-c", OVC, str(source), str(self.folder / "ovc.xml")]
+            actions["ovc"] = lambda: run(theirs, self.env)
+        found = rounds(actions, self.repeat if len(actions) > 1 else 1)
+        if (bad := failure(found)) is not None:
+            return self.fail("large", name, bad, refusal=bad.status == 3)
+        size = sum(p.stat().st_size for p in output.parent.rglob("*") if p.is_file())
+        figures = {m: best(found["own"], m) for m in ("seconds", "cpu", "resident")}
+        figures |= {"weights": size / weights}
+        text = f"{{seconds:8.2f}} {{cpu:7.2f}} {figures['resident'] / 1e6:8.0f} {{weights:10.2f}}"
+        text = text.format(**figures)
+        if "ovc" in found:
+            beside = {m: ratio(found, "own", "ovc", measure=m) for m in figures if m != "weights"}
+            text += "   / ovc: time {seconds:.2f}, CPU {cpu:.2f}, peak {resident:.2f}".format(
+                **beside
+            )
+            figures |= {f"{m}/ovc": x for m, x in beside.items()}
+        return self.say("large", name, text, **figures)
+
     def lite(self) -> None:
         self.make("kinds")
         folder = self.folder / "kinds"
@@ -470,6 +520,7 @@ def sections(bench: Bench) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "batch", bench.batch
     yield "verify", bench.verify
     yield "peers", bench.peers
+    yield "large", bench.large
     yield "lite", bench.lite
 
 

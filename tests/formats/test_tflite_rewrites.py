@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -70,7 +71,17 @@ def masked(b: Builder, x: ir.Value) -> ir.Value:
     return b.op("Softmax", stored(b, total, float(-LOWEST / 255), np.int8(127)), axis=-1)
 
 
+def blocks_of_four_bits(b: Builder, x: ir.Value) -> ir.Value:
+    """More weights than are folded."""
+    weights = b.const(RNG.integers(0, 16, (1056, 1024)).astype(ml_dtypes.uint4))
+    zeros = b.const(RNG.integers(0, 16, (33, 1024)).astype(ml_dtypes.uint4))
+    scales = b.const(RNG.uniform(0.001, 0.01, (33, 1024)).astype(np.float32))
+    real = b.op("DequantizeLinear", weights, scales, zeros, axis=0, block_size=32)
+    return b.op("MatMul", x, real)
+
+
 CASES: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "blocks of four bits": (blocks_of_four_bits, [2, 1056]),
     "forward": (recurrent("forward", True), [5, 2, 3]),
     "reverse": (recurrent("reverse", False), [5, 2, 3]),
     "neighbours in three axes": (

@@ -17,6 +17,7 @@ from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.table import Array, ChannelQuant, OperandType
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
+from converter.graph.lazy_tensor import whole_bytes
 from converter.mapping.context import static
 
 T = OperandType
@@ -115,17 +116,12 @@ def spread(numbers: Array, array: Array, axis: int, block: int) -> Array:
     return repeated.take(range(array.shape[axis]), axis=axis)
 
 
-# types of fewer bits, by numpy's names of them, and what holds their numbers
-WHOLE_BYTES = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np.uint8}
-
-
 def quantised_weights(
     w: Writing, value: ir.Value, source: ir.Node, array: Array, order: list[int], x: Ref
 ) -> Ref:
     """Constant integers with one scale, or one for each place of an axis."""
     (scale, zero), name = parameters_of(source), str(value.name)
-    array = array.astype(WHOLE_BYTES.get(array.dtype.name, array.dtype), copy=False)
-    turned = array.transpose(order)
+    turned = whole_bytes(array).transpose(order)
     if attrs_of(source).get("block_size", 0):
         raise MappingError("scales of blocks have no counterpart")
     if scale.size > 1:

@@ -26,6 +26,7 @@ from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS, dequantise, is_quantised
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, known, rank_of
+from converter.graph.lazy_tensor import whole_bytes
 from converter.graph.value import Value, known_sizes, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN
@@ -202,6 +203,16 @@ class Writing(context.Writing):
         self.quantised = quantised
 
     # rows ----------------------------------------------------------------------------------------
+
+    def input_of_bytes(self, index: int) -> ir.Value:
+        """Input `index`; a constant of numbers of less than 8 bits in whole bytes, which kernels
+        take.
+        """
+        value = self.input(index)
+        if value.dtype is None or value.dtype.bitwidth >= 8 or (array := constant(value)) is None:
+            return value
+        self.layer.inputs[index] = made = self.const(whole_bytes(array), str(value.name))
+        return made
 
     def begin(self, rule: Rule) -> None:
         super().begin(rule)
@@ -483,8 +494,7 @@ class Writing(context.Writing):
         if found is None:
             raise MappingError("scale and zero point of the weights must be constant")
         scales, zeros = found
-        if stored.dtype.name in ("int4", "uint4", "int2", "uint2"):
-            stored = stored.astype(np.int8 if stored.dtype.name[0] == "i" else np.uint8)
+        stored = whole_bytes(stored)
         if stored.dtype not in (np.int8, np.uint8):
             raise MappingError(f"weights of {stored.dtype}")
         axis = int(attrs_of(node).get("axis", 1)) % max(1, stored.ndim)

@@ -21,7 +21,6 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
-from converter.graph.infer import constant
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Field
 from converter.mapping.record import record
@@ -56,22 +55,6 @@ class Range(Field):
         r.set(levels=last - first + 1)
 
 
-def whole_bytes(t: Writing, stored: ir.Value) -> ir.Value:
-    """Constants of less than 8 bits in as many."""
-    array = constant(stored)
-    if array is None or stored.dtype not in NIBBLES:
-        return stored
-    return t.const(array.astype(NIBBLES[stored.dtype]), str(stored.name))
-
-
-NIBBLES = {
-    ir.DataType.INT4: np.int8,
-    ir.DataType.UINT4: np.uint8,
-    ir.DataType.INT2: np.int8,
-    ir.DataType.UINT2: np.uint8,
-}
-
-
 @record
 class Scale(Field):
     """Scale and zero point, which belong to the tensor of the stored integers: the result of a
@@ -91,7 +74,7 @@ class Scale(Field):
         least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
         if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
             raise MappingError("a scale that is no ordinary number")
-        stored = w.out if self.of_result else whole_bytes(w, w.input(0))
+        stored = w.out if self.of_result else w.input_of_bytes(0)
         if stored.dtype not in STORED or (stored.dtype == ir.DataType.INT16 and zeros.any()):
             raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
         constant_weights = not self.of_result and stored.const_value is not None
@@ -104,8 +87,6 @@ class Scale(Field):
             axis if scales.size > 1 else 0,
         )
         w.low.note(stored, scale)
-        if not self.of_result:
-            w.layer.inputs[0] = stored
 
 
 def between(w: Writing) -> None:

@@ -1,0 +1,39 @@
+"""Constants beyond the limit of folding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from converter.graph.build import new_model
+from converter.passes.fold import fold
+
+
+@pytest.mark.parametrize(
+    ("operator", "operand", "attributes"),
+    [
+        ("Reshape", [-1], {}),
+        ("Unsqueeze", [0], {}),
+        ("Transpose", None, {"perm": [1, 0]}),
+    ],
+)
+def test_layouts_of_large_constants_are_views(
+    operator: str, operand: list[int] | None, attributes: dict[str, list[int]]
+) -> None:
+    model, b = new_model()
+    stored = np.arange(1100 * 1000, dtype=np.float32).reshape(1100, 1000)
+    operands = [] if operand is None else [b.const(np.array(operand))]
+    y = b.op(operator, b.const(stored), *operands, **attributes)
+    b.output(b.op("Neg", y))
+    fold(model)
+    (node,) = model.graph
+    weight = node.inputs[0].const_value if node.inputs[0] is not None else None
+    assert node.op_type == "Neg" and weight is not None
+    assert np.shares_memory(weight.numpy(), stored)
+
+
+def test_computed_constants_beyond_the_limit_stay_nodes() -> None:
+    model, b = new_model()
+    b.output(b.op("Neg", b.const(np.ones((1100, 1000), np.float32))))
+    fold(model)
+    assert [n.op_type for n in model.graph] == ["Neg"]
