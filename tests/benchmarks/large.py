@@ -19,12 +19,12 @@ from onnx import TensorProto, helper
 from networks import Network, chain
 
 # the sizes of one step of a decoder, which targets of static shapes are given
+LLAMA = {"input_ids": "1,4", "attention_mask": "1,12", "past_key_values.0.key": "1,4,8,64"}
 SIZES = {
     "gpt2": {"input_ids": "1,4", "mask": "1,1,4,12", "past.0.key": "1,12,8,64"},
-    **dict.fromkeys(
-        ("llama_f32", "llama_f16", "llama_int4"),
-        {"input_ids": "1,4", "attention_mask": "1,12", "past_key_values.0.key": "1,4,8,64"},
-    ),
+    "llama_f32": LLAMA,
+    "llama_f16": LLAMA,
+    "llama_int4": LLAMA,
 }
 NAMES = (*SIZES, "vit_large", "whisper_base", "diffusion_unet")
 FLOATS = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.float16): TensorProto.FLOAT16}
