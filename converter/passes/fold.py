@@ -4,7 +4,8 @@ before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
 after:   y = Reshape(x, [1, -1])
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
-`limit` output elements, or whatever their size where the result is a view of the constant. Weights behind a DequantizeLinear stay compact, whatever moves them.
+`limit` output elements, or whatever their size where the result is a view of the constant. Weights
+behind a DequantizeLinear stay compact, whatever moves them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@
 * batch: 500 small models with warm workers against fresh processes;
 * verify: two files of a ResNet-50 against running both;
 * peers: what others (the extra `bench`) take for the step that they share with netconv;
-* large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and a denoiser
-  of Stable Diffusion, to every format that can hold them, and to OpenVINO IR beside ovc (30 GB);
+* large: GPT-2, a decoder of 1.1 billion parameters in three types, ViT-L, whisper-base and the
+  denoiser of Stable Diffusion to every format, and to OpenVINO IR beside ovc (30 GB);
 * lite: onnx2tf and tf2onnx on ten small networks, and whose results are right. They demand other
   packages than netconv: `--lite-python` is the interpreter that has them.
 

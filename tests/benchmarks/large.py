@@ -3,7 +3,7 @@ weights written one by one into a file beside the model.
 
 python tests/benchmarks/large.py FOLDER NAME ...    NAME is one of: gpt2 (124 million parameters),
 llama_f32, llama_f16, llama_int4 (1.1 billion), vit_large (304 million), whisper_base (71 million,
-encoder and decoder as one network), diffusion_unet (860 million, half precision), chain_N (N layers)
+encoder and decoder as one network), diffusion_unet (860 million, halves), chain_N (N layers)
 """
 
 from __future__ import annotations
