@@ -8,7 +8,7 @@ between aligned tensors: usually one layer.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
@@ -23,11 +23,11 @@ from converter.commands.verify.noise import (
     MULTIPLE,
     RUNS,
     UNMOVED,
+    Floor,
     Precision,
     coarsest,
     doubtful,
     jitter,
-    measure,
     spread,
     tolerance,
 )
@@ -159,6 +159,7 @@ class LockStep:
             )
             session = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs)))
             results = [session.run(f) for f in feeds]
+            del session  # its weights are large where the network is
             a = {n: [r[i] for r in results] for i, n in enumerate(wanted)}
             if any(self._broken(u, a) for u in units):
                 return True
@@ -175,8 +176,9 @@ class LockStep:
                 session.run({n: v[i] for n, v in given.items() if v is not None})[0]
                 for i in range(len(a[u.name]))
             ]
+            del session
             if not all(compare(x, y).equal for x, y in zip(a[u.name], results, strict=True)):
-                self._judge(u, a, session, given)
+                self._judge(u, a, results)
             elif (table := _unread(u, u.step)) is not None:
                 u.broken = table.excess > 1
         except CannotRun:
@@ -207,24 +209,23 @@ class LockStep:
             u.own, u.broken = _impossible(e), True
             return None
         chain = self._chain(session, given, count)
-        own: list[Difference] = []
+        results: Values = []
         try:
-            for i, base in enumerate(a[u.name]):
+            for i in range(count):
                 inputs = {n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs}
                 # when nothing differs upstream, the chain is the isolated run
                 as_chain = chain is not None and all(
                     _identical(x, given[n], i) for n, x in inputs.items()
                 )
-                own.append(
-                    compare(
-                        base, chain[i] if as_chain and chain is not None else session.run(inputs)[0]
-                    )
+                results.append(
+                    chain[i] if as_chain and chain is not None else session.run(inputs)[0]
                 )
         except CannotRun as e:
             u.own, u.broken = _impossible(e), True
             return chain
-        if not all(d.equal for d in own):
-            self._judge(u, a, session, given)
+        del session
+        if not all(compare(x, y).equal for x, y in zip(a[u.name], results, strict=True)):
+            self._judge(u, a, results)
         elif (table := _unread(u, u.step)) is not None:
             u.own, u.broken = table, table.excess > 1
         if chain is not None:
@@ -249,16 +250,10 @@ class LockStep:
         except CannotRun:
             return None
 
-    def _judge(
-        self, u: Unit, a: dict[str, Values], session: Session, given: dict[str, Values | None]
-    ) -> None:
-        """Repeats the isolated comparison against the noise of the reference's own piece; what
+    def _judge(self, u: Unit, a: dict[str, Values], results: Values) -> None:
+        """Compares the isolated results again, against the noise of the reference's own piece; what
         exceeds it by little, against more of it.
         """
-        results = [
-            session.run({n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs})[0]
-            for i in range(len(a[u.name]))
-        ]
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
@@ -267,31 +262,48 @@ class LockStep:
         u.turned = u.broken and all(_turned(a[u.name][i], results[i]) for i in wrong)
 
     def _judge_by(self, u: Unit, a: dict[str, Values], results: Values, runs: int) -> None:
-        moved = Precision({}, u.step)
-        noisy = [self.mine.compile(u.mine, Jitter(i + 1, moved)) for i in range(runs)]
-        exact = self._in_floats(u)
-        terms = self._formulas(u, moved) if runs > RUNS else []
+        limits = [self.limit(u.name, base) for base in a[u.name]]
+        floors = self._floors(u, a, runs) if any(n is None for n in limits) else []
+        unmoved = 1.0 if runs == RUNS else UNMOVED
         u.by_feed = []
-        for i, base in enumerate(a[u.name]):
-            limit = self.limit(u.name, base)
+        for i, (base, limit) in enumerate(zip(a[u.name], limits, strict=True)):
             if limit is None:
-                floor = self._floor(u, a, noisy, exact, i)
-                if terms:
-                    found = [s.run({n: a[n][i] for n in u.mine.inputs})[0] for s in terms]
-                    floor = np.maximum(floor, spread(found[0], found[1:]))
-                unmoved = 1.0 if runs == RUNS else UNMOVED
-                limit = tolerance(base, floor, u.step, self.steps.get(u.other, 0.0), unmoved)
+                other = self.steps.get(u.other, 0.0)
+                limit = tolerance(base, floors[i], u.step, other, unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
 
-    def _formulas(self, u: Unit, moved: Precision) -> list[Session]:
+    def _floors(self, u: Unit, a: dict[str, Values], runs: int) -> list[Floor]:
+        """The noise of the reference's own piece with each feed. One session at a time: each has
+        its own copy of the weights, with jitter.
+        """
+        moved = Precision({}, u.step)
+        feeds = [{n: a[n][i] for n in u.mine.inputs} for i in range(len(a[u.name]))]
+        repeats = []
+        for k in range(runs):
+            session = self.mine.compile(u.mine, Jitter(k + 1, moved))
+            random = [np.random.default_rng([k, i]) for i in range(len(feeds))]
+            shaken = (
+                {n: jitter(x, rng, u.step) for n, x in feed.items()}
+                for feed, rng in zip(feeds, random, strict=True)
+            )
+            repeats.append(_each(session, shaken))
+        exact = self._in_floats(u)
+        repeats += [] if exact is None else [_each(exact, feeds)]
+        floors = _spreads(a[u.name], repeats)
+        sessions = self._formulas(u, moved) if runs > RUNS else ()
+        terms = [[s.run(f)[0] for f in feeds] for s in sessions]
+        if terms:
+            floors = list(map(np.maximum, floors, _spreads(terms[0], terms[1:])))
+        return floors
+
+    def _formulas(self, u: Unit, moved: Precision) -> Iterator[Session]:
         """The piece with formulas for functions that cancel: as they are, then with jitter."""
         formulas = self.mine.formulas if self.mine.cancels(u.mine) else None
-        if formulas is None:
-            return []
-        piece = formulas.piece(u.mine.targets, u.mine.inputs)
-        jitters = [None, *(Jitter(i + 1, moved) for i in range(RUNS))]
-        return [formulas.compile(piece, j, optimise=False) for j in jitters]
+        if formulas is not None:
+            piece = formulas.piece(u.mine.targets, u.mine.inputs)
+            for j in (None, *(Jitter(i + 1, moved) for i in range(RUNS))):
+                yield formulas.compile(piece, j, optimise=False)
 
     def _in_floats(self, u: Unit) -> Session | None:
         try:
@@ -299,19 +311,23 @@ class LockStep:
         except CannotRun:
             return None
 
-    def _floor(
-        self, u: Unit, a: dict[str, Values], noisy: Sequence[Session], exact: Session | None, i: int
-    ) -> Array:
-        def again(k: int) -> Values | None:
-            rng = np.random.default_rng([k, i])
-            try:
-                if k == len(noisy):
-                    return None if exact is None else exact.run({n: a[n][i] for n in u.mine.inputs})
-                return noisy[k].run({n: jitter(a[n][i], rng, u.step) for n in u.mine.inputs})
-            except CannotRun:
-                return None
 
-        return measure([a[u.name][i]], again, len(noisy) + 1)[0]
+def _each(session: Session, feeds: Iterable[dict[str, Array]]) -> list[Array | None]:
+    """The first result for each feed, None where it cannot be computed."""
+    found: list[Array | None] = []
+    for feed in feeds:
+        try:
+            found.append(session.run(feed)[0])
+        except CannotRun:
+            found.append(None)
+    return found
+
+
+def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Floor]:
+    return [
+        spread(x, [r for of_run in repeats if (r := of_run[i]) is not None])
+        for i, x in enumerate(base)
+    ]
 
 
 def _step(nodes: Sequence[ir.Node]) -> float:

@@ -8,7 +8,7 @@ type is the jitter of this layer, and of no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,16 +165,6 @@ def doubtful(found: Difference, cancels: bool) -> bool:
     """
     small = cancels and found.max_abs <= CANCELLED
     return found.excess > 1 and (small or found.excess <= BORDERLINE)
-
-
-def measure(
-    base: Sequence[Array], again: Callable[[int], Sequence[Array] | None], runs: int = RUNS
-) -> list[Floor]:
-    """The spread of several tensors: `again(i)` computes them once more with the i-th jitter (None:
-    that run was impossible).
-    """
-    repeats = [r for r in map(again, range(runs)) if r is not None]
-    return [spread(b, [r[i] for r in repeats]) for i, b in enumerate(base)]
 
 
 # operators whose results are numbers of their first operand: a step of it is one of theirs
