@@ -66,6 +66,40 @@ def resize(browser: Any, width: int) -> None:
     )
 
 
+def shown_in(browser: Any, scheme: str) -> None:
+    """In colours for light or dark."""
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+
+
+Barriers = Callable[[Any, Path, str, int], list[str]]
+
+
+@pytest.fixture
+def barriers() -> Barriers:
+    """What axe finds on a page, in a scheme of colours and a width, with the first elements."""
+    package = pytest.importorskip(
+        "selenium_axe_python", reason="selenium-axe-python is not installed: make test-browser"
+    )
+    script = (Path(package.__file__).parent / "axe-core" / "axe.min.js").read_text("utf-8")
+
+    def find(browser: Any, page: Path, scheme: str, width: int) -> list[str]:
+        shown_in(browser, scheme)
+        resize(browser, width)
+        browser.get(page.as_uri())
+        browser.execute_script(script)
+        found: list[str] = browser.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run(document).then((r) => done(r.violations.map("
+            "(v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html).join(' ')}`)))"
+        )
+        return found
+
+    return find
+
+
 @pytest.fixture
 def processor_seconds(browser: Any) -> Callable[[], float]:
     """The time that the page's own thread had the processor since the page was opened, however busy

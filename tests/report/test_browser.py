@@ -17,6 +17,7 @@ from converter.commands import report
 from converter.commands.inspect import summary
 from converter.commands.report import facts
 from converter.commands.report.facts import Entry
+from report.conftest import Barriers, shown_in
 from verify.nets import copy_of, resnet
 
 pytestmark = pytest.mark.browser
@@ -49,7 +50,16 @@ def page(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
 
 @pytest.fixture(scope="module")
 def batch(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
-    """2,000 cases: every 50th differs, every 80th is unsupported."""
+    return write(tmp_path_factory.mktemp("batch") / "report.html", *cases(2000, entry))
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
+    return write(tmp_path_factory.mktemp("few") / "report.html", *cases(90, entry))
+
+
+def cases(count: int, entry: Entry) -> list[Entry]:
+    """Every 50th differs, every 80th is unsupported."""
 
     def case(i: int) -> Entry:
         code = 1 if i % 50 == 7 else 3 if i % 80 == 9 else 0
@@ -63,7 +73,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory, entry: Entry) -> Path:
             files=files, seconds=float(i % 97),
         )  # fmt: skip
 
-    return write(tmp_path_factory.mktemp("batch") / "report.html", *map(case, range(2000)))
+    return [case(i) for i in range(count)]
 
 
 def rows(browser: Any, table: str) -> list[str]:
@@ -239,10 +249,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_are_readable(browser: Any, page: Path, scheme: str) -> None:
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia",
-        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-    )
+    shown_in(browser, scheme)
     browser.get(page.as_uri())
     background = luminance(find(browser, "body").value_of_css_property("background-color"))
     assert (background > 0.5) == (scheme == "light")
@@ -276,6 +283,16 @@ def test_screen_readers_find_their_way(browser: Any, page: Path) -> None:
     levels = [int(h.tag_name[1]) for h in browser.find_elements("css selector", "h1, h2, h3")]
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     assert find(browser, "a.skip").get_attribute("href").endswith("#main")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["page", "few"])
+def test_axe_finds_no_barrier(
+    browser: Any, barriers: Barriers, request: pytest.FixtureRequest, which: str, scheme: str,
+    width: int,
+) -> None:  # fmt: skip
+    assert barriers(browser, request.getfixturevalue(which), scheme, width) == []
 
 
 def test_the_essentials_are_there_without_scripts(browser: Any, page: Path) -> None:

@@ -215,6 +215,36 @@ def test_what_one_model_lacks_is_marked() -> None:
     assert [(n["n"], n.get("twin")) for n in only] == [("more", None)]
 
 
+def test_bodies_are_paired_in_their_order() -> None:
+    """Another operator, another number and one more operator, in the branches of an If."""
+
+    def net(changed: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2])
+
+        def branch(*steps: tuple[str, object]) -> ir.Graph:
+            inner, i = new_model()
+            y: ir.Value = x
+            for op, operand in steps:
+                y = i.op(op, y, *([] if operand is None else [operand]))
+            inner.graph.outputs.append(y)
+            return inner.graph
+
+        then = [("Exp", None), ("Tanh" if changed else "Relu", None), ("Mul", np.float32(2))]
+        other = [("Add", np.float32(3 if changed else 1)), *([("Neg", None)] if changed else [])]
+        condition = b.op("Greater", b.op("ReduceMax", x, keepdims=0), np.float32(0))
+        attributes = {"then_branch": branch(*then), "else_branch": branch(*other)}
+        b.output(b.op("If", condition, name="y", **attributes))
+        return Model(model, "onnx")
+
+    data = drawn(render([("a", net(False)), ("b", net(True))]))
+    left, right = ({n["k"]: n for n in m["nodes"]} for m in data["models"])
+    assert "state" not in left["Exp"] and right["Neg"]["state"] == "only"
+    assert left["Relu"]["causes"] == ["Relu became Tanh"]
+    assert right["Tanh"]["twin"] == data["models"][0]["nodes"].index(left["Relu"])
+    assert "1 became 3" in left["Add"]["causes"][0]
+
+
 def test_another_operator_under_the_same_name() -> None:
     def net(kind: str) -> Model:
         model, b = new_model()

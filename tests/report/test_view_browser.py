@@ -12,6 +12,7 @@ import pytest
 
 import converter
 from converter.commands.view.page import render
+from report.conftest import Barriers
 from report.views import blocks
 from verify.nets import copy_of, resnet
 
@@ -221,6 +222,23 @@ def test_nothing_is_wider_than_the_screen_and_no_word_is_broken(
     assert overflow(browser, request.getfixturevalue(which), width) == []
     graphs = browser.find_elements("css selector", ".host")
     assert all(g.size["height"] > 200 and g.size["width"] > 250 for g in graphs)
+
+
+@pytest.mark.parametrize("width", [390, 1300])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_barrier(
+    browser: Any, barriers: Barriers, pair: Path, scheme: str, width: int
+) -> None:
+    assert barriers(browser, pair, scheme, width) == []
+
+
+def test_the_first_difference_is_seen_at_once(browser: Any, pair: Path) -> None:
+    browser.get(pair.as_uri())
+    for host in (0, 1):
+        shown = box(browser, "stem_pool", host).rect
+        around = browser.find_elements("css selector", ".host")[host].rect
+        assert abs(shown["y"] + shown["height"] / 2 - around["y"] - around["height"] / 2) < 60
+    assert "image float32[1,3,24,24]" in details(browser)
 
 
 def test_screen_readers_find_their_way(browser: Any, pair: Path) -> None:

@@ -356,6 +356,39 @@ def test_what_does_not_vary_is_normalised_to_rounding() -> None:
     assert verify(net(True), net(False), {"x": np.full((1, 48), -1, np.float32)}).passed
 
 
+def test_a_scalar_stays_one() -> None:
+    """A sum over the first axis of what is made of a scalar, and the same by a product."""
+
+    def net(kind: str) -> Model:
+        model, b = new_model()
+        x = b.op("Unsqueeze", b.input("x", ir.DataType.FLOAT, []), b.const([-1]))
+        y = b.op("Expand", x, b.const([3]))
+        upper = np.triu(np.ones((3, 3), np.float32))
+        b.output(
+            b.op("CumSum", y, b.const(0), name="y")
+            if kind == "CumSum"
+            else b.op("MatMul", y, b.const(upper), name="y")
+        )
+        return Model(model, "onnx")
+
+    assert verify(net("CumSum"), net("MatMul")).passed
+
+
+def test_several_results_in_halves_have_the_noise_of_halves() -> None:
+    def net(half: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [2, 8])
+        if half:
+            x = b.op("Cast", x, to=int(ir.DataType.FLOAT16))
+        parts = b.ops("Split", x, axis=1, num_outputs=2, outputs=2)
+        for i, y in enumerate(parts):
+            y = b.op("Cast", y, to=int(ir.DataType.FLOAT)) if half else y
+            b.output(b.op("Exp", y, name=f"y{i}"))
+        return Model(model, "onnx")
+
+    assert verify(net(False), net(True)).passed
+
+
 def test_a_weight_that_no_output_shows_is_found_all_the_same() -> None:
     def net(value: float) -> Model:
         model, b = new_model()

@@ -73,7 +73,11 @@ def first(result: Result) -> str:
 def _finding(result: Result) -> str:
     f = result.findings[0]
     rows = [
-        *((model, place) for model, place in zip(result.models, f.where, strict=True) if place),
+        *(
+            (f"in {model}", f"line {place}" if place.isdecimal() else place)
+            for model, place in zip(result.models, f.where, strict=True)
+            if place
+        ),
         ("own error", _error(f.own)),
         *([("inherited", f"{f.inherited:.3g}")] if f.inherited else []),
         *([("computed by", ", ".join(f.layers[:6]))] if len(f.layers) > 1 else []),

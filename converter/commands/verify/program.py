@@ -60,14 +60,16 @@ _FORMULAS: dict[str, Rewrite] = {
         name: DECOMPOSITIONS["", name]
         for name in (
             *("Elu", "Selu", "Celu", "Softplus", "Tanh", "Sinh", "Asinh", "Acosh", "Atanh"),
-            *("LayerNormalization", "InstanceNormalization", "GroupNormalization", "DFT", "STFT"),
+            *("LayerNormalization", "InstanceNormalization", "GroupNormalization"),
+            *("DFT", "STFT", "Resize"),
         )
     },
     **dict.fromkeys(("Gelu", "Mish"), onnx_function),
     "Cos": cos,
 }
-# what is taken from its operands afterwards, which may all be the same number
-_MEANS = {"ReduceMean", "GlobalAveragePool"}
+# what rounds though its operands do not move it, and is taken from others that are nearly the same:
+# means of numbers that are all the same, powers of e near zero
+_NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 
 
 @dataclass(frozen=True)
@@ -296,8 +298,9 @@ def _dtype(value: ir.Value) -> Any:
 
 
 def _fit(array: Array, dtype: Any) -> Array:
+    """What a session takes; np.ascontiguousarray would turn a scalar into a vector."""
     return (
-        np.ascontiguousarray(array, dtype)
+        np.require(array, dtype, "C")
         if dtype is not None and array.dtype.kind not in "OUS"
         else array
     )
@@ -360,24 +363,25 @@ def _step(node: ir.Node, moved: Jitter | None) -> float:
 
 def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision, seed: int) -> None:
     """What is rounded to a step coarser than a float's is multiplied by numbers near one: a layer
-    without weights has nothing else that moves. Means, too: numbers that are all the same, at a
-    bound for instance, do not move them.
+    without weights has nothing else that moves. So are means, and what else others may be taken
+    from.
     """
     nodes = list(graph.node)
     del graph.node[:]
     for place, node in enumerate(nodes):
         graph.node.append(node)
+        placed = graph.node[-1]
         for i, name in enumerate(node.output):
             value = program.values.get(name)
             if (
                 value is None
-                or not (precision.coarse(name) or node.op_type in _MEANS)
+                or not (precision.coarse(name) or node.op_type in _NEAR_OTHERS)
                 or value.dtype not in (ir.DataType.FLOAT, ir.DataType.DOUBLE)
             ):
                 continue
             moved = max(precision[name], float(np.finfo(value.dtype.numpy()).eps))
             inner = f"netconv_coarse_{place}_{i}"
-            graph.node[-1].output[i] = inner
+            placed.output[i] = inner
             step, one = (np.array(x, value.dtype.numpy()) for x in (moved, 1))
             for text, number in (("step", step), ("one", one)):
                 graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 import onnx_ir as ir
@@ -9,12 +11,15 @@ import onnx_ir as ir
 from converter.commands.diff import partners
 from converter.commands.report.wrong import errors
 from converter.commands.verify.align import Alignment, Side, align
-from converter.commands.verify.cause import causes, layer_of
+from converter.commands.verify.cause import causes, kind, layer_of
 from converter.commands.verify.result import WRONG, Result, Tensor
 from converter.commands.view.drawing import Drawing
 from converter.errors import NothingComparedError
 from converter.graph.network import Network
+from converter.graph.walk import all_nodes, subgraphs
 
+# layers of either model, and the names of the first's tensors by those of the second's
+Pair = tuple[ir.Node, ir.Node, Mapping[str, str]]
 CAUSES = 8  # that are told of a layer
 
 
@@ -42,25 +47,55 @@ def pair(
     sides = Side(a.ir.graph), Side(b.ir.graph)
     same = partners(*sides, found)
     same |= _namesakes(*sides, same)
+    pairs: list[Pair] = [(n, m, back) for n, m in same.items()]
+    pairs += [found for n, m in same.items() for found in _bodies(n, m, back)]
     counts = {"same": 0, "changed": 0, "only in the first": 0, "only in the second": 0}
-    for n, m in same.items():
+    for n, m, known in pairs:
         one, other = left.nodes[left.places[n]], right.nodes[right.places[m]]
         one["twin"], other["twin"] = right.places[m], left.places[n]
-        told = _first([c.text for c in causes([n], [m], back)])
+        told = _first([c.text for c in causes([n], [m], known)])
         counts["changed" if told else "same"] += 1
         if told:
             one |= {"state": "changed", "causes": told}
             other |= {"state": "changed", "causes": told}
     for side, drawing, paired, which in (
-        (sides[0], left, set(same), "first"),
-        (sides[1], right, set(same.values()), "second"),
+        (sides[0], left, {n for n, _, _ in pairs}, "first"),
+        (sides[1], right, {m for _, m, _ in pairs}, "second"),
     ):
-        for node in side.nodes:
+        inner = [x for n in side.nodes for g in subgraphs(n) for x in all_nodes(g)]
+        for node in [*side.nodes, *inner]:
             if node not in paired:
                 drawing.nodes[drawing.places[node]]["state"] = "only"
                 counts[f"only in the {which}"] += 1
     _ports(drawn)
     return counts
+
+
+def _bodies(n: ir.Node, m: ir.Node, back: Mapping[str, str]) -> Iterator[Pair]:
+    """What stands in the bodies of two loops or branches, and in theirs: operators in the same
+    order, and as many others in the place of others.
+    """
+    for key, attribute in n.attributes.items():
+        other = m.attributes.get(key)
+        if other is None or {attribute.type, other.type} != {ir.AttributeType.GRAPH}:
+            continue
+        a, b = attribute.as_graph(), other.as_graph()
+        left, right = list(a), list(b)
+        pairs: list[tuple[ir.Node, ir.Node]] = []
+        matcher = SequenceMatcher(None, [*map(kind, left)], [*map(kind, right)], autojunk=False)
+        for _, i, i_end, j, j_end in matcher.get_opcodes():
+            if i_end - i == j_end - j:
+                pairs += zip(left[i:i_end], right[j:j_end], strict=True)
+        known = {**back, **_named(a.inputs, b.inputs)}
+        for x, y in pairs:
+            known |= _named(x.outputs, y.outputs)
+        for x, y in pairs:
+            yield x, y, known
+            yield from _bodies(x, y, known)
+
+
+def _named(a: Iterable[ir.Value], b: Iterable[ir.Value]) -> dict[str, str]:
+    return {str(y.name): str(x.name) for x, y in zip(a, b, strict=False)}
 
 
 def _namesakes(a: Side, b: Side, paired: dict[ir.Node, ir.Node]) -> dict[ir.Node, ir.Node]:

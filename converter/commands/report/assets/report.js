@@ -38,9 +38,20 @@ function filter(table) {
   });
   field.oninput = apply;
   field.onkeydown = (e) => { if (e.key === "Escape") { field.value = ""; apply(); } };
-  const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}` }, field, ...(counts.size > 1 ? buttons : []), said);
+  const around = table.closest("details.case"), of = around ? ` of ${around.querySelector("summary").textContent.trim()}` : "";
+  const bar = element("div", { className: "tools filter", role: "search", ariaLabel: `filter ${what}${of}` }, field, ...(counts.size > 1 ? buttons : []), said);
   table.closest(".wide").before(bar);
   apply();
+}
+
+/* What is wider than the screen is scrolled by the keyboard, too. */
+function reachable(part) {
+  const wider = part.scrollWidth > part.clientWidth, table = part.querySelector("table");
+  for (const name of ["tabindex", "role", "aria-label"]) part.removeAttribute(name);
+  if (!wider) return;
+  part.tabIndex = 0;
+  part.role = "group";
+  part.ariaLabel = table.getAttribute("aria-label") || `table: ${[...table.rows[0].cells].map((c) => c.textContent).filter(Boolean).join(", ")}`;
 }
 
 /* Headers that sort: by data-v where a cell has one, numbers as numbers. */
@@ -144,5 +155,9 @@ const target = () => {
   const found = location.hash && document.getElementById(location.hash.slice(1)), around = found && found.closest("details");
   if (around) { around.open = true; around.scrollIntoView(); }
 };
+const reach = () => all(".wide").forEach(reachable);
+addEventListener("resize", reach);
+addEventListener("toggle", reach, true); // of what was folded
+reach();
 addEventListener("hashchange", target);
 target();

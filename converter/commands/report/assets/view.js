@@ -171,6 +171,11 @@ function differences() {
   if (!found.length) return;
   let at = -1;
   button.hidden = false;
+  if (location.hash.length < 2) { // the first one is seen at once, on either side
+    const { d, item } = found[0], twin = item.node.twin;
+    d.reveal(item, { quiet: true });
+    if (twin !== undefined) other(d).reveal(other(d).nodes[twin], { quiet: true });
+  }
   button.onclick = () => {
     at = (at + 1) % found.length;
     found[at].d.reveal(found[at].item, { focus: false });
