@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, writing
 from converter.graph.infer import constant, shape_of
-from converter.graph.value import Value, known_sizes, with_operators
+from converter.graph.value import Value, known_sizes, operands
 
 Function = Callable[[Builder, Value], Value]
 # writes one step: the builder, the products with the data [batch, gates], the states [batch, size]
@@ -55,8 +55,7 @@ class Recurrent:
 
     @classmethod
     def of(cls, node: ir.Node) -> Recurrent:
-        operands = [with_operators(v) for v in node.inputs]
-        return cls(node.op_type, attrs_of(node), [*operands, *[None] * (8 - len(operands))])
+        return cls(node.op_type, attrs_of(node), operands(node, 8))
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,12 @@ def operand(node: ir.Node, index: int = 0) -> Value:
     return value
 
 
+def operands(node: ir.Node, count: int) -> list[Any]:
+    """All operands of a node, `count` at least; None for each that is left out."""
+    found = [with_operators(v) for v in node.inputs]
+    return found + [None] * (count - len(found))
+
+
 def known_sizes(value: ir.Value | None) -> list[int | None] | None:
     """The sizes, None for those that are not known; None for all where not even the rank is."""
     if value is None or value.shape is None:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, known
-from converter.graph.value import producer_of
+from converter.graph.infer import constant, known, shape_of
+from converter.graph.value import known_sizes, operand, producer_of
 
 _DEPTH = 24  # operators that are looked at behind an index
 _ALWAYS = frozenset(
@@ -130,6 +130,35 @@ def _wraps(node: ir.Node) -> bool:
         return False
     zero = known(test.inputs[1])
     return zero is not None and not zero.any()
+
+
+def cut_axes(axis: int, data: ir.Value, indices: ir.Value, scatter: bool = False) -> list[int]:
+    """The axes beside the one of a GatherElements or ScatterElements along which the indices have
+    fewer places than the data.
+
+    Where the data is open and the indices are not, a gather may have to be cut; of a scatter
+    nothing is known.
+    """
+    sizes, places = known_sizes(data) or [], known_sizes(indices) or []
+    return [
+        i
+        for i, (n, m) in enumerate(zip(sizes, places, strict=False))
+        if i != axis % len(sizes) and m is not None and n != m and not (scatter and n is None)
+    ]
+
+
+def cut_elements(node: ir.Node, b: Builder) -> ir.Value | None:
+    """The data of a GatherElements cut to the places that the indices have along the other axes,
+    for targets that want equal sizes there.
+    """
+    x, indices, axis = operand(node), operand(node, 1), int(attrs_of(node).get("axis", 0))
+    axes, shape = cut_axes(axis, x, indices), shape_of(indices)
+    if not axes or shape is None:
+        return None
+    cut = b.Slice(x, [0] * len(axes), [shape[i] for i in axes], axes)
+    if cut.shape is not None:  # open axes of the data have as many places at least
+        cut.shape = ir.Shape([shape[i] if i in axes else d for i, d in enumerate(cut.shape)])
+    return b.GatherElements(cut, indices, axis=axis)
 
 
 def from_front(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:

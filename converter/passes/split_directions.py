@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import constant
 from converter.graph.value import operand
-from converter.passes.constants import evaluate_constant
 
 
 def split_directions(node: ir.Node, b: Builder) -> list[ir.Value] | None:
@@ -23,27 +23,27 @@ def split_directions(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     factors = attrs.get("activation_alpha") or attrs.get("activation_beta")
     if attrs.get("direction") != "bidirectional" or factors:
         return None
-    names, halves = attrs.get("activations"), []
+    names, halves, batch_first = attrs.get("activations"), [], bool(attrs.get("layout", 0))
     for d, direction in enumerate(("forward", "reverse")):
-        operands = [_half(b, v, d, i) for i, v in enumerate(node.inputs)]
+        operands = [
+            v if i in (0, 4) else _half(b, v, d, int(batch_first and i in (5, 6)))
+            for i, v in enumerate(node.inputs)
+        ]
         part = {**attrs, "direction": direction}
         if names:
             part["activations"] = names[d * len(names) // 2 : (d + 1) * len(names) // 2]
         halves.append(b.ops(node.op_type, *operands, outputs=len(node.outputs), **part))
-    pairs = zip(*halves, (1, 0, 0)[: len(node.outputs)], strict=True)
+    axes = (2, 1, 1) if batch_first else (1, 0, 0)
+    pairs = zip(*halves, axes[: len(node.outputs)], strict=True)
     return [b.Concat(first, second, axis=axis) for first, second, axis in pairs]
 
 
-def _half(b: Builder, value: ir.Value | None, d: int, index: int) -> ir.Value | None:
-    """What direction `d` has of operand `index`: weights, biases and states have the direction
-    first, steps and lengths have none.
-    """
-    if value is None or index in (0, 4):
-        return value
-    array = evaluate_constant(value)
-    if array is None:
-        return b.Slice(value, [d], [d + 1], [0])
-    return b.const(np.ascontiguousarray(array[d : d + 1]), "half")
+def _half(b: Builder, value: ir.Value | None, d: int, axis: int) -> ir.Value | None:
+    """What direction `d` has of an operand whose directions are along `axis`."""
+    array = constant(value)
+    if value is None or array is None:
+        return value if value is None else b.Slice(value, [d], [d + 1], [axis])
+    return b.const(np.ascontiguousarray(array.take([d], axis)), "half")
 
 
 def forward_alone(node: ir.Node, b: Builder) -> list[ir.Value] | None:

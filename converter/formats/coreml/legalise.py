@@ -11,65 +11,20 @@ import onnx_ir as ir
 
 from converter.formats.coreml.rules.control_flow import unconditional
 from converter.formats.coreml.rules.elementwise import is_short, shifts_out
-from converter.formats.coreml.rules.indexing import cut_axes
 from converter.formats.coreml.rules.quantization import wraps
-from converter.formats.coreml.rules.shape import may_copy
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.value import maker, operand, optional
+from converter.graph.value import maker, operand
 from converter.graph.walk import release
-from converter.passes.constants import is_constant
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
-from converter.passes.indices import one_hot
+from converter.passes.indices import cut_elements, one_hot
 from converter.passes.legalise import Rewrites, either
 from converter.passes.split_directions import split_directions
 from converter.passes.suppression import non_max_suppression
 from converter.passes.unroll import copy_body
 
 Value = ir.Value
-
-
-def reshape_with_copies(node: ir.Node, b: Builder) -> Value | None:
-    """Zeros that copy a dimension, in a shape of another rank: taken from the shape of the operand.
-    The layer copies only into the same rank.
-    """
-    given = optional(node, 1)
-    if given is None or attrs_of(node).get("allowzero", 0) or not may_copy(given):
-        return None
-    target, shape = known(given), b.Shape(operand(node))
-    if target is None:
-        rank, count = rank_of(operand(node)), (shape_of(given) or (None,))[0]
-        if rank is None or count is None:
-            return None
-        own = shape[:count] if count < rank else shape
-        own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
-        sizes = b.Cast(given, to=ir.DataType.INT64)
-        return b.Reshape(operand(node), b.Where(b.Equal(sizes, 0), own, sizes))
-    parts = [
-        shape[i : i + 1] if d == 0 else b.const([int(d)]) for i, d in enumerate(target.tolist())
-    ]
-    return b.Reshape(operand(node), b.Concat(*parts, axis=0))
-
-
-def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """A bias that is computed at run time is added afterwards, the layer has a constant one."""
-    bias, rank = optional(node, 2), rank_of(operand(node))
-    if bias is None or rank is None or is_constant(bias):
-        return None
-    y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
-    return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
-
-
-def last_extreme(node: ir.Node, b: Builder) -> Value | None:
-    """The last of several extremes, which the layer cannot give, is the first one backwards."""
-    attrs, x = attrs_of(node), operand(node)
-    shape, axis = shape_of(x), int(attrs.get("axis", 0))
-    if not attrs.get("select_last_index", 0) or shape is None:
-        return None
-    backwards = b.Slice(x, [-1], [-(1 << 62)], [axis], [-1])
-    found = b.op(node.op_type, backwards, axis=axis, keepdims=attrs.get("keepdims", 1))
-    return b.const(np.array(shape[axis] - 1, np.int64)) - found
 
 
 def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
@@ -125,20 +80,6 @@ def _shifted(node: ir.Node, b: Builder) -> Value:
     return b.Cast(rest * 2.0**32, to=out.dtype or ir.DataType.INT32)
 
 
-def gather_elements(node: ir.Node, b: Builder) -> Value | None:
-    """Data cut to the places that the indices have along the other axes, where the layer wants
-    equal sizes.
-    """
-    x, indices, axis = operand(node), operand(node, 1), int(attrs_of(node).get("axis", 0))
-    axes, shape = cut_axes(axis, x, indices), shape_of(indices)
-    if not axes or shape is None:
-        return None
-    cut = b.Slice(x, [0] * len(axes), [shape[i] for i in axes], axes)
-    if cut.shape is not None:  # open axes of the data have as many places at least
-        cut.shape = ir.Shape([shape[i] if i in axes else d for i, d in enumerate(cut.shape)])
-    return b.GatherElements(cut, indices, axis=axis)
-
-
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
     """Digit by digit, of numbers that a float holds exactly: blobs are floats, the common
     decomposition counts in whole numbers.
@@ -190,15 +131,11 @@ REWRITES: Rewrites = {
     **{("", op): bitwise for op in BITS},
     ("", "Cast"): wrapped_cast,
     **{("", op): wrapped for op in ("Add", "Sub", "Mul", "Neg")},
-    ("", "GatherElements"): gather_elements,
+    ("", "GatherElements"): cut_elements,
     ("", "OneHot"): one_hot,
     ("", "ReverseSequence"): reverse_sequence,
-    ("", "ArgMax"): last_extreme,
-    ("", "ArgMin"): last_extreme,
-    ("", "Reshape"): reshape_with_copies,
     # each direction for itself; what no layer says (a GRU that resets behind its matrix) in a loop
     **{("", op): either(split_directions, looped) for op in ("GRU", "RNN", "LSTM")},
     ("", "Loop"): collected,
     ("", "NonMaxSuppression"): non_max_suppression,
-    **{("", op): bias_apart for op in ("Conv", "ConvTranspose")},
 }

@@ -16,15 +16,16 @@ from converter.formats.mlprogram.rules import TABLE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import optional
 from converter.graph.windows import halves, overhang
 from converter.mapping.rules import Rule
 from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
+from converter.passes.indices import cut_elements
 from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.promote_types import Signature, parameter, parameters, wider
 from converter.passes.promote_types import takes as fits
-from converter.passes.split_directions import split_directions
 from converter.passes.suppression import non_max_suppression
 
 D = ir.DataType
@@ -35,7 +36,6 @@ TYPES = frozenset(
     }
 )
 _LAST = np.iinfo(np.int32).max
-_FAR = np.iinfo(np.int64).min + 1
 
 
 @cache
@@ -117,26 +117,10 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
     return rewrite(node, b) if whole else None  # type: ignore[return-value]
 
 
-def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """A bias that is computed at run time is added behind."""
-    bias, rank = [*node.inputs, None, None][2], rank_of(x_of(node))
-    if bias is None or rank is None or bias.const_value is not None:
-        return None
-    y = b.op(node.op_type, *node.inputs[:2], **attrs_of(node))
-    return x_value(y) + b.Reshape(bias, [-1, *[1] * (rank - 2)])
-
-
-def x_value(value: ir.Value) -> Value:
-    from converter.graph.value import with_operators
-
-    return with_operators(value)
-
-
 def transposed(node: ir.Node, b: Builder) -> Value | None:
     """Without padding, which is cut off behind; places beyond the image are zeros and the bias."""
-    apart = bias_apart(node, b)
-    if apart is not None:
-        return apart
+    if (given := optional(node, 2)) is not None and constant(given) is None:
+        return None
     a, x, shape = attrs_of(node), x_of(node), shape_of(node.outputs[0])
     weights = shape_of(x_of(node, 1))
     if shape is None or weights is None or x.shape is None:
@@ -179,31 +163,6 @@ def begins(
     axes = zip(shape[2:], weights[2:], strides, dilations, sizes[2:], strict=True)
     totals = [overhang(*axis) + extra for axis, extra in zip(axes, more, strict=True)]
     return halves(totals, upper=scheme != "SAME_LOWER")[:rank]
-
-
-def last_extreme(node: ir.Node, b: Builder) -> Value | None:
-    """The last of several extremes is the first one backwards."""
-    a, x = attrs_of(node), x_of(node)
-    shape, axis = shape_of(x), int(a.get("axis", 0))
-    if not a.get("select_last_index", 0) or shape is None:
-        return None
-    backwards = b.Slice(x, [-1], [_FAR], [axis], [-1])
-    found = b.operator(node.op_type)(backwards, axis=axis, keepdims=a.get("keepdims", 1))
-    return b.const(np.array(shape[axis] - 1, np.int64)) - found
-
-
-def gather_elements(node: ir.Node, b: Builder) -> Value | None:
-    """Data cut to the places that the indices have along the other axes."""
-    x, indices, axis = x_of(node), x_of(node, 1), int(attrs_of(node).get("axis", 0))
-    own, wanted = shape_of(x), shape_of(indices)
-    if own is None or wanted is None:
-        return None
-    axis %= len(own)
-    axes = [i for i, (n, m) in enumerate(zip(own, wanted, strict=True)) if i != axis and n != m]
-    if not axes:
-        return None
-    cut = b.Slice(x, [0] * len(axes), [wanted[i] for i in axes], axes)
-    return b.GatherElements(cut, indices, axis=axis)
 
 
 def equal(node: ir.Node, b: Builder) -> Value | None:
@@ -266,19 +225,6 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
         for j in places
     ]
     return b.Pad(x, b.Concat(*pieces, axis=0), given[2], mode=attrs_of(node).get("mode"))
-
-
-def reshape(node: ir.Node, b: Builder) -> Value | None:
-    """Zeros that copy a size of the operand: taken from its shape."""
-    x, sizes = x_of(node), known(node.inputs[1])
-    if sizes is None or attrs_of(node).get("allowzero", 0) or not (sizes == 0).any():
-        return None
-    own = b.Shape(x)
-    parts = [
-        b.Slice(own, [i], [i + 1], [0]) if n == 0 else b.const(np.array([n], np.int64))
-        for i, n in enumerate(int(n) for n in sizes)
-    ]
-    return b.Reshape(x, b.Concat(*parts, axis=0))
 
 
 def same_axes(node: ir.Node, b: Builder) -> Value | None:
@@ -439,8 +385,6 @@ OWN: Rewrites = {
     ("", "Where"): where,
     ("", "Mod"): remainder,
     ("", "Pad"): pad,
-    **{("", name): split_directions for name in ("GRU", "RNN")},
-    ("", "Reshape"): reshape,
     ("", "Squeeze"): same_axes,
     ("", "Unsqueeze"): same_axes,
     ("", "Flatten"): flatten,
@@ -454,11 +398,8 @@ OWN: Rewrites = {
     ("", "Relu"): relu,
     ("", "Clip"): clip,
     ("", "Equal"): equal,
-    ("", "Conv"): bias_apart,
     ("", "ConvTranspose"): transposed,
-    ("", "ArgMax"): last_extreme,
-    ("", "ArgMin"): last_extreme,
-    ("", "GatherElements"): gather_elements,
+    ("", "GatherElements"): cut_elements,
 }
 
 

@@ -12,7 +12,6 @@ validate.py  validation of legacy IR against its grammar
 fields.py    fields, hooks and attributes that rows of both dialects share
 bodies.py    layers of a body, read and written one after the other
 loops.py     port maps of loops, which both dialects share
-rewrites.py  rewrites of operators that both dialects share
 legacy/      layers of IR v2 to v7 <-> operators
 opset/       operations of opset1 to opset17 <-> operators
 """

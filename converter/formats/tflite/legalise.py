@@ -222,28 +222,6 @@ def norm_on_last_axis(node: ir.Node, b: Builder) -> Value | None:
     return b.Transpose(y, perm=order)
 
 
-def taken_over(node: ir.Node, b: Builder) -> Value | None:
-    """A Reshape whose shape takes sizes over from the input says them by a computed one."""
-    x, given = operand(node), known(node.inputs[1])
-    length, rank = shape_of(operand(node, 1)), rank_of(x)
-    if attrs_of(node).get("allowzero", 0) or length is None or rank is None:
-        return None
-    if given is None:
-        own, wanted = b.Shape(x), operand(node, 1)
-        missing = max(0, length[0] - rank)
-        own = b.Concat(own, np.ones(missing, np.int64), axis=0) if missing else own
-        own = b.Slice(own, [0], [length[0]], [0]) if length[0] < rank else own
-        return b.Reshape(x, b.Where(b.Equal(wanted, 0), own, wanted), allowzero=1)
-    if 0 not in given:
-        return None
-    own = b.Shape(x)
-    parts = [
-        b.Slice(own, [i], [i + 1], [0]) if n == 0 else b.const(np.array([n], np.int64))
-        for i, n in enumerate(given.tolist())
-    ]
-    return b.Reshape(x, b.Concat(*parts, axis=0), allowzero=1)
-
-
 def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     """Places that are counted from the end are counted from the front."""
     x, places = operand(node), operand(node, 1)
@@ -337,7 +315,6 @@ _OWN: dict[str, Rewrite] = {
     ),
     "ConvTranspose": grouped_transpose,
     "Resize": resize,
-    "Reshape": taken_over,
     "Unsqueeze": unsqueezed,
     "Gather": gather,
     "TopK": top_k,

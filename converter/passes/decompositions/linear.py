@@ -1,12 +1,13 @@
-"""Products of tensors of any rank by products of matrices."""
+"""Products of tensors of any rank by products of matrices, and computed biases of convolutions."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -70,7 +71,18 @@ def _expanded(b: Builder, cells: list[list[Value]]) -> Value:
     return total
 
 
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """A bias that is computed is added behind a convolution."""
+    bias, rank = optional(node, 2), rank_of(x_of(node))
+    if bias is None or rank is None or constant(bias) is not None:
+        return None
+    y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
+    return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
+
+
 TABLE: Table = {
+    ("", "Conv"): bias_apart,
+    ("", "ConvTranspose"): bias_apart,
     ("", "MatMul"): matmul,
     ("", "Det"): determinant,
 }

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.infer import constant, known, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
@@ -180,7 +180,39 @@ def compress(node: ir.Node, b: Builder) -> Value | None:
     return b.Gather(x, np.flatnonzero(condition), axis=axis or 0)
 
 
+def may_copy(shape: ir.Value | None) -> bool:
+    """Whether a shape for Reshape has zeros, which copy a size, as far as can be seen: a constant
+    is looked at, who feeds an input may give some, and computed sizes are sizes.
+    """
+    found = known(shape)
+    if found is not None:
+        return 0 in found
+    node = None if shape is None else shape.producer()
+    if node is None:
+        return True
+    return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])
+
+
+def reshape(node: ir.Node, b: Builder) -> Value | None:
+    """Zeros that copy a size of the operand: taken from its shape."""
+    x, given = x_of(node), optional(node, 1)
+    if given is None or attrs_of(node).get("allowzero", 0) or not may_copy(given):
+        return None
+    target, own = known(given), b.Shape(x)
+    if target is None:
+        rank, count = rank_of(x), (shape_of(given) or (None,))[0]
+        if rank is None or count is None:
+            return None
+        own = own[:count] if count < rank else own
+        own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
+        sizes = b.Cast(given, to=ir.DataType.INT64)
+        return b.Reshape(x, b.Where(b.Equal(sizes, 0), own, sizes))
+    parts = [own[i : i + 1] if n == 0 else b.const([int(n)]) for i, n in enumerate(target.tolist())]
+    return b.Reshape(x, b.Concat(*parts, axis=0))
+
+
 TABLE: Table = {
+    ("", "Reshape"): reshape,
     ("", "Split"): split,
     ("", "DepthToSpace"): depth_to_space,
     ("", "SpaceToDepth"): space_to_depth,

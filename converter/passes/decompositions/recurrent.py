@@ -10,13 +10,16 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.recurrent import Recurrent, in_a_loop, unrolled, written
 from converter.graph.value import Value, known_sizes, operand
 from converter.passes.decompositions.table import Table
+from converter.passes.split_directions import split_directions
 
 MOST_STEPS = 1000
 FEW_STEPS = 4
 
 
-def recurrent(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    """All steps one behind the other."""
+def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
+    """Each direction for itself, which a target may have; else all steps one behind the other."""
+    if (directions := split_directions(node, b)) is not None:
+        return directions
     x = operand(node)
     sizes = known_sizes(x) or [None]
     time = _steps(node)

@@ -111,7 +111,20 @@ def reduce_min(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value 
     return -b.ReduceMax(-x, axes, **attrs) if is_float(x) else None
 
 
+def arg_max(node: ir.Node, b: Builder) -> Value | None:
+    """The last of several extremes is the first one backwards."""
+    attrs, x = attrs_of(node), x_of(node)
+    shape, axis = shape_of(x), int(attrs.get("axis", 0))
+    if not attrs.get("select_last_index", 0) or shape is None:
+        return None
+    backwards = b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [axis], [-1])
+    found = b.operator(node.op_type)(backwards, axis=axis, keepdims=attrs.get("keepdims", 1))
+    return b.const(np.array(shape[axis] - 1, np.int64)) - found
+
+
 def arg_min(node: ir.Node, b: Builder) -> Value | None:
+    if attrs_of(node).get("select_last_index", 0):
+        return arg_max(node, b)
     return b.ArgMax(-x_of(node), **attrs_of(node)) if is_float(x_of(node)) else None
 
 
@@ -214,6 +227,7 @@ TABLE: Table = {
     ("", "ReduceLogSumExp"): reduce_log_sum_exp,
     ("", "ReduceMean"): reduce_mean,
     ("", "ReduceMin"): reduce_min,
+    ("", "ArgMax"): arg_max,
     ("", "ArgMin"): arg_min,
     ("", "LogSoftmax"): log_softmax,
     ("", "Softmax"): softmax,

@@ -27,12 +27,11 @@ from converter.formats.coreml.rules.fields import (
 from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import known_sizes
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
-from converter.passes.indices import never_negative
+from converter.passes.indices import cut_axes, never_negative
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -57,21 +56,6 @@ class ScalarIndex(Field):
             sizes.insert(axis % rank, 1)
             gathered.shape = ir.Shape(sizes)
         w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
-
-
-def cut_axes(axis: int, data: Value, indices: Value, scatter: bool = False) -> list[int]:
-    """The axes beside the one of a GatherElements or ScatterElements along which the indices have
-    fewer places than the data; the layers want as many.
-
-    Where the data is open and the indices are not, a gather may have to be cut; of a scatter
-    nothing is known.
-    """
-    sizes, places = known_sizes(data) or [], known_sizes(indices) or []
-    return [
-        i
-        for i, (n, m) in enumerate(zip(sizes, places, strict=False))
-        if i != axis % len(sizes) and m is not None and n != m and not (scatter and n is None)
-    ]
 
 
 def _same_places(w: Writing) -> bool:

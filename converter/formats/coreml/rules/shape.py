@@ -36,6 +36,7 @@ from converter.graph.value import maker
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.decompositions.movement import may_copy
 
 Value = ir.Value
 MOST_ONES = 1 << 20
@@ -629,19 +630,6 @@ def _missing(target: int, size: int | None) -> int:
     if target and size is None:
         raise MappingError("padding to an output size needs static shapes", "X203", FIX)
     return max(0, target - int(size or 0)) if target else 0
-
-
-def may_copy(shape: ir.Value | None) -> bool:
-    """Whether a shape for Reshape has zeros, which copy a size, as far as can be seen: a constant
-    is looked at, who feeds an input may give some, and computed sizes are sizes.
-    """
-    found = known(shape)
-    if found is not None:
-        return 0 in found
-    node = None if shape is None else shape.producer()
-    if node is None:
-        return True
-    return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])
 
 
 NUMBER = Codec(int, lambda v: int(np.asarray(v).reshape(-1)[0]))

@@ -14,9 +14,9 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.rules.convolution import fit_steps
 from converter.formats.openvino.legacy.types import SMALL
-from converter.formats.openvino.rewrites import bias_apart, operands
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
+from converter.graph.value import operands
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.indices import one_hot
@@ -57,7 +57,7 @@ def deconvolution(node: ir.Node, b: Builder) -> Value | None:
     """
     weights, a = constant(node.inputs[1]), attrs_of(node)
     if weights is None or fit_steps(a.get("strides", [1]), weights.shape[2:]):
-        return bias_apart(node, b)
+        return None
     axes = weights.ndim - 2
     before, behind = np.split(np.asarray(a.get("pads", [0] * 2 * axes)), 2)
     extra = np.asarray(a.get("output_padding", [0] * axes)) - 1
@@ -195,6 +195,5 @@ REWRITES: Rewrites = {
     **{("", name): best_of_integers for name in ("ArgMax", "ArgMin")},
     **{("", name): bits for name in BITS},
     **{("", name): of_integers for name in ("Abs", "Neg", "Sign")},
-    ("", "Conv"): bias_apart,
     ("", "ConvTranspose"): deconvolution,
 }

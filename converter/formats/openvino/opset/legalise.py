@@ -10,17 +10,29 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.opset.rules.resize import AT_ONCE
-from converter.formats.openvino.rewrites import bias_apart, operands
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
+from converter.graph.value import operands, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.legalise import Rewrites
 
 T = ir.DataType
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """The opsets have no convolution with a bias, not even a constant one."""
+    bias, rank = optional(node, 2), rank_of(x_of(node, 1))
+    if bias is None or rank is None:
+        return None
+    shape, tensor = [1, -1, *[1] * (rank - 2)], bias.const_value
+    plain = tensor is not None and tensor.numpy().reshape(shape)
+    added = b.Reshape(bias, shape) if tensor is None else b.const(plain, str(bias.name))
+    y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
+    return y + added
 
 
 def computed_compress(node: ir.Node, b: Builder) -> Value | None:

@@ -33,6 +33,7 @@ from converter.graph.value import Value, operand, with_operators
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
+from converter.passes.decompositions.movement import may_copy
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 LARGEST = np.iinfo(np.int32).max
@@ -74,7 +75,7 @@ def wanted_shape(t: Writing) -> ir.Value:
     given = known(value)
     if value is None or t.node.op != "Reshape":
         raise MappingError("the sizes of the result are unknown", "X203")
-    if given is None and t.attr("allowzero", 0):
+    if given is None and (t.attr("allowzero", 0) or not may_copy(value)):
         return small(t, value)
     if given is not None and 0 not in given:
         return t.int32(given, "shape")
