@@ -62,11 +62,12 @@ def of_file(path: Path, seed: int, count: int, actions: list[str], keep: Path | 
 
 
 def _mutants(path: Path, count: int, seed: int) -> Iterator[tuple[str, Files]]:
-    originals = {p.name: p.read_bytes() for p in mutations.files_of(path)}
-    sides = {n: structure.beside(d) for n, d in originals.items() if n != path.name}
+    originals, file = mutations.contents(path), mutations.model_file(path)
+    main = file.relative_to(path.parent).as_posix()
+    sides = {n: structure.beside(d) for n, d in originals.items() if n != main}
     given = 0
     for name, found in (
-        (path.name, structure.sample(path, count // 2, seed)),
+        (main, structure.sample(file, count // 2, seed)),
         *((n, _some(f, count // 8, seed)) for n, f in sides.items()),
     ):
         for description, make in found:
@@ -119,9 +120,8 @@ def _judge(
 
 def _one(files: Files, action: str, folder: Path, name: str) -> str:
     for p in folder.iterdir():
-        p.unlink()
-    for n, data in files.items():
-        (folder / n).write_bytes(data)
+        shutil.rmtree(p) if p.is_dir() else p.unlink()
+    mutations.lay_out(files, folder)
     return ACTIONS[action](folder / name)
 
 
@@ -130,8 +130,7 @@ def _keep(keep: Path | None, files: Files, number: int, name: str, kind: str, te
         return
     folder = keep / f"{name.replace(' ', '_').replace('/', '_')}"
     folder.mkdir(parents=True, exist_ok=True)
-    for n, data in files.items():
-        (folder / n).write_bytes(data)
+    mutations.lay_out(files, folder)
     (folder / "why.txt").write_text(f"{kind}\n{text}\n", encoding="utf-8", errors="replace")
 
 

@@ -31,6 +31,7 @@ TARGETS = {
         "onnx": ("onnx", "openvino"),
         "onnx-external": ("onnx+external", "coreml"),
         "coreml": ("coreml", "onnx"),
+        "mlprogram": ("mlprogram", "onnx"),
         "openvino": ("openvino", "onnx"),
     },
     **{
@@ -48,9 +49,8 @@ def prepared(name: str, folder: Path) -> tuple[Path, Callable[[bytes], None]]:
     form, target = TARGETS[name]
     with tempfile.TemporaryDirectory() as made:
         whole = mutations.seeds(Path(made), forms=[form])[form]
-        for file in mutations.files_of(whole):
-            shutil.copy(file, folder)
-    path = folder / whole.name
+        mutations.lay_out(mutations.contents(whole), folder)
+    path = mutations.model_file(folder / whole.name)
     shutil.copy(path, folder / "undamaged")
     return folder / "undamaged", partial(once, path, form.partition("+")[0], target)
 

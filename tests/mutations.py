@@ -26,6 +26,7 @@ FORMS = {
         "onnx": ".onnx",
         "onnx+external": ".onnx",
         "coreml": ".mlmodel",
+        "mlprogram": ".mlpackage",
         "openvino": ".xml",
         "openvino+ir=10": ".xml",
         "openvino+ir=7": ".xml",
@@ -102,9 +103,29 @@ def seeds(
 
 
 def files_of(path: Path) -> list[Path]:
-    """The model and its side files: everything in its folder that has its stem."""
+    """The model and its side files: everything in its folder that has its stem, and what is in a
+    package.
+    """
     stem = path.name.partition(".")[0]
-    return [p for p in sorted(path.parent.iterdir()) if p.name.partition(".")[0] == stem]
+    found = [p for p in sorted(path.parent.iterdir()) if p.name.partition(".")[0] == stem]
+    return [f for p in found for f in ([p] if p.is_file() else sorted(p.rglob("*"))) if f.is_file()]
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The bytes of the model and its side files, by their names in the folder of the model."""
+    return {p.relative_to(path.parent).as_posix(): p.read_bytes() for p in files_of(path)}
+
+
+def lay_out(files: dict[str, bytes], folder: Path) -> None:
+    """Writes files by their names in `folder`."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def model_file(path: Path) -> Path:
+    """The file with the network: in a package one of several."""
+    return path / "Data/com.apple.CoreML/model.mlmodel" if path.is_dir() else path
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:
@@ -222,8 +243,8 @@ def mutants(path: Path, count: int, seed: int) -> Iterator[dict[str, bytes]]:
     by name.
     """
     rng = random.Random(f"{path.parent.name} {path.name} {seed}")
-    originals = {p.name: p.read_bytes() for p in files_of(path)}
-    others = [name for name, data in originals.items() if name != path.name and data]
+    originals, main = contents(path), model_file(path).relative_to(path.parent).as_posix()
+    others = [name for name, data in originals.items() if name != main and data]
     for _ in range(count):
-        victim = path.name if rng.random() < 0.8 or not others else rng.choice(others)
+        victim = main if rng.random() < 0.8 or not others else rng.choice(others)
         yield {**originals, victim: rng.choice(MUTATIONS)(originals[victim], rng)}

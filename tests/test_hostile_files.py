@@ -22,7 +22,7 @@ from converter.graph.infer import InferenceError
 from hostile import supervise
 from hostile.judge import ACTIONS
 from hostile.supervise import supervised
-from mutations import FORMS, files_of, seeds
+from mutations import FORMS, contents, files_of, lay_out, model_file, seeds
 
 DEEP = 100_000
 NET = '<net name="n" version="{version}"><layers>{layers}</layers><edges/></net>'
@@ -222,14 +222,12 @@ def length(n: int) -> bytes:
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "latin-1"])
 @pytest.mark.sampled(5)
 def test_wrong_encodings(models: dict[str, Path], tmp_path: Path, form: str, encoding: str) -> None:
-    for p in files_of(models[form]):
-        shutil.copy(p, tmp_path)
+    lay_out(contents(models[form]), tmp_path)
+    path = tmp_path / models[form].name
+    damaged = model_file(path)
+    damaged.write_bytes(damaged.read_bytes().decode("latin-1").encode(encoding))
     judged(
-        put(
-            tmp_path,
-            models[form].name,
-            models[form].read_bytes().decode("latin-1").encode(encoding),
-        ),
+        path,
         "-> onnx" if form != "onnx" else "-> coreml",
         "check",
     )

@@ -5,14 +5,13 @@ refusal.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
 import fuzz
 from hostile.judge import ACTIONS, conversion
-from mutations import FORMS, SUFFIXES, files_of, seeds
+from mutations import FORMS, SUFFIXES, contents, lay_out, seeds
 
 SAMPLE, EACH = 10, 80
 ALL = [a for a in ACTIONS if a != "outside"]
@@ -49,8 +48,7 @@ class Broken:
         self.models, self.folder = models, folder
 
     def __call__(self, form: str, old: str, new: str) -> Path:
-        for path in files_of(self.models[form]):
-            shutil.copy(path, self.folder)
+        lay_out(contents(self.models[form]), self.folder)
         path = self.folder / self.models[form].name
         text = path.read_bytes()
         assert old.encode() in text

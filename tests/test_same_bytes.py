@@ -57,7 +57,7 @@ WRITE = """if True:
                 except ConverterError as e:
                     said = [str(d) for d in e.diagnostics]
                 said = [s.replace(folder, "") for s in said]
-                files = {p.name: p.read_bytes() for p in sorted(out.iterdir())}
+                files = {p.name: p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
                 sums = {n: hashlib.sha256(data).hexdigest() for n, data in files.items()}
                 found[f"{name} {target}"] = [said, sums]
     print(json.dumps(found))
