@@ -29,6 +29,8 @@ from converter.mapping.rules import Rule, defaults
 
 SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "axis": [1, 0, -1],
+    "RandomNormal.shape": [[2, 3]],
+    "RandomUniform.shape": [[2, 3]],
     "axes": [[1], [0, 1]],
     "alpha": [0.25, 1.0],
     "beta": [0.5],

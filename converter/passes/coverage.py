@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import onnx
@@ -10,6 +11,7 @@ from converter.graph import EXTENSION_DOMAIN, OPSET
 from converter.graph.extensions import catalogue
 from converter.mapping.rules import Table
 from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.decompositions.random import ENDS
 from converter.passes.legalise import Rewrites
 
 # what reading leaves in no graph, or a pass takes out of every graph with the sequence it makes
@@ -24,6 +26,13 @@ NEVER_WRITTEN = {
     "SequenceInsert",
     "SplitToSequence",
 }
+
+
+def _end_of(name: tuple[str, str], own: Set[tuple[str, str]]) -> tuple[str, str]:
+    """The operator that the decompositions of `name` lead to, or the first that is among `own`."""
+    while name not in own and ENDS.get(name, name) != name:
+        name = ENDS[name]
+    return name
 
 
 def absent_operators(table: Table, rewrites: Rewrites) -> list[str]:
@@ -41,6 +50,7 @@ def absent_operators(table: Table, rewrites: Rewrites) -> list[str]:
             candidates.add(("", schema.name))
         if schema.has_function or schema.has_context_dependent_function:
             defined.add(("", schema.name))
-    ways = defined | rewrites.keys() | DECOMPOSITIONS.keys()
-    found = candidates - ways - table.ops()
+    own = rewrites.keys() | table.ops()
+    found = candidates - defined - own - (DECOMPOSITIONS.keys() - ENDS.keys())
+    found -= {name for name in ENDS if _end_of(name, own) in own}
     return sorted(f"{domain}::{name}" if domain else name for domain, name in found)

@@ -15,7 +15,7 @@ from mil_files import Blob, Block, Op, package
 
 import converter
 from converter.api import check
-from converter.errors import ConverterError, ReadError, UsageError
+from converter.errors import ConverterError, ReadError, UnsupportedError, UsageError
 from converter.formats.coreml_proto import Model_pb2
 from support import ROOT
 
@@ -287,6 +287,10 @@ def test_a_pipeline_ends_with_suppression(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.run(feeds)["confidence"], feeds["scores"][[1, 2]])
     strict = {**feeds, "confidenceThreshold": np.array([0.5])}
     np.testing.assert_array_equal(read.run(strict)["coordinates"], feeds["boxes"][[1]])
+    model.pipeline.models[1].nonMaximumSuppression.coordinatesInputFeatureName = "nothing"
+    rewrite(path, model)
+    with pytest.raises(UnsupportedError, match=r"R105.*'nothing', which nothing writes"):
+        converter.load(path)
 
 
 def test_a_pipeline_with_another_kind_is_refused_by_name(tmp_path: Path) -> None:

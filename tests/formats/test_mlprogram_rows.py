@@ -25,7 +25,7 @@ from mapping_samples import candidates, contexts, sample
 ROWS = [
     pytest.param(rule, id=f"{number}-{rule.op}={rule.kind}")
     for number, rule in enumerate(MAPPING.table.rules)
-    if not rule.lift_only
+    if not rule.lift_only and not rule.op.startswith("Random")  # see test_random_numbers.py
 ]
 NEWEST = 9
 RNG = np.random.default_rng(5)

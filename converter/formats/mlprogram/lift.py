@@ -10,7 +10,14 @@ import numpy as np
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from converter.errors import Diagnostic, MappingError, UsageError, Where, unreadable
+from converter.errors import (
+    Diagnostic,
+    MappingError,
+    UnsupportedError,
+    UsageError,
+    Where,
+    unreadable,
+)
 from converter.formats.coreml_features import remember
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.mlpackage import parts_of
@@ -27,6 +34,7 @@ from converter.graph.names import set_public_name
 from converter.graph.network import Network
 from converter.graph.states import State, Variables
 from converter.io.strict_json import note
+from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting, refuse
 from converter.mapping.node import Layer
 from converter.passes.dead_code import remove_dead_code
@@ -107,7 +115,12 @@ class ModelReading:
             for inner in (holder if kind == "pipeline" else holder.pipeline).models:
                 self.member(inner, inner.description, env)
         elif kind == "nonMaximumSuppression":
-            suppressed(self.b, model, self.boundary, env)
+            try:
+                suppressed(self.b, model, self.boundary, env)
+            except CONVERSION_ERRORS as e:
+                code, message, help = code_message_help(e)
+                where = Where(self.file, kind=kind)
+                raise UnsupportedError(Diagnostic(code, message, where=where, help=help)) from None
         else:
             message = f"the model is {KINDS.get(kind, kind)}, no ML Program"
             raise unreadable("R106", message, Where(self.file))

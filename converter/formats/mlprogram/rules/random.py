@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.mlprogram.rules.context import Reading
+from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import whole
 from converter.graph.value import Value
-from converter.mapping.rules import custom
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import Attr, Field, Only
+from converter.mapping.rules import Custom, Rule, custom, op
 
 
 def blank(r: Reading, number: float = 0.0) -> Value:
@@ -44,7 +46,27 @@ def categorical(r: Reading) -> Value:
     )
 
 
-RULES = [
+class Seed(Field):
+    """ONNX's seed, a number or none at all; the operation's is a whole number, -1 for none."""
+
+    names = ("seed",)
+    keys = ("seed",)
+
+    def lower(self, w: Writing) -> None:
+        w.set(seed=int(w.attr("seed", -1)))
+
+
+def drawn(name: str, kind: str, *fields: Field) -> Rule:
+    shape, float32 = Attr("shape", kind=list), Only("dtype", int(ir.DataType.FLOAT))
+    return op(name, kind, shape, *fields, float32, Seed(), lower_only=True)
+
+
+FLOAT = Codec(float, np.float32)
+MEAN, SCALE = Attr("mean", kind=FLOAT), Attr("scale", "stddev", FLOAT)
+LOW, HIGH = Attr("low", kind=FLOAT), Attr("high", kind=FLOAT)
+RULES: list[Rule | Custom] = [
+    drawn("RandomNormal", "random_normal", MEAN, SCALE),
+    drawn("RandomUniform", "random_uniform", LOW, HIGH),
     custom("", "random_normal", normal),
     custom("", "random_uniform", uniform),
     custom("", "random_bernoulli", bernoulli),

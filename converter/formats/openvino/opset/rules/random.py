@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import computed, element_type
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, attrs
+from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Only, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -59,6 +60,18 @@ RULES = [
         ),  # OpenVINO added it to the revision of opset8
         since=8,
         given="=i64:[2,3] = =",
+    ),
+    op(
+        "RandomUniform",
+        "RandomUniform",
+        AttrInput("shape", 0, list),
+        AttrInput("low", 1, float, np.float32, default=0.0),
+        AttrInput("high", 2, float, np.float32, default=1.0),
+        Only("dtype", int(T.FLOAT)),
+        Fixed("output_type", "f32"),
+        FloatSeed(),
+        since=8,
+        lower_only=True,
     ),
     op(
         "netconv::ClassDraws",
