@@ -307,24 +307,23 @@ def _text(value: bytes | None) -> str:
 
 
 def write_flat(model: LiteModel, out: Output) -> None:
-    """Write a model; UnsupportedError X204 when it would not fit into a flatbuffer of 2 GiB."""
+    """Write a model. Weights that do not fit into a flatbuffer, which ends at 2 GiB, lie behind it,
+    where their buffers say (schema.fbs, Buffer.offset).
+    """
     size = sum(t.data.nbytes for g in model.graphs for t in g.tensors if t.data is not None)
-    if size > 2**31 - 2**27:
-        raise UnsupportedError(
-            Diagnostic(
-                "X204",
-                "a TensorFlow Lite file holds less than 2 GiB, "
-                f"the weights alone have {size} bytes",
-            )
-        )
-    builder = _Builder(size)
+    builder = _Builder(size) if size <= LARGEST else _Behind()
     builder.model(model)
+    if isinstance(builder, _Behind):
+        builder = builder.placed()
+        builder.model(model)
     with out.open() as f:
         builder.write(f)
         if model.files:
             write_files(f, model.files)
 
 
+LARGEST = 2**31 - 2**27  # bytes of weights inside a flatbuffer
+_ALIGNED = 64  # bytes between the starts of buffers behind a flatbuffer, as mapped pages are read
 Codes = Mapping[tuple[str, str], int]  # builtin, custom name -> operator code
 
 
@@ -448,8 +447,11 @@ class _Builder:
             "Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {})
         )
 
+    def _weight(self, weight: LazyTensor) -> int:
+        return self._buffer(weight.numpy())
+
     def _append(self, weight: LazyTensor, buffers: list[int]) -> int:
-        buffers.append(self._buffer(weight.numpy()))
+        buffers.append(self._weight(weight))
         return len(buffers) - 1
 
     def _graph(self, graph: LiteGraph, codes: Codes, buffers: list[int]) -> int:
@@ -512,6 +514,37 @@ class _Builder:
             content = np.frombuffer(operator.content, np.uint8)
             fields["CustomOptions"] = self.b.CreateNumpyVector(content)
         return self._table("Operator", **fields)
+
+
+class _Behind(_Builder):
+    """Weights follow the flatbuffer, whose size has to be known before they have their places: it
+    is built twice, and what it says of places has the same size both times.
+    """
+
+    def __init__(self, start: int = _ALIGNED) -> None:
+        super().__init__(0)
+        self.start = self.end = start
+        self.behind: list[LazyTensor] = []
+
+    def placed(self) -> _Behind:
+        """A builder with the places behind what was built here."""
+        return _Behind(_aligned(len(self.b.Output())))
+
+    def _weight(self, weight: LazyTensor) -> int:
+        self.behind.append(weight)
+        place, self.end = self.end, _aligned(self.end + weight.nbytes)
+        return self._table("Buffer", Offset=place, Size=weight.nbytes)
+
+    def write(self, f: BinaryIO) -> None:
+        super().write(f)
+        position = len(self.b.Output())
+        for weight in self.behind:
+            f.write(bytes(_aligned(position) - position))
+            position = _aligned(position) + write_array(f, weight.numpy())
+
+
+def _aligned(position: int) -> int:
+    return -(-position // _ALIGNED) * _ALIGNED
 
 
 def numbers(values: list[int]) -> Array:
