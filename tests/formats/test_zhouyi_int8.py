@@ -164,6 +164,11 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
         lambda n: n.q(n.op("Sub", n.w(1, 3, 1, 1, axis=None))),
     ),
     "product with a number": ((1, 3, 5, 5), lambda n: n.q(n.op("Mul", np.float32(0.37)))),
+    "product with a number for each channel": (
+        (1, 3, 5, 5),
+        lambda n: n.q(n.op("Mul", n.w(3, 1, 1, axis=None))),
+    ),
+    "at least a number": ((2, 3, 5, 5), lambda n: n.q(n.op("Max", n.w(1, axis=None)))),
     "larger and smaller": (
         (1, 3, 5, 5),
         lambda n: n.q(n.b.op("Min", n.q(n.op("Max", n.w(1, 3, 5, 5, axis=None))), n.x)),
@@ -181,6 +186,15 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
             n.op("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]), 0.013, 1
         ),
     ),
+    "average of padded": (
+        (1, 3, 8, 8),
+        lambda n: n.q(
+            n.op("AveragePool", kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1), 0.006, 1
+        ),
+    ),
+    "average of whole images": ((1, 3, 9, 9), lambda n: n.q(n.op("GlobalAveragePool"), 0.002, 3)),
+    "distances": ((1, 3, 5, 5), lambda n: n.q(n.op("Abs"), 0.011, -128)),
+    "leaky alone": ((1, 3, 7, 7), lambda n: n.q(n.op("LeakyRelu", alpha=0.13), 0.007)),
     "mean": ((1, 3, 8, 8), lambda n: n.q(n.op("ReduceMean", [2, 3], keepdims=0), 0.003)),
     "global average": ((1, 8, 4, 4), lambda n: n.q(n.op("GlobalAveragePool"), 0.02, 3)),
     "joined": (
@@ -249,7 +263,15 @@ NETS: dict[str, tuple[tuple[int, ...], Callable[[Net], ir.Value]]] = {
     kind: ((1, 3, 5, 5), lambda n, kind=kind: n.q(n.b.op(kind, n.x)))  # type: ignore[misc]
     for kind in UNARY
 }
-FAR = {"larger and smaller": 3}  # a comparison of two results that are one step off each
+# layers behind one another, each of which may be a step off with 15 bits
+FAR = {"larger and smaller": 3, "quotient": 2, "halves": 2, "dense behind flatten": 2, "joined": 2}
+# what is exact in floats alone
+IN_FLOATS = {
+    "softmax": "Softmax",
+    "softmax of few": "Softmax",
+    "quotient": "Div",
+    "average": "Pooling",
+}
 
 
 def integers(
@@ -286,16 +308,17 @@ def test_written_integers_follow_the_quantised_network(
     shape, make = NETS[name]
     net = Net(*shape)
     model = net.ends(make(net))
-    path = integers(model, tmp_path, target=target, floats="" if "npu" in target else "Softmax")
+    npu = target.endswith("npu")
+    path = integers(model, tmp_path, target=target, floats="" if npu else IN_FLOATS.get(name, ""))
     types = {layer.type for layer in read_ir(path).layers}
     assert "Quantize" in types and "DeQuantize" in types
-    step, far = last_step(model), FAR.get(name, 2)
+    step, far = last_step(model), FAR.get(name, 1) if npu else 1
     feeds = {"x": floats(*shape)}
     wanted = next(iter(model.run(feeds).values()))
     exact, numbers = converter.load(path), converter.load(path, dequantize=True)
     assert np.ptp(wanted) > 4 * step
     assert apart(next(iter(exact.run(feeds).values())), wanted, step) <= far + 0.01
-    assert apart(next(iter(numbers.run(feeds).values())), wanted, step) <= far + 0.01
+    assert apart(next(iter(numbers.run(feeds).values())), wanted, step) <= 2.01
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,19 @@ from converter.graph.infer import Array, constant, evaluate
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import optional
 
-_MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Slice"})
+_MOVES = frozenset(
+    (
+        "Expand",
+        "Flatten",
+        "Identity",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    )
+)
 
 
 @dataclass(eq=False)

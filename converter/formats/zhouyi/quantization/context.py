@@ -256,6 +256,12 @@ class IntegerWriting:
     def method(self) -> str:
         return str(self.layer.attrs.get("method"))
 
+    def demand_npu(self) -> None:
+        """MappingError unless an integer form that is not exact will do."""
+        if not self.npu:
+            what = "the integer form, which +npu writes, is now and then a step off"
+            raise MappingError(what)
+
     def written(self, attrs: dict[str, Any] | None = None, **blobs: Array) -> Written:
         """The integer layer: its own keys without those of an activation, and `attrs`."""
         own = {k: v for k, v in self.layer.attrs.items() if k not in _ACTIVATION}

@@ -22,7 +22,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.node import Layer
@@ -30,8 +30,6 @@ from converter.mapping.node import Layer
 TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
 Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"""
 METHODS = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"}
-_NUMPY = {"Add": "add", "Sub": "subtract", "Max": "maximum", "Min": "minimum"}
-_CANDIDATES = 16
 PIECEWISE = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
 LOGIC = {"AND": "And", "OR": "Or", "XOR": "Xor", "NOT": "Not"}
 COMPARISONS = {
@@ -61,53 +59,26 @@ def lower_eltwise(w: IntegerWriting) -> Written:
     as they are.
     """
     scales = np.array([p.scale for p in w.sources], np.float64)
-    method = w.layer.attrs.get("method", w.layer.kind.upper())
-    if method == "MUL":
+    if w.layer.attrs.get("method", w.layer.kind.upper()) == "MUL":
         return w.with_activation(scalar_keys(scales[0] * scales[1] / w.result.scale, w.bits))
-    factor, shift, weights = _common_scale(w, scales / w.result.scale, METHODS[method])
+    factor, shift, weights = _common_scale(scales / w.result.scale, w.bits)
     keys = scalar_keys(1.0, w.bits)
     keys |= {"scale_type": [keys["scale_type"], DType.UINT16, DType.UINT16]}
     keys |= {"scale_value": [factor, *weights], "shift_value": shift}
     return w.with_activation(keys)
 
 
-def _common_scale(w: IntegerWriting, steps: Array, op: str) -> tuple[int, int, list[int]]:
+def _common_scale(steps: Array, bits: int) -> tuple[int, int, list[int]]:
     """Multiplier, shift and weights with multiplier * 2 ** -shift * weights nearest to `steps`: of
-    all weights of 15 bits those with the least error; of the nearest of these the ones that round
-    most pairs of stored numbers as the network does.
+    all weights of 15 bits those with the least error.
     """
     most = np.iinfo(np.int16).max
     largest = np.arange(most // 2 + 1, most + 1)
     weights = np.rint(np.outer(steps / steps.max(), largest))
-    factors, shifts = approximate(steps.max() / largest, w.bits)
+    factors, shifts = approximate(steps.max() / largest, bits)
     wrong = np.abs(weights * factors * 2.0**-shifts - steps[:, None]).sum(axis=0)
-    best = np.argsort(wrong, kind="stable")[:_CANDIDATES].tolist()
-    if all(p.dtype.bitwidth == 8 for p in w.sources):
-        combine, pairs = getattr(np, _NUMPY[op]), _all_pairs(w)
-        wanted = w.result.quantize(
-            combine(*(p.real(q) for p, q in zip(w.sources, pairs, strict=True)))
-        )
-        x, y = (q.astype(np.float64) - p.zero for p, q in zip(w.sources, pairs, strict=True))
-
-        def missed(i: int) -> int:
-            both = combine(x * weights[0, i], y * weights[1, i])
-            found = np.rint(both * factors[i] * 2.0 ** -shifts[i]) + w.result.zero
-            return int((np.clip(found, w.result.low, w.result.high) != wanted).sum())
-
-        best = [min(best, key=missed)]
-    i = best[0]
-    return int(factors[i]), int(shifts[i]), [int(v) for v in weights[:, i]]
-
-
-def _all_pairs(w: IntegerWriting) -> tuple[Array, Array]:
-    """Every stored number of one operand, in a column, and of the other in a row; of constants
-    those that there are.
-    """
-    columns = []
-    for value, p in zip(w.inputs, w.sources, strict=True):
-        array = constant(value)
-        columns.append(np.arange(p.low, p.high + 1) if array is None else np.unique(array))
-    return columns[0][:, None], columns[1][None]
+    best = int(np.argmin(wrong))
+    return int(factors[best]), int(shifts[best]), [int(v) for v in weights[:, best]]
 
 
 def lift_divide(r: IntegerReading) -> Value:
@@ -123,6 +94,7 @@ def lift_divide(r: IntegerReading) -> Value:
 
 def lower_divide(w: IntegerWriting) -> Written:
     """A table of reciprocals for the amounts of the divisor; what divides by 0 gets the largest."""
+    w.demand_npu()
     x, y = w.sources
     if y.dtype.bitwidth != 8:
         raise MappingError("a table of reciprocals needs a divisor of 8 bits")
@@ -330,6 +302,11 @@ def lift_sign(r: IntegerReading) -> Value:
     return r.stored(r.b.Sign(r.real()))
 
 
+def lower_abs(w: IntegerWriting) -> Written:
+    """With a scale: without one the executor does not look at zero points."""
+    return w.written(scalar_keys(w.factor, w.bits))
+
+
 def lower_as_it_is(w: IntegerWriting) -> Written:
     return w.written()
 
@@ -338,10 +315,9 @@ def same_params(layer: Layer, source: QuantParams) -> QuantParams:
     return source
 
 
-def params_of_abs(layer: Layer, source: QuantParams) -> QuantParams:
-    """Distances from the zero point: unsigned, from 0."""
-    dtype = ir.DataType.UINT8 if source.dtype.bitwidth == 8 else ir.DataType.UINT16
-    return QuantParams.of(source.scale, 0, dtype)
+def has_slopes(layer: Layer) -> bool:
+    """Activations whose numbers below 0 are rounded twice, on the scale of the data first."""
+    return layer.attrs.get("method") in ("LEAKYRELU", "PRELU")
 
 
 def params_of_negative(layer: Layer, source: QuantParams) -> QuantParams:

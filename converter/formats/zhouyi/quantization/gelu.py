@@ -76,7 +76,8 @@ def _sources(
 
 def _number(value: ir.Value) -> Array | None:
     held = quantized_constant(value)
-    return constant(value) if held is None else held.real()
+    found = constant(value) if held is None else held.real()
+    return None if found is None or found.size != 1 else found.reshape(())
 
 
 def _computed(

@@ -60,7 +60,7 @@ def lower_integer(
     plan.run()
     refuse([*low.problems, *plan.problems])
     names = ", ".join(f"{name} ({what})" for name, what in plan.floats.items())
-    if not plan.quantised and (names or not plan.params):
+    if not plan.params:
         message = f"{NOT_QUANTISED}{': ' if names else ''}{names[:500]}"
         raise UnsupportedError(Diagnostic("X202", message, help=HELP))
     if names:

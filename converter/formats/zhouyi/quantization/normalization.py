@@ -89,8 +89,7 @@ def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
 
 
 def lower_softmax(w: IntegerWriting) -> Written:
-    if not w.npu:
-        raise MappingError("the integer form, which +npu writes, is now and then a step off")
+    w.demand_npu()
     keys = {"quantize_method": "LUT", **scalar_keys(1 / w.result.scale, w.bits)}
     return w.written(keys, lut=exponentials(w.sources[0]))
 

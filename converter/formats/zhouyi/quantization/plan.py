@@ -29,6 +29,7 @@ from converter.formats.zhouyi.quantization.elementwise import (
 )
 from converter.formats.zhouyi.quantization.lowering import DEQUANTIZE, QUANTIZE
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
+from converter.formats.zhouyi.quantization.requantize import INT16
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
 from converter.formats.zhouyi.quantization.weights import made
 from converter.formats.zhouyi.types import is_float
@@ -60,7 +61,6 @@ class Plan:
     `layers`   what is written
     `params`   scale and zero point of every stored value
     `reals`    numbers -> where they are stored, and how
-    `quantised`  how many layers the network has quantised
     `floats`   layers that compute in floats, and why, where the network has them quantised
     """
 
@@ -78,7 +78,6 @@ class Plan:
         self.params: dict[ir.Value, QuantParams] = {}
         self.reals: dict[ir.Value, tuple[ir.Value, QuantParams]] = {}
         self.floats: dict[str, str] = {}
-        self.quantised = 0
 
     def run(self) -> None:
         for layer in self.sources:
@@ -131,7 +130,6 @@ class Plan:
         kind, attrs, blobs = requantization(
             IntegerWriting(layer, [stored], [own], params, self.npu)
         )
-        self.quantised += 1
         name = f"{layer.name}.requantise"
         self._put(replace(layer, kind=kind, name=name, attrs=attrs, blobs=blobs), [stored], out)
         self.params.setdefault(out, params)
@@ -139,7 +137,6 @@ class Plan:
     def _move(self, layer: Layer) -> None:
         """Moves the stored integers."""
         stored, params = self.reals[_first(layer)]
-        self.quantised += 1
         outputs = []
         for out in layer.outputs:
             place = out
@@ -219,7 +216,6 @@ class Plan:
     def _integer(self, layer: Layer) -> bool:
         """Puts the layer's integer form, where it has one that is within a step of the network."""
         known = dict(self.reals)
-        self.quantised += 1
         try:
             self._stored(layer)
         except MappingError as e:
@@ -239,10 +235,12 @@ class Plan:
             self._operand(v) if _is_real(v) else (v, TRUTH) for v in layer.inputs if v is not None
         ]
         inputs, sources = [v for v, _ in operands], [p for _, p in operands]
-        own = params if rule.result is None else rule.result(layer, sources[0])
-        own = params_of_activation(layer, own) if layer.kind == "Activation" else own
         if any(p.dtype.bitwidth > 16 for p in (*sources, params)):
             raise MappingError("numbers of more than 16 bits have no integer form")
+        if rule.finer(layer) and (not self.npu or params.scale < sources[0].scale):
+            inputs[0], sources[0] = self._finer(layer, inputs[0], sources[0])
+        own = params if rule.result is None else rule.result(layer, sources[0])
+        own = params_of_activation(layer, own) if layer.kind == "Activation" else own
         kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own, self.npu))
         stored = _stored_as(out, params) if place is None else place
         first = stored if own == params else _stored_as(out, own)
@@ -253,6 +251,21 @@ class Plan:
         self.params.setdefault(stored, params)
         if _is_real(out):
             self.reals[out] = (stored, params)
+
+    def _finer(
+        self, layer: Layer, stored: ir.Value, params: QuantParams
+    ) -> tuple[ir.Value, QuantParams]:
+        """The same numbers in 16 bits, so many times finer as they fit."""
+        if params.dtype.bitwidth > 8:
+            return stored, params
+        reach = max(abs(params.low - params.zero), abs(params.high - params.zero))
+        times = 1 << int(np.log2(INT16[1] // reach))
+        fine = QuantParams.of(params.scale / times, 0, ir.DataType.INT16)
+        out = ir.Value(
+            name=f"{stored.name}.finer", type=ir.TensorType(fine.dtype), shape=stored.shape
+        )
+        self._cast(layer, stored, params, out, fine)
+        return out, fine
 
     def _operand(self, value: ir.Value) -> tuple[ir.Value, QuantParams]:
         """Where a number is stored; constants are stored as they are, a single number of its own as

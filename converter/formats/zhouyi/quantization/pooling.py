@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from converter.formats.zhouyi.quantization.context import IntegerReading, Intege
 from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
     T,
+    channel_constants,
     real,
     rescale,
     scalar_keys,
@@ -29,6 +30,7 @@ from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
+from converter.mapping.context import static
 from converter.mapping.node import Node
 
 
@@ -179,12 +181,46 @@ def _approximate(factors: Array) -> Array:
 
 
 def lower_average(w: IntegerWriting) -> Written:
-    """Averages of stored integers keep scale and zero point; the reciprocals of the sizes have 8
-    bits and stand nowhere.
+    """The sum of a window, a convolution with ones, and one factor. The layer itself, with 8 bits
+    for the factor, which stands nowhere, only where that is exact or has to do.
     """
+    attrs = w.layer.attrs
     if w.method != "AVG":
         raise MappingError(f"{w.method} has no integer form")
-    return w.written()
+    area, pads = _window(attrs, "kernel"), _window(attrs, "pad")
+    inside = attrs.get("ceil_mode") or (any(pads) and not attrs.get("count_include_pad", True))
+    factor = w.factor / math.prod(area)
+    near = _approximate(np.array([factor])).astype(np.float64)
+    if w.npu or (not inside and abs(float(near[0]) - factor) <= 1e-7 * factor):
+        return w.written()
+    if inside:
+        w.demand_npu()
+    channels = static(w.inputs[0])[-1]
+    geometry = {k: v for k, v in attrs.items() if k.split("_")[0] in _GEOMETRY}
+    ones = np.ones([channels, *area, 1], np.int8)
+    absorbed = np.full(channels, -w.sources[0].zero * math.prod(area), np.int32)
+    factors, steps = np.full(channels, factor), np.full(1, math.prod(area), np.float32)
+    return (
+        "DepthwiseConv",
+        geometry | {"num_output": channels, "group": channels, "multiplier": 1},
+        {
+            "weights": ones,
+            "biases": absorbed,
+            **channel_constants(factors, w.bits),
+            "weights_scale": steps,
+            "weights_zp": np.zeros(1, np.int32),
+            "biases_scale": steps / np.float32(w.sources[0].scale),
+            "biases_zp": np.zeros(1, np.int32),
+        },
+    )
+
+
+_GEOMETRY = ("kernel", "stride", "pad", "dilation")
+
+
+def _window(attrs: Mapping[str, Any], key: str) -> list[int]:
+    """Those of the two axes, y first."""
+    return [int(attrs[k]) for k in sorted(attrs, reverse=True) if k.split("_")[0] == key]
 
 
 def lift_lrn(r: IntegerReading) -> Value:

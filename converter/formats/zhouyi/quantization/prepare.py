@@ -4,7 +4,7 @@ layers.
 FakeQuantize(x, low, high, low, high, levels=256)    ->  DequantizeLinear(QuantizeLinear(x))
 FakeQuantize(weights, ...)                           ->  DequantizeLinear(int8 weights), a step for
 each channel Add(Conv(x, w), bias[1,C,1,1])                       ->  Conv(x, w, bias)
-MatMul(x, w) with a step for each column of w         ->  Gemm(x, w) of rows
+MatMul(x, stored weights)                              ->  Gemm(x, weights) of rows
 the steps of a GELU                                   ->  Gelu(x)
 """
 
@@ -167,11 +167,8 @@ def _spread(b: Builder, array: Array, count: int) -> ir.Value:
 
 
 def columns(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A layer whose rows have a step each takes weights; a product of two tensors has one step for
-    each.
-    """
-    held = quantized_constant(node.inputs[1])
-    if held is None or held.params() is not None:
+    """A product with stored weights."""
+    if quantized_constant(node.inputs[1]) is None:
         return None
     return _dense(b, node, node.outputs[0], None)
 

@@ -34,6 +34,8 @@ class IntegerRule:
     for those of the first input.
 
     `ignored`: keys of a float layer at which the executor does not look in an integer one.
+    `finer`: whether a layer rounds on the scale of its data first, so that these are to be finer
+    integers of 16 bits.
     """
 
     kinds: str
@@ -41,6 +43,7 @@ class IntegerRule:
     lower: Callable[[IntegerWriting], Written] | None = None
     result: Callable[[Layer, QuantParams], QuantParams] | None = None
     ignored: frozenset[str] = frozenset()
+    finer: Callable[[Layer], bool] = lambda layer: False
 
 
 _e, _i, _r = elementwise, indexing, resize
@@ -55,16 +58,16 @@ RULES = [
     IntegerRule("InTopK", _e.lift_in_top_k),
     IntegerRule("OneHot", _e.lift_one_hot),
     IntegerRule("SquaredDifference", _e.lift_squared_difference),
-    IntegerRule("Activation", _e.lift_table, _e.lower_activation),
+    IntegerRule("Activation", _e.lift_table, _e.lower_activation, finer=_e.has_slopes),
     IntegerRule(_e.TABLES, _e.lift_table, _e.lower_table),
-    IntegerRule("Abs", _e.lift_abs, _e.lower_as_it_is, _e.params_of_abs),
+    IntegerRule("Abs", _e.lift_abs, _e.lower_abs),
     IntegerRule("Negative", _e.lift_negative, _e.lower_as_it_is, _e.params_of_negative),
     IntegerRule("Sign", _e.lift_sign, _e.lower_as_it_is, _e.params_of_sign),
     IntegerRule("Cast", _e.lift_cast),
     IntegerRule("Concat", _e.lift_concat, _e.lower_concat),
     IntegerRule("Logical", _e.lift_logical, _e.lower_comparison),
     IntegerRule("Where", _e.lift_where, _e.lower_where),
-    IntegerRule("Pooling", pooling.lift_pooling, pooling.lower_average, _e.same_params),
+    IntegerRule("Pooling", pooling.lift_pooling, pooling.lower_average),
     IntegerRule("Pooling3D", pooling.lift_volumes, result=_e.same_params),
     IntegerRule("FractionalPool", pooling.lift_fractional),
     IntegerRule("LRN", pooling.lift_lrn, pooling.lower_lrn),
@@ -78,7 +81,9 @@ RULES = [
     IntegerRule("ZeroFraction", reduction.lift_zero_fraction),
     IntegerRule("ScatterND ScatterElements", _e.lift_scatter),
     IntegerRule("LayerNorm GroupNorm InstanceNorm MVN", normalization.lift_normalization),
-    IntegerRule("Resize", _r.lift_resize, _r.lower_resize, _e.same_params, _r.RATIOS),
+    IntegerRule(
+        "Resize", _r.lift_resize, _r.lower_resize, _e.same_params, _r.RATIOS, lambda layer: True
+    ),
     IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
     IntegerRule("Dilation Erosion", _r.lift_morphology),
     IntegerRule("AccidentalHits BitShift Bitwise Meshgrid Unique", _i.lift_plain),
