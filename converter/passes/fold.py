@@ -111,7 +111,12 @@ def _is_view(node: ir.Node) -> bool:
     x = node.inputs[0].const_value if node.inputs[0] is not None else None
     if node.op_type not in _LAYOUTS or not isinstance(x, LazyTensor) or x.dtype.bitwidth < 8:
         return False
-    return x.decode is None and x.is_view() and x.stored().flags.c_contiguous
+    if x.decode is not None or not x.is_view():
+        return False
+    array, shape = x.stored(), shape_of(node.outputs[0])
+    return node.op_type == "Transpose" or (
+        shape is not None and np.may_share_memory(array.reshape(shape), array)
+    )
 
 
 def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:

@@ -37,3 +37,14 @@ def test_computed_constants_beyond_the_limit_stay_nodes() -> None:
     b.output(b.op("Neg", b.const(np.ones((1100, 1000), np.float32))))
     fold(model)
     assert [n.op_type for n in model.graph] == ["Neg"]
+
+
+def test_a_matrix_in_another_order_gets_an_axis_as_a_view() -> None:
+    model, b = new_model()
+    stored = np.arange(1100 * 1000, dtype=np.float32).reshape(1100, 1000)
+    turned = b.op("Transpose", b.const(stored), perm=[1, 0])
+    b.output(b.op("Neg", b.op("Reshape", turned, b.const(np.array([1, 1000, 1100])))))
+    fold(model)
+    (node,) = model.graph
+    weight = node.inputs[0].const_value if node.inputs[0] is not None else None
+    assert weight is not None and np.shares_memory(weight.numpy(), stored)
