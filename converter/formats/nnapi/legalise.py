@@ -205,7 +205,7 @@ INTEGER: dict[str, Rewrite] = {
     **dict.fromkeys(("Add", "Sub", "Mul"), turned_around),
     **dict.fromkeys(JOINS, reduced),
     **dict.fromkeys(BITS, by_digits),
-    **dict.fromkeys(("Reshape", "Split", "Pad"), truth),
+    **dict.fromkeys(("Reshape", "Split", "Pad", "Tile", "Expand"), truth),
     **dict.fromkeys(("Transpose", "Slice"), either(moved, truth)),
     "Concat": either(joined, truth),
     "Sign": sign,

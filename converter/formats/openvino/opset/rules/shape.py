@@ -148,7 +148,8 @@ class SizeOneAxes(Field):
         x, axes, after = w.input(0), w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
-        if axes is None and after is None:
+        sized = x.shape is not None and all(isinstance(d, int) for d in x.shape)
+        if axes is None and not same_rank and not (sized and after is not None):
             message = "which axes have one entry is not known before the sizes are"
             raise MappingError(message, "X203", "fix the shapes with --inputs")
         if (target := self._reshaped(w)) is not None:
