@@ -5,6 +5,8 @@ before:  y = Relu(x); z = Exp(x); return y        after:  y = Relu(x); return y
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 from converter.graph.walk import all_graphs, discard, release
@@ -16,6 +18,22 @@ def remove_dead_code(model: ir.Model) -> None:
             if not any(o.uses() or o.is_graph_output() for o in node.outputs):
                 release(node)
                 discard(node)
-        for name, value in list(graph.initializers.items()):
-            if not value.uses() and not value.is_graph_output():
-                del graph.initializers[name]
+        for value in _unread(graph):
+            del graph.initializers[str(value.name)]
+
+
+def unread_initializers(model: ir.Model) -> set[ir.Value]:
+    return {v for graph in all_graphs(model.graph) for v in _unread(graph)}
+
+
+def remove_unread_initializers(model: ir.Model, kept: Collection[ir.Value]) -> None:
+    """All that nobody reads but those that are `kept`."""
+    for graph in all_graphs(model.graph):
+        for value in _unread(graph):
+            if value not in kept:
+                del graph.initializers[str(value.name)]
+
+
+def _unread(graph: ir.Graph) -> list[ir.Value]:
+    values = graph.initializers.values()
+    return [v for v in values if not v.uses() and not v.is_graph_output()]

@@ -226,6 +226,33 @@ def test_it_is_read_as_what_it_is(key: str) -> None:
         close(found, wanted)
 
 
+def test_states_of_an_open_batch_are_inputs() -> None:
+    proto, x = proto_of("reverse, states")
+    wanted = witness("reverse, states")
+    given = {"i0": x}
+    for name in ("i5", "i6"):  # the first state and cell
+        (value,) = [t for t in proto.graph.initializer if t.name == name]
+        given[name] = numpy_helper.to_array(value)
+        proto.graph.initializer.remove(value)
+        shape: list[str | int | None] = [1, "batch", HIDDEN]
+        proto.graph.input.append(helper.make_tensor_value_info(name, value.data_type, shape))
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "batch"
+    found = engines.run(lift(proto, Weights(Path("model.onnx"))), given)
+    for result, want in zip(found.values(), wanted, strict=True):
+        close(result, want)
+
+
+def test_weights_that_change_their_sign_are_stored_once(tmp_path: Path) -> None:
+    """onnxruntime multiplies bytes of one sign exactly: the others are moved by 128."""
+    proto, _ = proto_of("forward")
+    onnx.save(proto, tmp_path / "in.onnx")
+    converter.convert(tmp_path / "in.onnx", tmp_path / "out.onnx")
+    graph = onnx.load(tmp_path / "out.onnx").graph
+    bodies = [a.g for n in graph.node for a in n.attribute if a.type == a.GRAPH]
+    read = {name for g in (graph, *bodies) for n in g.node for name in n.input}
+    assert {t.name for g in (graph, *bodies) for t in g.initializer} <= read
+
+
 @pytest.mark.parametrize(
     "target",
     ["onnx", "onnx+opset=13", "openvino", "openvino+ir=7", "coreml", "zhouyi", "nnapi", "tflite"],

@@ -614,3 +614,17 @@ def test_windows_of_another_number_of_axes(kind: str) -> None:
     case.outputs[0].shape = (*case.outputs[0].shape[:-1],)
     with pytest.raises(UnsupportedError, match=r"R105.*2 axes go into windows, 1 come out"):
         legacy.lift(legacy.build(case))
+
+
+@pytest.mark.parametrize("group, biased", [(4, True), (1, False)])
+def test_a_convolution_before_a_depthwise_one_has_a_bias(
+    group: int, biased: bool, tmp_path: Path
+) -> None:
+    """The engine of 2020.2 makes one layer of both, and reads a bias that is not there."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 3, 112, 112])
+    y = b.Relu(b.Conv(x, rng.normal(size=(4, 3, 3, 3)).astype(np.float32)))
+    kernel = rng.normal(size=(4, 4 // group, 3, 3)).astype(np.float32)
+    b.output(b.Conv(y, kernel, np.ones(4, np.float32), group=group))
+    converter.save(Model(m, "test"), tmp_path / "m.xml", "openvino+ir=7")
+    assert (tmp_path / "m.xml").read_text().count("<biases ") == 1 + biased

@@ -25,6 +25,7 @@ from converter.graph.extensions import bind, can_expand, expand
 from converter.graph.names import Names, public_name, set_public_name, tell_nodes_apart
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs, all_nodes
+from converter.passes.dead_code import remove_unread_initializers, unread_initializers
 from converter.passes.legalise import legalise
 from converter.passes.promote_types import Signature, parameter, parameters, promote_types, takes
 from converter.passes.share_weights import share_weights
@@ -43,6 +44,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
     if model.format != "onnx":  # whose own initializers keep their names
         share_weights(clone)
     store_halves(clone, stored_half(clone))
+    unread = unread_initializers(clone)  # as the source has them
     names = Names(clone)
     make_loadable(clone.graph, names, notes)
     if version == OPSET:
@@ -51,6 +53,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
         name_apart(clone)
     else:
         _respell(clone, version)
+    remove_unread_initializers(clone, unread)
     _public_names(clone)
     tell_nodes_apart(clone)
     for node in all_nodes(clone.graph):

@@ -9,12 +9,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
-from converter.graph.infer import constant
+from converter.graph.build import attrs_of
+from converter.graph.infer import constant, shape_of
+from converter.graph.value import optional
 from converter.graph.windows import same_pads
 from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
@@ -92,6 +95,27 @@ class Bias(Field):
         if w.optional(2) is not None:
             w.constant(1, "the weights beside a bias")
             w.layer.blobs["biases"] = w.constant(2, "the bias")
+        elif "weights" in w.layer.blobs and _meets_depthwise(w.out):
+            w.layer.blobs["biases"] = np.zeros(w.shape(1)[0], np.float32)
+
+
+def _meets_depthwise(value: ir.Value) -> bool:
+    """Whether a depthwise convolution with a bias follows, at most steps of one operand between.
+
+    The engine of 2020.2 makes one layer of all these, whose second bias is garbage where the first
+    convolution has none.
+    """
+    while len(value.uses()) == 1 and not value.is_graph_output():
+        node, _ = next(iter(value.uses()))
+        if node.op_type == "Conv":
+            kernel = shape_of(node.inputs[1]) if node.inputs[1] is not None else None
+            depthwise = kernel is not None and 1 < kernel[0] == attrs_of(node).get("group", 1)
+            return depthwise and optional(node, 2) is not None
+        others = [v for v in node.inputs if v is not None and v is not value]
+        if len(node.outputs) != 1 or any(constant(v) is None for v in others):
+            return False
+        value = node.outputs[0]
+    return False
 
 
 class BiasBehind(Field):
