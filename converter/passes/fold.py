@@ -2,6 +2,8 @@
 
 before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
 after:   y = Reshape(x, [1, -1])
+before:  n = Gather(Shape(NonZero(x[8])), 1)
+after:   n = ReduceSum(x != 0)
 
 Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
 `limit` output elements, or whatever their size where the result is a view of the constant. Weights
@@ -16,15 +18,18 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import builder_before
+from converter.graph.build import attrs_of, builder_before
+from converter.graph.extensions import replace
 from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
+from converter.graph.value import maker, operand
 from converter.graph.walk import all_graphs, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
 
+_BOOL, _LONG = ir.DataType.BOOL, ir.DataType.INT64
 _MEASURES = {"Shape", "Size"}
 _SCATTERS = {"ScatterND", "ScatterElements"}
 _LAYOUTS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose"}
@@ -40,6 +45,8 @@ def fold(
         for node in list(graph):
             if node.op_type == "Concat" and not node.domain:
                 _leave_out_empty(node)
+            if node.op_type == "Shape" and not node.domain and _count(node, names):
+                continue
             if (
                 node.op_type == "DequantizeLinear"
                 or (node.op_type == "Cast" and keep(node))
@@ -80,6 +87,21 @@ def _leave_out_empty(node: ir.Node) -> None:
         for i, v in enumerate(kept):
             node.replace_input_with(i, v)
         node.resize_inputs(len(kept))
+
+
+def _count(node: ir.Node, names: Names) -> bool:
+    """Shape(NonZero(x)) is [rank, how many], a sum: targets with static shapes have no NonZero."""
+    made = maker(node.inputs[0], "NonZero")
+    x = None if made is None else operand(made)
+    if x is None or x.shape is None:
+        return False
+    b = builder_before(node, names)
+    a = attrs_of(node)
+    with b:
+        ones = b.Cast(x if x.dtype == _BOOL else b.Cast(x, to=_BOOL), to=_LONG)
+        shape = b.Concat([len(x.shape)], b.Reshape(b.ReduceSum(ones, keepdims=0), [1]), axis=0)
+        replace(node, [shape[a.get("start", 0) : a.get("end", 2)]], b)
+    return True
 
 
 def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:

@@ -48,6 +48,19 @@ def unit(b: Builder, x: ir.Value) -> ir.Value:
     return b.op("Clip", x, np.float32(-1), np.float32(1))
 
 
+def messages(axis: int) -> Callable[..., ir.Value]:
+    """What many edges bring to each node, as torch_geometric exports it: each index serves all
+    features.
+    """
+
+    def build(b: Builder, x: ir.Value, u: ir.Value, i: ir.Value) -> ir.Value:
+        place = b.op("Cast", b.op("Mul", b.op("Sigmoid", i), b.like(i, 63)), to=7)
+        spread = b.op("Expand", place, b.op("Shape", u))
+        return b.op("ScatterElements", x, spread, u, axis=axis, reduction="add")
+
+    return build
+
+
 def scattered(reduction: str, known: bool) -> Callable[..., ir.Value]:
     def build(b: Builder, x: ir.Value, u: ir.Value, i: ir.Value) -> ir.Value:
         index = (
@@ -138,6 +151,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[int]]]] = {
         lambda b, x, u: b.op("ScatterElements", x, np.array([[1, 0, 2, -1]]), u, axis=0),
         [[4, 4], [1, 4]],
     ),
+    "messages along edges": (messages(0), [[64, 40], [90, 40], [90, 1]]),
+    "messages along edges, features first": (messages(1), [[40, 64], [40, 90], [1, 90]]),
     "more inputs than four dimensions": (lambda b, x: b.op("Reshape", x, [12, 6]), [FIVE]),
     "an image of five": (
         lambda b, x: b.op(

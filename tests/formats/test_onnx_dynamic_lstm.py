@@ -16,8 +16,10 @@ from onnx import helper, numpy_helper
 import converter
 from converter import engines
 from converter.errors import ConverterError
+from converter.formats.format import Flavour
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
+from converter.formats.tflite import lower as tflite
 
 rng = np.random.default_rng(11)
 STEPS, BATCH, SIZE, HIDDEN = 5, 1, 6, 4
@@ -276,6 +278,17 @@ def test_it_stays_so_in_every_format(key: str, target: str, tmp_path: Path) -> N
     found = list(model.run({model.inputs[0].name: x}).values())
     for result, wanted in zip(found, witness(key), strict=True):
         close(result.reshape(wanted.shape), wanted)
+
+
+def test_steps_share_the_floats_of_a_weight() -> None:
+    """A file of 2 GiB would not hold one for each step."""
+    proto, _ = proto_of("forward")
+    network = lift(proto, Weights(Path("model.onnx")))
+    written = tflite.lower(network, Flavour("tflite"), [])
+    matrices = [
+        t.data for g in written.graphs for t in g.tensors if t.shape == [4 * HIDDEN, HIDDEN]
+    ]
+    assert len(matrices) > len(set(matrices)) == 1
 
 
 def test_the_batch_first_is_refused_by_name() -> None:

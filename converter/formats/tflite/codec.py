@@ -310,7 +310,10 @@ def write_flat(model: LiteModel, out: Output) -> None:
     """Write a model. Weights that do not fit into a flatbuffer, which ends at 2 GiB, lie behind it,
     where their buffers say (schema.fbs, Buffer.offset).
     """
-    size = sum(t.data.nbytes for g in model.graphs for t in g.tensors if t.data is not None)
+    weights = (t.data for g in model.graphs for t in g.tensors if t.data is not None)
+    size = sum(
+        w.nbytes for w in {w if isinstance(w, LazyTensor) else LazyTensor(w) for w in weights}
+    )
     builder = _Builder(size) if size <= LARGEST else _Behind()
     builder.model(model)
     if isinstance(builder, _Behind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import optional, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -145,6 +147,19 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
 
+@dataclass(frozen=True)
+class Without:
+    """Integers without their zero points, as floats: steps of a loop that is written out share what
+    is made of one weight.
+    """
+
+    points: tuple[float, ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(np.float32) - np.array(self.points, np.float32).reshape(self.shape)
+
+
 def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> Value:
     """An integer operand without its zero point, as floats."""
     zero = optional(node, index + 2)
@@ -155,10 +170,12 @@ def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None)
     )
     array, point = constant(x_of(node, index)), constant(zero)
     if array is not None and (zero is None or point is not None):
-        less = (
-            0 if point is None else point.astype(np.float32).reshape(each if each else point.shape)
-        )
-        return b.const(array.astype(np.float32) - less)
+        less = np.zeros((), np.float32) if point is None else point.astype(np.float32)
+        less = less.reshape(each) if each else less
+        change = Without(tuple(less.reshape(-1).tolist()), less.shape)
+        weight = LazyTensor.of(x_of(node, index).const_value or ir.Tensor(array))
+        shape = np.broadcast_shapes(array.shape, change.shape)
+        return b.const(weight.derived(change, _T.FLOAT, shape))
     real = b.Cast(x_of(node, index), to=_T.FLOAT)
     if zero is None:
         return real

@@ -12,8 +12,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import maker, operand
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.table import Table
@@ -70,6 +71,9 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
     ):
         return None
     axis, count = int(attrs_of(node).get("axis", 0)) % len(shape), math.prod(places)
+    rows = _of_rows(index, axis, places[axis], b)
+    if rows is not None and _without(shape, axis) == _without(places, axis):
+        return _in_rows(b, x, rows, operand(node, 2), axis, reduction)
     if count > LARGEST:
         return None
     strides = strides_of(shape)
@@ -82,6 +86,42 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
     )
     operands = b.Reshape(x, [math.prod(shape), 1]), flat, b.Reshape(updates, [count, 1])
     return b.Reshape(_scattered(b, *operands, reduction), list(shape))
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None:
+    """The indices [count] where they are the same along all other axes, as message passing has
+    them.
+    """
+    array, made = constant(index), maker(index, "Expand")
+    if array is not None:
+        lines = np.moveaxis(array, axis, 0).reshape(count, -1)
+        return b.const(lines[:, 0]) if (lines == lines[:, :1]).all() else None
+    one = None if made is None else operand(made)
+    size = None if one is None else shape_of(one)
+    if one is None or size is None or math.prod(size) != count:
+        return None
+    place = axis - (rank_of(index) or 0)  # from the end: Expand adds axes in front
+    return b.Reshape(one, [count]) if len(size) >= -place and size[place] == count else None
+
+
+def _in_rows(
+    b: Builder, x: Value, index: Value, updates: Value, axis: int, reduction: str
+) -> Value:
+    """As a scatter of rows, the axis that is indexed in front."""
+    shape, count = list(shape_of(x) or ()), (shape_of(index) or (0,))[0]
+    perm = [axis, *_without(tuple(range(len(shape))), axis)]
+    if axis:
+        x, updates = b.Transpose(x, perm=perm), b.Transpose(updates, perm=perm)
+    turned = [shape[i] for i in perm]
+    width = math.prod(turned[1:])
+    flat = _one_index(index, turned[:1], count, b)
+    rows = b.Reshape(x, [turned[0], width]), flat, b.Reshape(updates, [count, width])
+    y = b.Reshape(_scattered(b, *rows, reduction), turned)
+    return b.Transpose(y, perm=[perm.index(i) for i in range(len(perm))]) if axis else y
 
 
 def _takes(x: Value, reduction: str) -> bool:

@@ -26,7 +26,7 @@ from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS, dequantise, is_quantised
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, known, rank_of
-from converter.graph.lazy_tensor import whole_bytes
+from converter.graph.lazy_tensor import LazyTensor, whole_bytes
 from converter.graph.value import Value, known_sizes, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN
@@ -477,7 +477,8 @@ class Writing(context.Writing):
         if self.quantised:
             raise MappingError("the weights are not quantised")
         if array is not None:
-            return self.const(array.transpose(perm), str(value.name))
+            tensor = LazyTensor(array) if value.const_value is None else value.const_value
+            return self.const(LazyTensor.of(tensor).transposed(perm), str(value.name))
         half = _half(value)
         if half is not None:
             return self.const(half.transpose(perm), str(value.name))
