@@ -208,8 +208,12 @@ CASES: dict[str, tuple[Callable[..., ir.Value], list[list[int]], int, bool]] = {
     "round": (lambda b, x: b.op("Round", b.op("Mul", x, b.like(x, 2))), [[3, 4]], 3, True),
     "truth": (lambda b, x, y: b.op("Not", b.op("Less", x, y)), [[3, 4], [3, 4]], 3, True),
     "truth of many": (
-        lambda b, x, y, z: b.op("Where", b.op("Unsqueeze", b.op("Less", x, y), [-1]), b.like(z, -9), z),
-        [[1, 3], [1, 3], [1, 3, 72]], 3, True,
+        lambda b, x, y, z: b.op(
+            "Where", b.op("Unsqueeze", b.op("Less", x, y), [-1]), b.like(z, -9), z
+        ),
+        [[1, 3], [1, 3], [1, 3, 72]],
+        3,
+        True,
     ),
     "rank 5": (
         lambda b, x: b.op(
