@@ -275,6 +275,7 @@ class LoopBody(Builder):
         super().__init__(outer.inner_graph("body"), outer.names, in_function=outer.in_function)
         self.source = dict(outer.source)
         self.outer, self.trips = outer, trips
+        self.start: ir.Value | bool = True  # whether there is a first turn
         self.first = [outer.const(v) if not isinstance(v, ir.Value) else v for v in first]
         self.iteration = self.input("iteration", ir.DataType.INT64, [])
         self.input("going", ir.DataType.BOOL, [])
@@ -294,7 +295,9 @@ class LoopBody(Builder):
         """
         self.output(self.const(True, "again") if going is None else going, *values)
         count = len(values)
-        return self.outer.ops("Loop", self.trips, True, *self.first, outputs=count, body=self.graph)
+        return self.outer.ops(
+            "Loop", self.trips, self.start, *self.first, outputs=count, body=self.graph
+        )
 
 
 @functools.cache

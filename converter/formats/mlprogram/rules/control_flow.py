@@ -11,10 +11,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.collector import MilLowering, needed
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.graph.build import Builder
 from converter.graph.infer import shape_of
+from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
-from converter.graph.value import Value
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
@@ -22,70 +21,17 @@ Dims = list[Any]
 
 
 def cond(r: Reading) -> Sequence[ir.Value]:
-    branches = []
-    for i in range(2):
-        body = r.b.body("branch")
-        body.output(*(r.block.as_value(v) for v in r.block.inlined(i, body, [])))
-        branches.append(body.graph)
-    return r.b.If(
-        truth(r.b, r.value("pred")),
-        then_branch=branches[0],
-        else_branch=branches[1],
-        outputs=len(r.layer.outputs),
-    )
+    bodies = [_block(r, i) for i in range(2)]
+    return choice(r.b, r.value("pred"), [], bodies, len(r.layer.outputs))
 
 
-def while_loop(r: Reading) -> Sequence[ir.Value]:
-    """Sizes of states may change from step to step; those that stay are found by writing the body
-    once more.
-    """
-    inputs = r.values("loop_vars")
-    shapes = [dims(v) for v in inputs]
-    for _ in range(3):
-        body, after = _body(r, inputs, shapes)
-        wider = [_common(a, dims(v)) for a, v in zip(shapes, after, strict=True)]
-        if wider == shapes:
-            break
-        shapes = wider
-    (first,) = r.block.inlined(0, r.b, inputs)
-    start = truth(r.b, r.block.as_value(first))
-    return r.b.Loop(None, start, *inputs, body=body.graph, outputs=len(inputs))
+def read_while(r: Reading) -> Sequence[ir.Value]:
+    return while_loop(r.b, r.values("loop_vars"), _block(r, 0), _block(r, 1))
 
 
-def _body(
-    r: Reading, inputs: Sequence[ir.Value], shapes: Sequence[Dims | None]
-) -> tuple[Builder, list[ir.Value]]:
-    block, body = r.block, r.b.body("step")
-    body.input("iteration", ir.DataType.INT64, [])
-    body.input("again", ir.DataType.BOOL, [])
-    before = [
-        body.input("state", v.dtype or ir.DataType.FLOAT, shape)
-        for v, shape in zip(inputs, shapes, strict=True)
-    ]
-    after = [block.as_value(v) for v in block.inlined(1, body, before)]
-    if len(after) != len(inputs):
-        raise MappingError(f"a loop of {len(inputs)} states whose body gives {len(after)}", "R105")
-    (again,) = block.inlined(0, body, after)
-    body.output(truth(body, block.as_value(again)), *after)
-    return body, after
-
-
-def dims(value: ir.Value) -> Dims | None:
-    return None if value.shape is None else list(value.shape)
-
-
-def _common(a: Dims | None, b: Dims | None) -> Dims | None:
-    """What two shapes have in common."""
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return [x if x == y else None for x, y in zip(a, b, strict=True)]
-
-
-def truth(b: Builder, value: ir.Value) -> Value:
-    """A condition, without axes."""
-    if value.dtype != ir.DataType.BOOL:
-        value = b.Cast(value, to=int(ir.DataType.BOOL))
-    return b.Reshape(value, np.zeros(0, np.int64))
+def _block(r: Reading, index: int) -> Body:
+    """Writes a block of the operation."""
+    return lambda b, inputs: [r.block.as_value(v) for v in r.block.inlined(index, b, list(inputs))]
 
 
 def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
@@ -236,7 +182,7 @@ def write_state(r: Reading) -> Sequence[ir.Value]:
 
 RULES = [
     custom("If", "cond", cond, write_cond),
-    custom("Loop", "while_loop", while_loop, write_loop),
+    custom("Loop", "while_loop", read_while, write_loop),
     custom("", "read_state", read_state),
     custom("", "write_state", write_state),
 ]

@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of, number
-from converter.graph.build import Builder
 from converter.graph.infer import constant, known
+from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
-from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
@@ -25,77 +24,21 @@ def stored(r: Reading, first: int = 0) -> list[ir.Value]:
     return [r.stored(i) for i in range(first, len(r.operator.inputs))]
 
 
+def _subgraph(r: Reading, key: str) -> Body:
+    """Writes the subgraph that an option names."""
+    index = r.attr(f"{key}_subgraph_index", int)
+    return lambda b, inputs: r.graph.inlined(index, b, list(inputs))
+
+
 def lift_if(r: Reading) -> Sequence[ir.Value]:
     """IF: a condition, and what both subgraphs take."""
-    branches = []
-    inputs = stored(r, 1)
-    for key in ("then_subgraph_index", "else_subgraph_index"):
-        body = r.b.body("branch")
-        body.output(*r.graph.inlined(r.attr(key, int), body, inputs))
-        branches.append(body.graph)
-    return r.b.If(
-        truth(r.b, r.stored(0)),
-        then_branch=branches[0],
-        else_branch=branches[1],
-        outputs=len(r.operator.outputs),
-    )
+    bodies = [_subgraph(r, k) for k in ("then", "else")]
+    return choice(r.b, r.stored(0), stored(r, 1), bodies, len(r.operator.outputs))
 
 
 def lift_while(r: Reading) -> Sequence[ir.Value]:
-    """WHILE: all inputs are states of the loop. Their sizes may change from step to step; those
-    that stay are found by writing the body once more.
-    """
-    condition, step = (r.attr(f"{k}_subgraph_index", int) for k in ("cond", "body"))
-    inputs = stored(r)
-    shapes = [dims(v) for v in inputs]
-    for _ in range(3):
-        body, after = _body(r, condition, step, inputs, shapes)
-        wider = [_common(a, dims(v)) for a, v in zip(shapes, after, strict=True)]
-        if wider == shapes:
-            break
-        shapes = wider
-    start = truth(r.b, r.graph.inlined(condition, r.b, inputs)[0])
-    return r.b.Loop(None, start, *inputs, body=body.graph, outputs=len(inputs))
-
-
-def _body(
-    t: Reading,
-    condition: int,
-    step: int,
-    inputs: Sequence[ir.Value],
-    shapes: Sequence[Dims | None],
-) -> tuple[Builder, list[ir.Value]]:
-    body = t.b.body("step")
-    body.input("iteration", ir.DataType.INT64, [])
-    body.input("again", ir.DataType.BOOL, [])
-    before = [
-        body.input("state", v.dtype or ir.DataType.FLOAT, shape)
-        for v, shape in zip(inputs, shapes, strict=True)
-    ]
-    after = t.graph.inlined(step, body, before)
-    if len(after) != len(inputs):
-        raise MappingError(f"a loop of {len(inputs)} states whose body gives {len(after)}", "R105")
-    again = t.graph.inlined(condition, body, after)[0]
-    body.output(truth(body, again), *after)
-    return body, after
-
-
-def dims(value: ir.Value) -> Dims | None:
-    return None if value.shape is None else list(value.shape)
-
-
-def _common(a: Dims | None, b: Dims | None) -> Dims | None:
-    """What two shapes have in common."""
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return [x if x == y else None for x, y in zip(a, b, strict=True)]
-
-
-def truth(b: Builder, value: ir.Value) -> Value:
-    """A condition, which has one element, without axes."""
-    if value.shape is not None and not len(value.shape):
-        return with_operators(value)
-    return b.Reshape(value, np.zeros(0, np.int64))
+    """WHILE: all inputs are states of the loop."""
+    return while_loop(r.b, stored(r), _subgraph(r, "cond"), _subgraph(r, "body"))
 
 
 # writing -----------------------------------------------------------------------------------------
