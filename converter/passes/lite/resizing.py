@@ -12,6 +12,48 @@ from converter.graph.interpolation import ROUND, coordinates
 from converter.graph.sizes import arange
 from converter.mapping.context import Writing
 
+# what Resize says beside its mode, and what it is resized to
+NAMES = (
+    "coordinate_transformation_mode",
+    "nearest_mode",
+    "antialias",
+    "axes",
+    "cubic_coeff_a",
+    "exclude_outside",
+    "extrapolation_value",
+    "keep_aspect_ratio_policy",
+)
+# by the flags align_corners and half_pixel_centers
+MODES = {
+    (False, False): "asymmetric",
+    (True, False): "align_corners",
+    (False, True): "half_pixel",
+}
+
+
+def rule_of(corners: bool, half: bool, mode: str) -> dict[str, str]:
+    """The rule for coordinates by the flags, of which the first one wins: without them a coordinate
+    is i * in / out. The nearest neighbour is the one below, or the nearest with ties upwards where
+    a flag is set.
+    """
+    found = {"coordinate_transformation_mode": MODES[corners, half and not corners]}
+    if mode == "nearest":
+        found["nearest_mode"] = "round_prefer_ceil" if corners or half else "floor"
+    return found
+
+
+def flags_of(w: Writing, size: Sequence[int], target: Sequence[int]) -> tuple[bool, bool]:
+    """The flags by which height and width are resized as the operator says; MappingError where
+    none of them picks the same sources.
+    """
+    axes = zip(size, target, scales_of(w, size, target), strict=True)
+    wanted = [sources(w, *axis) for axis in axes]
+    for flags in MODES:
+        found = (own(w.attr("mode"), *flags, *pair) for pair in zip(size, target, strict=True))
+        if all(np.allclose(f, x, atol=1e-4) for f, x in zip(found, wanted, strict=True)):
+            return flags
+    raise MappingError("none of the rules for coordinates gives these sources")
+
 
 def scales_of(w: Writing, size: Sequence[int], target: Sequence[int]) -> list[float]:
     """The factors of height and width: those that are given, else the ratio of the sizes."""

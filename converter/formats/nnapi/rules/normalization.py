@@ -14,6 +14,7 @@ from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op, ops
+from converter.passes.lite.fields import Neighbours
 
 SMALLEST_NORM = 1e-6  # AOSP divides by the larger of this and the norm
 
@@ -76,26 +77,6 @@ class SoftmaxAxis(Field):
             rows = [int(np.prod(dims[:-1])), dims[-1]]
             w.operands[0] = w.reshaped(w.ref(0), rows)
             w.behind(rows, w.reshape)
-
-
-class Neighbours(Field):
-    """x / (bias + alpha * sum over `radius` neighbours on either side of x^2) ^ beta.
-
-    ONNX divides alpha by the window.
-    """
-
-    names = ("size", "alpha")
-    keys = ("radius", "alpha")
-
-    def lift(self, r: Reading) -> None:
-        size = 2 * r.attr("radius", int) + 1
-        r.node.attrs |= {"size": size, "alpha": r.attr("alpha", float) * size}
-
-    def lower(self, w: Writing) -> None:
-        size = int(w.attr("size"))
-        if size % 2 == 0:
-            raise MappingError("a window of an even number of channels is not possible")
-        w.layer.attrs |= {"radius": size // 2, "alpha": w.attr("alpha") / size}
 
 
 class Norm(Field):

@@ -5,39 +5,17 @@ Another rule is written as one of them where both pick the same sources.
 
 from __future__ import annotations
 
-import numpy as np
-
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.mapping.fields import Field, Only
 from converter.mapping.rules import op
-from converter.passes.lite.resizing import own, scales_of, sources
-
-# by the flags align_corners and half_pixel_centers
-RULES_THERE = {
-    (False, False): "asymmetric",
-    (True, False): "align_corners",
-    (False, True): "half_pixel",
-}
+from converter.passes.lite.resizing import NAMES, flags_of, rule_of
 
 
 class Coordinates(Field):
-    """The size, given or by factors that are rounded down, and the rule for coordinates.
+    """The size, given or by factors that are rounded down, and the rule for coordinates."""
 
-    Without flags a coordinate is i * in / out. The nearest neighbour is the one below, or the
-    nearest with ties upwards where a flag is set.
-    """
-
-    names = (
-        "coordinate_transformation_mode",
-        "nearest_mode",
-        "antialias",
-        "axes",
-        "cubic_coeff_a",
-        "exclude_outside",
-        "extrapolation_value",
-        "keep_aspect_ratio_policy",
-    )
+    names = NAMES
     inputs = (1, 2, 3)
     keys = (
         *("width", "height", "width_scale", "height_scale"),
@@ -51,10 +29,8 @@ class Coordinates(Field):
         else:
             scales = (r.attr("height_scale", float), r.attr("width_scale", float))
             target = [int(n * s) for n, s in zip(r.spatial(), scales, strict=True)]
-        flags = tuple(bool(r.attr(k, bool, False)) for k in self.keys[4:])
-        a["coordinate_transformation_mode"] = RULES_THERE[flags[0], flags[1] and not flags[0]]
-        if a["mode"] == "nearest":
-            a["nearest_mode"] = "round_prefer_ceil" if any(flags) else "floor"
+        corners, half = (bool(r.attr(k, bool, False)) for k in self.keys[4:])
+        a |= rule_of(corners, half, a["mode"])
         sizes = r.b.const([r.shape()[0], r.channels(), *target], "sizes")
         r.node.inputs[1:] = [None, None, sizes]
 
@@ -65,16 +41,10 @@ class Coordinates(Field):
         (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.input(0), w.out))
         if (n, c) != (m, d):
             raise MappingError("only height and width can be resized")
-        axes = zip(size, target, scales_of(w, size, target), strict=True)
-        wanted = [sources(w, *axis) for axis in axes]
-        for corners, half in RULES_THERE:
-            found = (own(mode, corners, half, *pair) for pair in zip(size, target, strict=True))
-            if all(np.allclose(f, x, atol=1e-4) for f, x in zip(found, wanted, strict=True)):
-                w.layer.attrs |= {"width": target[1], "height": target[0]}
-                if corners or half:
-                    w.layer.attrs |= {"align_corners": corners, "half_pixel_centers": half}
-                return
-        raise MappingError("none of NNAPI's rules for coordinates gives these sources")
+        corners, half = flags_of(w, size, target)
+        w.layer.attrs |= {"width": target[1], "height": target[0]}
+        if corners or half:
+            w.layer.attrs |= {"align_corners": corners, "half_pixel_centers": half}
 
 
 RULES = [

@@ -18,7 +18,7 @@ from converter.formats.tflite.rules.context import (
     dims_of,
     number,
 )
-from converter.formats.tflite.rules.fields import axis_of, data, whole
+from converter.formats.tflite.rules.fields import OneAxis, axis_of, data, whole
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value, with_operators
@@ -51,17 +51,6 @@ class Indices(Field):
             value = w.int32(array, "indices")
         w.place(1, value)
         w.one_scale()
-
-
-class GatheredAxis(Field):
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = axis_of(w)
 
 
 def counts_from_front(w: Writing) -> bool:
@@ -347,7 +336,7 @@ RULES: list[Rule | Custom] = [
         "GATHER",
         FROM_FRONT,
         Fixed("batch_dims", 0),
-        GatheredAxis(),
+        OneAxis(),
         Indices(),
         given="4,3 =i64:[2,0]",
     ),

@@ -9,6 +9,7 @@ from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.rules import op
+from converter.passes.lite.fields import Neighbours
 
 SMALLEST_NORM = 1e-6
 
@@ -35,26 +36,6 @@ class LastAxis(Field):
     def lower(self, w: Writing) -> None:
         if axis_of(w, default=-1) != w.rank() - 1:
             raise MappingError("it looks along the last axis")
-
-
-class Neighbours(Field):
-    """x / (bias + alpha * sum over `radius` neighbours on either side of x^2) ^ beta.
-
-    ONNX divides alpha by the window.
-    """
-
-    names = ("size", "alpha")
-    keys = ("radius", "alpha")
-
-    def lift(self, r: Reading) -> None:
-        size = 2 * r.attr("radius", int) + 1
-        r.node.attrs |= {"size": size, "alpha": r.attr("alpha", float) * size}
-
-    def lower(self, w: Writing) -> None:
-        size = int(w.attr("size"))
-        if size % 2 == 0:
-            raise MappingError("a window of an even number of channels is not possible")
-        w.layer.attrs |= {"radius": size // 2, "alpha": w.attr("alpha") / size}
 
 
 class Norm(Field):

@@ -14,7 +14,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
-from converter.passes.lite.resizing import own, scales_of, sources
+from converter.passes.lite.resizing import MODES, NAMES, flags_of, rule_of
 
 ONE = 1 << 10  # of a coordinate
 FLAGS = ("align_corners", "half_pixel_centers")
@@ -26,31 +26,14 @@ def flags(r: Reading) -> tuple[bool, bool]:
 
 
 class Coordinates(Field):
-    """The size at input 1, and the rule for coordinates.
+    """The size at input 1, and the rule for coordinates."""
 
-    Without flags a coordinate is i * in / out. The nearest neighbour is the one below, or the
-    nearest with ties upwards where a flag is set.
-    """
-
-    names = (
-        "coordinate_transformation_mode",
-        "nearest_mode",
-        "antialias",
-        "axes",
-        "cubic_coeff_a",
-        "exclude_outside",
-        "extrapolation_value",
-        "keep_aspect_ratio_policy",
-    )
+    names = NAMES
     inputs = (1, 2, 3)
     keys = FLAGS
 
     def lift(self, r: Reading) -> None:
-        a, (corners, half) = r.node.attrs, flags(r)
-        rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-        a["coordinate_transformation_mode"] = rule
-        if a["mode"] == "nearest":
-            a["nearest_mode"] = "round_prefer_ceil" if corners or half else "floor"
+        r.node.attrs |= rule_of(*flags(r), r.node.attrs["mode"])
         if 0 in dims_of(data(r)):
             raise MappingError("an image without elements", "R105")
         shape = r.b.Shape(data(r))
@@ -73,24 +56,14 @@ class Coordinates(Field):
             self._of_unknown_size(w)
             return
         known_sizes, known_target = [int(n or 0) for n in size], [int(n or 0) for n in target]
-        factors = scales_of(w, known_sizes, known_target)
-        axes = zip(known_sizes, known_target, factors, strict=True)
-        wanted = [sources(w, *axis) for axis in axes]
-        pairs = list(zip(known_sizes, known_target, strict=True))
-        for corners, half in ((False, False), (True, False), (False, True)):
-            found = (own(mode, corners, half, *pair) for pair in pairs)
-            if all(np.allclose(f, x, atol=1e-4) for f, x in zip(found, wanted, strict=True)):
-                w.layer.attrs |= dict(zip(FLAGS, (corners, half), strict=True))
-                w.place(1, w.int32(known_target, "size"))
-                w.one_scale()
-                return
-        raise MappingError("none of the rules for coordinates gives these sources")
+        w.layer.attrs |= dict(zip(FLAGS, flags_of(w, known_sizes, known_target), strict=True))
+        w.place(1, w.int32(known_target, "size"))
+        w.one_scale()
 
     def _of_unknown_size(self, t: Writing) -> None:
         """The size is computed, and the rule is one of those that are there."""
         rule, mode = t.attr("coordinate_transformation_mode"), t.attr("mode")
-        flags = {"asymmetric": (False, False), "align_corners": (True, False)}
-        flags["half_pixel"] = (False, True)
+        flags = {v: k for k, v in MODES.items()}
         rounds = "floor" if rule == "asymmetric" else "round_prefer_ceil"
         sized = t.optional(3) is not None and t.static(3, "the sizes") == (4,)
         if rule not in flags or (mode == "nearest" and t.attr("nearest_mode") != rounds):

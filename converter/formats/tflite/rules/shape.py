@@ -19,6 +19,7 @@ from converter.formats.tflite.rules.context import (
     number,
 )
 from converter.formats.tflite.rules.fields import (
+    OneAxis,
     OneScale,
     axes_of,
     axis_of,
@@ -160,15 +161,9 @@ class AddedAxis(Field):
         w.one_scale()
 
 
-class JoinedAxis(Field):
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int))
-
+class JoinedAxis(OneAxis):
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = axis_of(w)
+        super().lower(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
         first = w.input(0).dtype if not w.quantised else w.real(w.input(0)).dtype
         if first != ir.DataType.UINT8:
