@@ -391,10 +391,15 @@ def test_sample_of_decompositions() -> None:
 @pytest.mark.slow
 def test_decompositions_compute_the_operator() -> None:
     applied = decompose(list(node_cases()))
-    elsewhere = {"Identity", "Dropout"} | {
-        "ReduceMax",
-        "ReduceProd",
-    }  # those vanish when read; these are written otherwise over no axis alone
+    elsewhere = {
+        *("Identity", "Dropout"),  # vanish when read
+        *("ReduceMax", "ReduceProd"),  # are written otherwise over no axis alone
+        # have theirs for forms that no node test has: the last of equal numbers, a computed bias,
+        # sizes taken over by a computed shape
+        *("ArgMax", "Conv", "ConvTranspose", "Reshape"),
+        # are another draw each time
+        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    }
     assert sorted(KINDS - {k for k, n in applied.items() if n} - elsewhere) == []
 
 
