@@ -356,6 +356,36 @@ def test_what_does_not_vary_is_normalised_to_rounding() -> None:
     assert verify(net(True), net(False), {"x": np.full((1, 48), -1, np.float32)}).passed
 
 
+@pytest.mark.parametrize("changed", ["", "weights", "pads"])
+def test_a_bias_that_is_added_behind_is_the_same(changed: str) -> None:
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    bias = rng.standard_normal(4).astype(np.float32)
+
+    def net(apart: bool) -> Model:
+        model, b = new_model()
+        x = b.input("x", ir.DataType.FLOAT, [1, 3, 6, 6])
+        weights = w.copy()
+        weights[0, 0, 0, 0] += np.float32(0.1) if apart and changed == "weights" else 0
+        pads = [2, 1, 0, 1] if apart and changed == "pads" else [1, 1, 1, 1]
+        if apart:
+            y = b.op("Conv", x, weights, pads=pads)
+            y = b.op("Add", y, bias.reshape(1, 4, 1, 1), name="layer")
+        else:
+            y = b.op("Conv", x, weights, bias, pads=pads, name="layer")
+        # the outputs do not feel one number
+        y = b.op("Mul", b.op("Relu", y, name="act"), np.float32(1e-9))
+        b.output(b.op("Add", b.op("ReduceSum", x), b.op("ReduceMean", y), name="y"))
+        return Model(model, "onnx")
+
+    result = verify(net(False), net(True))
+    assert result.passed == (not changed)
+    if changed:
+        assert result.first is not None and result.first.layer == "layer"
+        cause = result.first.causes[0]
+        assert cause.startswith("pads") if changed == "pads" else "[0,0,0,0]" in cause
+
+
 def test_a_scalar_stays_one() -> None:
     """A sum over the first axis of what is made of a scalar, and the same by a product."""
 

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
-from converter.commands.verify.spelling import attributes, constants
+from converter.commands.verify.spelling import added_bias, attributes, constants
 from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
 
@@ -101,9 +101,7 @@ def _pair(
     """Nodes in order, matched by operator; what is left over is a cause by itself."""
     pairs: list[tuple[ir.Node, ir.Node]] = []
     extra: list[Cause] = []
-    matcher = SequenceMatcher(
-        None, [kind(n) for n in mine], [kind(n) for n in theirs], autojunk=False
-    )
+    matcher = SequenceMatcher(None, [*map(_part, mine)], [*map(_part, theirs)], autojunk=False)
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
             pairs.extend(zip(mine[i:j], theirs[k:m], strict=True))
@@ -113,6 +111,18 @@ def _pair(
             at = mine[min(i, len(mine) - 1)] if mine else None
             extra.append(Cause(at, f"{_kinds(theirs[k:m])} only in the candidate"))
     return pairs, extra
+
+
+def _part(node: ir.Node) -> str:
+    """What a node is among others: to add a bias is no sum."""
+    made = [v.producer() for v in node.inputs if v is not None] if node.op_type == "Add" else []
+    bias = any(m is not None and added_bias(m) is not None for m in made)
+    return "bias" if bias else kind(node)
+
+
+def paired(mine: Sequence[ir.Node], theirs: Sequence[ir.Node]) -> list[tuple[ir.Node, ir.Node]]:
+    """The nodes of two pieces that are the same operators in the same order."""
+    return _pair(mine, theirs)[0]
 
 
 def _form(mine: Sequence[ir.Node], theirs: Sequence[ir.Node]) -> str:
@@ -214,6 +224,10 @@ def _operands(
 
 def _constant_operands(n: ir.Node, m: ir.Node, step: float) -> Iterator[str]:
     mine, theirs = constants(n), constants(m)
+    if (optional(n, 2) is None) != (optional(m, 2) is None):
+        for found, node in ((mine, n), (theirs, m)):
+            if (bias := added_bias(node)) is not None:
+                found[2] = bias
     for i in sorted({*mine, *theirs}):
         x, y, label = mine.get(i), theirs.get(i), named_input(n, i)
         if x is not None and y is not None:
@@ -237,7 +251,8 @@ def rewritten(n: ir.Node, m: ir.Node) -> bool:
     """Whether the weights look like others altogether, as after folding a neighbour in: more of
     them, or most values changed.
     """
-    return len(n.inputs) != len(m.inputs) or any(
+    apart = added_bias(n) is not None or added_bias(m) is not None
+    return (len(n.inputs) != len(m.inputs) and not apart) or any(
         2 * sum(int((x != y).sum()) for x, y in _parts(a, b)) > a.size > 1
         for a, b in _constants(n, m)
     )

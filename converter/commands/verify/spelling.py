@@ -39,6 +39,7 @@ _ZEROS = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (3, 5, 6, 7)),
     "Pad": (2,),
 }
+_BIASED = {"Conv", "ConvTranspose"}
 _RESULT_SAYS = {"Reshape": 1, "Expand": 1}  # operand that the shape of the result says, too
 
 
@@ -108,6 +109,20 @@ def _resize(found: Attributes) -> None:
 def _rank(node: ir.Node) -> int | None:
     values = node.outputs if node.op_type in _OF_RESULT else node.inputs
     return rank_of(values[0]) if values else None
+
+
+def added_bias(node: ir.Node) -> Array | None:
+    """What alone is added behind a convolution without a bias, one number for each channel."""
+    uses = list(node.outputs[0].uses()) if node.op_type in _BIASED and not node.domain else []
+    shape = shape_of(node.outputs[0])
+    if optional(node, 2) is not None or len(uses) != 1 or shape is None:
+        return None
+    add = uses[0].node
+    array = constant(add.inputs[1 - uses[0].idx]) if add.op_type == "Add" else None
+    if array is None or array.ndim > len(shape):
+        return None
+    full = (1,) * (len(shape) - array.ndim) + array.shape
+    return array.reshape(-1) if full[1] == array.size == shape[1] else None
 
 
 def constants(node: ir.Node) -> Constants:
