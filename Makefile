@@ -43,8 +43,8 @@ quick: $(VENV)/.installed-test ## The everyday tests: without the slow ones and 
 	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" $(TESTS)
 
 ifdef FORMAT
-check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format
-	$(BIN)/python -m pytest -n 2 -m "not slow and not judges" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
+check: lint ## Format, lint, types, and the everyday tests; FORMAT=zhouyi: those of one format, without real networks
+	$(BIN)/python -m pytest -n 2 -m "not slow and not judges and not corpus" tests/formats tests/test_mapping_laws.py tests/layers -k $(FORMAT)
 else
 check: lint quick
 endif

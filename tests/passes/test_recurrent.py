@@ -75,13 +75,13 @@ def random(*shape: int) -> np.ndarray:
 
 
 def network(
-    kind: str, attributes: dict[str, Any], given: set[str], constant: bool = True
+    kind: str, attributes: dict[str, Any], given: set[str], constant: bool = True, steps: Any = T
 ) -> tuple[Model, dict[str, np.ndarray]]:
     ways, gates = (2 if attributes.get("direction") == "bidirectional" else 1), _GATES[kind]
     feeds = {"x": random(T, B, N)}
     operands = {"w": random(ways, gates * H, N), "r": random(ways, gates * H, H)}
     m, b = new_model()
-    x = b.input("x", ir.DataType.FLOAT, [T, B, N])
+    x = b.input("x", ir.DataType.FLOAT, [steps, B, N])
     if not constant:
         feeds |= operands
     w, r = (v if constant else b.input(n, ir.DataType.FLOAT, v.shape) for n, v in operands.items())
@@ -157,3 +157,18 @@ def test_every_target_has_them(name: str, target: str, tmp_path: Path) -> None:
     converter.save(m, path, target)
     for a, b in zip(m.run(feeds).values(), converter.load(path).run(feeds).values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_any_number_of_steps_is_a_loop(direction: str, tmp_path: Path) -> None:
+    """An LSTM that LSTMSequence cannot say; the file runs in OpenVINO."""
+    attributes = {"direction": direction, "input_forget": 1}
+    m, feeds = network("LSTM", attributes, {"bias", "lengths", "cell", "peepholes"}, steps="steps")
+    converter.save(m, tmp_path / "m.xml", "openvino")
+    read = converter.load(tmp_path / "m.xml")
+    for steps in (T, 7):
+        feeds["x"] = random(steps, B, N)
+        feeds["lengths"] = np.array([2, steps, 1], np.int32)
+        wanted, found = m.run(feeds), read.run(feeds, engine="openvino")
+        for a, b in zip(wanted.values(), found.values(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
