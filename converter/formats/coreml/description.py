@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
 from converter.formats.coreml.model import MLModel
+from converter.formats.coreml_classifier import Classifier, take_out
 from converter.formats.coreml_declared import DOUBLE, INT32, Declared, said_of
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.value import maker
-from converter.passes.dead_code import remove_dead_code
 from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
 
@@ -28,25 +27,13 @@ _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 
 
 @dataclass
-class Labels:
-    """A classifier: the table, the scores it looks at (the last of the graph's outputs), and the
-    names of the two outputs.
-    """
-
-    labels: list[Any]
-    scores: Value
-    label: str
-    probabilities: str | None
-
-
-@dataclass
 class Boundary(Declared):
     """What is decided about a model before its layers are written."""
 
     model: MLModel = field(default_factory=MLModel)
     kind: str = "neuralNetwork"
     image_mapping: int = 1
-    labels: Labels | None = None
+    labels: Classifier | None = None
 
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
         """Fills in what is known only when blobs have names."""
@@ -76,7 +63,7 @@ def declare(
     """Writes the features; takes the outputs of a classifier out of `clone`."""
     said, images = said_of(model, clone)
     boundary = Boundary(said, images, notes, version=version, model=written)
-    boundary.labels = _classifier(boundary.said, clone)
+    boundary.labels = take_out(boundary.said, clone)
     notes.extend(take_out_labels(clone))
     if boundary.labels is not None:
         boundary.kind = "neuralNetworkClassifier"
@@ -130,58 +117,3 @@ def _array(array: Any, value: Value, boundary: Boundary) -> None:
         text = f"{name} is {dtype.name}, written as {written}; Core ML computes in float32"
         boundary.notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
     boundary.shape(array, value)
-
-
-def _classifier(said: dict[str, Any], clone: ir.Model) -> Labels | None:
-    """Recognises Gather(label table, ArgMax(scores)) at an output of texts, or at the one that a
-    Core ML file declared.
-    """
-    declared = said.get("classifier") or {}
-    graph = clone.graph
-    for index, out in enumerate(graph.outputs):
-        if out.dtype != T.STRING and public_name(out) != declared.get("label"):
-            continue
-        found = _label_table(out)
-        if found is None:
-            continue
-        labels, scores = found
-        if (shape := shape_of(scores)) is not None and math.prod(shape) != len(labels):
-            continue  # several samples
-        probabilities = next((o for o in graph.outputs if o is scores), None)
-        label, name = public_name(out), None
-        del graph.outputs[index]
-        if probabilities is not None:
-            name = public_name(probabilities)
-            graph.outputs.remove(probabilities)
-        anchor = Value(name="scores", type=scores.type, shape=scores.shape)
-        graph.append(ir.Node("", "Identity", [scores], outputs=[anchor]))
-        graph.outputs.append(anchor)
-        remove_dead_code(clone)
-        return Labels(labels, anchor, label, name)
-    return None
-
-
-def _label_table(out: Value) -> tuple[list[Any], Value] | None:
-    lookup = maker(_through(out), "Gather")
-    if lookup is None:
-        return None
-    names, index = lookup.inputs[:2]
-    best, array = maker(_through(index), "ArgMax"), constant(names)
-    if best is None or names is None or names.dtype not in (T.STRING, T.INT64):
-        return None
-    scores = best.inputs[0]
-    if array is None or array.ndim != 1 or scores is None:
-        return None
-    labels = [
-        v.decode() if isinstance(v, bytes) else str(v) if names.dtype == T.STRING else int(v)
-        for v in array.tolist()
-    ]
-    return labels, scores
-
-
-def _through(value: Value | None) -> Value | None:
-    """Past Identity, Reshape and the like, which do not move the one element."""
-    for name in ("Identity", "Reshape", "Squeeze", "Unsqueeze"):
-        if (node := maker(value, name)) is not None:
-            return _through(node.inputs[0])
-    return value

@@ -10,11 +10,12 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
-from converter.formats.coreml_declared import GRAYSCALE16_SINCE, has_halves
+from converter.formats.coreml_classifier import Classifier, take_out
+from converter.formats.coreml_declared import GRAYSCALE16_SINCE, has_halves, said_of
 from converter.formats.coreml_proto import Model_pb2
 from converter.formats.format import Flavour
 from converter.formats.mlprogram.blobs import NewBlobs
-from converter.formats.mlprogram.classifier import Classifier, names_of, take_out, write
+from converter.formats.mlprogram.classifier import names_of, write
 from converter.formats.mlprogram.collector import MOST_AXES, MilLowering, needed
 from converter.formats.mlprogram.description import (
     HALF_INTERFACE,
@@ -78,7 +79,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
 def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Classifier | None]:
     """A copy of the graph in which what is known beforehand is computed."""
     clone = network.ir.clone()
-    classifier = take_out(network, clone)
+    classifier = take_out(said_of(network, clone)[0], clone)
     notes.extend(take_out_labels(clone))
     unpack_bits(clone)
     fold(clone, limit=4096, keep=holds_numbers)
