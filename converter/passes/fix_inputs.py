@@ -14,12 +14,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where
+from converter.graph.build import attrs_of
 from converter.graph.infer import Array, InferenceError, shape_of
 from converter.graph.lazy_tensor import lazy
 from converter.graph.names import public_name
 from converter.graph.shapes import forget, freezing, keep_better
 from converter.graph.walk import all_graphs, all_nodes
+from converter.graph.windows import same_pads
 from converter.passes.unroll import infer_and_choose, unroll
+
+_PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
 
 
 def fix_inputs(
@@ -74,7 +78,22 @@ def fix_inputs(
     for value, old in declared.items():
         if value.producer() is not None:
             keep_better(value, value.type, old)
+    for node in all_nodes(model.graph):
+        if node.op_type in _PADDED and not node.domain:
+            _pad_by_numbers(node)
     return notes
+
+
+def _pad_by_numbers(node: ir.Node) -> None:
+    """Padding by name is that of numbers where the sizes are known."""
+    a, size = attrs_of(node), shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    mode, kernel = a.get("auto_pad", "NOTSET"), a.get("kernel_shape")
+    if size is None or not kernel or mode not in ("SAME_UPPER", "SAME_LOWER"):
+        return
+    strides = a.get("strides") or [1] * len(kernel)
+    pads = same_pads(size[2:], kernel, strides, a.get("dilations"), upper=mode == "SAME_UPPER")
+    del node.attributes["auto_pad"]
+    node.attributes["pads"] = ir.AttrInt64s("pads", pads)
 
 
 def _demand_known(option: str, asked: Mapping[str, Any], by_name: Mapping[str, ir.Value]) -> None:

@@ -111,6 +111,18 @@ def rates() -> ir.Model:
     return model
 
 
+def test_padding_by_name_gets_its_numbers() -> None:
+    """As it stands behind sizes that are open in the file."""
+    m, b = new_model()
+    x = b.input("x", T.FLOAT, [1, 3, "h", "w"])
+    attrs = {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}
+    b.output(b.op("MaxPool", x, **attrs))
+    fix_inputs(m, {"x": [1, 3, 8, 7]})
+    (pool,) = m.graph
+    assert list(pool.attributes["pads"].as_ints()) == [0, 1, 1, 1]  # ONNX: ceil(size / stride)
+    assert "auto_pad" not in pool.attributes
+
+
 def test_a_value_decides() -> None:
     model = rates()
     assert fix_inputs(model, {"x": [1, 6]}, {"rate": 16}) == []
