@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import converter
-from converter.formats.model_files import GROWTH
+from converter.formats.model_files import GROWTH, larger
+from support import SAMPLES
 
 WIDTH = 600
 TARGETS = {
@@ -109,6 +110,17 @@ def test_weights_are_stored_once(name: str, target: str, tmp_path: Path) -> None
 def test_a_format_without_shared_weights_warns(tmp_path: Path) -> None:
     growth, codes = written(tmp_path, products(), "coreml", ".mlmodel")
     assert growth > GROWTH and codes.count("X212") == 1
+
+
+def test_a_source_that_packs_its_weights_is_measured_by_its_file(tmp_path: Path) -> None:
+    model = converter.save(converter.load(SAMPLES / "digits_cnn.mlmodel"), tmp_path / "m.onnx")
+    network, packed = converter.load(tmp_path / "m.onnx"), tmp_path / "packed"
+    large = tmp_path / "large.onnx"
+    large.write_bytes(bytes(1 << 18))
+    assert not model and larger(network, [tmp_path / "m.onnx"]) == []
+    packed.write_bytes(bytes(1000))
+    told = larger(network, [large], [packed])
+    assert [d.code for d in told] == ["X212"] and "1.0 kB in the source" in told[0].message
 
 
 @pytest.mark.parametrize("target", ["onnx", "openvino", "tflite", "coreml", "mlprogram"])

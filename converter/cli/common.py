@@ -453,3 +453,44 @@ formats_options = options(
     option("--from-ref", "ref_format", type=FormatName(), help="REF's format."),
     option("--from-cand", "cand_format", type=FormatName(), help="CAND's format."),
 )
+
+
+def conversion_options(*own: Any, to: str = "--to", source: str = "--from") -> Callable[[Any], Any]:
+    """What a command that writes a model in any format is told; `own` are options of the command,
+    `to` and `source` the long options for the formats of OUT and IN.
+    """
+    output = option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        type=Place(),
+        required=True,
+        help="The file or URL to write, - for standard output; the suffix tells the format.",
+    )
+    target = option(
+        "-t",
+        to,
+        "target",
+        type=FormatName(flavours=True),
+        help="The format to write, with flavours: openvino+ir=7.",
+    )
+    verify = option(
+        "--verify",
+        "with_verify",
+        is_flag=True,
+        help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT "
+        "refuses it).",
+    )
+    force = option("--force", is_flag=True, help="Overwrite existing files (never an input).")
+    return options(
+        output,
+        target,
+        inputs_option,
+        freeze_option,
+        *own,
+        layout_option,
+        verify,
+        native_option,
+        force,
+        source_options_with(source),
+    )

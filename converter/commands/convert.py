@@ -22,7 +22,7 @@ from converter.errors import (
     did_you_mean,
     in_file,
 )
-from converter.formats import model_files
+from converter.formats import model_files, sidefiles
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
@@ -198,7 +198,9 @@ def convert(request: Request) -> Written:
     files = sorted(
         (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
     )
-    grown = in_file(model_files.larger(model, files), str(request.source))
+    beside = [request.weights] if request.weights else sidefiles.present(request.source)
+    larger = model_files.larger(model, files, [request.source, *beside])
+    grown = in_file(larger, str(request.source))
     return Written(model, flavour, tuple(files), (*model.notes, *notes, *grown))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -126,14 +126,19 @@ def save(
     return [*notes, *larger(network, out.files)]
 
 
-def larger(network: Network, files: Iterable[Path]) -> list[Diagnostic]:
-    """A warning (X212) where the written files take much more than the weights of the source. Text
-    with side files for weights does not count.
+def larger(
+    network: Network, files: Iterable[Path], sources: Sequence[Path] = ()
+) -> list[Diagnostic]:
+    """A warning (X212) where the written files take much more than the weights of the source, or
+    than its files, which may pack what the network spells out. Text with side files for weights
+    does not count.
     """
     tensors = (v.const_value for g in all_graphs(network.ir.graph) for v in g.initializers.values())
     distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}
     halved = stored_half(network.ir) is not None
     weights = sum(t.length // 2 if halved and is_weight(t) else t.length for t in distinct)
+    if sources:
+        weights = min(weights, sum(map(size_of, sources)))
     written = sum(size_of(p) for p in files if p.suffix not in TEXT)
     nodes = sum(1 for _ in all_nodes(network.ir.graph))
     if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:

@@ -267,6 +267,15 @@ def test_times_and_sizes_are_listed(results: Path) -> None:
     assert re.search(r"exit code 1 · [\d.]+ s<", alone)
 
 
+def test_stored_results_of_a_batch_name_the_files_to_do_a_job_again(results: Path) -> None:
+    times = json.loads((results / "batch" / "timing.json").read_text())
+    page = report.render(facts.read([results / "batch" / "results.json"]), "html")
+    again = [shlex.join(["netconv", *t["arguments"]]) for t in times.values()]
+    assert again and all(html.escape(line) in page for line in again)
+    written = {line.split()[3] for line in again if line.startswith("netconv verify")}
+    assert written and all("/" in place for place in written)
+
+
 def test_failures_come_first(results: Path) -> None:
     found = read(results)
     states = re.findall(r'<tr data-s="([^"]*)"><td class="st">', report.render(found, "html"))

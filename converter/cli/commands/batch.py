@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -182,12 +181,8 @@ def _report(console: Console, folder: str, data: dict[str, Any], done: Sequence[
     from converter.commands.batch import result, staging
     from converter.commands.report import facts, html, render
 
-    times = result.timing(done)
-    jobs = {d.job.id: d.job for d in done}
-    entries = tuple(
-        replace(e, arguments=result.again(jobs[e.name], e.numbers is not None))
-        for e in facts.timed(facts.of_data(data, "batch"), times)
-    )
+    times = result.timing(done, {j["id"] for j in data["jobs"] if "numbers" in j})
+    entries = tuple(facts.timed(facts.of_data(data, "batch"), times))
     report = facts.Report("batch", data["version"], entries)
     pages = {
         i: f"job-{i:04}.html"

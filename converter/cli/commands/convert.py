@@ -9,15 +9,9 @@ import click
 
 from converter.cli.common import (
     REPORTS,
-    FormatName,
-    Place,
     Source,
-    freeze_option,
-    inputs_option,
-    layout_option,
-    native_option,
+    conversion_options,
     option,
-    source_options,
     state_options,
     subcommand,
 )
@@ -32,43 +26,21 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
 
 @subcommand("convert", REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-@option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    type=Place(),
-    required=True,
-    help="The file or URL to write, - for standard output; the suffix tells the format.",
+@conversion_options(
+    option(
+        "--outputs",
+        metavar="NAME",
+        multiple=True,
+        help="Keep only what this tensor or layer needs; repeatable.",
+    ),
+    state_options,
+    option(
+        "--map",
+        "with_map",
+        is_flag=True,
+        help="Also write OUT.map.json: which layer comes from which.",
+    ),
 )
-@option(
-    "-t",
-    "--to",
-    "target",
-    type=FormatName(flavours=True),
-    help="The format to write, with flavours: openvino+ir=7.",
-)
-@inputs_option
-@freeze_option
-@option(
-    "--outputs",
-    metavar="NAME",
-    multiple=True,
-    help="Keep only what this tensor or layer needs; repeatable.",
-)
-@layout_option
-@state_options
-@option(
-    "--map", "with_map", is_flag=True, help="Also write OUT.map.json: which layer comes from which."
-)
-@option(
-    "--verify",
-    "with_verify",
-    is_flag=True,
-    help="Compare the numbers afterwards (exit 1 if they differ, or the engine of OUT refuses it).",
-)
-@native_option
-@option("--force", is_flag=True, help="Overwrite existing files (never an input).")
-@source_options
 def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
     """Convert IN to OUT.
 

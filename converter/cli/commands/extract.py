@@ -10,15 +10,9 @@ import click
 from converter.cli.commands.convert import write
 from converter.cli.common import (
     REPORTS,
-    FormatName,
-    Place,
     Source,
-    freeze_option,
-    inputs_option,
-    layout_option,
-    native_option,
+    conversion_options,
     option,
-    source_options_with,
     subcommand,
 )
 from converter.cli.console import Console
@@ -32,56 +26,33 @@ netconv extract net.mlmodel --rename image=x -o renamed.mlmodel"""
 
 @subcommand("extract", REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-@option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    type=Place(),
-    required=True,
-    help="The file or URL to write, - for standard output; the suffix tells the format.",
+@conversion_options(
+    option(
+        "--from",
+        "starts",
+        metavar="NAME",
+        multiple=True,
+        help="This tensor, or the result of this layer, becomes an input; repeatable.",
+    ),
+    option(
+        "--to",
+        "outputs",
+        metavar="NAME",
+        multiple=True,
+        help="This tensor, or the result of this layer, becomes an output, in this order; "
+        "repeatable. Default: the outputs.",
+    ),
+    option(
+        "--rename",
+        "names",
+        metavar="OLD=NEW",
+        type=Pair(),
+        multiple=True,
+        help="Another name for an input or output of the part; repeatable.",
+    ),
+    to="--to-format",
+    source="--from-format",
 )
-@option(
-    "--from",
-    "starts",
-    metavar="NAME",
-    multiple=True,
-    help="This tensor, or the result of this layer, becomes an input; repeatable.",
-)
-@option(
-    "--to",
-    "outputs",
-    metavar="NAME",
-    multiple=True,
-    help="This tensor, or the result of this layer, becomes an output, in this order; "
-    "repeatable. Default: the outputs.",
-)
-@inputs_option
-@freeze_option
-@option(
-    "--rename",
-    "names",
-    metavar="OLD=NEW",
-    type=Pair(),
-    multiple=True,
-    help="Another name for an input or output of the part; repeatable.",
-)
-@option(
-    "-t",
-    "--to-format",
-    "target",
-    type=FormatName(flavours=True),
-    help="The format to write. Default: by the suffix of OUT.",
-)
-@layout_option
-@option(
-    "--verify",
-    "with_verify",
-    is_flag=True,
-    help="Compare the numbers of the written file with those of the part.",
-)
-@native_option
-@option("--force", is_flag=True, help="Overwrite existing files (never an input).")
-@source_options_with("--from-format")
 def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
     """Cut a part out of IN: between tensors, with fixed sizes and inputs, under other names.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import converter
@@ -51,10 +51,17 @@ def exit_code(done: Sequence[Done]) -> ExitCode:
     return max((d.code for d in done if d.code != ExitCode.INTERRUPTED), default=ExitCode.OK)
 
 
-def timing(done: Sequence[Done]) -> dict[str, Any]:
-    """What differs from run to run."""
+def timing(done: Sequence[Done], compared: Collection[str]) -> dict[str, Any]:
+    """What differs from run to run, or with the folder: times, and how to do a job again.
+    `compared` are the ids of jobs with numbers.
+    """
     return {
-        d.job.id: {"seconds": round(d.seconds, 3), "attempts": d.attempts, "kept": d.kept}
+        d.job.id: {
+            "seconds": round(d.seconds, 3),
+            "attempts": d.attempts,
+            "kept": d.kept,
+            "arguments": again(d.job, d.job.id in compared),
+        }
         for d in sorted(done, key=lambda d: d.job.id)
     }
 

@@ -180,9 +180,13 @@ def _times(path: Path) -> Mapping[str, Any]:
 
 
 def timed(entries: Iterable[Entry], times: Mapping[str, Any]) -> list[Entry]:
-    """The entries of a batch with the times of its jobs ("seconds" by the job's id)."""
+    """The entries of a batch with what differs from run to run: "seconds", and "arguments" that
+    do a job again, by the job's id.
+    """
     return [
-        replace(e, seconds=float(times[e.name]["seconds"])) if e.name in times else e
+        replace(e, seconds=float(t["seconds"]), arguments=tuple(map(str, t.get("arguments", ()))))
+        if (t := times.get(e.name)) is not None
+        else e
         for e in entries
     ]
 
