@@ -123,6 +123,8 @@ def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
         node.op_type == "CumSum"
     ):  # exporters write the axis as a list of one, which kernels take and the reference does not
         inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]
+    if node.op_type == "Identity" and inputs[0] is not None:
+        return [inputs[0]]  # evaluated, it would be a copy
     return evaluate(node, inputs) or None
 
 
