@@ -144,7 +144,7 @@ def test_negative_and_sign(tmp_path: Path) -> None:
         compute(tmp_path, "Negative", [x], x.shape, {}), np.clip(-plus(x) - OUT_ZERO, -128, 127)
     )
     np.testing.assert_array_equal(compute(tmp_path, "Sign", [x], x.shape, {}), np.sign(plus(x)))
-    with pytest.raises(ConverterError, match="Negative with a scale has no integer form"):
+    with pytest.raises(ConverterError, match="Negative has a scale"):
         compute(tmp_path, "Negative", [x], x.shape, ONE)
 
 
@@ -496,6 +496,38 @@ def test_layers_whose_integers_are_not_known_are_refused_by_name(
     )
     with pytest.raises(ConverterError, match=kind):
         compute(tmp_path, kind, feeds, (4, 4), attrs, constants)
+
+
+@pytest.mark.parametrize("kept", [40, 17])
+def test_sums_of_wide_integers_are_shifted_in_two_steps(kept: int, tmp_path: Path) -> None:
+    """In front of the biases, which are cut off, by all but `remain_shift` bits."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(-3000, 3000, (5, 12)).astype(np.int16)
+    w = rng.integers(-127, 128, (7, 12)).astype(np.int8)
+    b = rng.integers(-(2**22), 2**22, 7).astype(np.int32)
+    attrs = {"scale_value": 20001, "shift_value": 27, "with_activation": "NONE"}
+    total, early = x.astype(np.int64) @ w.T.astype(np.int64), max(27 - kept, 0)
+    total = np.rint(total * 0.5**early) + np.floor(b * 0.5**early)
+    wanted = np.rint(total * 20001 * 0.5 ** (27 - early)) - OUT_ZERO
+    found = compute(
+        tmp_path,
+        "FullyConnected",
+        [x],
+        (5, 7),
+        attrs | {"remain_shift": kept},
+        {"weights": w, "biases": b},
+        dtype="int16",
+    )
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_which_shift_counts_behind_an_activation_is_a_question(tmp_path: Path) -> None:
+    """The executor reads another key there than the one that it has changed."""
+    attrs = {"scale_value": 3, "shift_value": 27, "remain_shift": 17, "with_activation": "RELU"}
+    constants = {"weights": whole(7, 12), "biases": np.zeros(7, np.int32)}
+    with pytest.raises(ConverterError, match="remain_shift"):
+        wide = whole(5, 12).astype(np.int16)
+        compute(tmp_path, "FullyConnected", [wide], (5, 7), attrs, constants, dtype="int16")
 
 
 @pytest.mark.parametrize(("dtype", "width"), [("int16", 8), ("int16", 16), ("int8", 8)])

@@ -224,9 +224,6 @@ class GraphLift:
             message = f"how does a {layer.type} scale its integers: no form of it is known here?"
             raise MappingError(message, "X201")
         outputs, inputs = _types(layer.outputs), _types(layer.inputs)
-        wide = any(t.is_integer() and t.bitwidth > 8 for t in inputs)
-        if "remain_shift" in far.attrs and wide and not far.kind.startswith("GRU"):
-            raise MappingError("when do sums lose their lowest bits (remain_shift)?")
         sources, params = (
             [self.quant_params(t) for t in ts] for ts in (layer.inputs, layer.outputs)
         )

@@ -19,7 +19,11 @@ from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
+    INT32 as INT32_LIMITS,
+)
+from converter.formats.zhouyi.quantization.requantize import (
     Limits,
+    beside,
     numbers,
     real,
     rescale,
@@ -181,6 +185,38 @@ class IntegerReading(Reading):
         """The first result, of an accumulator."""
         return self.stored(self.rescaled(x, self.factor if by is None else by))
 
+    def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:
+        """An accumulator, a double, with the biases, and the factor that is left: of numbers of
+        more than 8 bits only `remain_shift` bits are shifted off behind the biases, the others,
+        rounded, in front of them; biases lose theirs.
+
+        `absorbed`: what the file's biases hold besides for the input's zero point.
+        """
+        b, by, stored = self.b, self.factor, self.layer.blobs.get("weights")
+        wide = any(t.is_integer() and t.bitwidth > 8 for t in self.tensors.input_types)
+        if stored is not None:
+            wide = wide or np.asarray(stored).dtype.itemsize > 1
+        if wide and "remain_shift" in self.layer.attrs:
+            first = float(self.shifts[0])
+            early = max(first - self.attr("remain_shift", int), 0.0)
+            plain = str(self.layer.attrs.get("with_activation", "NONE")).upper() == "NONE"
+            if early and not plain and "shift_value" in self.layer.attrs:
+                what = (
+                    "are sums shifted once or, as the executor has it behind an activation, twice"
+                )
+                raise MappingError(f"{what} (remain_shift)?")
+            biases = biases + absorbed
+            if self.layer.kind != "FullyConnected":  # whose biases alone are no 32-bit floats
+                biases = biases.astype(np.float32).astype(np.float64)
+            biases = np.clip(np.floor(biases * 2.0**-early), *INT32_LIMITS)
+            if absorbed.any():
+                total = total - beside(b, absorbed, total, "absorbed")
+            total = rescale(b, total, 2.0**-early, 0, INT32_LIMITS)
+            by = self.scales * 2.0 ** (early - first)
+        if biases.any():
+            total = total + beside(b, biases, total, f"{self.layer.name}.biases")
+        return total, by
+
     def activated(self, x: Value, by: Any) -> Value:
         """The same behind the activation that the layer carries."""
         b, attrs, bits = self.b, self.layer.attrs, self.tensors.bits
@@ -197,7 +233,7 @@ class IntegerReading(Reading):
             bounds = attrs["clip_min"], attrs["clip_max"]
             return self.requantized(rescale(b, x, by * finer, 0, bounds), 1 / finer)
         elif name != "NONE":
-            raise MappingError(f"with_activation={name} has no integer form here")
+            raise MappingError(f"on which scale does with_activation={name} round?")
         return self.requantized(x, by)
 
     def as_numbers(

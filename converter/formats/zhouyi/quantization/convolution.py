@@ -15,7 +15,6 @@ from converter.formats.zhouyi.quantization.context import (
 from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
     accumulated,
-    beside,
     channel_constants,
     largest_row,
     stored,
@@ -26,9 +25,9 @@ from converter.graph.infer import Array
 from converter.graph.value import Value
 
 
-def weights_and_biases(r: IntegerReading) -> tuple[Array, Array]:
+def weights_and_biases(r: IntegerReading) -> tuple[Array, Array, Array]:
     """Weights with their zero points, and biases without the input's zero point, which the
-    quantiser has added to them.
+    quantiser has added to them, and what it has added.
 
     The input is then taken with its zero point, so that padding is 0.
     """
@@ -39,17 +38,18 @@ def weights_and_biases(r: IntegerReading) -> tuple[Array, Array]:
     biases = r.blob("biases").reshape(-1).astype(np.float64) + zeros_of(r.layer, "biases")
     absorbed = r.tensors.input_zeros[0] * w.reshape(w.shape[0], -1).sum(axis=1)
     # transposed weights hold the rows of one group only
-    biases -= np.tile(absorbed, biases.size // absorbed.size)
-    return w.astype(np.float32), biases
+    absorbed = np.tile(absorbed, biases.size // absorbed.size)
+    return w.astype(np.float32), biases - absorbed, absorbed
 
 
 def lift_weighted(r: IntegerReading) -> Value:
     """The layer of numbers with these weights and biases, where that is exact in floats; else of
     parts of the input, and the biases behind them.
     """
-    weights, biases = weights_and_biases(r)
+    weights, biases, absorbed = weights_and_biases(r)
     x, most = r.real(narrow=True), _most(r)
-    if most * largest_row(weights) + np.abs(biases).max(initial=0) <= EXACT:
+    exact = most * largest_row(weights) + np.abs(biases).max(initial=0) <= EXACT
+    if exact and "remain_shift" not in r.layer.attrs:
         y = r.as_numbers(x, weights=weights, biases=biases.astype(np.float32))
         return r.activated(y, r.factor)
 
@@ -57,7 +57,7 @@ def lift_weighted(r: IntegerReading) -> Value:
         return r.as_numbers(part, weights=weights)
 
     total = stored(r.b, accumulated(r.b, x, weights, most, product), ir.DataType.DOUBLE)
-    return r.activated(total + beside(r.b, biases, total, f"{r.layer.name}.biases"), r.factor)
+    return r.activated(*r.early_shift(total, biases, absorbed))
 
 
 def _most(r: IntegerReading) -> float:

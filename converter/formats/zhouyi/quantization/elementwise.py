@@ -209,8 +209,8 @@ def lift_table(r: IntegerReading) -> Value:
     if layer.kind in ("Sine", "Cosine") and r.is_scaled():
         return _of_turns(r)
     if "lut" not in layer.blobs or r.is_scaled():
-        what = f"{layer.kind} {method} without a plain look-up table"
-        raise MappingError(f"{what} has no integer form here")
+        what = f"{layer.kind} {method}".strip()
+        raise MappingError(f"what does {what} give for each stored number: where is its table?")
     return r.stored(r.looked_up(r.input(0), "lut", *r.width()))
 
 
@@ -293,7 +293,8 @@ def lift_negative(r: IntegerReading) -> Value:
     meant another result.
     """
     if (r.factor != 1).any():
-        raise MappingError(f"{r.layer.kind} with a scale has no integer form here")
+        what = f"{r.layer.kind} has a scale, at which the executor does not look"
+        raise MappingError(f"what does it stand for that {what}?")
     return r.requantized(-r.real(), 1.0)
 
 

@@ -20,7 +20,7 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
-from converter.formats.zhouyi.quantization.requantize import zeros_of
+from converter.formats.zhouyi.quantization.requantize import numbers, zeros_of
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
 from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights
 from converter.formats.zhouyi.rules.context import blob_of
@@ -83,6 +83,9 @@ class NumbersLift(GraphLift):
         if all(p is None or p.indices for p in around) or _moves(far, around):
             return self._moved(far)
         values = [with_operators(v) for v in self._quantised(layer, far, sources, results)]
+        factor = 1.0 if self.parser else _merged_factor(far, sources, results)
+        if factor != 1.0:
+            values[0] = values[0] * factor
         return [
             quantized(b, v, p) if p is not None and is_float(v.dtype) else v
             for v, p in zip(values, results, strict=False)
@@ -190,7 +193,23 @@ def _is_integer_only(far: FarLayer) -> bool:
         far.kind in _INTEGER_ONLY | _RESCALED
         or (far.kind == "Activation" and method in _IN_TABLE and hidden)
         or (far.kind == "LRN" and method == "WITHIN_CHANNEL")
+        # by powers of two, which are far from a Softmax
+        or (far.kind == "Softmax" and "adjust_q" in far.attrs)
     )
+
+
+def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
+    """What the scale of a product says besides the scales of its tensors: multipliers of 8 bits are
+    up to a part in 256 off, and the quantiser merges factors of which no other key tells, such as
+    the root of the width of attention heads.
+    """
+    around = [*sources, *results]
+    product = far.kind in ("MatMul", "Mul") or far.attrs.get("method") == "MUL"
+    if not product or len(around) != 3 or "scale_value" not in far.attrs:
+        return 1.0
+    x, y, z = (1.0 if p is None else p.scale for p in around)
+    factor = float((numbers(far, "scale", 1) * 2.0 ** -numbers(far, "shift", 0))[0]) * z / (x * y)
+    return factor
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:

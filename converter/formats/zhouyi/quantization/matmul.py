@@ -22,8 +22,8 @@ def _product(r: IntegerReading) -> Value:
 
 def lift_matmul(r: IntegerReading) -> Value:
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
-        raise MappingError("fused_multiplier has no integer form here")
-    return r.activated(_product(r), r.factor)
+        raise MappingError("is fused_multiplier in the scale already, as the executor has it?")
+    return r.activated(*r.early_shift(_product(r), np.zeros(1), np.zeros(1)))
 
 
 def lift_gemm(r: IntegerReading) -> Value:

@@ -252,7 +252,7 @@ def lift_norm(r: IntegerReading) -> Value:
     if method == "L2":
         return _by_root(r, axes, scale, shift)
     if method != "L1":
-        raise MappingError(f"{method} has no integer form here")
+        raise MappingError(f"by which root of integers does a Normalization of {method} divide?")
     b, x = r.b, r.double()
     total = b.ReduceSum(b.Abs(x), axes)
     if shift < 0:

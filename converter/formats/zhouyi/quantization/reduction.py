@@ -44,7 +44,7 @@ def lift_reduce(r: IntegerReading) -> Value:
         return r.stored(b.operator("ReduceMax" if method == "ANY" else "ReduceMin")(true, axes))
     if method in _MORE:
         return _MORE[method](r, r.b.Cast(x, to=T.DOUBLE), axes)
-    raise MappingError(f"{method} has no integer form here")
+    raise MappingError(f"on which scales does a Reduce of {method} compute with integers?")
 
 
 def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:

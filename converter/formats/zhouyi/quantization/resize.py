@@ -40,7 +40,7 @@ def lift_resize(r: IntegerReading) -> Value:
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL").upper()
     shape = r.static(r.layer.outputs[0])
     if len(shape) != 4 or mode not in MODES:
-        raise MappingError(f"mode={mode} has no integer form here")
+        raise MappingError(f"where does mode={mode} take its samples, of {len(shape)} axes?")
     if r.attr("antialias", bool, False):
         return _smoothed(r, r.attr("interp_shift_value", int))
     steps = 2.0 ** r.attr("interp_shift_value", int, INTERPOLATION_BITS)

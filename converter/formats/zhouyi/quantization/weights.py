@@ -78,11 +78,16 @@ class Weights:
         self.stored = blob_of(layer, "weights")
         self.zeros = zeros_of(layer, "weights").astype(np.int64) * (1 if parser else -1)
         scales = self._given("weights_scale")
-        if scales is None:
-            scales = self._from_factor(result)
-        elif not parser:
+        if scales is not None and not parser:
             scales = 1 / scales
+        if scales is None or (layer.kind in WEIGHTED and self._has_factor()):
+            computed = self._from_factor(result)  # of few bits, but what the layer computes with
+            scales = computed if scales is None or computed.size == scales.size else scales
         self.scales: Array = np.asarray(scales, np.float32)
+
+    def _has_factor(self) -> bool:
+        keys = {*self.layer.attrs, *self.layer.blobs}
+        return not self.parser and not keys.isdisjoint(("scale", "scale_value"))
 
     def _given(self, key: str) -> Any:
         found = self.layer.blobs.get(key)
@@ -90,9 +95,7 @@ class Weights:
         return None if value.dtype == object else value.reshape(-1).astype(np.float64)
 
     def _from_factor(self, result: QuantParams | None) -> Array:
-        """Files without weights_scale: the requantisation is input scale * weight scale / output
-        scale.
-        """
+        """The requantisation is input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
         factor = numbers(self.layer, "scale", 1) * 2.0 ** -numbers(self.layer, "shift", 0)
