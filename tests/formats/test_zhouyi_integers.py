@@ -521,6 +521,20 @@ def test_sums_of_wide_integers_are_shifted_in_two_steps(kept: int, tmp_path: Pat
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_factor_that_a_product_has_in_its_scale_counts_as_numbers_too(tmp_path: Path) -> None:
+    """The vendor's quantiser merges what attention divides by into the product in front."""
+    feeds = [whole(4, 6), whole(6, 5)]
+    factor = 0.25 * OUT_SCALE / (SCALES[0] * SCALES[1])
+    attrs = {"scale_value": round(factor * 2**20), "shift_value": 20, "with_activation": "NONE"}
+    exact, numbers = (
+        compute(tmp_path, "MatMul", feeds, (4, 5), attrs, numbers=n).astype(int)
+        for n in (False, True)
+    )
+    wanted = np.rint(plus(feeds[0], 0) @ plus(feeds[1], 1) * factor) - OUT_ZERO
+    np.testing.assert_array_equal(exact, np.clip(wanted, -128, 127))
+    assert np.abs(exact - numbers).max() <= 1 and np.ptp(exact) > 20
+
+
 def test_which_shift_counts_behind_an_activation_is_a_question(tmp_path: Path) -> None:
     """The executor reads another key there than the one that it has changed."""
     attrs = {"scale_value": 3, "shift_value": 27, "remain_shift": 17, "with_activation": "RELU"}
