@@ -19,11 +19,9 @@ from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
-    INT32 as INT32_LIMITS,
-)
-from converter.formats.zhouyi.quantization.requantize import (
     Limits,
     beside,
+    limits_of_bits,
     numbers,
     real,
     rescale,
@@ -208,10 +206,10 @@ class IntegerReading(Reading):
             biases = biases + absorbed
             if self.layer.kind != "FullyConnected":  # whose biases alone are no 32-bit floats
                 biases = biases.astype(np.float32).astype(np.float64)
-            biases = np.clip(np.floor(biases * 2.0**-early), *INT32_LIMITS)
+            biases = np.clip(np.floor(biases * 2.0**-early), *limits_of_bits(32, True))
             if absorbed.any():
                 total = total - beside(b, absorbed, total, "absorbed")
-            total = rescale(b, total, 2.0**-early, 0, INT32_LIMITS)
+            total = rescale(b, total, 2.0**-early, 0, limits_of_bits(32, True))
             by = self.scales * 2.0 ** (early - first)
         if biases.any():
             total = total + beside(b, biases, total, f"{self.layer.name}.biases")

@@ -204,12 +204,14 @@ def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
     the root of the width of attention heads.
     """
     around = [*sources, *results]
-    product = far.kind in ("MatMul", "Mul") or far.attrs.get("method") == "MUL"
+    product = far.kind in ("MatMul", "Mul") or (
+        far.kind == "Eltwise" and far.attrs.get("method") == "MUL"
+    )
     if not product or len(around) != 3 or "scale_value" not in far.attrs:
         return 1.0
     x, y, z = (1.0 if p is None else p.scale for p in around)
-    factor = float((numbers(far, "scale", 1) * 2.0 ** -numbers(far, "shift", 0))[0]) * z / (x * y)
-    return factor
+    factor = numbers(far, "scale", 1) * 2.0 ** -numbers(far, "shift", 0)
+    return float(factor[0]) * z / (x * y)
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
