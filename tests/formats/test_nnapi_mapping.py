@@ -567,3 +567,21 @@ def test_another_number_of_axes_is_refused(file: str, place: int, shape: tuple[i
     case.inputs[place].shape, case.inputs[place].values = shape, np.ones(shape, np.float32)
     with pytest.raises(UnsupportedError, match="R105"):
         nnapi.lift(nnapi.build(case))
+
+
+def test_weights_of_four_bits_keep_their_signs(tmp_path: Path) -> None:
+    """They are numbers of eight bits there, with the same scale and zero point."""
+    m, b = new_model("m")
+    x = b.input("x", ir.DataType.INT8, [2, 8])
+    real = b.DequantizeLinear(x, np.float32(0.05), np.int8(3))
+    numbers = np.arange(-8, 8, dtype=np.int8).repeat(3).reshape(8, 6)
+    stored = b.const(ir.tensor(numbers, dtype=ir.DataType.INT4))
+    zero = b.const(ir.tensor(np.zeros((), np.int8), dtype=ir.DataType.INT4))
+    weights = b.DequantizeLinear(stored, np.float32(0.1), zero)
+    b.output(b.QuantizeLinear(b.MatMul(real, weights), np.float32(0.07), np.int8(1)))
+    path = tmp_path / "m.nnapi.json"
+    converter.save(Model(m, "onnx"), path)
+    given = np.arange(-8, 8, dtype=np.int8).reshape(2, 8)
+    wanted = np.round((given - 3.0) * 0.05 @ (numbers * 0.1) / 0.07) + 1
+    (found,) = converter.load(path).run({"x": given}).values()
+    np.testing.assert_allclose(np.asarray(found, float), np.clip(wanted, -128, 127), atol=1)

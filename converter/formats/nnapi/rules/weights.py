@@ -121,7 +121,8 @@ def quantised_weights(
 ) -> Ref:
     """Constant integers with one scale, or one for each place of an axis."""
     (scale, zero), name = parameters_of(source), str(value.name)
-    turned = whole_bytes(array).transpose(order)
+    array = whole_bytes(array)
+    turned = array.transpose(order)
     if attrs_of(source).get("block_size", 0):
         raise MappingError("scales of blocks have no counterpart")
     if scale.size > 1:
