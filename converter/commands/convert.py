@@ -27,6 +27,8 @@ from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
 from converter.io.files import Output
+from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
+from converter.passes.fix_inputs import fix_inputs
 from converter.passes.states import declare_states, settle
 
 
@@ -99,8 +101,6 @@ def read(request: Request) -> Network:
 
 def _fix(model: Network, request: Request) -> None:
     """Inputs get their shapes and values."""
-    from converter.passes.fix_inputs import fix_inputs
-
     shapes = {
         name: model.declared_shape(name, _sizes(name, shape))
         for name, shape in request.shapes.items()
@@ -116,8 +116,6 @@ def _fix(model: Network, request: Request) -> None:
 
 def _rename(model: Network, names: Mapping[str, str]) -> None:
     """Inputs and outputs get other names. UsageError for those that the model does not have."""
-    from converter.passes.extract_subgraph import rename_boundary
-
     known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
     if unknown := rename_boundary(model.ir, names):
         message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
@@ -143,8 +141,6 @@ def _cut(model: Network, request: Request) -> None:
     """The network between some tensors. UsageError for names that it does not have, with what was
     probably meant, and for beginnings that nothing depends on.
     """
-    from converter.passes.extract_subgraph import extract_subgraph
-
     known = [str(o.name) for n in model.ir.graph for o in n.outputs]
     if not (missing := extract_subgraph(model.ir, request.outputs, request.starts)):
         return

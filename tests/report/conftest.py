@@ -66,6 +66,10 @@ def resize(browser: Any, width: int) -> None:
     )
 
 
+def find(browser: Any, selector: str) -> Any:
+    return browser.find_element("css selector", selector)
+
+
 def shown_in(browser: Any, scheme: str) -> None:
     """In colours for light or dark."""
     browser.execute_cdp_cmd(

@@ -17,7 +17,7 @@ from converter.commands import report
 from converter.commands.inspect import summary
 from converter.commands.report import facts
 from converter.commands.report.facts import Entry
-from report.conftest import Barriers, shown_in
+from report.conftest import Barriers, find, shown_in
 from verify.nets import copy_of, resnet
 
 pytestmark = pytest.mark.browser
@@ -84,10 +84,6 @@ def rows(browser: Any, table: str) -> list[str]:
         table,
     )
     return found
-
-
-def find(browser: Any, selector: str) -> Any:
-    return browser.find_element("css selector", selector)
 
 
 def test_layers_are_searched_and_filtered_by_status(browser: Any, page: Path) -> None:

@@ -276,6 +276,23 @@ def test_stored_results_of_a_batch_name_the_files_to_do_a_job_again(results: Pat
     assert written and all("/" in place for place in written)
 
 
+def test_every_form_names_the_same_layer_first(results: Path) -> None:
+    found = facts.read([results / "verify.json"])
+    (entry,) = found.entries
+    assert entry.numbers is not None and entry.numbers.first is not None
+    layer = entry.numbers.first.layer
+    forms = {form: report.render(found, form) for form in ("text", "html", "junit", "md")}
+    forms["html"] = html.unescape(forms["html"].replace("<wbr>", ""))
+    first = {
+        form: re.search(r'layer (?:\d+ )?"?([\w./]+)"? \(?', html.unescape(text))
+        for form, text in forms.items()
+    }
+    assert {form: m and m[1] for form, m in first.items()} == dict.fromkeys(forms, layer)
+    data = json.loads((results / "verify.json").read_text())
+    stored = data["result"]["findings"] if "result" in data else data["findings"]
+    assert stored[0]["layer"] == layer
+
+
 def test_failures_come_first(results: Path) -> None:
     found = read(results)
     states = re.findall(r'<tr data-s="([^"]*)"><td class="st">', report.render(found, "html"))

@@ -12,7 +12,7 @@ import pytest
 
 import converter
 from converter.commands.view.page import render
-from report.conftest import Barriers
+from report.conftest import Barriers, find
 from report.views import blocks
 from verify.nets import copy_of, resnet
 
@@ -46,10 +46,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("view") / "large.html"
     path.write_text(render([("large.onnx", blocks(1000))]))
     return path
-
-
-def find(browser: Any, selector: str) -> Any:
-    return browser.find_element("css selector", selector)
 
 
 def boxes(browser: Any, host: int = 0) -> list[Any]:
