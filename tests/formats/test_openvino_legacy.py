@@ -628,3 +628,22 @@ def test_a_convolution_before_a_depthwise_one_has_a_bias(
     b.output(b.Conv(y, kernel, np.ones(4, np.float32), group=group))
     converter.save(Model(m, "test"), tmp_path / "m.xml", "openvino+ir=7")
     assert (tmp_path / "m.xml").read_text().count("<biases ") == 1 + biased
+
+
+@pytest.mark.parametrize("channels, layers", [(8, 0), (16, 1)])
+def test_scales_of_a_part_of_a_block_go_into_filters(
+    channels: int, layers: int, tmp_path: Path
+) -> None:
+    """The engine of 2020.2 computes 16 channels at once and reads as many scales."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 3, 9, 8])
+    filters = rng.normal(size=(channels, 3, 3, 3)).astype(np.float32)
+    norm = [rng.uniform(0.5, 2, channels).astype(np.float32) for _ in range(4)]
+    b.output(b.Relu(b.BatchNormalization(b.Conv(x, filters), *norm)))
+    model = Model(m, "test")
+    converter.save(model, tmp_path / "m.xml", "openvino+ir=7")
+    assert (tmp_path / "m.xml").read_text().count('"ScaleShift"') == layers
+    feeds = {"x": rng.normal(size=(1, 3, 9, 8)).astype(np.float32)}
+    (want,) = model.run(feeds).values()
+    (found,) = converter.load(tmp_path / "m.xml").run(feeds).values()
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)

@@ -4,6 +4,8 @@ before:  y = Conv(x, w); z = Add(y, c[1,C,1,1])        after:  z = Conv(x, w, c[
 before:  y = MatMul(x[N,I], w[I,O]); z = Add(y, c[O])  after:  z = Gemm(x, w, c)
 before:  y = Mul(x, s[1,C,1,1]); z = Add(y, c[1,C,1,1])
 after:   z = BatchNormalization(x, s, c, 0, 1), which is ScaleShift
+before:  z = BatchNormalization(Conv(x, w[8,C,3,3]), s, c, m, v)
+after:   z = Conv(x, w', c')
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
+BLOCK = 16  # channels that the engine computes together
+
 
 def fuse(model: ir.Model) -> None:
     names = Names(model)
@@ -27,7 +31,40 @@ def fuse(model: ir.Model) -> None:
         for node in list(graph):
             if node.op_type == "Add" and not node.domain:
                 _bias(node, names)
+        for node in list(graph):
+            if node.op_type == "BatchNormalization" and not node.domain:
+                _into_filters(node, names)
     remove_dead_code(model)
+
+
+def _into_filters(norm: ir.Node, names: Names) -> None:
+    """Scales behind a convolution go into its filters where their number is no multiple of 16: the
+    engine of 2020.2 makes one layer of both, with scales for whole blocks of 16 channels, and those
+    beyond the last channel are whatever lies in memory. A NaN among them reaches the next layer.
+    """
+    x, rest = norm.inputs[0], [constant(v) for v in norm.inputs[1:]]
+    conv = producer_of(x)
+    if (
+        x is None
+        or conv is None
+        or (conv.op_type, conv.domain) != ("Conv", "")
+        or len(x.uses()) != 1
+        or x.is_graph_output()
+        or any(v is None or v.dtype != np.float32 for v in rest)
+    ):
+        return
+    weights, bias = constant(conv.inputs[1]), constant(optional(conv, 2))
+    unknown = weights is None or (bias is None and optional(conv, 2) is not None)
+    if weights is None or unknown or len(weights) % BLOCK == 0:
+        return
+    gamma, beta, mean, variance = (v.astype(np.float64) for v in rest if v is not None)
+    scale = gamma / np.sqrt(variance + attrs_of(norm).get("epsilon", 1e-5))
+    shift = beta + ((0 if bias is None else bias) - mean) * scale
+    filters = weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
+    b = builder_before(norm, names)
+    b.source = {k: v for k, v in conv.metadata_props.items() if k.startswith("netconv.")}
+    arrays = (v.astype(np.float32) for v in (filters, shift))
+    replace(norm, [b.op("Conv", conv.inputs[0], *arrays, **attrs_of(conv))], b)
 
 
 def _bias(add: ir.Node, names: Names) -> None:
