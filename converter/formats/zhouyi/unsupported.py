@@ -12,10 +12,6 @@ QUESTIONS = {
     "executor has constants of its own for some networks, keys and inputs are not described?",
     "Preprocess": "what happens to its inputs: the parser declares copies of them, no "
     "executor computes it?",
-    "Proposal": "which anchors apply: the executor has fixed ones of its own, whatever the "
-    "file says?",
-    "PyramidROIAlign": "which level does a box belong to: the vendor's executor has two formulas, "
-    "for boxes of parts and for boxes of pixels, and the file need not say which these are?",
     "RefineDetDetection": "what is computed: neither the document nor the vendor's executor "
     "knows it?",
 }

@@ -51,6 +51,7 @@ _RESCALED = frozenset(
         "YuvToRgb",
         "FakeQuantWithMinMaxVars",
         "FractionalPool",
+        "Proposal",
         "RoiAlign",
         "Mod",
     ]

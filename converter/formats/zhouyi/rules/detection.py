@@ -292,6 +292,14 @@ class Samples(Field):
 
 # undocumented layers -----------------------------------------------------------------------------
 
+# of y and x, and of h and w: the vendor's executor has them built in
+PROPOSAL_DIVISORS = (10.0, 5.0)
+# areas at which the next coarser feature map begins, of boxes that are parts of the image and of
+# boxes in pixels: those of squares with a side of 112, 224 and 448; the executor adds 1e-6 to the
+# logarithm of the side
+PYRAMID_PARTS = (0.005978503007119795, 0.02391401202847918, 0.09565604811391672)
+PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
+
 
 def floats(r: Reading) -> list[Value]:
     return [with_operators(_as_float(r, r.input(i))) for i in range(len(r.layer.inputs))]
@@ -386,6 +394,124 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     chosen = b.Slice(b.Pad(chosen, [0, 0, 0, 0, missing, 0]), [0], [most], [1])
     longer = max(r.attr(f"image_{side}", float) for side in ("height", "width"))
     return r.typed([chosen, chosen / longer])
+
+
+def lift_proposal(r: Reading) -> list[ir.Value]:
+    """Boxes decoded from anchors, those above the score threshold, in the order of the anchors.
+
+    Scores [B, P, 2] (background first) and deltas y, x, h, w [B, P, 4] -> scores [B, size], boxes
+    y1, x1, y2, x2 [B, size, 4] within the image, their count in the first of [B, classes], and the
+    number of classes [B, 1], which is 1.
+    """
+    b, (scores, deltas) = r.b, floats(r)
+    size, width = r.declared_size(0), r.declared_size(2)
+    names = (("ycenter", "ha", "height"), ("xcenter", "wa", "width"))
+    low, high = [], []
+    for i, (centre, side, edge) in enumerate(names):
+        middle, length = (b.const(r.blob(k).reshape(1, -1).astype("f4")) for k in (centre, side))
+        move, grow = (b.Gather(deltas, np.array(i + k), axis=2) for k in (0, 2))
+        middle = move / PROPOSAL_DIVISORS[0] * length + middle
+        half = b.Exp(grow / PROPOSAL_DIVISORS[1]) * length / 2.0
+        limit = r.attr(edge, float)
+        low.append(b.Clip(middle - half, 0.0, limit))
+        high.append(b.Clip(middle + half, 0.0, limit))
+    boxes = b.Concat(*(b.Unsqueeze(v, [2]) for v in (*low, *high)), axis=2)
+    own = b.Gather(scores, np.array(1), axis=2)
+    places, real = front(b, own > r.attr("score_threshold", float), size)
+    count = b.ReduceSum(b.Cast(real, to=FLOAT), [1])
+    count = b.Pad(count, [0, 0, 0, width - 1])
+    one = b.const(np.ones((r.static(scores)[0], 1), np.float32))
+    return r.typed([take(b, own, places, real), take(b, boxes, places, real), count, one])
+
+
+def lift_pyramid(r: Reading) -> ir.Value:
+    """Boxes y1, x1, y2, x2 [1, R, 4] cut out of four feature maps [1, H, W, C], each out of the one
+    that suits its area: [R, resize_height, resize_width, C].
+
+    Boxes are pixels of the image, and a cell is a mean of samples; with proposal_normalized they
+    are parts of the image, and a cell is one sample.
+    """
+    b, (boxes, *maps) = r.b, floats(r)
+    if len(maps) != 4:
+        raise MappingError(f"{len(maps)} feature maps: four are needed", "R110")
+    if any(r.static(v)[0] != 1 for v in (boxes, *maps)):
+        raise MappingError("several images: the vendor's executor looks at the first one only")
+    boxes = b.Squeeze(boxes, [0])
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
+    area = b.ReduceProd(high - low, [1], keepdims=0)
+    parts = r.attr("proposal_normalized", bool, False)
+    pieces = (_corner_pieces if parts else _mean_pieces)(r, boxes, maps)
+    least, middle, most = PYRAMID_PARTS if parts else PYRAMID_PIXELS
+    masks = [area < least, (area > least) & (area < middle), (area > middle) & (area < most)]
+    result = pieces[3]
+    for mask, piece in zip(masks, pieces, strict=False):
+        result = b.Where(b.Unsqueeze(mask, [1, 2, 3]), piece, result)
+    if not parts:
+        # without half_pixel a region is a cell large at least
+        real = area > 0.0 if _half_pixel(r) else area >= 0.0
+        result = b.Where(b.Unsqueeze(real, [1, 2, 3]), result, 0.0)
+    return b.Transpose(result, perm=[0, 2, 3, 1])
+
+
+def _half_pixel(r: Reading) -> bool:
+    modes = enum({True: "HALF_PIXEL", False: "OUTPUT_HALF_PIXEL"})
+    return bool(r.attr("coordinate_transformation_mode", modes))
+
+
+def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
+    """RoiAlign of all boxes [R, 4] on each feature map, [R, C, height, width]."""
+    b, scales, samples = r.b, r.attr("spatial_scale_value", Floats), r.attr("sample", list)
+    if len(scales) != 4:
+        raise MappingError(f"spatial_scale_value={scales}: four numbers are needed", "R110")
+    if len(set(samples)) != 1:
+        message = f"sample={samples}: only the same number both ways has a counterpart"
+        raise MappingError(message)
+    regions = b.Gather(boxes, np.array([1, 0, 3, 2]), axis=1)
+    image = b.const(np.zeros(r.static(boxes)[0], np.int64))
+    mode = "half_pixel" if _half_pixel(r) else "output_half_pixel"
+    return [
+        b.RoiAlign(
+            b.Transpose(features, perm=[0, 3, 1, 2]),
+            regions,
+            image,
+            output_height=r.attr("resize_height", int),
+            output_width=r.attr("resize_width", int),
+            sampling_ratio=max(samples[0], 0),
+            spatial_scale=scale,
+            coordinate_transformation_mode=mode,
+        )
+        for features, scale in zip(maps, scales, strict=True)
+    ]
+
+
+def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
+    """Samples from edge to edge of all boxes [R, 4] of each feature map, [R, C, height, width].
+
+    The executor takes the width of a feature map for its height when it scales the boxes.
+    """
+    b, count = r.b, r.static(boxes)[0]
+    size = [r.attr("resize_height", int), r.attr("resize_width", int)]
+    if min(size) < 2:
+        raise MappingError("resize_height or resize_width of 1: where is the one sample taken?")
+    pieces = []
+    for features in maps:
+        _, *sides, channels = r.static(features)
+        lines = []
+        for axis in (0, 1):
+            first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
+            steps = arange(size[axis], dtype=np.float32) / (size[axis] - 1)
+            place = (first + (last - first) * steps) * float(sides[1 - axis] - 1)
+            place = b.Clip(place, 0.0, float(sides[axis] - 1))
+            line = place * (2.0 / max(sides[axis] - 1, 1)) - 1.0
+            line = b.Unsqueeze(line, [2 - axis])
+            lines.append(b.Unsqueeze(b.Expand(line, [count, *size]), [3]))
+        # x comes first; the pieces lie one below the other in one image
+        grid = b.Reshape(b.Concat(*reversed(lines), axis=3), [1, count * size[0], size[1], 2])
+        image = b.Transpose(features, perm=[0, 3, 1, 2])
+        found = b.GridSample(image, grid, align_corners=1, padding_mode="border")
+        found = b.Reshape(found, [channels, count, *size])
+        pieces.append(b.Transpose(found, perm=[1, 0, 2, 3]))
+    return pieces
 
 
 RULES = [
@@ -500,4 +626,6 @@ RULES = [
     custom("", "DetectionOutput", lift=lift_detection_output),
     custom("", "FilterBoxes", lift=lift_filter_boxes),
     custom("", "PostNMS1", lift=lift_post_nms),
+    custom("", "Proposal", lift=lift_proposal),
+    custom("", "PyramidROIAlign", lift=lift_pyramid),
 ]
