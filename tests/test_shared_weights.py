@@ -72,11 +72,11 @@ def tied() -> onnx.ModelProto:
     return network(nodes, [1, 4], [1, 4, 6000], whole=True, w=numbers(6000, 64))
 
 
-def steps() -> onnx.ModelProto:
+def steps(time: int = 8, size: int = 256) -> onnx.ModelProto:
     """A GRU, whose steps have to be written out for some targets."""
-    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=256)]
-    weights = {"w": numbers(1, 768, 256), "r": numbers(1, 768, 256)}
-    return network(nodes, [8, 1, 256], [8, 1, 1, 256], **weights)
+    nodes = [helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=size)]
+    weights = {n: numbers(1, 3 * size, size) for n in ("w", "r")}
+    return network(nodes, [time, 1, size], [time, 1, 1, size], **weights)
 
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
@@ -110,6 +110,11 @@ def test_weights_are_stored_once(name: str, target: str, tmp_path: Path) -> None
 def test_a_format_without_shared_weights_warns(tmp_path: Path) -> None:
     growth, codes = written(tmp_path, products(), "coreml", ".mlmodel")
     assert growth > GROWTH and codes.count("X212") == 1
+
+
+def test_steps_that_are_many_layers_of_text_warn(tmp_path: Path) -> None:
+    _, codes = written(tmp_path, steps(100, 8), "nnapi", ".nnapi.json")
+    assert codes.count("X212") == 1
 
 
 def test_a_source_that_packs_its_weights_is_measured_by_its_file(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ D = ir.DataType
 TEXT = (".xml", ".txt", ".json")  # of formats whose weights lie beside
 GROWTH = 1.3  # from where a written file is much larger than the weights of the source
 ROOM, NODE_ROOM = 1 << 16, 1 << 10  # bytes for everything but weights: for a file, for each node
+TEXT_ROOM = 1 << 14  # bytes for each node in a format of text, where one may become many layers
 
 
 def load(
@@ -131,7 +132,7 @@ def larger(
 ) -> list[Diagnostic]:
     """A warning (X212) where the written files take much more than the weights of the source, or
     than its files, which may pack what the network spells out. Text with side files for weights
-    does not count.
+    counts where it is more than nodes take, as of a recurrent layer that is unrolled.
     """
     tensors = (v.const_value for g in all_graphs(network.ir.graph) for v in g.initializers.values())
     distinct = {LazyTensor.of(t) for t in tensors if t is not None and t.dtype != D.STRING}
@@ -139,15 +140,21 @@ def larger(
     weights = sum(t.length // 2 if halved and is_weight(t) else t.length for t in distinct)
     if sources:
         weights = min(weights, sum(map(size_of, sources)))
-    written = sum(size_of(p) for p in files if p.suffix not in TEXT)
+    sizes = {p: size_of(p) for p in files}
+    written = sum(n for p, n in sizes.items() if p.suffix not in TEXT)
     nodes = sum(1 for _ in all_nodes(network.ir.graph))
     if written <= GROWTH * weights + ROOM + NODE_ROOM * nodes:
-        return []
+        written = sum(sizes.values())
+        if written <= GROWTH * weights + ROOM + TEXT_ROOM * nodes:
+            return []
     message = (
         f"the weights take {size_text(weights)} in the source, the written file "
         f"{size_text(written)}"
     )
-    help = "weights that the source shares or packs are written out where the target cannot do so"
+    help = (
+        "what the source shares, packs or does in a loop is written out where the target cannot do "
+        "so"
+    )
     return [Diagnostic("X212", message, "warning", help=help)]
 
 
