@@ -72,9 +72,10 @@ def _expanded(b: Builder, cells: list[list[Value]]) -> Value:
 
 
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """A bias that is computed is added behind a convolution."""
+    """A bias is added behind a convolution where it, or what it stands beside, is computed."""
     bias, rank = optional(node, 2), rank_of(x_of(node))
-    if bias is None or rank is None or constant(bias) is not None:
+    stored = constant(bias) is not None and constant(node.inputs[1]) is not None
+    if bias is None or rank is None or stored:
         return None
     y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
     return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
