@@ -8,8 +8,6 @@ wrong number.
 from __future__ import annotations
 
 QUESTIONS = {
-    "GenerateProposals": "which anchors, thresholds and sizes of its lists apply: the vendor's "
-    "executor has constants of its own for some networks, keys and inputs are not described?",
     "Preprocess": "what happens to its inputs: the parser declares copies of them, no "
     "executor computes it?",
     "RefineDetDetection": "what is computed: neither the document nor the vendor's executor "

@@ -51,6 +51,7 @@ _RESCALED = frozenset(
         "YuvToRgb",
         "FakeQuantWithMinMaxVars",
         "FractionalPool",
+        "GenerateProposals",
         "Proposal",
         "RoiAlign",
         "Mod",

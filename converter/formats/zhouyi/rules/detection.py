@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.formats.zhouyi.types import dtype_name, numpy_type
+from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
+from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.infer import constant
+from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import Floats, enum
@@ -292,8 +295,9 @@ class Samples(Field):
 
 # undocumented layers -----------------------------------------------------------------------------
 
-# of y and x, and of h and w: the vendor's executor has them built in
-PROPOSAL_DIVISORS = (10.0, 5.0)
+# of dy, dx, dh, dw, and the pixels between two anchors: the vendor's executor has them built in
+PROPOSAL_DIVISORS = (10.0, 10.0, 5.0, 5.0)
+ANCHOR_STRIDE = 16
 # areas at which the next coarser feature map begins, of boxes that are parts of the image and of
 # boxes in pixels: those of squares with a side of 112, 224 and 448; the executor adds 1e-6 to the
 # logarithm of the side
@@ -405,23 +409,91 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
     """
     b, (scores, deltas) = r.b, floats(r)
     size, width = r.declared_size(0), r.declared_size(2)
-    names = (("ycenter", "ha", "height"), ("xcenter", "wa", "width"))
-    low, high = [], []
-    for i, (centre, side, edge) in enumerate(names):
-        middle, length = (b.const(r.blob(k).reshape(1, -1).astype("f4")) for k in (centre, side))
-        move, grow = (b.Gather(deltas, np.array(i + k), axis=2) for k in (0, 2))
-        middle = move / PROPOSAL_DIVISORS[0] * length + middle
-        half = b.Exp(grow / PROPOSAL_DIVISORS[1]) * length / 2.0
-        limit = r.attr(edge, float)
-        low.append(b.Clip(middle - half, 0.0, limit))
-        high.append(b.Clip(middle + half, 0.0, limit))
-    boxes = b.Concat(*(b.Unsqueeze(v, [2]) for v in (*low, *high)), axis=2)
+    moves = deltas / np.array(PROPOSAL_DIVISORS, np.float32)
+    edges = []
+    for i, names in enumerate(("ycenter ha height", "xcenter wa width")):
+        *anchors, limit = names.split()
+        centre, side = (r.blob(k).reshape(-1).astype(np.float32) for k in anchors)
+        edges.append(_moved_edges(b, moves, i, centre, side, r.attr(limit, float)))
+    boxes = _corners(b, edges)
     own = b.Gather(scores, np.array(1), axis=2)
     places, real = front(b, own > r.attr("score_threshold", float), size)
     count = b.ReduceSum(b.Cast(real, to=FLOAT), [1])
     count = b.Pad(count, [0, 0, 0, width - 1])
     one = b.const(np.ones((r.static(scores)[0], 1), np.float32))
     return r.typed([take(b, own, places, real), take(b, boxes, places, real), count, one])
+
+
+def _moved_edges(
+    b: Builder, deltas: Value, axis: int, centre: Array, side: Array, limit: float
+) -> list[Value]:
+    """Both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B, P, 4]
+    and grown by the second behind it, within 0 and `limit`.
+    """
+    move, grow = (b.Gather(deltas, np.array(axis + k), axis=2) for k in (0, 2))
+    middle, half = move * side + centre, b.Exp(grow) * side / 2.0
+    return [b.Clip(v, 0.0, limit) for v in (middle - half, middle + half)]
+
+
+def _corners(b: Builder, edges: list[list[Value]]) -> Value:
+    """Boxes [B, P, 4] of both edges of both axes."""
+    return b.Concat(*(b.Unsqueeze(axis[k], [2]) for k in (0, 1) for axis in edges), axis=2)
+
+
+def lift_generated_proposals(r: Reading) -> list[ir.Value]:
+    """The best boxes of an image, larger than min_size, without a better neighbour.
+
+    Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
+    executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
+    inside, zeros [B, N, 1] and counts [B, 1], N = post_nms_topn.
+    """
+    b, (scores, deltas) = r.b, floats(r)[:2]
+    batch, *grid = r.static(scores)
+    size, n = r.attr("post_nms_topn", int), int(np.prod(grid))
+    anchors = _spread_anchors(r.blob("weights").reshape(-1, 4).astype(np.float32), grid)
+    moves = b.Reshape(deltas, [batch, n, 4])
+    edges = [
+        _moved_edges(b, moves, i, anchors[:, 2 + i], anchors[:, i], r.attr(limit, float) - 1.0)
+        for i, limit in enumerate(("image_width", "image_height"))
+    ]
+    every, own = _corners(b, edges), b.Reshape(scores, [batch, n])
+    found = []
+    for image in range(batch):
+        of = np.array(image)
+        boxes, values = top(b, b.Gather(every, of), b.Gather(own, of), r.attr("pre_nms_topn", int))
+        low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
+        smaller = b.ReduceMin(high - low + 1.0, [1], keepdims=0)
+        values = b.Where(smaller > r.attr("min_size", float), values, float("-inf"))
+        best, places, real = survivors(b, boxes, values, size, r.attr("iou_threshold", float), 1.0)
+        count = b.ReduceSum(b.Cast(real, to=FLOAT), [0])
+        boxes = filled(b, b.Gather(boxes, places), size, real)
+        found.append([filled(b, best, size, real), boxes, count])
+    values, boxes, counts = (
+        b.Concat(*(b.Unsqueeze(v, [0]) for v in column), axis=0)
+        for column in zip(*found, strict=True)
+    )
+    zeros = b.const(np.zeros((batch, size, 1), np.float32))
+    return r.typed([values, boxes, zeros, counts])
+
+
+def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
+    """Widths, heights and centres x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
+
+    Anchors are those of all cells already, or x1, y1, x2, y2 [A, 4] in the first cell. Then the
+    executor goes over the cells with the width outside and takes it for y: in a grid that is not
+    square the deltas do not stand at their cells.
+    """
+    height, width, count = grid
+    if len(anchors) == height * width * count:
+        return anchors
+    if len(anchors) != count:
+        message = f"{len(anchors)} anchors in weights: there should be {count}, one for each score"
+        raise MappingError(message, "R110")
+    y, x = np.meshgrid(np.arange(width), np.arange(height), indexing="ij")
+    shifts = np.stack([x, y, x, y], axis=-1).reshape(-1, 1, 4) * np.float32(ANCHOR_STRIDE)
+    corners = (anchors + shifts.astype(np.float32)).reshape(-1, 4)
+    sides = corners[:, 2:] - corners[:, :2] + 1
+    return np.concatenate([sides, corners[:, :2] + sides * np.float32(0.5)], axis=1)
 
 
 def lift_pyramid(r: Reading) -> ir.Value:
@@ -627,5 +699,6 @@ RULES = [
     custom("", "FilterBoxes", lift=lift_filter_boxes),
     custom("", "PostNMS1", lift=lift_post_nms),
     custom("", "Proposal", lift=lift_proposal),
+    custom("", "GenerateProposals", lift=lift_generated_proposals),
     custom("", "PyramidROIAlign", lift=lift_pyramid),
 ]
