@@ -140,14 +140,9 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
     wide, classes = r.static(scores)[2], r.attr("class_num", int)
     edges: list[Value] = []
     for axis, side in enumerate(("height", "width")):
-        name, most = "yx"[axis], float(r.attr(f"image_{side}", int))
-        size = r.blob("hw"[axis] + "a").reshape(-1).astype(np.float64)
-        centre = r.blob(f"{name}center").reshape(-1).astype(np.float64)
-        move, grown = (
-            _from_table(r, f"t{k}_lut", i) for k, i in ((name, axis), ("hw"[axis], 2 + axis))
-        )
-        at = _shifted_32(r, move * size, behind) + centre
-        half = _halved(r, bounded(b, _shifted_32(r, grown * size, behind), 0, most))
+        most = float(r.attr(f"image_{side}", int))
+        at, length = _from_anchors(r, axis, behind)
+        half = _halved(r, bounded(b, length, 0, most))
         ends = [at - half, at + half]
         edges += [bounded(b, v, 0, most) for v in ends] if clip else ends
     boxes = b.Cast(_stacked(r, [edges[i] for i in (0, 2, 1, 3)]), to=T.FLOAT)
@@ -156,6 +151,36 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
     return _typed(
         r, grouped(b, own, boxes, threshold, r.declared_size(0, 1), r.declared_size(1, 1))
     )
+
+
+def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Value]:
+    """Centres and lengths of boxes along an axis: anchors moved by tables, `behind` bits behind the
+    point are cut off.
+    """
+    size, centre = (
+        r.blob(k).reshape(-1).astype(np.float64) for k in ("hw"[axis] + "a", "yx"[axis] + "center")
+    )
+    move, grown = (
+        _from_table(r, f"t{k}_lut", i) for k, i in (("yx"[axis], axis), ("hw"[axis], 2 + axis))
+    )
+    return _shifted_32(r, move * size, behind) + centre, _shifted_32(r, grown * size, behind)
+
+
+def lift_proposal(r: IntegerReading) -> list[Value]:
+    """Anchors as integers, moved by tables; scores above the threshold as they are stored."""
+    b, edges = r.b, []
+    for axis, side in enumerate(("height", "width")):
+        at, length = _from_anchors(r, axis, r.attr("box_shift_value", int))
+        half, most = length / 2.0, float(r.attr(side, int))
+        edges.append([b.Round(bounded(b, v, 0, most)) for v in (at - half, at + half)])
+    boxes = b.Cast(_stacked(r, [axis[k] for k in (0, 1) for axis in edges]), to=T.FLOAT)
+    own = b.Cast(_column(r, r.whole(0), 1), to=T.FLOAT)
+    mask = own > float(r.attr("score_threshold_value", int))
+    places, real = front(b, mask, r.declared_size(0))
+    count = b.ReduceSum(b.Cast(real, to=T.FLOAT), [1])
+    count = b.Pad(count, [0, 0, 0, r.declared_size(2) - 1])
+    one = b.const(np.ones((r.static(own)[0], 1), np.float32))
+    return _typed(r, [take(b, own, places, real), take(b, boxes, places, real), count, one])
 
 
 def _from_table(r: IntegerReading, name: str, index: int) -> Value:

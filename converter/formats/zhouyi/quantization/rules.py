@@ -104,6 +104,7 @@ RULES = [
     IntegerRule("BoundingBox", boxes.lift_bounding_box),
     IntegerRule("MultiboxTransformLoc", boxes.lift_multibox),
     IntegerRule("DecodeBox", boxes.lift_decode_box),
+    IntegerRule("Proposal", boxes.lift_proposal),
     IntegerRule("Region", boxes.lift_region),
     IntegerRule("NMS", boxes.lift_nms),
     IntegerRule("RegionFuse", boxes.lift_region_fuse),
