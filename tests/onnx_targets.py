@@ -40,7 +40,7 @@ LIMIT_S = 60
 Outcome = tuple[str, str]
 # (targets, cases) -> why other numbers come out there
 DIFFERENT: dict[tuple[str, str], str] = {
-    ("onnx.*", r"bernoulli.*|training_dropout(_default)?(_mask)?"): "random",
+    ("onnx.*|openvino", r"bernoulli.*|training_dropout(_default)?(_mask)?"): "random",
     (
         ".*",
         r"resize_downsample_scales_(linear|cubic)_align_corners",

@@ -276,7 +276,7 @@ class _State:
             )
             if len(mine) == len(theirs) == 1 and len(node.outputs) == len(theirs[0].outputs):
                 for x, y in zip(node.outputs, theirs[0].outputs, strict=True):
-                    self.add(x, y, "structure")
+                    self.add(*_scaled(x, y), "structure")
                 return
 
     def _call(
@@ -316,6 +316,21 @@ class _State:
                 self.add(x, y, "structure")
 
 
+def _scaled(x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The results of two operators; that of the normalisation behind one where the other has its
+    scales in the weights.
+    """
+    return _normalised(x, y), _normalised(y, x)
+
+
+def _normalised(x: ir.Value, y: ir.Value) -> ir.Value:
+    readers, others = ([u.node for u in v.uses()] for v in (x, y))
+    behind = len(readers) == 1 and readers[0].op_type == "BatchNormalization"
+    folded = behind and not any(n.op_type in _SCALES for n in others)
+    return readers[0].outputs[0] if folded else x
+
+
+_SCALES = {"BatchNormalization", "Mul", "Div", "Add", "Sub"}
 _COMMUTATIVE = {"Add", "Mul", "And", "Or", "Xor", "Max", "Min", "Sum", "Mean", "Equal"}
 
 
