@@ -94,6 +94,17 @@ FADE = np.exp(-(np.linspace(0, 1, 256) ** 2))
 LISTS: Results = [((1, 6, 4), "int16"), ((1, 2), "uint16"), ((1, 6), "int8"), ((1, 6), "uint16")]
 SCORES = whole(90, 60, 30, 80, 20, 100, dtype="int8")
 NESTED = np.concatenate([BOXES, BOXES[:, 1:3] + np.int8(3)], axis=1)
+# four anchors, and what the stored deltas make of them
+ANCHORS = {
+    "ha": whole(200, 300, 400, 500, dtype="int16"),
+    "wa": whole(250, 350, 150, 450, dtype="int16"),
+    "ycenter": whole(100, 400, 500, 700, dtype="int16"),
+    "xcenter": whole(300, 200, 600, 400, dtype="int16"),
+    "ty_lut": ramp(-300, 300, "int16"),
+    "tx_lut": ramp(-200, 250, "int16"),
+    "th_lut": ramp(100, 900, "int16"),
+    "tw_lut": ramp(50, 700, "int16"),
+}
 CASES = {
     "bounding_box": Case("BoundingBox", [BOXES, MOVES], [((1, 4, 4), "int16")], DELTAS, GROWN),
     "multibox": Case(
@@ -125,16 +136,7 @@ CASES = {
             "image_width": 800,
             "clip": True,
         },
-        {
-            "ha": whole(200, 300, 400, 500, dtype="int16"),
-            "wa": whole(250, 350, 150, 450, dtype="int16"),
-            "ycenter": whole(100, 400, 500, 700, dtype="int16"),
-            "xcenter": whole(300, 200, 600, 400, dtype="int16"),
-            "ty_lut": ramp(-300, 300, "int16"),
-            "tx_lut": ramp(-200, 250, "int16"),
-            "th_lut": ramp(100, 900, "int16"),
-            "tw_lut": ramp(50, 700, "int16"),
-        },
+        ANCHORS,
         {"zero": 0},
     ),
     "proposal": Case(
@@ -149,16 +151,7 @@ CASES = {
             "width": 800,
             "scale_anchor": [0.25, 0.5],
         },
-        {
-            "ha": whole(200, 300, 400, 500, dtype="int16"),
-            "wa": whole(250, 350, 150, 450, dtype="int16"),
-            "ycenter": whole(100, 400, 500, 700, dtype="int16"),
-            "xcenter": whole(300, 200, 600, 400, dtype="int16"),
-            "ty_lut": ramp(-300, 300, "int16"),
-            "tx_lut": ramp(-200, 250, "int16"),
-            "th_lut": ramp(100, 900, "int16"),
-            "tw_lut": ramp(50, 700, "int16"),
-        },
+        ANCHORS,
         {"zero": 0},
     ),
     "region": Case(

@@ -18,6 +18,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     shifted,
     stored,
 )
+from converter.formats.zhouyi.rules.detection import chosen_proposals
 from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, static, take, total
@@ -176,11 +177,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
     boxes = b.Cast(_stacked(r, [axis[k] for k in (0, 1) for axis in edges]), to=T.FLOAT)
     own = b.Cast(_column(r, r.whole(0), 1), to=T.FLOAT)
     mask = own > float(r.attr("score_threshold_value", int))
-    places, real = front(b, mask, r.declared_size(0))
-    count = b.ReduceSum(b.Cast(real, to=T.FLOAT), [1])
-    count = b.Pad(count, [0, 0, 0, r.declared_size(2) - 1])
-    one = b.const(np.ones((r.static(own)[0], 1), np.float32))
-    return _typed(r, [take(b, own, places, real), take(b, boxes, places, real), count, one])
+    return _typed(r, chosen_proposals(r, own, boxes, mask))
 
 
 def _from_table(r: IntegerReading, name: str, index: int) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ class Reading(context.Reading):
             raise MappingError("layer_top_shape must tell the size of the results", "R110")
         return shape[axis]
 
-    def typed(self, results: list[ir.Value]) -> list[ir.Value]:
+    def typed(self, results: Sequence[ir.Value]) -> list[ir.Value]:
         """Results in the types that the file declares: counts are floats or integers there."""
         declared = [v.dtype for v in self.layer.outputs] + [None] * len(results)
         pairs = zip(results, declared, strict=False)

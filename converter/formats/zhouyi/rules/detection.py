@@ -408,7 +408,6 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
     number of classes [B, 1], which is 1.
     """
     b, (scores, deltas) = r.b, floats(r)
-    size, width = r.declared_size(0), r.declared_size(2)
     moves = deltas / np.array(PROPOSAL_DIVISORS, np.float32)
     edges = []
     for i, names in enumerate(("ycenter ha height", "xcenter wa width")):
@@ -417,11 +416,19 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
         edges.append(_moved_edges(b, moves, i, centre, side, r.attr(limit, float)))
     boxes = _corners(b, edges)
     own = b.Gather(scores, np.array(1), axis=2)
-    places, real = front(b, own > r.attr("score_threshold", float), size)
+    return r.typed(chosen_proposals(r, own, boxes, own > r.attr("score_threshold", float)))
+
+
+def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> list[Value]:
+    """The results of a Proposal: of scores [B, P] and boxes [B, P, 4] those where the mask is true,
+    how many these are, in the first of as many places as are declared, and the number of classes.
+    """
+    b = r.b
+    places, real = front(b, mask, r.declared_size(0))
     count = b.ReduceSum(b.Cast(real, to=FLOAT), [1])
-    count = b.Pad(count, [0, 0, 0, width - 1])
+    count = b.Pad(count, [0, 0, 0, r.declared_size(2) - 1])
     one = b.const(np.ones((r.static(scores)[0], 1), np.float32))
-    return r.typed([take(b, own, places, real), take(b, boxes, places, real), count, one])
+    return [take(b, scores, places, real), take(b, boxes, places, real), count, one]
 
 
 def _moved_edges(
