@@ -48,8 +48,10 @@ def _address_space() -> int:
 
 
 def _interrupt() -> None:
-    """As Ctrl-C does, the main thread alone; also out of a call to the system."""
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    """As Ctrl-C does, the main thread alone; also out of a call to the system. By a signal of its
+    own: a shell lets the jobs of its background ignore SIGINT.
+    """
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
 
 class _Limit:
@@ -95,6 +97,7 @@ def time(seconds: float) -> Iterator[None]:
         yield
         return
     limit = _limit = _Limit(seconds)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     limit.thread.start()
     try:
         try:
@@ -103,6 +106,8 @@ def time(seconds: float) -> Iterator[None]:
             with limit.lock:
                 limit.over.set()
             _limit = None
+            if not limit.late:  # else the signal may be on its way yet
+                signal.signal(signal.SIGALRM, before)
     except KeyboardInterrupt:
         if not limit.late:
             raise
