@@ -46,6 +46,7 @@ _CHOICES = {"Gather", "Slice"}
 _SAME_SIZES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # of one axis or none
 _UNKNOWN_SIZE = np.iinfo(np.int64).min
 _NOT_EVALUATED = {"If", "Loop", "Scan", "Dropout", *RANDOM}
+_PACKED = (ir.DataType.INT4, ir.DataType.UINT4)  # compact weights, no shape arithmetic
 
 
 class InferenceError(Exception):
@@ -291,6 +292,8 @@ def _answer(proto: onnx.TypeProto | None) -> tuple[ir.TypeProtocol | None, list[
 def _evaluate(node: ir.Node) -> None:
     """Remembers the outputs' values when they follow from known inputs and are small."""
     if node.domain or node.op_type in _NOT_EVALUATED or any(subgraphs(node)):
+        return
+    if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype in _PACKED:
         return
     if node.op_type in ("Shape", "Size"):
         _evaluate_shape(node)

@@ -156,6 +156,12 @@ class LazyTensor(ir.LazyTensor):
             self.name or "",
         )
 
+    def decoded(self) -> LazyTensor:
+        """The same numbers, stored as `dtype` says: those of a format's own type are computed when
+        they are needed.
+        """
+        return self if self.decode is None else self.derived(np.asarray)
+
     @property
     def place(self) -> tuple[Any, ...]:
         """Where the stored bytes are, in memory or in a mapped file: the same for two weights that

@@ -176,7 +176,7 @@ class Reading:
         """
         if list(perm) == list(range(len(perm))):
             return with_operators(value)
-        if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
+        if value.const_value is not None:
             turned = LazyTensor.of(value.const_value).transposed(perm)
             return self.b.const(turned, value.name or "const")
         return self.b.op("Transpose", value, perm=list(perm))

@@ -344,16 +344,16 @@ class _Builder:
         except OSError:  # of its address space
             raise MemoryError from None
         self.b.head = len(self.b.Bytes)
-        self.weights: list[tuple[int, Array]] = []  # distance of the first byte from the end, array
+        self.weights: list[tuple[int, LazyTensor]] = []  # distance of the first byte from the end
         self.shared: EqualWeights[int] = EqualWeights()  # indices of buffers
 
     def write(self, f: BinaryIO) -> None:
         """The finished buffer, weights in their places."""
         content, position = memoryview(self.b.Bytes), self.b.Head()
-        for distance, array in reversed(self.weights):
+        for distance, weight in reversed(self.weights):
             start = len(content) - distance
             f.write(content[position:start])
-            position = start + write_array(f, array)
+            position = start + write_array(f, weight.stored())
         f.write(content[position:])
 
     def model(self, model: LiteModel) -> None:
@@ -366,7 +366,7 @@ class _Builder:
             graphs.append(self._graph(graph, codes, buffers))
         metadata = []
         for key, content in sorted(model.metadata.items()):
-            buffers.append(self._buffer(np.frombuffer(content, np.uint8)))
+            buffers.append(self._buffer(LazyTensor(np.frombuffer(content, np.uint8))))
             metadata.append(
                 self._table("Metadata", Name=b.CreateString(key), Buffer=len(buffers) - 1)
             )
@@ -430,11 +430,11 @@ class _Builder:
             self.b.PrependUOffsetTRelative(offset)
         return int(self.b.EndVector())
 
-    def _bytes(self, array: Array, alignment: int) -> int:
+    def _bytes(self, weight: LazyTensor, alignment: int) -> int:
         b = self.b
-        b.StartVector(1, array.nbytes, alignment)
-        b.head -= array.nbytes
-        self.weights.append((b.Offset(), array))
+        b.StartVector(1, weight.length, alignment)
+        b.head -= weight.length
+        self.weights.append((b.Offset(), weight))
         return int(b.EndVector())
 
     def _ints(self, values: list[int]) -> int:
@@ -444,14 +444,14 @@ class _Builder:
             )
         return int(self.b.CreateNumpyVector(np.asarray(values, "<i4")))
 
-    def _buffer(self, data: Array | None) -> int:
+    def _buffer(self, data: LazyTensor | None) -> int:
         # kernels may rely on 16 bytes of alignment (schema.fbs, Buffer.data)
         return self._table(
             "Buffer", **({"Data": self._bytes(data, 16)} if data is not None else {})
         )
 
     def _weight(self, weight: LazyTensor) -> int:
-        return self._buffer(weight.numpy())
+        return self._buffer(weight)
 
     def _append(self, weight: LazyTensor, buffers: list[int]) -> int:
         buffers.append(self._weight(weight))
@@ -535,15 +535,15 @@ class _Behind(_Builder):
 
     def _weight(self, weight: LazyTensor) -> int:
         self.behind.append(weight)
-        place, self.end = self.end, _aligned(self.end + weight.nbytes)
-        return self._table("Buffer", Offset=place, Size=weight.nbytes)
+        place, self.end = self.end, _aligned(self.end + weight.length)
+        return self._table("Buffer", Offset=place, Size=weight.length)
 
     def write(self, f: BinaryIO) -> None:
         super().write(f)
         position = len(self.b.Output())
         for weight in self.behind:
             f.write(bytes(_aligned(position) - position))
-            position = _aligned(position) + write_array(f, weight.numpy())
+            position = _aligned(position) + write_array(f, weight.stored())
 
 
 def _aligned(position: int) -> int:

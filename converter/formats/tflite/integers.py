@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
@@ -9,7 +11,8 @@ from converter.formats.tflite.rules.context import STORED, dequantised, paramete
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
-from converter.graph.infer import constant
+from converter.graph.infer import Array, constant
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import Value
 from converter.graph.walk import all_graphs
@@ -90,6 +93,57 @@ def _moved(node: ir.Node, names: Names) -> None:
     rest = [] if node.op_type == "Concat" else list(node.inputs[1:])
     moved = b.ops(node.op_type, *stored, *rest, outputs=len(node.outputs), **same_attrs(node))
     replace(node, [b.DequantizeLinear(v, *first.inputs[1:]) for v in moved], b)
+
+
+@dataclass(frozen=True)
+class _Signed:
+    """Packed numbers of four bits less 8: each of the two in a byte with its highest bit turned."""
+
+    tensor: LazyTensor
+
+    def __call__(self) -> Array:
+        return self.tensor.bytes() ^ np.uint8(0x88)
+
+
+def sign_four_bits(model: ir.Model) -> None:
+    """Constants of unsigned numbers of four bits, which no kernel takes, become signed ones, in
+    place; they stay packed.
+
+    before:  DequantizeLinear(x: uint4, scale, zero)    after:  the same of x - 8 and zero - 8: int4
+    before:  Cast(x: uint4, to)                         after:  Cast(x - 8: int4, to) + 8
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            reads = node.op_type in ("DequantizeLinear", "Cast") and not node.domain
+            if reads and node.inputs[0] is not None and node.inputs[0].dtype == D.UINT4:
+                _sign_constant(node, builder_before(node, names))
+    remove_dead_code(model)
+
+
+def _sign_constant(node: ir.Node, b: Builder) -> None:
+    x, *rest = (None if v is None else _less_8(v, b) for v in node.inputs)
+    if x is None or (len(node.inputs) > 2 and node.inputs[2] is not None and rest[1] is None):
+        return
+    if node.op_type == "Cast":
+        made = b.Cast(x, **same_attrs(node))
+        replace(node, [b.Add(made, b.like(made, 8))], b)
+        return
+    scale = node.inputs[1]
+    assert scale is not None
+    zero = rest[1] if len(rest) > 1 else None
+    if zero is None:
+        zero = b.const(np.full(() if scale.shape is None else scale.shape, -8, D.INT4.numpy()))
+    replace(node, [b.DequantizeLinear(x, scale, zero, **same_attrs(node))], b)
+
+
+def _less_8(value: ir.Value, b: Builder) -> Value | None:
+    """A constant of unsigned numbers of four bits less 8; None for anything else."""
+    if value.dtype != D.UINT4 or value.const_value is None:
+        return None
+    tensor = LazyTensor.of(value.const_value)
+    signed = LazyTensor(_Signed(tensor), D.INT4, tensor.shape.numpy())
+    return b.const(signed, str(value.name))
 
 
 def has_signed_weights(model: ir.Model) -> bool:

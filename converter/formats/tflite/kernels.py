@@ -5,8 +5,9 @@ A row of `_TABLE` is
     name   types   axes   position of the data among the inputs (0 unless it is said)
 
 The types are those of the tensors that an operator moves or computes with, by the codes below;
-`q8`, `qu8` and `q16` are integers with a scale, int8, uint8 and int16. "axes" is the largest number
-of them. Types were measured with LiteRT 2.3.0 on its plain kernels, one file for each.
+`q4`, `q8`, `qu8` and `q16` are integers with a scale, int4, int8, uint8 and int16; int4 is taken
+of constants alone. "axes" is the largest number of them. Types were measured with LiteRT 2.3.0 on
+its plain kernels, one file for each.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx_ir as ir
 D = ir.DataType
 CODES = {
     "f": D.FLOAT,
+    "i4": D.INT4,
     "i8": D.INT8,
     "u8": D.UINT8,
     "i16": D.INT16,
@@ -31,7 +33,7 @@ CODES = {
     "d": D.DOUBLE,
     "c": D.COMPLEX64,
 }
-SCALED = {"q8": D.INT8, "qu8": D.UINT8, "q16": D.INT16}
+SCALED = {"q4": D.INT4, "q8": D.INT8, "qu8": D.UINT8, "q16": D.INT16}
 _TABLE = """
 ABS                          f i16 i32 q8 q16                         8
 ADD                          f i32 i64 q8 qu8 q16                     6
@@ -42,7 +44,7 @@ AVERAGE_POOL_2D              f q8 qu8 q16                             4
 BATCH_MATMUL                 f q8 q16                                 5
 BITWISE_XOR                  i8 u8 i16 u16 i32 u32                    4
 BROADCAST_TO                 f i8 u8 i16 i32 i64 b q8 qu8 q16         8
-CAST                         f i8 u8 i16 u16 i32 u32 i64 b h d q8 qu8 q16 8
+CAST                         f i4 i8 u8 i16 u16 i32 u32 i64 b h d q8 qu8 q16 8
 CEIL                         f                                        8
 CONCATENATION                f i8 u8 i16 i32 u32 i64 b q8 qu8 q16     8
 CONV_2D                      f q8 qu8 q16                             4
@@ -52,7 +54,7 @@ COS                          f                                        8
 CUMSUM                       f i32 i64                                8
 DEPTHWISE_CONV_2D            f q8 qu8 q16                             4
 DEPTH_TO_SPACE               f i8 u8 i32 i64 q8 qu8                   4
-DEQUANTIZE                   i8 h q8 qu8 q16                          8
+DEQUANTIZE                   i8 h q4 q8 qu8 q16                          8
 DIV                          f i32 q8 qu8 q16                         5
 DYNAMIC_UPDATE_SLICE         f i8 i16 i32 i64 b                       8
 ELU                          f q8                                     8

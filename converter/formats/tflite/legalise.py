@@ -13,6 +13,7 @@ from converter.formats.tflite.integers import (
     has_signed_weights,
     move_integers,
     quantise_fakes,
+    sign_four_bits,
     sign_integers,
 )
 from converter.formats.tflite.kernels import kernels
@@ -46,6 +47,7 @@ from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import LARGEST, unroll
 
 D = ir.DataType
+FEW = 256  # numbers of four bits, which take less than the operator that makes them larger
 MOST = 4  # axes that every kernel takes
 TABLE = 1 << 20  # elements of the table by which the common decomposition scatters
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
@@ -61,14 +63,15 @@ def legal(
     graph = model.ir.clone()
     graph.graph.meta["states"] = states
     unpack_bits(graph)
-    fold(graph)
+    fold(graph, keep=is_compact)
     fuse_biases(graph)
     unroll(graph, countable)
-    fold(graph)
+    fold(graph, keep=is_compact)
     quantise_fakes(graph)
     if has_signed_weights(graph):
         sign_integers(graph)
     for step in range(2):
+        sign_four_bits(graph)
         move_integers(graph)
         widen(graph, notes)
         legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
@@ -77,10 +80,16 @@ def legal(
             notes += to_nhwc(graph, io_layout or "keep")
     move_integers(graph)
     widen(graph, notes)
-    fold(graph)
+    fold(graph, keep=is_compact)
     eliminate_common_subexpressions(graph)
     join_reshapes(graph, MOST)
     return graph
+
+
+def is_compact(node: ir.Node) -> bool:
+    """Whether weights of four bits become larger numbers, which the file would hold otherwise."""
+    x = None if node.op_type != "Cast" or node.inputs[0] is None else node.inputs[0].const_value
+    return x is not None and x.dtype in (D.INT4, D.UINT4) and x.size >= FEW
 
 
 def countable(node: ir.Node) -> bool:

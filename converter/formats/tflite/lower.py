@@ -372,10 +372,11 @@ class GraphWriter:
         if tensor.dtype == D.STRING:
             raise MappingError(f"{value.name} is text, which no kernel takes")
         if not half and not self._compressed(value, tensor):
-            made.data = LazyTensor.of(tensor) if tensor.dtype not in NARROW else self._wide(tensor)
+            wide = tensor.dtype in NARROW
+            made.data = self._wide(tensor) if wide else LazyTensor.of(tensor).decoded()
             return self._append(made)
         stored = LiteTensor(f"{made.name}_half", HALF, list(made.shape))
-        stored.data = LazyTensor.of(tensor) if half else tensor.numpy().astype(np.float16)
+        stored.data = LazyTensor.of(tensor).decoded() if half else tensor.numpy().astype(np.float16)
         inputs, index = [self._append(stored)], self._append(made)
         self._add(LiteOperator("DEQUANTIZE", inputs, [index], "DequantizeOptions"))
         return index

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -20,6 +19,7 @@ from converter.formats.tflite.schema import schema
 from converter.formats.tflite.sparsity import dense
 from converter.graph.build import Builder
 from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
 
 T, D = schema.TensorType, ir.DataType
 COMPLEX = (T.COMPLEX64, T.COMPLEX128)
@@ -70,21 +70,22 @@ def is_quantised(tensor: LiteTensor) -> bool:
     return bool(tensor.scales) and TYPES.get(tensor.type) in STORED
 
 
-def constant_of(tensor: LiteTensor) -> Array:
-    """The elements of a constant, a view of the file unless they are packed; MappingError R103
-    where the bytes do not fit the shape.
+def constant_of(tensor: LiteTensor) -> Array | LazyTensor:
+    """The elements of a constant, a view of the file, numbers of four bits packed as they lie there
+    (the lower half of a byte first, as in ONNX); MappingError R103 where the bytes do not fit the
+    shape.
     """
     dtype = type_of(tensor)
     data = np.zeros(0, np.uint8) if tensor.data is None else np.asarray(tensor.data).view(np.uint8)
     shape = [max(n, 0) for n in tensor.shape]
     if dtype == D.STRING:
         return _shaped(_strings(data, tensor), shape, tensor)
-    found = _unpacked(data, math.prod(shape)) if dtype == D.INT4 else None
-    if found is None:
-        kind = dtype.numpy()
-        if data.nbytes % kind.itemsize:
-            raise MappingError(f"tensor {tensor.name!r} has {data.nbytes} bytes", "R103")
-        found = data.view(kind)
+    if dtype == D.INT4:
+        return _four_bits(data, shape, tensor)
+    kind = dtype.numpy()
+    if data.nbytes % kind.itemsize:
+        raise MappingError(f"tensor {tensor.name!r} has {data.nbytes} bytes", "R103")
+    found = data.view(kind)
     if tensor.sparsity is not None:
         return dense(found, shape, tensor.sparsity)
     return _shaped(found, [*shape, 2] if tensor.type in COMPLEX else shape, tensor)
@@ -97,11 +98,15 @@ def _shaped(found: Array, shape: list[int], tensor: LiteTensor) -> Array:
     return found.reshape(shape)
 
 
-def _unpacked(data: Array, count: int) -> Array:
-    """Numbers of four bits, the lower half of a byte first."""
-    low, high = (data << 4).view(np.int8) >> 4, data.view(np.int8) >> 4
-    both = np.stack([low, high], axis=-1).reshape(-1)
-    return both[:count].astype(ml_dtypes.int4)
+def _four_bits(data: Array, shape: list[int], tensor: LiteTensor) -> Array | LazyTensor:
+    if tensor.sparsity is not None:
+        every = LazyTensor(data, D.INT4, [2 * data.nbytes]).numpy()
+        return dense(every[: math.prod(shape)], shape, tensor.sparsity)
+    size = -(-math.prod(shape) // 2)
+    if data.nbytes < size:
+        message = f"tensor {tensor.name!r} has {data.nbytes} bytes, its shape is {shape}"
+        raise MappingError(message, "R103")
+    return LazyTensor(data[:size], D.INT4, shape)
 
 
 def _strings(data: Array, tensor: LiteTensor) -> Array:

@@ -33,12 +33,12 @@ AVERAGE_POOL_2D i8=2 i16=3
 BATCH_MATMUL i8=2 i16=3
 BATCH_TO_SPACE_ND i8=2 i16=4
 BROADCAST_TO f=2 i8=3 u8=2 i16=3 i32=2 i64=2 b=2
-CAST u32=2 out:u32=2 i8=3 out:i8=3 u16=4 out:u16=4 h=5 out:h=5 d=5 out:d=5
+CAST u32=2 out:u32=2 i8=3 out:i8=3 u16=4 out:u16=4 h=5 out:h=5 d=5 out:d=5 i4=6
 CONCATENATION i8=2 i16=3 u32=4
 CONV_2D i8=3 grouped=6
 DEPTHWISE_CONV_2D dilation_w_factor>1=2 dilation_h_factor>1=2 i8=3
 DEPTH_TO_SPACE i8=2
-DEQUANTIZE i8=2 h=3 i16=3 channels=5
+DEQUANTIZE i8=2 h=3 i16=3 channels=5 i4=6
 DIV wide=2
 DYNAMIC_UPDATE_SLICE i64at2=2 i16=4
 EQUAL i8=2 i16=5

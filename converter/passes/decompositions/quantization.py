@@ -59,19 +59,46 @@ def whole_floats(x: ir.Value) -> ir.Value | None:
     return cast.inputs[0] if cast is not None and cast.meta.get(_WHOLE) else None
 
 
+def _whole_blocks(node: ir.Node) -> tuple[int, list[int]] | None:
+    """The axis of blocks, and the shape of x in which each block lies along an axis of its own
+    behind that; None without blocks, where the last one is cut off, or where there are 4 axes.
+    """
+    own, shape, attrs = shape_of(x_of(node, 1)), shape_of(x_of(node)), attrs_of(node)
+    block = int(attrs.get("block_size", 0))
+    if not block or own is None or shape is None or len(own) != len(shape) or len(shape) > 3:
+        return None
+    axis = int(attrs.get("axis", 1)) % len(shape)
+    whole = own[axis] * block == shape[axis]
+    return (axis, [*own[: axis + 1], block, *own[axis + 1 :]]) if whole else None
+
+
+def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
+    """A Reshape; of a constant the same bytes in another shape."""
+    if value.const_value is None:
+        return b.Reshape(value, list(shape))
+    return b.const(LazyTensor.of(value.const_value).reshaped(shape), str(value.name))
+
+
 def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     """(x - zero point) * scale"""
-    x, scale = x_of(node), _along(b, node, x_of(node, 1), x_of(node))
-    if scale is None or scale.dtype is None:
+    x, scale, blocks = x_of(node), x_of(node, 1), _whole_blocks(node)
+    zero = None if optional(node, 2) is None else x_of(node, 2)
+    if zero is not None and (points := constant(zero)) is not None and not (points != 0).any():
+        zero = None
+    if blocks is None:
+        along = _along(b, node, scale, x)
+        point = None if zero is None else _along(b, node, b.Cast(zero, to=scale.dtype), x)
+    else:
+        axis, shape = blocks
+        own = [*shape[: axis + 1], 1, *shape[axis + 2 :]]
+        x, along = _reshaped(b, x, shape), _reshaped(b, scale, own)
+        point = None if zero is None else b.Cast(_reshaped(b, zero, own), to=scale.dtype)
+    if along is None or along.dtype is None or (zero is not None and point is None):
         return None
     whole = whole_floats(x)
-    real = whole if whole is not None and whole.dtype == scale.dtype else b.Cast(x, to=scale.dtype)
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        zero = _along(b, node, b.Cast(node.inputs[2], to=scale.dtype), x)
-        if zero is None:
-            return None
-        real = real - zero
-    return real * scale
+    real = b.Cast(x, to=scale.dtype) if whole is None or whole.dtype != scale.dtype else whole
+    y = (real if point is None else real - point) * along
+    return y if blocks is None else b.Reshape(y, list(shape_of(x_of(node)) or ()))
 
 
 def quantize_linear(node: ir.Node, b: Builder) -> Value | None:

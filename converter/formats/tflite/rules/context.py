@@ -204,16 +204,6 @@ class Writing(context.Writing):
 
     # rows ----------------------------------------------------------------------------------------
 
-    def input_of_bytes(self, index: int) -> ir.Value:
-        """Input `index`; a constant of numbers of less than 8 bits in whole bytes, which kernels
-        take.
-        """
-        value = self.input(index)
-        if value.dtype is None or value.dtype.bitwidth >= 8 or (array := constant(value)) is None:
-            return value
-        self.layer.inputs[index] = made = self.const(whole_bytes(array), str(value.name))
-        return made
-
     def begin(self, rule: Rule) -> None:
         super().begin(rule)
         taken = rule.owned("inputs")
@@ -320,7 +310,8 @@ class Writing(context.Writing):
             return
         dtype = NARROW.get(value.dtype or ir.DataType.FLOAT, value.dtype or ir.DataType.FLOAT)
         scaled = value in self.low.scales
-        if not kernel.takes(dtype, scaled):
+        computed = dtype == ir.DataType.INT4 and value.const_value is None
+        if computed or not kernel.takes(dtype, scaled):
             what = f"{dtype.name} with a scale" if scaled else dtype.name
             raise MappingError(f"no kernel of {layer.kind} takes {what}", "X202")
         ranks = [len(v.shape) for v in (value, *layer.outputs) if v.shape is not None]
@@ -495,23 +486,30 @@ class Writing(context.Writing):
         if found is None:
             raise MappingError("scale and zero point of the weights must be constant")
         scales, zeros = found
-        stored = whole_bytes(stored)
-        if stored.dtype not in (np.int8, np.uint8):
-            raise MappingError(f"weights of {stored.dtype}")
         axis = int(attrs_of(node).get("axis", 1)) % max(1, stored.ndim)
-        turned = stored.transpose(perm)
-        if turned.dtype == np.uint8 and (not self.quantised or self.signed):
-            turned, zeros = (turned ^ 0x80).view(np.int8), zeros - 128
-        elif turned.dtype == np.int8 and self.quantised and not self.signed:
-            turned, zeros = turned.view(np.uint8) ^ 0x80, zeros + 128
-        made = self.const(turned, str(value.name))
+        shape = [stored.shape[i] for i in perm]
+        four = None if node.inputs[0] is None else node.inputs[0].const_value
+        if four is not None and four.dtype == ir.DataType.INT4 and not self.quantised:
+            made = self.const(LazyTensor.of(four).transposed(perm), str(value.name))
+        else:
+            turned, zeros = self._bytes(whole_bytes(stored).transpose(perm), zeros)
+            made = self.const(turned, str(value.name))
         zeros = np.broadcast_to(zeros, scales.shape)
         place = list(perm).index(axis) if scales.size > 1 else 0
         self.low.note(made, Quantisation(tuple(map(float, scales)), tuple(map(int, zeros)), place))
         if self.quantised:
             return made
-        shape = [turned.shape[i] for i in range(turned.ndim)]
         return self.emit("DEQUANTIZE", made, dtype=ir.DataType.FLOAT, shape=shape)
+
+    def _bytes(self, stored: Array, zeros: Array) -> tuple[Array, Array]:
+        """Weights of 8 bits and their zero points, signed where the data beside them are."""
+        if stored.dtype not in (np.int8, np.uint8):
+            raise MappingError(f"weights of {stored.dtype}")
+        if stored.dtype == np.uint8 and (not self.quantised or self.signed):
+            return (stored ^ 0x80).view(np.int8), zeros - 128
+        if stored.dtype == np.int8 and self.quantised and not self.signed:
+            return stored.view(np.uint8) ^ 0x80, zeros + 128
+        return stored, zeros
 
     @property
     def signed(self) -> bool:

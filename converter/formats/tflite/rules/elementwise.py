@@ -206,7 +206,7 @@ class To(Field):
 
     def lower(self, w: Writing) -> None:
         """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
-        source = w.input_of_bytes(0)
+        source = w.input(0)
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
         if want in (D.FLOAT16, D.BFLOAT16):

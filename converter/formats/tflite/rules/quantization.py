@@ -74,10 +74,11 @@ class Scale(Field):
         least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
         if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
             raise MappingError("a scale that is no ordinary number")
-        stored = w.out if self.of_result else w.input_of_bytes(0)
-        if stored.dtype not in STORED or (stored.dtype == ir.DataType.INT16 and zeros.any()):
-            raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
+        stored = w.out if self.of_result else w.input(0)
         constant_weights = not self.of_result and stored.const_value is not None
+        types = (*STORED, ir.DataType.INT4) if constant_weights else STORED
+        if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and zeros.any()):
+            raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
         if scales.size != 1 and not constant_weights:
             raise MappingError("scales for each channel belong to constants")
         axis = int(attrs_of(node).get("axis", 1)) % max(1, w.rank())
