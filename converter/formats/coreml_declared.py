@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic
 from converter.formats.coreml_features import (
     COLOURS,
+    OPTIONAL,
     PICTURES,
     REMEMBERED,
     SIZES,
@@ -38,6 +39,7 @@ _REMEMBERED = {
     "images": {str: {"colour": str}},
     "classifier": {"label": str},
     SIZES: {str: _SIZES},
+    OPTIONAL: [str],
     PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
 }
 _COLOURS = {name: number for number, name in COLOURS.items()}
@@ -178,8 +180,11 @@ class Declared:
             self.notes.append(dropped(name, sizes, f"they are {now}"))
 
     def default(self, feature: Any, default: Array | None) -> None:
-        """What an array is that is left out, where all its numbers are one."""
+        """What an array is that is left out, where all its numbers are one; without a value,
+        whether the source says that it may be.
+        """
         if default is None:
+            feature.type.isOptional = feature.name in self.said.get(OPTIONAL, [])
             return
         if not default.size or (default != default.flat[0]).any():
             text = "has several numbers where it is left out, which Core ML does not say"
@@ -198,10 +203,12 @@ class Declared:
         if inputs and all(feature.type.isOptional for feature in inputs):
             first, array = inputs[0], inputs[0].type.multiArrayType
             first.type.isOptional = False
-            array.ClearField(array.WhichOneof("defaultOptionalValue"))
+            if (chosen := array.WhichOneof("defaultOptionalValue")) is not None:
+                array.ClearField(chosen)
             text = "Core ML wants one input at least without a value of its own"
             self.notes.append(less(first.name, f"{first.name} must be given: {text}"))
-        if any(feature.type.isOptional for feature in inputs):
+        arrays = [feature.type.multiArrayType for feature in inputs if feature.type.isOptional]
+        if any(array.WhichOneof("defaultOptionalValue") is not None for array in arrays):
             self.spec = max(self.spec, 5)
 
 

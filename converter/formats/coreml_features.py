@@ -23,6 +23,7 @@ from converter.graph.network import Network
 from converter.graph.value import known_sizes
 
 SIZES = "sizes"  # of inputs, in the interface
+OPTIONAL = "optional"  # inputs that may be left out without a value of their own, in the interface
 PICTURES = "pictures"  # outputs that are images
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
 NOTES = "netconv."  # what keys of notes begin with
@@ -43,6 +44,11 @@ def default_value(feature: Any) -> Array | None:
     if not feature.type.isOptional or chosen is None:
         return None
     return np.full([int(d) for d in array.shape], getattr(array, chosen), _DEFAULTS[chosen])
+
+
+def is_merely_optional(feature: Any) -> bool:
+    """Whether an input may be left out, and nothing says what it is then."""
+    return bool(feature.type.isOptional) and default_value(feature) is None
 
 
 def sizes_of(feature: Any) -> Sizes:

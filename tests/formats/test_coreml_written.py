@@ -433,6 +433,24 @@ def test_one_input_has_to_be_given(tmp_path: Path) -> None:
     assert not kind.isOptional and kind.multiArrayType.WhichOneof("defaultOptionalValue") is None
 
 
+@pytest.mark.parametrize("by", ["", "a.onnx"])
+def test_an_input_stays_optional_without_a_value(by: str, tmp_path: Path) -> None:
+    """Source: Model.proto, FeatureType.isOptional."""
+    made = [layer("add", "a b", "y")]
+    model = network(made, {"a": (3,), "b": (3,)}, ["y"])
+    model.proto.description.input[1].type.isOptional = True
+    path = saved(model, tmp_path / "m.mlmodel")
+    if by:
+        converter.convert(path, tmp_path / by)
+        path = tmp_path / by
+    assert converter.convert(path, tmp_path / "n.mlmodel") == []
+    written = read_mlmodel(tmp_path / "n.mlmodel").proto
+    assert [f.type.isOptional for f in written.description.input] == [False, True]
+    array = written.description.input[1].type.multiArrayType
+    assert array.WhichOneof("defaultOptionalValue") is None
+    assert written.specificationVersion == 4
+
+
 # operands of any rank ----------------------------------------------------------------------------
 
 
@@ -875,3 +893,24 @@ def test_bits_that_floats_lose_are_warned_of(kind: str, dtype: Any, tmp_path: Pa
     notes = converter.convert(tmp_path / "m.onnx", tmp_path / "m.mlmodel")
     told = [n.code for n in notes if "2^24" in n.message]
     assert told == (["X205"] if dtype == ir.DataType.INT32 else [])
+
+
+# sizes -------------------------------------------------------------------------------------------
+
+
+def test_what_is_too_long_is_refused_before_weights_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, b = new_model()
+    codes = b.const(np.ones((256, 256), np.uint8))
+    scales = b.const(np.ones((8, 256), np.float32))
+    real = b.op("DequantizeLinear", codes, scales, axis=0, block_size=32)
+    b.output(b.op("MatMul", b.input("x", ir.DataType.FLOAT, [1, 256]), real))
+    computed = []
+    monkeypatch.setattr("converter.passes.constants.evaluate", lambda *a: computed.append(a) or [])
+    monkeypatch.setattr("converter.formats.coreml.codec.LONGEST_FILE", 100_000)
+    with pytest.raises(UnsupportedError) as error:
+        converter.save(Model(model, "test"), tmp_path / "m.mlmodel")
+    assert error.value.diagnostics[0].code == "X206"
+    assert "of 26" in error.value.diagnostics[0].message
+    assert not computed

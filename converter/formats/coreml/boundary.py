@@ -18,9 +18,11 @@ from converter.formats.coreml.network import Regime
 from converter.formats.coreml.operands import cast, floats
 from converter.formats.coreml_features import (
     COLOURS,
+    OPTIONAL,
     PICTURES,
     SIZES,
     default_value,
+    is_merely_optional,
     picture_of,
     sizes_of,
 )
@@ -45,6 +47,8 @@ def input_value(
     sizes = sizes_of(feature)
     if not sizes.fixed:
         interface["coreml"].setdefault(SIZES, {})[feature.name] = sizes.as_json()
+    if is_merely_optional(feature):
+        interface["coreml"].setdefault(OPTIONAL, []).append(feature.name)
     if kind == "imageType":
         channels = 1 if image.colorSpace in (10, 40) else 3
         lead = [1] * max(1, regime.image_lead)

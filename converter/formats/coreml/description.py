@@ -86,8 +86,8 @@ def _input(model: Network, value: Value, boundary: Boundary) -> None:
     feature = boundary.model.proto.description.input.add(name=name)
     if boundary.image(feature.type, value, ranks=(4, 5)):
         boundary.image_mapping = 1 if len(value.shape or ()) == 4 else 0
-        return
-    _array(feature.type.multiArrayType, value, boundary)
+    else:
+        _array(feature.type.multiArrayType, value, boundary)
     boundary.default(feature, model.interface.get("defaults", {}).get(name))
 
 

@@ -7,19 +7,21 @@ Look-up tables: Gather. int8 (dynamic quantisation): DequantizeLinear of an int8
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import constant, demand_few_axes, rank_of
+from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, optional
-from converter.passes.constants import evaluate_constant, unpack
+from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
 
@@ -139,9 +141,29 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
         if compact is not None:
             return compact
     array = constant(value)
-    if array is None:
+    return computed(value, half) if array is None else of_array(array, half)
+
+
+def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -> WeightData | None:
+    """Numbers that follow from constants, or the transpose of such a matrix: computed while the
+    file is written, not kept; None of what is not constant.
+    """
+    shape = shape_of(value)
+    if value is None or shape is None or not is_constant(value):
         array = evaluate_constant(value)
-    return None if array is None else of_array(array, half)
+        return None if array is None else of_array(array.T if turned else array, half)
+
+    def numbers(dtype: Any) -> Array:
+        array = evaluate_constant(value)
+        if array is None:
+            message = f"the numbers of {value.name} cannot be computed"
+            raise UnsupportedError(Diagnostic("X202", message))
+        return np.ascontiguousarray(array.T if turned else array, dtype)
+
+    few = half and math.prod(shape) >= 2 and half_is_enough(numbers(np.float32))
+    if few or value.dtype == ir.DataType.FLOAT16:
+        return WeightData.lazy("float16", math.prod(shape), lambda: numbers(np.float16))
+    return WeightData.lazy("float32", math.prod(shape), lambda: numbers(np.float32))
 
 
 def turned_form(value: ir.Value) -> WeightData | None:

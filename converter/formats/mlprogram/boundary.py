@@ -12,10 +12,12 @@ import onnx_ir as ir
 
 from converter.formats.coreml_features import (
     COLOURS,
+    OPTIONAL,
     PICTURES,
     SIZES,
     Sizes,
     default_value,
+    is_merely_optional,
     metadata_of,
     picture_of,
     sizes_of,
@@ -75,6 +77,9 @@ class Boundary:
         said: dict[str, Any] = {"metadata": metadata_of(description)}
         if self.sizes:
             said[SIZES] = self.sizes
+        optional = [f.name for f in description.input if is_merely_optional(f)]
+        if optional:
+            said[OPTIONAL] = optional
         images = [f for f in description.output if f.type.HasField("imageType")]
         if images:
             said[PICTURES] = {f.name: picture_of(f.type.imageType) for f in images}

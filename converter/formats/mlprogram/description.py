@@ -129,9 +129,8 @@ class Describing:
             outer = self._outer(value, name, dtype, ir.Shape(shape or [1]))
         self.boundary.before += self._chain(name, outer, value, steps)
         self.boundary.inputs.append((name, dtype, outer))
-        if not image:
-            default = self.network.interface.get("defaults", {}).get(public_name(value))
-            self.declared.default(feature, default)
+        defaults = {} if image else self.network.interface.get("defaults", {})
+        self.declared.default(feature, defaults.get(public_name(value)))
 
     def _chain(
         self, name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]

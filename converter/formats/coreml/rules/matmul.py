@@ -11,13 +11,13 @@ from converter.errors import MappingError, not_meant
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar
-from converter.formats.coreml.weight_encoding import dynamic_int8, turned_form
+from converter.formats.coreml.weight_encoding import computed, dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import maker
 from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import op
-from converter.passes.constants import evaluate_constant, is_constant
+from converter.passes.constants import is_constant
 
 Value = ir.Value
 D = ir.DataType
@@ -35,10 +35,12 @@ def turned(w: Writing, weights: Value) -> WeightData:
         return compact
     cast = maker(weights, "Cast")
     half = cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype == D.FLOAT16
-    array = evaluate_constant(cast.inputs[0] if half and cast is not None else weights)
-    if array is None:
+    source = cast.inputs[0] if half and cast is not None else weights
+    array = constant(source)
+    data = computed(source, w.low.half, turned=True) if array is None else w.plain(array.T)
+    if data is None:
         raise MappingError("the matrix must be constant")
-    return w.plain(array.T)
+    return data
 
 
 class Dense(Field):
