@@ -14,12 +14,17 @@ from converter.formats.zhouyi.quantization.requantize import (
     T,
     approximate,
     beside,
+    bounded,
+    limits_of_bits,
     list_keys,
+    low_32_bits,
+    reached,
     real,
     rescale,
     scalar_keys,
     wrapped,
 )
+from converter.formats.zhouyi.rules.fields import axis_of
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
@@ -30,6 +35,7 @@ from converter.mapping.node import Layer
 TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
 Rsqrt Sine Sinh Sqrt Square Tan Trunc BNLL"""
 METHODS = {"ADD": "Add", "SUB": "Sub", "MUL": "Mul", "MAX": "Max", "MIN": "Min"}
+MOST_UPDATES = 256
 PIECEWISE = ("NONE", "RELU", "RELU6", "LEAKYRELU", "CLIP")
 LOGIC = {"AND": "And", "OR": "Or", "XOR": "Xor", "NOT": "Not"}
 COMPARISONS = {
@@ -159,13 +165,13 @@ def lift_scatter(r: IntegerReading) -> Value:
     """Data and updates on a common scale first. ScatterElements bounds them by the bits of both
     together; wide results of ScatterND are not rounded but cut off.
     """
-    if r.attr("reduction", str, "NONE").upper() == "MUL":
-        raise MappingError("on which scale are the products of a scatter between two updates?")
     signed, by_element = r.tensors.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 2)):
         raise MappingError("which negative numbers does an unsigned scatter keep?")
+    if r.attr("reduction", str, "NONE").upper() == "MUL":
+        return (_elements_multiplied if by_element else _slices_multiplied)(r)
     bits = r.width(0)[0] + r.width(2)[0] if by_element else 48
-    low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+    low, high = limits_of_bits(bits, signed)
     data, updates = (
         rescale(r.b, r.double(i), scale, 0, (low, high))
         for i, scale in zip((0, 2), r.operand_scales(), strict=True)
@@ -173,6 +179,64 @@ def lift_scatter(r: IntegerReading) -> Value:
     y = r.as_numbers(data, r.input(1), updates)
     floor = r.tensors.bits > 8 and not by_element
     return r.stored(r.rescaled(y, r.first_factor, "Floor" if floor else "Round"))
+
+
+def _elements_multiplied(r: IntegerReading) -> Value:
+    """Numbers of 16 bits, which one update after the other multiplies: a product of more bits loses
+    its lowest ones, which the shift behind the factor then spares. No zero point is taken off.
+    """
+    b, signed = r.b, r.tensors.types[0].is_signed()
+    if r.scales.size != 2 or r.shifts.size != 2:
+        raise MappingError(
+            f"{r.scales.size} scales and {r.shifts.size} shifts, 2 are needed", "R110"
+        )
+    data, limits = r.double(0), limits_of_bits(16, signed)
+    y = rescale(b, data, r.scales[0] * 2.0 ** -r.shifts[0], 0, limits)
+    shape = r.static(y)
+    axis = axis_of(r.attr("axis", int, 0), len(shape))
+    index = b.Cast(r.input(1), to=T.INT64)
+    index = b.Where(index < 0, index + shape[axis], index)
+    index = b.Clip(index, b.like(index, 0), b.like(index, shape[axis] - 1))
+    updates, most = r.double(2), limits[1] + 1
+    for i in range(_turns(r.static(index)[axis])):
+        at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
+        product = low_32_bits(b, b.GatherElements(y, at, axis=axis) * by)
+        # so many bits that what is left has 16
+        amount = b.Where(product < 0, -product - 1, product)
+        lost = reached(b, amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
+        fewer = b.Pow(b.like(product, 2), lost)
+        left = b.Floor(product / fewer) * float(r.scales[1])
+        found = b.Floor(left * fewer * 2.0 ** -r.shifts[1])
+        y = b.ScatterElements(y, at, found, axis=axis)
+    return r.stored(bounded(b, y, *r.limits()))
+
+
+def _slices_multiplied(r: IntegerReading) -> Value:
+    """One slice of the updates after the other multiplies; what has more than 8 bits is cut off."""
+    b, signed = r.b, r.tensors.types[0].is_signed()
+    if r.scales.size != 3 or r.shifts.size != 3:
+        raise MappingError(
+            f"{r.scales.size} scales and {r.shifts.size} shifts, 3 are needed", "R110"
+        )
+    rounding = "Round" if r.tensors.bits <= 8 else "Floor"
+    y, updates = (r.double(i) * float(r.scales[k]) for i, k in ((0, 1), (2, 2)))
+    index, shape = b.Cast(r.input(1), to=T.INT64), r.static(r.input(1))
+    rows, depth = int(np.prod(shape[:-1])), shape[-1]
+    index = b.Reshape(index, [rows, depth])
+    updates = b.Reshape(updates, [rows, *r.static(y)[depth:]])
+    for i in range(_turns(rows)):
+        at, by = (b.Slice(v, [i], [i + 1], [0]) for v in (index, updates))
+        product = b.GatherND(y, at) * by
+        found = rescale(b, product, 2.0 ** -r.shifts[2], 0, limits_of_bits(32, signed), rounding)
+        y = b.ScatterND(y, at, found)
+    return r.stored(r.rescaled(y, r.scales[0] * 2.0 ** -r.shifts[0], rounding))
+
+
+def _turns(count: int) -> int:
+    """The number of updates that are written out one by one."""
+    if count > MOST_UPDATES:
+        raise MappingError(f"{count} updates that multiply one by one make a graph too large")
+    return count
 
 
 def lift_in_top_k(r: IntegerReading) -> Value:
@@ -206,6 +270,10 @@ def lift_table(r: IntegerReading) -> Value:
         return r.activated(r.real(), r.factor)
     if method == "PRELU" and "negative_slope" in layer.blobs:
         return _lift_prelu(r)
+    if method == "CRELU" and "lut" not in layer.blobs:
+        x = r.real()
+        both = (r.b.Relu(v) for v in (x, -x))
+        return r.requantized(r.b.Concat(*both, axis=r.attr("axis", int, -1)))
     if layer.kind in ("Sine", "Cosine") and r.is_scaled():
         return _of_turns(r)
     if "lut" not in layer.blobs or r.is_scaled():

@@ -12,6 +12,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.requantize import beside, real, rescale
+from converter.formats.zhouyi.rules.fields import words
 from converter.formats.zhouyi.types import numpy_type
 from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
@@ -36,7 +37,8 @@ Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbours, each w
 
 def lift_resize(r: IntegerReading) -> Value:
     """BILINEAR: the four neighbours of each place, with weights of `interp_shift_value` bits."""
-    r.attr("method", enum({True: "BILINEAR"}))
+    if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
+        raise MappingError("is CUBIC cubic, or bilinear as the vendor's executor computes it?")
     b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL").upper()
     shape = r.static(r.layer.outputs[0])
     if len(shape) != 4 or mode not in MODES:

@@ -28,12 +28,7 @@ from converter.mapping.codecs import Floats, enum
 MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
 
 
-def _single(b: Builder, x: Value) -> Value:
-    """Rounded to what a 32-bit float holds."""
-    return b.Cast(b.Cast(x, to=T.FLOAT), to=T.DOUBLE)
-
-
-def _part(b: Builder, x: Value, index: int) -> Value:
+def part_of(b: Builder, x: Value, index: int) -> Value:
     return b.Gather(x, np.array(index), axis=-1)
 
 
@@ -86,7 +81,7 @@ def lift_grid_sample(r: IntegerReading) -> Value:
     points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:-1])), axes])
     places, shares, bits = [], [], []
     for i, name in enumerate("xyz"[:axes]):
-        point, size = _part(b, points, i), pixels.sizes[-1 - i]
+        point, size = part_of(b, points, i), pixels.sizes[-1 - i]
         found = _in_table if axes == 2 and r.width(1)[0] <= 8 else _in_bits
         place, share = found(r, point, i, size, nearest)
         places.append(place)
@@ -167,7 +162,7 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
     scale, shift = float(r.scales[0]), int(r.shifts[0])
     count = r.static(boxes)[0]
     lines = [
-        _line(b, _part(b, boxes, i), _part(b, boxes, i + 2), crop[i], pixels.sizes[i])
+        _line(b, part_of(b, boxes, i), part_of(b, boxes, i + 2), crop[i], pixels.sizes[i])
         for i in (0, 1)
     ]
     places, shares, inside = [], [], []
@@ -221,14 +216,16 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     _, height, width, channels = r.static(x)
     rois = r.whole(1) + float(r.tensors.input_zeros[1])
     rois = b.Reshape(rois, [-1, 5])
-    count, (rows, columns) = r.static(rois)[0], _pooled(r)
+    count, (rows, columns) = r.static(rois)[0], pooled_shape(r)
     if count * rows * height * width * channels > MOST_ELEMENTS:
         raise MappingError(f"{count} regions of an image of this size make a graph too large")
     by = r.attr("spatial", Floats)
-    images = b.Gather(x, b.Cast(_part(b, rois, 0), to=T.INT64), axis=0)
+    images = b.Gather(x, b.Cast(part_of(b, rois, 0), to=T.INT64), axis=0)
     part = b.Unsqueeze(images, [1])  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):
-        mask = _parts(b, [_part(b, rois, 1 + axis + 2 * e) for e in (0, 1)], by[axis], parts, size)
+        mask = _parts(
+            b, [part_of(b, rois, 1 + axis + 2 * e) for e in (0, 1)], by[axis], parts, size
+        )
         shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
         spread = part if axis == 0 else b.Unsqueeze(part, [2])
         least = b.like(spread, -(2.0**40))
@@ -254,102 +251,8 @@ def _pooled(r: IntegerReading) -> list[int]:
     return size
 
 
-@dataclass
-class Along:
-    """Samples of regions along one axis: pixel, next pixel and the share of the next, [R, cells *
-    samples], `bits` bits behind the point.
-    """
-
-    low: Value
-    high: Value
-    share: Value
-
-
-def lift_roi_align(r: IntegerReading) -> Value:
-    """Means, or the largest, of samples of each cell; between pixels by shares that are cut off.
-
-    A region that ends before it starts, or behind the image, gives 0; what lies before the first
-    pixel is taken from the other end of the image, as the executor indexes it.
-    """
-    b, (samples, bits) = r.b, (r.attr("sample", list), r.attr("spatial_shift_value", int))
-    mean = r.attr("method", enum(words("AVG MAX"))) == "AVG"
-    if min(samples) <= 0:
-        raise MappingError("how many samples does a cell have whose region decides (sample=0)?")
-    x = r.whole(0) + float(r.tensors.input_zeros[0])
-    batch, height, width, channels = r.static(x)
-    rois = b.Reshape(r.whole(1) + float(r.tensors.input_zeros[1]), [-1, 5])
-    count, cells = r.static(rois)[0], _pooled(r)
-    half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
-    image, sides, good = _part(b, rois, 0), [], []
-    for axis, size in enumerate((height, width)):
-        ends = _ends(r, rois, axis, bits, half)
-        good += [ends[0] <= ends[1], ends[1] <= float(size << bits)]
-        sides.append(_samples(r, ends, axis, (cells[axis], samples[axis], size, bits, half)))
-    good += [image >= 0.0, image <= float(batch - 1)]
-    rows, columns = (c * s for c, s in zip(cells, samples, strict=True))
-
-    def spread(v: Value, axis: int) -> Value:
-        full = b.Expand(b.Unsqueeze(v, [2 - axis]), [count, rows, columns])
-        return b.Reshape(full, [count, rows * columns])
-
-    image = bounded(b, image, 0, batch - 1)
-    image = b.Expand(b.Unsqueeze(image, [1]), [count, rows * columns])
-    pixels, one, products = Pixels.of(r, x), float(1 << bits), []
-    for row, by_row in ((sides[0].low, one - sides[0].share), (sides[0].high, sides[0].share)):
-        for column, by_column in (
-            (sides[1].low, one - sides[1].share),
-            (sides[1].high, sides[1].share),
-        ):
-            places = [spread(row, 0), spread(column, 1)]
-            weight = shifted(b, spread(by_row, 0) * spread(by_column, 1), bits)
-            found = pixels.at(image, places, wraps=True)
-            products.append(b.Unsqueeze(weight, [-1]) * found)
-    shape = [count, cells[0], samples[0], cells[1], samples[1], channels]
-    by = float(r.scales[0]) * 2.0 ** -(float(r.shifts[0]) + bits)
-    if mean:
-        total = functools.reduce(operator.add, products)
-        y = b.Round(b.ReduceSum(b.Reshape(total, shape), [2, 4], keepdims=0) * by)
-    else:
-        largest = b.Round(functools.reduce(b.Max, products) * by)
-        y = b.ReduceMax(b.Reshape(largest, shape), [2, 4], keepdims=0)
-    known = b.Reshape(functools.reduce(operator.and_, good), [count, 1, 1, 1])
-    y = b.Where(known, y, b.like(y, 0)) - r.tensors.zeros[0]
-    return r.stored(bounded(b, y, *r.limits()))
-
-
-def _pair(r: IntegerReading, key: str, axis: int) -> tuple[float, float]:
-    """Multiplier and shift of one axis."""
-    values = [r.attr(f"{key}_{part}_value", list) for part in ("scale", "shift")]
-    return float(values[0][axis]), float(values[1][axis])
-
-
-def _ends(r: IntegerReading, rois: Value, axis: int, bits: int, half: bool) -> list[Value]:
-    b, by = r.b, float(r.attr("spatial_scale_value", list)[axis])
-    if r.scales.size != 2 or r.shifts.size != 2:
-        raise MappingError("two scales and two shifts are needed", "R110")
-    ends = []
-    for e in (0, 1):
-        x = _single(b, _part(b, rois, 1 + axis + 2 * e) * float(r.scales[1])) * 2.0 ** -r.shifts[1]
-        ends.append(cut(b, x) * by - (2.0 ** (bits - 1) if half else 0.0))
-    return ends
-
-
-def _samples(
-    r: IntegerReading, ends: list[Value], axis: int, form: tuple[int, int, int, int, bool]
-) -> Along:
-    cells, samples, size, bits, half = form
-    b, first, length = r.b, ends[0], ends[1] - ends[0]
-    if not half:
-        length = b.Max(length, b.like(length, 2.0**bits))
-    (cell, cell_bits), (step, step_bits) = _pair(r, "bin", axis), _pair(r, "grid", axis)
-    stride = cut(b, _single(b, length * cell) * 2.0**-cell_bits)
-    between = cut(b, stride * step * 2.0**-step_bits)
-    i, k = arange(cells, dtype=np.float64), arange(samples, dtype=np.float64) * 2 + 1
-    start = b.Unsqueeze(stride, [1]) * i + b.Unsqueeze(first, [1])
-    at = b.Unsqueeze(start, [2]) + b.Unsqueeze(between, [1, 2]) * k
-    at = b.Reshape(at, [-1, cells * samples])
-    low = shifted(b, at, bits)
-    inside = low < float(size - 1)
-    last = b.like(low, size - 1)
-    share = b.Where(inside, at - low * 2.0**bits, b.like(low, 0))
-    return Along(b.Where(inside, low, last), b.Where(inside, low + 1.0, last), share)
+def pooled_shape(r: IntegerReading) -> list[int]:
+    """Rows and columns that a region is pooled to."""
+    declared = list(r.declared() or ())[-3:-1]
+    size: list[int] = r.attr("pooled_shape", list, declared)
+    return size

@@ -510,57 +510,123 @@ def lift_pyramid(r: Reading) -> ir.Value:
     Boxes are pixels of the image, and a cell is a mean of samples; with proposal_normalized they
     are parts of the image, and a cell is one sample.
     """
-    b, (boxes, *maps) = r.b, floats(r)
-    if len(maps) != 4:
-        raise MappingError(f"{len(maps)} feature maps: four are needed", "R110")
-    if any(r.static(v)[0] != 1 for v in (boxes, *maps)):
-        raise MappingError("several images: the vendor's executor looks at the first one only")
+    b, (boxes, *maps) = r.b, four_maps(r, floats(r))
     boxes = b.Squeeze(boxes, [0])
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
     area = b.ReduceProd(high - low, [1], keepdims=0)
     parts = r.attr("proposal_normalized", bool, False)
     pieces = (_corner_pieces if parts else _mean_pieces)(r, boxes, maps)
-    least, middle, most = PYRAMID_PARTS if parts else PYRAMID_PIXELS
-    masks = [area < least, (area > least) & (area < middle), (area > middle) & (area < most)]
-    result = pieces[3]
-    for mask, piece in zip(masks, pieces, strict=False):
-        result = b.Where(b.Unsqueeze(mask, [1, 2, 3]), piece, result)
+    result = of_level(b, area, PYRAMID_PARTS if parts else PYRAMID_PIXELS, pieces)
     if not parts:
         # without half_pixel a region is a cell large at least
-        real = area > 0.0 if _half_pixel(r) else area >= 0.0
+        real = area > 0.0 if is_half_pixel(r) else area >= 0.0
         result = b.Where(b.Unsqueeze(real, [1, 2, 3]), result, 0.0)
     return b.Transpose(result, perm=[0, 2, 3, 1])
 
 
-def _half_pixel(r: Reading) -> bool:
+def four_maps(r: Reading, values: list[Value]) -> list[Value]:
+    """Boxes and four feature maps of the first image; the executor looks at no other."""
+    if len(values) != 5:
+        raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
+    return [r.b.Slice(v, [0], [1], [0]) if r.static(v)[0] > 1 else v for v in values]
+
+
+def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Value]) -> Value:
+    """Of pieces [R, ...] for each of four feature maps the one that suits the area [R] of a region;
+    what has exactly the area of a level is in the last.
+    """
+    least, middle, most = levels
+    masks = [area < least, (area > least) & (area < middle), (area > middle) & (area < most)]
+    return override(b, pieces[3], masks, pieces[:3])
+
+
+def override(b: Builder, y: Value, masks: list[Value], pieces: list[Value]) -> Value:
+    """`y` [R, h, w, c], or where a mask [R] is true the piece that belongs to the last such mask."""
+    for mask, piece in zip(masks, pieces, strict=True):
+        y = b.Where(b.Unsqueeze(mask, [1, 2, 3]), piece, y)
+    return y
+
+
+def is_half_pixel(r: Reading) -> bool:
     modes = enum({True: "HALF_PIXEL", False: "OUTPUT_HALF_PIXEL"})
     return bool(r.attr("coordinate_transformation_mode", modes))
 
 
 def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
-    """RoiAlign of all boxes [R, 4] on each feature map, [R, C, height, width]."""
+    """Means of samples of all boxes [R, 4] on each feature map, [R, C, height, width]."""
     b, scales, samples = r.b, r.attr("spatial_scale_value", Floats), r.attr("sample", list)
     if len(scales) != 4:
         raise MappingError(f"spatial_scale_value={scales}: four numbers are needed", "R110")
-    if len(set(samples)) != 1:
-        message = f"sample={samples}: only the same number both ways has a counterpart"
-        raise MappingError(message)
+    if len(set(samples)) != 1 and min(samples) <= 0:
+        what = "how many samples a cell has is known along one axis only"
+        raise MappingError(f"sample={samples}: {what}, which has no counterpart")
+    size = [r.attr(f"resize_{side}", int) for side in ("height", "width")]
     regions = b.Gather(boxes, np.array([1, 0, 3, 2]), axis=1)
     image = b.const(np.zeros(r.static(boxes)[0], np.int64))
-    mode = "half_pixel" if _half_pixel(r) else "output_half_pixel"
-    return [
-        b.RoiAlign(
-            b.Transpose(features, perm=[0, 3, 1, 2]),
-            regions,
-            image,
-            output_height=r.attr("resize_height", int),
-            output_width=r.attr("resize_width", int),
-            sampling_ratio=max(samples[0], 0),
-            spatial_scale=scale,
-            coordinate_transformation_mode=mode,
+    mode = "half_pixel" if is_half_pixel(r) else "output_half_pixel"
+    pieces = []
+    for features, scale in zip(maps, scales, strict=True):
+        if len(set(samples)) != 1:
+            pieces.append(_unequal(r, boxes * scale, features, size, samples))
+            continue
+        pieces.append(
+            b.RoiAlign(
+                b.Transpose(features, perm=[0, 3, 1, 2]),
+                regions,
+                image,
+                output_height=size[0],
+                output_width=size[1],
+                sampling_ratio=max(samples[0], 0),
+                spatial_scale=scale,
+                coordinate_transformation_mode=mode,
+            )
         )
-        for features, scale in zip(maps, scales, strict=True)
-    ]
+    return pieces
+
+
+def _unequal(
+    r: Reading, boxes: Value, features: Value, size: list[int], samples: list[int]
+) -> Value:
+    """Means of other numbers of samples down than across; what lies more than a pixel outside of
+    the image counts as 0.
+    """
+    b, count = r.b, r.static(boxes)[0]
+    _, *sides, channels = r.static(features)
+    half = is_half_pixel(r)
+    lines, known = [], []
+    for axis, (cells, number) in enumerate(zip(size, samples, strict=True)):
+        first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
+        length = last - first
+        length = length if half else b.Max(length, b.like(length, 1.0))
+        steps = (arange(cells * number, dtype=np.float32) + 0.5) / (cells * number)
+        place = first + length * steps - (0.5 if half else 0.0)
+        known.append((place >= -1.0) & (place <= float(sides[axis])))
+        lines.append(b.Clip(place, 0.0, float(sides[axis] - 1)))
+    samples_at = [c * n for c, n in zip(size, samples, strict=True)]
+    found = _at_lines(r, features, lines, samples_at)
+    mask = b.Unsqueeze(known[0], [2]) & b.Unsqueeze(known[1], [1])
+    found = b.Where(b.Unsqueeze(mask, [1]), found, b.like(found, 0.0))
+    shape = [count, channels, size[0], samples[0], size[1], samples[1]]
+    return b.ReduceMean(b.Reshape(found, shape), [3, 5], keepdims=0)
+
+
+def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) -> Value:
+    """What lies between the pixels of a feature map [1, H, W, C] where rows [R, h] and columns
+    [R, w] cross: [R, C, h, w].
+    """
+    b, count = r.b, r.static(lines[0])[0]
+    _, *sides, channels = r.static(features)
+    spread = []
+    for axis, place in enumerate(lines):
+        line = place * (2.0 / max(sides[axis] - 1, 1)) - 1.0
+        line = b.Unsqueeze(line, [2 - axis])
+        spread.append(b.Unsqueeze(b.Expand(line, [count, *size]), [3]))
+    # x comes first; the pieces lie one below the other in one image
+    grid = b.Reshape(b.Concat(*reversed(spread), axis=3), [1, count * size[0], size[1], 2])
+    image = b.Transpose(features, perm=[0, 3, 1, 2])
+    found = b.GridSample(image, grid, align_corners=1, padding_mode="border")
+    found = b.Reshape(found, [channels, count, *size])
+    return b.Transpose(found, perm=[1, 0, 2, 3])
 
 
 def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
@@ -568,29 +634,24 @@ def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
 
     The executor takes the width of a feature map for its height when it scales the boxes.
     """
-    b, count = r.b, r.static(boxes)[0]
-    size = [r.attr("resize_height", int), r.attr("resize_width", int)]
-    if min(size) < 2:
-        raise MappingError("resize_height or resize_width of 1: where is the one sample taken?")
-    pieces = []
+    b, size, pieces = r.b, corner_size(r), []
     for features in maps:
-        _, *sides, channels = r.static(features)
-        lines = []
+        sides, lines = r.static(features)[1:3], []
         for axis in (0, 1):
             first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
             steps = arange(size[axis], dtype=np.float32) / (size[axis] - 1)
             place = (first + (last - first) * steps) * float(sides[1 - axis] - 1)
-            place = b.Clip(place, 0.0, float(sides[axis] - 1))
-            line = place * (2.0 / max(sides[axis] - 1, 1)) - 1.0
-            line = b.Unsqueeze(line, [2 - axis])
-            lines.append(b.Unsqueeze(b.Expand(line, [count, *size]), [3]))
-        # x comes first; the pieces lie one below the other in one image
-        grid = b.Reshape(b.Concat(*reversed(lines), axis=3), [1, count * size[0], size[1], 2])
-        image = b.Transpose(features, perm=[0, 3, 1, 2])
-        found = b.GridSample(image, grid, align_corners=1, padding_mode="border")
-        found = b.Reshape(found, [channels, count, *size])
-        pieces.append(b.Transpose(found, perm=[1, 0, 2, 3]))
+            lines.append(b.Clip(place, 0.0, float(sides[axis] - 1)))
+        pieces.append(_at_lines(r, features, lines, size))
     return pieces
+
+
+def corner_size(r: Reading) -> list[int]:
+    """Rows and columns of samples from edge to edge."""
+    size = [r.attr("resize_height", int), r.attr("resize_width", int)]
+    if min(size) < 2:
+        raise MappingError("resize_height or resize_width of 1: where is the one sample taken?")
+    return size
 
 
 RULES = [

@@ -1,0 +1,424 @@
+"""Means of samples inside regions of images: RoiAlign and PyramidROIAlign."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+
+from converter.errors import MappingError
+from converter.formats.zhouyi.quantization.context import IntegerReading
+from converter.formats.zhouyi.quantization.requantize import (
+    EXACT,
+    UINT16,
+    T,
+    bounded,
+    cut,
+    low_32_bits,
+    rescale,
+    shifted,
+)
+from converter.formats.zhouyi.quantization.sampling import (
+    MOST_ELEMENTS,
+    Pixels,
+    part_of,
+    pooled_shape,
+)
+from converter.formats.zhouyi.rules.detection import (
+    corner_size,
+    four_maps,
+    is_half_pixel,
+    of_level,
+    override,
+)
+from converter.formats.zhouyi.rules.fields import words
+from converter.graph.build import Builder
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+from converter.mapping.codecs import enum
+
+MOST_SUMS = 256  # samples of a cell whose floats are added one by one
+# areas at which the next coarser feature map begins, of boxes in parts of 2 ** 15
+PARTS = (6418977.0, 25675908.0, 102703631.0)
+
+
+def _single(b: Builder, x: Value) -> Value:
+    """Rounded to what a 32-bit float holds."""
+    return b.Cast(b.Cast(x, to=T.FLOAT), to=T.DOUBLE)
+
+
+@dataclass
+class Along:
+    """Samples of regions along one axis, [R, cells * samples]: the pixel, the next one, and the
+    weights of both.
+
+    `count` [R, 1] or [1, 1]: how many samples a cell has; where the region decides, only so many of
+    `samples` are real. `known`: those that lie on the image.
+    """
+
+    low: Value
+    high: Value
+    of_low: Value
+    of_high: Value
+    cells: int
+    samples: int
+    count: Value
+    decided: bool = False
+    known: Value | None = None
+
+    def real(self, b: Builder) -> list[Value]:
+        found = [] if self.known is None else [self.known]
+        if self.decided:
+            number = np.tile(arange(self.samples, dtype=np.float64), self.cells)
+            found.append(b.const(number) < self.count)
+        return found
+
+
+@dataclass
+class Crossings:
+    """Where the samples of both axes of `count` regions cross: [R, rows * columns, ...]."""
+
+    b: Builder
+    rows: Along
+    columns: Along
+    count: int
+
+    def __post_init__(self) -> None:
+        self.height, self.width = (a.cells * a.samples for a in (self.rows, self.columns))
+
+    def spread(self, v: Value, axis: int) -> Value:
+        """Numbers of rows [R, h] (axis 0) or columns [R, w] for all crossings."""
+        b, full = self.b, [self.count, self.height, self.width]
+        return b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [full[0], full[1] * full[2]])
+
+    def corners(self, pixels: Pixels, bits: int, image: Value, wraps: bool = False) -> list[Value]:
+        """The four pixels around each crossing [R, rows * columns, C], each times the product of
+        its weights, which have lost `bits` bits.
+
+        `image` [R]: which image each region is in.
+        """
+        b, found = self.b, []
+        image = self.spread(b.Expand(b.Unsqueeze(image, [1]), [self.count, self.height]), 0)
+        ends = (((a.low, a.of_low), (a.high, a.of_high)) for a in (self.rows, self.columns))
+        for (row, by_row), (column, by_column) in itertools.product(*ends):
+            weight = self.spread(by_row, 0) * self.spread(by_column, 1)
+            if self.decided and wraps:  # RoiAlign then rounds its products of floats
+                weight = b.Round(_single(b, weight) * 2.0**-bits)
+            else:
+                weight = shifted(b, weight, bits)
+            at = [self.spread(row, 0), self.spread(column, 1)]
+            found.append(b.Unsqueeze(weight, [-1]) * pixels.at(image, at, wraps=wraps))
+        return found
+
+    @property
+    def decided(self) -> bool:
+        return self.rows.decided or self.columns.decided
+
+    def by_cell(self, v: Value, missing: float = 0.0) -> Value:
+        """[R, cells, samples, cells, samples, C], with `missing` where a sample is not real."""
+        b, rows, columns = self.b, self.rows, self.columns
+        real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real(b)]
+        if real:
+            mask = b.Unsqueeze(functools.reduce(operator.and_, real), [-1])
+            v = b.Where(mask, v, b.like(v, missing))
+        shape = [rows.cells, rows.samples, columns.cells, columns.samples]
+        return b.Reshape(v, [self.count, *shape, -1])
+
+    def numbers(self) -> Value:
+        """[R, 1, 1, 1] or [1, 1, 1, 1]: how many samples a cell has."""
+        return self.b.Unsqueeze(self.rows.count * self.columns.count, [2, 3])
+
+    def demand_small(self, channels: int) -> None:
+        if self.count * self.height * self.width * channels > MOST_ELEMENTS:
+            what = f"{self.count} regions of up to {self.height} x {self.width} samples"
+            raise MappingError(f"{what} make a graph too large")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of the cells: 0 down, 1 across. `samples`: of a cell, not above 0 where the region
+    decides; `size`: of the image; `bits` behind the point of places.
+    """
+
+    index: int
+    cells: int
+    samples: int
+    size: int
+    bits: int
+    half: bool
+
+    @property
+    def offset(self) -> float:
+        return 2.0 ** (self.bits - 1) if self.half else 0.0
+
+    def length(self, b: Builder, ends: list[Value]) -> Value:
+        found = ends[1] - ends[0]
+        return found if self.half else b.Max(found, b.like(found, 2.0**self.bits))
+
+    def counted(self, b: Builder, length: Value, longest: float) -> tuple[Value, int]:
+        """How many samples the cells of each region have [R, 1], and the most."""
+        if self.samples > 0:
+            return b.const(np.full((1, 1), float(self.samples))), self.samples
+        cell = float(self.cells << self.bits)
+        number = b.Max(b.Ceil(b.Unsqueeze(length, [1]) / cell), b.like(length, 1))
+        return number, max(1, math.ceil(longest / cell))
+
+    def places(self, b: Builder, first: Value, step: Value, between: Value, most: int) -> Value:
+        """[R, cells * most]: half a distance `between` behind the start of each cell, and so on."""
+        i, k = arange(self.cells, dtype=np.float64), arange(most, dtype=np.float64) * 2 + 1
+        start = b.Unsqueeze(step, [1]) * i + b.Unsqueeze(first, [1])
+        at = b.Unsqueeze(start, [2]) + b.Unsqueeze(between, [1, 2]) * k
+        return b.Reshape(at, [-1, self.cells * most])
+
+
+# one image ---------------------------------------------------------------------------------------
+
+
+def lift_roi_align(r: IntegerReading) -> Value:
+    """Means, or the largest, of samples of each cell; between pixels by shares that are cut off.
+
+    A region that ends before it starts, or behind the image, gives 0; what lies before the first
+    pixel is taken from the other end of the image, as the executor indexes it.
+    """
+    b, (samples, bits) = r.b, (r.attr("sample", list), r.attr("spatial_shift_value", int))
+    mean = r.attr("method", enum(words("AVG MAX"))) == "AVG"
+    x = r.whole(0) + float(r.tensors.input_zeros[0])
+    batch, *sizes, channels = r.static(x)
+    rois = b.Reshape(r.whole(1) + float(r.tensors.input_zeros[1]), [-1, 5])
+    half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
+    if r.scales.size != 2 or r.shifts.size != 2:
+        raise MappingError("two scales and two shifts are needed", "R110")
+    image, sides, good = part_of(b, rois, 0), [], []
+    for i, cells in enumerate(pooled_shape(r)):
+        axis = Axis(i, cells, samples[i], sizes[i], bits, half)
+        ends, along = (_decided if min(samples) <= 0 else _fixed)(r, rois, axis)
+        good += [ends[0] <= ends[1], ends[1] <= float(axis.size << bits)]
+        sides.append(along)
+    good += [image >= 0.0, image <= float(batch - 1)]
+    crossings = Crossings(b, sides[0], sides[1], r.static(rois)[0])
+    crossings.demand_small(channels)
+    image = bounded(b, image, 0, batch - 1)
+    products = crossings.corners(Pixels.of(r, x), bits, image, wraps=True)
+    by = float(r.scales[0]) * 2.0 ** -(float(r.shifts[0]) + bits)
+    parts = b.const(np.ones((1, 1, 1, 1)))
+    if min(samples) <= 0:
+        numbers = crossings.numbers()
+        parts = (numbers * numbers if mean else numbers) * float(np.prod(pooled_shape(r)))
+    if mean:
+        total = crossings.by_cell(functools.reduce(operator.add, products))
+        y = b.Round(b.ReduceSum(total, [2, 4], keepdims=0) * by / parts)
+    else:
+        largest = crossings.by_cell(functools.reduce(b.Max, products), -(2.0**53))
+        y = b.Round(b.ReduceMax(largest, [2, 4], keepdims=0) * by / parts)
+    known = b.Unsqueeze(functools.reduce(operator.and_, good), [1, 2, 3])
+    y = b.Where(known, y, b.like(y, 0)) - r.tensors.zeros[0]
+    return r.stored(bounded(b, y, *r.limits()))
+
+
+def _pair(r: IntegerReading, key: str, axis: int) -> tuple[float, float]:
+    """Multiplier and shift of one axis."""
+    values = [r.attr(f"{key}_{part}_value", list) for part in ("scale", "shift")]
+    return float(values[0][axis]), float(values[1][axis])
+
+
+def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
+    """Start and end of regions, and as many samples as the layer says."""
+    b, by, bits = r.b, float(r.attr("spatial_scale_value", list)[axis.index]), axis.bits
+    ends = []
+    for e in (0, 1):
+        x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * float(r.scales[1]))
+        ends.append(cut(b, x * 2.0 ** -r.shifts[1]) * by - axis.offset)
+    (cell, cell_bits), (step, step_bits) = (_pair(r, k, axis.index) for k in ("bin", "grid"))
+    length = axis.length(b, ends)
+    stride = cut(b, _single(b, length * cell) * 2.0**-cell_bits)
+    between = cut(b, stride * step * 2.0**-step_bits)
+    at = axis.places(b, ends[0], stride, between, axis.samples)
+    low = shifted(b, at, bits)
+    count, most = axis.counted(b, length, 0.0)
+    whole = b.like(at, 2.0**bits)
+    return ends, _neighbours(b, axis, most, count, (low, at - low * whole, whole))
+
+
+def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
+    """The same where the region decides, along one axis at least: places are quotients, whose
+    rests become the weights.
+    """
+    b, bits, cells = r.b, axis.bits, float(axis.cells)
+    by = float(r.attr("spatial_scale_value", list)[axis.index]) * float(r.scales[1])
+    ends = []
+    for e in (0, 1):
+        x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * by)
+        ends.append(cut(b, x * 2.0 ** -r.shifts[1]) - axis.offset)
+    length = axis.length(b, ends)
+    before = min(r.input_limits(1)[0] + r.tensors.input_zeros[1], 0) * by * 2.0 ** -r.shifts[1]
+    count, most = axis.counted(b, length, (axis.size << bits) + axis.offset - before)
+    cell = cells * 2.0**bits
+    step = cut(b, length / cell)
+    rest = length - step * cell
+    spread = count * cell
+    between = cut(b, b.Unsqueeze(length, [1]) / spread)
+    left = b.Unsqueeze(b.Unsqueeze(length, [1]) - between * spread, [2])
+    i, k = arange(axis.cells, dtype=np.float64), arange(most, dtype=np.float64)
+    start, start_rest = (b.Unsqueeze(b.Unsqueeze(v, [1]) * i, [2]) for v in (step, rest))
+    start_rest = start_rest + b.Unsqueeze(ends[0] * cells, [1, 2])
+    count_3, spread_3, between_3 = (b.Unsqueeze(v, [2]) for v in (count, spread, between))
+    behind = start_rest * count_3 * 2.0 + spread_3 * between_3 + left + left * k * 2.0
+    whole = spread_3 * 2.0
+    beyond = cut(b, behind / whole)
+    low, share = start + between_3 * k + beyond, behind - beyond * whole
+    flat = [b.Reshape(v, [-1, axis.cells * most]) for v in (low, share)]
+    along = _neighbours(b, axis, most, count, (flat[0], flat[1], spread * 2.0))
+    along.of_low, along.of_high = (cut(b, v * 0.5) for v in (along.of_low, along.of_high))
+    return ends, along
+
+
+def _neighbours(
+    b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value]
+) -> Along:
+    """Samples at a pixel, a share behind it, and what a whole share is. The last pixel has no next
+    one.
+    """
+    low, share, whole = place
+    inside, last = low < float(axis.size - 1), b.like(low, axis.size - 1)
+    share = b.Where(inside, share, b.like(share, 0))
+    low, high = b.Where(inside, low, last), b.Where(inside, low + 1.0, last)
+    decided = axis.samples <= 0
+    return Along(low, high, whole - share, share, axis.cells, most, count, decided)
+
+
+# a pyramid of images -----------------------------------------------------------------------------
+
+
+def lift_pyramid(r: IntegerReading) -> Value:
+    """Boxes y1, x1, y2, x2 [1, R, 4] cut out of the one of four feature maps that suits their area:
+    means of samples, or with proposal_normalized one sample for a cell.
+    """
+    b, (boxes, *maps) = r.b, four_maps(r, [r.whole(i) for i in range(len(r.layer.inputs))])
+    zeros = [float(z) for z in r.tensors.input_zeros]
+    boxes = b.Squeeze(boxes, [0])
+    maps = [m + z for m, z in zip(maps, zeros[1:], strict=True)]
+    parts = r.attr("proposal_normalized", bool, False)
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
+    area = low_32_bits(b, b.ReduceProd(high - low, [1], keepdims=0))
+    boxes = boxes + zeros[0]
+    if parts:
+        area = area - b.Floor(area * 2.0**-31) * 2.0**31
+        pieces = [_from_edges(r, boxes, m) for m in maps]
+        return r.stored(bounded(b, of_level(b, area, PARTS, pieces), *r.limits()))
+    # areas and levels have 32 bits in the executor, whatever the bits of the boxes
+    first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.attr("levels", list))
+    masks = [(area >= first) & (area < second), (area >= second) & (area < third), area >= third]
+    pieces = [_means(r, boxes, m, level) for level, m in enumerate(maps)]
+    return r.stored(override(b, pieces[0], masks, pieces[1:]))
+
+
+def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Value:
+    """Means of samples of all boxes [R, 4], for one feature map: [R, height, width, C]."""
+    b, bits, samples = r.b, r.attr("spatial_shift", int), r.attr("sample", list)
+    _, *sizes, channels = r.static(features)
+    by = r.attr("input_scale", list)[level] * 2.0 ** -r.attr("input_shift", list)[level]
+    sides, empty = [], []
+    for i, side in enumerate(("height", "width")):
+        axis = Axis(i, r.attr(f"resize_{side}", int), samples[i], sizes[i], bits, is_half_pixel(r))
+        along, length = _of_box(r, boxes, axis, by)
+        sides.append(along)
+        empty.append(b.Equal(length, b.like(length, 0)))
+    count = r.static(boxes)[0]
+    crossings = Crossings(b, sides[0], sides[1], count)
+    crossings.demand_small(channels)
+    image = b.const(np.zeros(count))
+    products = crossings.corners(Pixels.of(r, features), bits, image)
+    total = crossings.by_cell(functools.reduce(operator.add, products))
+    info = np.iinfo(r.tensors.input_types[1 + level].numpy())
+    widest = max(-int(info.min), int(info.max)) + abs(r.tensors.input_zeros[1 + level])
+    total = _summed(r, total, float(widest << bits))
+    scale, shift = (r.attr(f"{k}_value", list)[level] for k in ("scale", "shift"))
+    if min(samples) > 0:
+        by = scale * 2.0 ** -(shift + bits)
+    else:
+        total = b.Floor(_single(b, total * float(scale)) / crossings.numbers())
+        by = 2.0 ** -(shift + bits)
+    y = rescale(b, total, by, r.tensors.zeros[0], r.limits())
+    none = b.Unsqueeze(empty[0] | empty[1], [1, 2, 3])
+    return b.Where(none, b.like(y, 0), y)
+
+
+def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:
+    """Samples of boxes along one axis, and their lengths; what lies a pixel outside of the image is
+    not known.
+    """
+    b, bits = r.b, axis.bits
+    ends = [
+        rescale(b, part_of(b, boxes, axis.index + 2 * e), by, 0, UINT16) - axis.offset
+        for e in (0, 1)
+    ]
+    length = axis.length(b, ends)
+    largest = r.input_limits(0)[1] + r.tensors.input_zeros[0]
+    count, most = axis.counted(b, length, min(largest * by + 1, UINT16[1]))
+    step = cut(b, length / float(axis.cells))
+    between = cut(b, b.Unsqueeze(step, [1]) / (count * 2.0))
+    at = axis.places(b, ends[0], step, b.Squeeze(between, [1]), most)
+    low = shifted(b, at, bits)
+    share = at - low * 2.0**bits
+    low, high = (bounded(b, v, 0, axis.size - 1) for v in (low, low + 1.0))
+    place = shifted(b, at, bits)
+    known = (place >= -1.0) & (place <= float(axis.size))
+    decided = axis.samples <= 0
+    whole = b.like(share, 2.0**bits)
+    along = Along(low, high, whole - share, share, axis.cells, most, count, decided, known)
+    return along, length
+
+
+def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
+    """The sum of the samples of each cell, as 32-bit floats that are added one by one."""
+    b, (_, _, rows, _, columns, _) = r.b, r.static(x)
+    if largest * rows * columns <= EXACT:
+        return b.ReduceSum(x, [2, 4], keepdims=0)
+    if rows * columns > MOST_SUMS:
+        raise MappingError(f"{rows * columns} samples added one by one make a graph too large")
+    floats = b.Cast(x, to=T.FLOAT)
+    parts = (
+        b.Gather(b.Gather(floats, np.array(j), axis=2), np.array(i), axis=3)
+        for j, i in itertools.product(range(rows), range(columns))
+    )
+    return b.Cast(functools.reduce(operator.add, parts), to=T.DOUBLE)
+
+
+def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
+    """Samples from edge to edge of all boxes [R, 4], for one feature map: [R, height, width, C].
+
+    The executor takes the width of a feature map for its height when it scales the boxes.
+    """
+    b, bits, count = r.b, r.attr("box_input_qvalue", int), r.static(boxes)[0]
+    _, *sizes, channels = r.static(features)
+    size, most = corner_size(r), float((1 << bits) - 1)
+    lows: list[Value] = []
+    highs: list[Value] = []
+    shares: list[Value] = []
+    for axis in (0, 1):
+        first, last = (part_of(b, boxes, axis + 2 * e) for e in (0, 1))
+        span = float(sizes[1 - axis] - 1)
+        step = shifted(
+            b, cut(b, low_32_bits(b, (last - first) * span * 256.0) / (size[axis] - 1.0)), 8
+        )
+        steps = b.Unsqueeze(step, [1]) * arange(size[axis], dtype=np.float64)
+        place = bounded(b, b.Unsqueeze(first * span, [1]) + steps, 0, (sizes[axis] - 1) * most)
+        found = shifted(b, place, bits), shifted(b, place + most, bits)
+        share = place - b.Floor(place * 2.0**-15) * 2.0**15
+        full = [count, *size]
+        for kept, v in zip((lows, highs, shares), (*found, share), strict=True):
+            kept.append(b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [1, -1]))
+    pixels = Pixels.of(r, features)
+    (top, bottom), (left, right) = zip(lows, highs, strict=True)
+    top_left, top_right, bottom_left, bottom_right = (
+        pixels.at(None, [row, column]) for row in (top, bottom) for column in (left, right)
+    )
+    down, across = (b.Unsqueeze(v, [-1]) for v in shares)
+    both = shifted(b, down * across, bits)
+    y = (top_left + bottom_right - top_right - bottom_left) * both + top_left * 2.0**bits
+    y = y + (top_right - top_left) * across + (bottom_left - top_left) * down
+    return b.Reshape(shifted(b, y, bits), [count, *size, channels])
