@@ -238,7 +238,7 @@ class GraphLift:
         )
         source = sources[0] if sources else None
         if source is not None and params and params[0] is not None:
-            tensors = replace(tensors, ratio=source.scale / params[0].scale)
+            tensors = replace(tensors, scales=(source.stated, params[0].stated))
         found = rule.lift(IntegerReading(far, self.builder, tensors))
         return [found] if isinstance(found, ir.Value) else found
 

@@ -29,6 +29,8 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 
 COORDINATES = 32767.0  # of boxes within 0..1
+# bits that areas lose, and those of the threshold, where the vendor's executor has them built in
+AREA_BITS, IOU_BITS = 15, 11
 
 
 def _column(r: IntegerReading, x: Value, index: int) -> Value:
@@ -178,6 +180,47 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
     own = b.Cast(_column(r, r.whole(0), 1), to=T.FLOAT)
     mask = own > float(r.attr("score_threshold_value", int))
     return _typed(r, chosen_proposals(r, own, boxes, mask))
+
+
+def lift_generated_proposals(r: IntegerReading) -> list[Value]:
+    """The best boxes of each image, larger than min_size, without a better neighbour: anchors as
+    integers, moved and grown by tables of the stored deltas x, y, w, h.
+    """
+    b, lost = r.b, r.attr("delta_shift", int)
+    batch = r.static(r.input(0))[0]
+    scores = b.Reshape(r.whole(0), [batch, -1])
+    count, size = r.static(scores)[1], r.attr("post_nms_topn", int)
+    deltas, unit = b.Reshape(r.input(1), [batch, count, 4]), r.attr("anchor_scale", int)
+    edges: list[list[Value]] = []
+    for axis, side in enumerate(("width", "height")):
+        length, centre = (
+            r.blob(f"{'wh' if k == 'a' else 'xy'}"[axis] + k + "_q").reshape(-1).astype(np.float64)
+            for k in ("a", "center_a")
+        )
+        move, grown = (
+            b.Cast(r.looked_up(_column(r, deltas, i), f"{k}_lut", *r.width(1)), to=T.DOUBLE)
+            for k, i in (("xy", axis), ("wh", 2 + axis))
+        )
+        at = _shifted_32(r, move * length, lost) + centre
+        half = cut(b, _shifted_32(r, grown * length, lost) / 2.0)
+        most = float((r.attr(f"image_{side}", int) - 1) * unit)
+        edges.append([bounded(b, v, 0, most) for v in (at - half, at + half)])
+    most = min(r.attr("pre_nms_topn", int), count)
+    best, order = b.TopK(scores, [most], axis=1, outputs=2)
+    sides = [b.GatherElements(edges[1 - k % 2][k // 2], order, axis=1) for k in range(4)]
+    least = float(r.attr("min_size", int))
+    large = (sides[2] - sides[0] > least) & (sides[3] - sides[1] > least)
+    best = b.Where(large, best, b.like(best, -np.inf))
+    overlaps = Overlaps(sides, AREA_BITS, r.attr("iou_threshold", float), IOU_BITS, None)
+    turns = min(size, most)
+    found = _kept(b, best, overlaps, -np.inf, turns)
+    at, value, kept = (b.Transpose(v, perm=[1, 0]) for v in found)
+    real = b.Cast(kept, to=T.BOOL)
+    value = b.Where(real, value, b.like(value, 0))
+    boxes = take(b, _stacked(r, [sides[i] for i in (1, 0, 3, 2)]), at, real)
+    value, boxes = b.Pad(value, [0, 0, 0, size - turns]), b.Pad(boxes, [0] * 4 + [size - turns, 0])
+    zeros = b.const(np.zeros((batch, size, 1)))
+    return _typed(r, [value, boxes, zeros, total(b, real, turns, keepdims=1)])
 
 
 def _from_table(r: IntegerReading, name: str, index: int) -> Value:

@@ -84,7 +84,7 @@ class Tensors:
     input_types: Sequence[ir.DataType]
     bits: int = 8  # width of the first output's integers
     input_ranges: Sequence[Limits | None] = ()
-    ratio: float = 1.0  # scale of the first input / scale of the first output
+    scales: tuple[float, float] = (1.0, 1.0)  # of first input and output, as the file states them
 
 
 class IntegerReading(Reading):

@@ -39,8 +39,8 @@ def lift_softmax(r: IntegerReading) -> Value:
     if "adjust_q" in r.layer.attrs:
         return _by_powers_of_two(r)
     b, shape = r.b, r.static(r.input(0))
-    if "float_lut" in r.layer.blobs:
-        raise MappingError("what does a Softmax with floats of 24 bits (float_lut) round to?")
+    if "float_lut" in r.layer.blobs and r.layer.extra.attrs.get("is_perf_mode"):
+        return _by_short_floats(r)
     axis, lut = axis_of(r.attr("axis", int, -1), len(shape)), r.blob("lut").reshape(-1)
     scale, shift, (bits, _) = r.attr("scale_value", int), r.attr("shift_value", int), r.width()
     wide = b.Cast(r.input(0), to=T.INT64)
@@ -64,12 +64,15 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
     (`adjust_q`, its bits behind the point); the zero point of the result is not used.
     """
     b, finer, most = r.b, r.attr("adjust_q", int), r.attr("pow2_out_q", int)
-    if finer not in (0, 1):
-        raise MappingError(f"how are the tables of a Softmax with adjust_q={finer} read?")
+    if 1 < finer < 8:
+        raise MappingError(f"which halves does a Softmax with adjust_q={finer} know?")
     axis = axis_of(r.attr("axis", int, -1), len(r.static(r.input(0))))
     by = r.attr("input_scale_value", int) * 2.0 ** -r.attr("input_shift_value", int)
     x = b.Cast(r.input(0), to=T.DOUBLE)
-    power = b.Floor((x - b.ReduceMax(x, [axis])) * by)
+    x = x - b.ReduceMax(x, [axis])
+    if finer >= 8:
+        return _by_tables_of_powers(r, b.Floor(x * by * 2.0**finer), axis)
+    power = b.Floor(x * by)
     total = b.ReduceSum(_power_of_two(b, power + most, most), [axis])
     total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
     levels = 2.0 ** np.arange(1, 31)
@@ -79,6 +82,78 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
     quotient = b.Floor(((power + (most + bits)) * steps - reached(b, total, levels)) / steps)
     y = _power_of_two(b, quotient, bits)
     return r.stored(rescale(b, y, 1.0, 0, r.limits()))
+
+
+def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
+    """The same with `adjust_q` bits behind the point, of which tables of 256 entries know eight."""
+    b, finer, most = r.b, r.attr("adjust_q", int), r.attr("pow2_out_q", int)
+    total = b.ReduceSum(_from_table_of_powers(r, power, most), [axis])
+    total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
+    digits = reached(b, total, 2.0 ** np.arange(1, 31))  # floor(log2(total))
+    at = b.Cast(digits, to=T.INT64)
+    part = b.Floor(total * b.Gather(b.const(2.0 ** (8 - np.arange(31)), "normal"), at))
+    logarithms = b.const(r.blob("log2_lut").reshape(-1).astype(np.float64), "log2_lut")
+    entry = b.Gather(logarithms, b.Cast(part - 256.0, to=T.INT64))
+    logarithm = b.Floor(entry * 2.0 ** (finer - 15)) + (digits - most) * 2.0**finer
+    y = _from_table_of_powers(r, power - logarithm, r.tensors.bits)
+    return r.stored(rescale(b, y, 1.0, 0, r.limits()))
+
+
+def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
+    """2 ** power with `adjust_q` bits behind the point, cut off, times 2 ** most."""
+    b, finer = r.b, r.attr("adjust_q", int)
+    exponent = b.Floor(power * 2.0**-finer)
+    rest = b.Floor((power - exponent * 2.0**finer) * 2.0 ** (8 - finer))
+    powers = b.const(r.blob("pow2_lut").reshape(-1).astype(np.float64), "pow2_lut")
+    entry = b.Gather(powers, b.Cast(rest, to=T.INT64))
+    return b.Floor(entry * b.Pow(b.like(entry, 2), exponent + (most - 15)))
+
+
+def _by_short_floats(r: IntegerReading) -> Value:
+    """Powers of two by a table of floats with 16 bits (`float_lut`), in floats of which all but 16
+    bits are cut off; the two that are multiplied at last are a table of the distance to the
+    largest.
+    """
+    b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
+    axis = axis_of(r.attr("axis", int, -1), len(r.static(r.input(0))))
+    distances = np.arange(1 << bits).astype(np.float32)
+    before, behind = r.tensors.scales
+    step = _cut_float(np.float32(-1) / (np.float32(0.6931471) * np.float32(before)))
+    powers = _short_powers(_cut_float(distances * step), lut)
+    with np.errstate(over="ignore"):
+        halves = _cut_float(powers.astype(np.float16).astype(np.float32))
+    scaled = (halves * np.float32(behind)).astype(np.float32)
+    wide = b.Cast(r.input(0), to=T.INT64)
+    below = b.ReduceMax(wide, [axis]) - wide
+    total = b.ReduceSum(b.Gather(b.const(powers.astype(np.float64), "powers"), below), [axis])
+    share = _short(b, b.like(total, 1) / _short(b, total))
+    y = b.Gather(b.const(scaled, "scaled"), below) * b.Cast(share, to=T.FLOAT)
+    return r.requantized(b.Cast(y, to=T.DOUBLE), 1.0)
+
+
+def _cut_float(x: Array | np.float32) -> Array:
+    """32-bit floats without their lowest 8 bits."""
+    return np.asarray((np.asarray(x, np.float32).view(np.int32) & ~0xFF).view(np.float32))
+
+
+def _short_powers(exponents: Array, lut: Array) -> Array:
+    """2 ** exponents as the executor computes it: the table at the nine highest bits behind the
+    point, a straight line of seven bits between two entries.
+    """
+    x = np.clip(exponents, np.float32(-126.9), np.float32(126.9)).astype(np.float32)
+    whole = np.floor(x)
+    rest = ((x - whole) * np.float32(65535)).astype(np.int64)
+    index, part = rest >> 7, (rest & 127).astype(np.float32)
+    line = (lut[index + 1] - lut[index]) * part * np.float32(2.0**-7)
+    return _cut_float((lut[index] + line) * np.exp2(whole))
+
+
+def _short(b: Builder, x: Value) -> Value:
+    """Doubles between 2 ** -16 and 2 ** 16 as floats of 32 bits, all but 16 bits cut off."""
+    x = b.Cast(b.Cast(x, to=T.FLOAT), to=T.DOUBLE)
+    digits = b.Cast(reached(b, x, 2.0 ** np.arange(-15, 17)), to=T.INT64)
+    up = b.Gather(b.const(2.0 ** (31 - np.arange(33)), "up"), digits)
+    return b.Floor(x * up) / up
 
 
 def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
@@ -131,8 +206,11 @@ def _by_floats(r: IntegerReading, below: Value, lut: Array, axis: int) -> Value:
     rest = b.Cast(index - high * step, to=T.FLOAT)
     first = b.Gather(b.const(table, "lut_exp"), high)
     slope = b.Gather(b.const(np.diff(table), "slope"), high)
-    total = b.ReduceSum(first + slope * rest / step, [axis])
-    return r.requantized(b.Cast(below, to=T.FLOAT) * of_input - b.Log(total) * of_sum, 1.0)
+    # sums and logarithms nearest to those of exact numbers, whatever the kernels
+    total = b.ReduceSum(b.Cast(first + slope * rest / step, to=T.DOUBLE), [axis])
+    total = b.Cast(b.Cast(total, to=T.FLOAT), to=T.DOUBLE)
+    logarithm = b.Cast(b.Log(total), to=T.FLOAT)
+    return r.requantized(b.Cast(below, to=T.FLOAT) * of_input - logarithm * of_sum, 1.0)
 
 
 # mean and variance -------------------------------------------------------------------------------

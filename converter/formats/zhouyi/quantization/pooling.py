@@ -66,7 +66,8 @@ def lift_pooling(r: IntegerReading) -> Value:
     areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
     if not layer.attrs.get("count_include_pad", True):
         areas = np.maximum(np.outer(*(a.covered() for a in axes)), 1.0)[None, :, :, None]
-    by = _approximate(r.tensors.ratio / areas).astype(np.float64)
+    before, behind = r.tensors.scales
+    by = _approximate(behind / before / areas).astype(np.float64)
     return r.requantized(_sums(r, y, axes), by)
 
 

@@ -7,7 +7,7 @@ themselves. QuantParams are always in ONNX's sense.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,17 @@ _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 
 @dataclass(frozen=True)
 class QuantParams:
-    """value = (q - zero) * scale with low <= q <= high, stored as `dtype`."""
+    """value = (q - zero) * scale with low <= q <= high, stored as `dtype`.
+
+    `stated`: the scale as a file of the quantiser states it, a reciprocal of more digits.
+    """
 
     scale: float
     zero: int
     low: int
     high: int
     dtype: ir.DataType
+    stated: float = field(default=0.0, compare=False)
 
     @classmethod
     def of(cls, scale: float, zero: int, dtype: ir.DataType) -> QuantParams:
@@ -179,9 +183,10 @@ def _params(tensor: Tensor, scale: Any, zero: Any, limits: Any, parser: bool) ->
         raise MappingError(message, "R110")
     step = float(np.float32(scales[0] if parser else 1 / scales[0]))
     full = QuantParams.of(step, int(zeros[0] if parser else -zeros[0]), dtype)
+    full = replace(full, stated=float(scales[0]))
     # real networks give a range of their stored integers only in files of the quantiser; the
     # parser's are ranges of numbers
     if parser or limits is None or np.shape(limits) != (2,) or isinstance(limits[0], str):
         return full
     low, high = max(full.low, int(limits[0])), min(full.high, int(limits[1]))
-    return QuantParams(full.scale, full.zero, low, high, dtype)
+    return replace(full, low=low, high=high)

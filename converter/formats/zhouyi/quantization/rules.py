@@ -107,6 +107,7 @@ RULES = [
     IntegerRule("MultiboxTransformLoc", boxes.lift_multibox),
     IntegerRule("DecodeBox", boxes.lift_decode_box),
     IntegerRule("Proposal", boxes.lift_proposal),
+    IntegerRule("GenerateProposals", boxes.lift_generated_proposals),
     IntegerRule("Region", boxes.lift_region),
     IntegerRule("NMS", boxes.lift_nms),
     IntegerRule("RegionFuse", boxes.lift_region_fuse),

@@ -541,7 +541,7 @@ def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Valu
 
 
 def override(b: Builder, y: Value, masks: list[Value], pieces: list[Value]) -> Value:
-    """`y` [R, h, w, c], or where a mask [R] is true the piece that belongs to the last such mask."""
+    """`y` [R, h, w, c], or the piece that belongs to the last mask [R] that is true."""
     for mask, piece in zip(masks, pieces, strict=True):
         y = b.Where(b.Unsqueeze(mask, [1, 2, 3]), piece, y)
     return y
