@@ -303,19 +303,20 @@ def lift_region_fuse(r: IntegerReading) -> list[Value]:
 class Overlaps:
     """Boxes of each group [G, n] and how they take from each other's scores.
 
-    `table`: factors by the share of two boxes; without, a box is out whose share passes
-    `threshold` / 2 ** `behind`. Areas lose `lost` bits.
+    `table`: multipliers and shifts by the share of two boxes; without, a box is out whose share
+    passes `threshold` / 2 ** `behind`. Areas lose `lost` bits.
     """
 
     sides: list[Value]
     lost: int
     threshold: float
     behind: int
-    table: Array | None
+    table: tuple[Array, Array] | None
 
     def areas(self, b: Builder) -> Value:
         y0, x0, y1, x1 = self.sides
-        return shifted(b, b.Abs(low_32_bits(b, (y1 - y0) * (x1 - x0))), self.lost)
+        found = b.Abs((y1 - y0) * (x1 - x0))  # of more than 32 bits where scores fade
+        return shifted(b, found if self.table else low_32_bits(b, found), self.lost)
 
     def edges(self, b: Builder) -> list[Value]:
         pairs = (self.sides[:2], self.sides[2:])
@@ -334,9 +335,12 @@ class Overlaps:
             most = shifted(b, union * self.threshold, self.behind)
             return b.Where(shared > most, b.like(scores, -np.inf), scores)
         none = b.Equal(union, b.like(union, 0))
-        part = b.Where(none, b.like(union, 0), shared * float(self.table.size - 1))
-        part = b.Floor(part / b.Where(none, b.like(union, 1), union))
-        return b.Floor(scores * b.Gather(b.const(self.table, "fading"), b.Cast(part, to=T.INT64)))
+        part = b.Where(none, b.like(union, 0), shared * float(self.table[0].size - 1))
+        part = b.Cast(b.Floor(part / b.Where(none, b.like(union, 1), union)), to=T.INT64)
+        up, down = (b.Gather(b.const(v, "fading"), part) for v in self.table)
+        alive = scores > -np.inf
+        faded = low_32_bits(b, b.Where(alive, scores, b.like(scores, 0)) * up)
+        return b.Where(alive, b.Floor(faded * down), scores)
 
 
 def lift_nms(r: IntegerReading) -> list[Value]:
@@ -378,16 +382,17 @@ def lift_nms(r: IntegerReading) -> list[Value]:
 
 
 def _overlaps(r: IntegerReading, sides: list[Value], classes: int, soft: bool) -> Overlaps:
-    b, lost, table = r.b, r.attr("areas_shift", int), None
+    b, lost = r.b, r.attr("areas_shift", int)
     batch, n = r.static(sides[0])
     spread = [
         b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, classes, n]), [batch * classes, n])
         for v in sides
     ]
     if soft:
-        parts = [r.blob(f"gaussian_{k}_lut").reshape(-1) for k in ("scale", "shift")]
-        table = parts[0].astype(np.float64) * 2.0 ** -parts[1].astype(np.float64)
-        return Overlaps(spread, lost, 0.0, 0, table)
+        up, down = (
+            r.blob(f"gaussian_{k}_lut").reshape(-1).astype(np.float64) for k in ("scale", "shift")
+        )
+        return Overlaps(spread, lost, 0.0, 0, (up, 2.0**-down))
     spelled = next((k for k in _IOU_SHIFT if k in r.layer.attrs), _IOU_SHIFT[0])
     return Overlaps(spread, lost, r.attr("iou_threshold", float), r.attr(spelled, int), None)
 

@@ -12,6 +12,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
     T,
+    bounded,
     reached,
     real,
     rescale,
@@ -206,11 +207,8 @@ def _by_floats(r: IntegerReading, below: Value, lut: Array, axis: int) -> Value:
     rest = b.Cast(index - high * step, to=T.FLOAT)
     first = b.Gather(b.const(table, "lut_exp"), high)
     slope = b.Gather(b.const(np.diff(table), "slope"), high)
-    # sums and logarithms nearest to those of exact numbers, whatever the kernels
-    total = b.ReduceSum(b.Cast(first + slope * rest / step, to=T.DOUBLE), [axis])
-    total = b.Cast(b.Cast(total, to=T.FLOAT), to=T.DOUBLE)
-    logarithm = b.Cast(b.Log(total), to=T.FLOAT)
-    return r.requantized(b.Cast(below, to=T.FLOAT) * of_input - logarithm * of_sum, 1.0)
+    total = b.ReduceSum(first + slope * rest / step, [axis])
+    return r.requantized(b.Cast(below, to=T.FLOAT) * of_input - b.Log(total) * of_sum, 1.0)
 
 
 # mean and variance -------------------------------------------------------------------------------
@@ -256,18 +254,20 @@ def _kept(shape: list[int], axes: list[int]) -> list[int]:
     return [size if a in axes else 1 for a, size in enumerate(shape)]
 
 
-def lift_normalization(r: IntegerReading) -> Value:
+def lift_normalization(r: IntegerReading) -> list[Value]:
     """LayerNorm, GroupNorm, InstanceNorm and MVN: the distance from the rounded mean times the
-    reciprocal root of the variance, then weights and biases of integers.
+    reciprocal root of the variance, then weights and biases of integers. A LayerNorm may give mean
+    and root as well.
     """
-    if len(r.layer.outputs) > 1:
-        raise MappingError(f"on which scales are mean and root of a {r.layer.kind} stored?")
+    count = len(r.layer.outputs)
+    if count not in (1, 3 if r.layer.kind == "LayerNorm" else 1):
+        raise MappingError(f"what are {count} results of a {r.layer.kind}?")
     lut = r.layer.blobs.get("lut")
     if lut is not None and not np.array_equal(np.asarray(lut).reshape(-1), ROOTS):
         raise MappingError("what does a table of other numbers than reciprocal roots stand for?")
     b, groups = r.b, _groups(r)
     x = b.Cast(r.input(0), to=T.DOUBLE)
-    y = _normalized(r, b.Reshape(x, groups.shape), groups.axes)
+    y, *more = _normalized(r, b.Reshape(x, groups.shape), groups.axes)
     y = b.Reshape(y, list(r.static(x)))
     by = np.array(1.0)
     if r.layer.kind != "MVN":
@@ -276,7 +276,11 @@ def lift_normalization(r: IntegerReading) -> Value:
             if name in r.layer.blobs:
                 given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)
                 y = combine(y, b.const(_shaped(given, groups.weights), name))
-    return r.requantized(y, by)
+    results = [r.requantized(y, by)]
+    for i, v in enumerate(more[: count - 1], 1):
+        v = b.Reshape(v - float(r.tensors.zeros[i]), r.static(r.layer.outputs[i]))
+        results.append(stored(b, bounded(b, v, *r.limits(i)), r.tensors.types[i]))
+    return results
 
 
 def _shaped(numbers: Array, shape: list[int]) -> Array:
@@ -284,8 +288,10 @@ def _shaped(numbers: Array, shape: list[int]) -> Array:
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 
 
-def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> Value:
-    """(x - mean) / deviation, in integers of the width of the result."""
+def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Value, Value]:
+    """(x - mean) / deviation, in integers of the width of the result; the mean and the reciprocal
+    root of the variance.
+    """
     b, attrs, (bits, _) = r.b, r.layer.attrs, r.width()
     prefix = "" if r.layer.kind == "MVN" else "norm_"
     scale = float(attrs.get(f"{prefix}scale_value", 1))
@@ -302,7 +308,7 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> Value:
         root = rescale(b, root, scale * 2.0**-shift, 0, (0, 65535))
         product, by = b.Floor((x - mean) / 2) * root, 2.0**-7
     low = -(1 << (r.tensors.bits - 1)) if r.tensors.types[0].is_signed() else 0
-    return rescale(b, product, by, 0, (low, low + (1 << r.tensors.bits) - 1))
+    return rescale(b, product, by, 0, (low, low + (1 << r.tensors.bits) - 1)), mean, root
 
 
 def lift_moments(r: IntegerReading) -> list[Value]:

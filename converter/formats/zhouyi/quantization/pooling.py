@@ -65,10 +65,13 @@ def lift_pooling(r: IntegerReading) -> Value:
         return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
     areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
     if not layer.attrs.get("count_include_pad", True):
-        areas = np.maximum(np.outer(*(a.covered() for a in axes)), 1.0)[None, :, :, None]
+        areas = np.outer(*(a.covered() for a in axes))[None, :, :, None]
     before, behind = r.tensors.scales
-    by = _approximate(behind / before / areas).astype(np.float64)
-    return r.requantized(_sums(r, y, axes), by)
+    by = _approximate(behind / before / np.maximum(areas, 1.0)).astype(np.float64)
+    found = r.rescaled(_sums(r, y, axes), by)
+    if np.any(areas == 0) and max(dilations) == 1:  # a window of nothing is not even a zero point
+        found = b.Where(b.const(areas == 0), b.like(found, 0), found)
+    return r.stored(found)
 
 
 def lift_volumes(r: IntegerReading) -> Value:

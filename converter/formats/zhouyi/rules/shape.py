@@ -164,15 +164,27 @@ class Pieces(Field):
 
 
 def repeated(r: Reading) -> None:
-    """How often each element occurs must be known; without an axis the data are flattened."""
-    x, repeats = r.input(0), constant(r.input(1))
-    if repeats is None:
-        raise MappingError("computed repeats make a shape that is not known", "X203")
-    axis = r.node.attrs.setdefault("axis", 0)
+    """Fewer repeats than the declared size says are followed by zeros, as in the vendor's executor;
+    without an axis the data are flattened.
+    """
+    b, x, repeats = r.b, r.input(0), constant(r.input(1))
+    axis = axis_of(r.node.attrs.setdefault("axis", 0), len(r.static(x)))
     if "axis" not in r.layer.attrs:
-        x = r.b.Reshape(x, [-1])
-    counts = np.broadcast_to(repeats.reshape(-1), (r.static(x)[axis],))
-    r.node.inputs = [x, r.b.const(np.repeat(arange(len(counts)), counts))]
+        x, axis = b.Reshape(x, [-1]), 0
+    count, declared = r.static(x)[axis], r.declared(0)
+    if repeats is not None:
+        counts = np.broadcast_to(repeats.reshape(-1), (count,))
+        if declared is None or counts.sum() >= declared[axis]:
+            r.node.inputs = [x, b.const(np.repeat(arange(count), counts))]
+            return
+    number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
+    every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
+    behind = b.GreaterOrEqual(every, b.Unsqueeze(b.CumSum(number, np.array(0)), [0]))
+    place = b.ReduceSum(b.Cast(behind, to=ir.DataType.INT64), [1], keepdims=0)
+    # the place behind the last element is that of a zero
+    spare = [0] * (2 * len(r.static(x)))
+    spare[len(spare) // 2 + axis] = 1
+    r.node.inputs = [b.Pad(x, spare), place]
 
 
 # padding -----------------------------------------------------------------------------------------
