@@ -43,12 +43,18 @@ def lift_ctc(r: IntegerReading) -> list[Value]:
 
 
 def lift_valid_count(r: IntegerReading) -> list[Value]:
-    """The threshold is on the scale of the scores; what is filled up with -1 is so as stored."""
+    """The threshold is on the scale of the scores; what is filled up with -1 is so as stored, or 0
+    where that is no number of the type.
+    """
     keys: dict[str, Any] = {
         k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
     }
     keys["score_threshold"] = r.attr("score_threshold_value", int)
-    return _typed(r, r.all_as_numbers(_numbers(r), attrs=keys))
+    count, rows, places = r.all_as_numbers(_numbers(r), attrs=keys)
+    if not r.tensors.types[1].is_signed():
+        real = r.b.Unsqueeze(places >= 0, [2])
+        rows = r.b.Where(real, rows, r.b.like(rows, 0))
+    return _typed(r, [count, rows, places])
 
 
 def lift_by_index(r: IntegerReading) -> Value:

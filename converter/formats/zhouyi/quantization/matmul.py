@@ -23,6 +23,8 @@ def _product(r: IntegerReading) -> Value:
 def lift_matmul(r: IntegerReading) -> Value:
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
         raise MappingError("is fused_multiplier in the scale already, as the executor has it?")
+    if str(r.layer.attrs.get("with_activation", "NONE")).upper() != "NONE":
+        raise MappingError("does a MatMul activate its sums, at which the executor does not look?")
     return r.activated(*r.early_shift(_product(r), np.zeros(1), np.zeros(1)))
 
 

@@ -299,7 +299,10 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
     mean = b.Round(b.ReduceMean(x, axes))
     squares = (x - mean) * (x - mean)
     if bits <= 8:
-        variance = b.Floor(b.ReduceSum(squares, axes) * 2.0 ** -r.attr("var_shift_value", int))
+        bits_off = r.attr("var_shift_value", int)
+        # the executor's shift to the right by less than 0 bits, for four elements or fewer, is 0
+        by = 2.0**-bits_off if bits_off >= 0 else 0.0
+        variance = b.Floor(b.ReduceSum(squares, axes) * by)
         root = b.Floor((_reciprocal_root(b, variance) + 32768) / 65536)
         product, by = (x - mean) * root, scale * 2.0 ** -(8 + shift)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
@@ -177,6 +178,17 @@ def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
     return b.Cast(y, to=T.DOUBLE)
 
 
+def _float_sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
+    """The sum of each window, in floats that are added row by row."""
+    b, (rows, columns) = r.b, axes
+    y = b.Pad(y, [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0])
+    parts = (
+        columns.slice(b, rows.slice(b, y, 1, i), 2, k)
+        for i, k in itertools.product(range(rows.kernel), range(columns.kernel))
+    )
+    return functools.reduce(operator.add, parts)
+
+
 def _approximate(factors: Array) -> Array:
     """Factors with multipliers of 8 bits."""
     scale = factors.astype(np.float32)
@@ -233,15 +245,16 @@ def lift_lrn(r: IntegerReading) -> Value:
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
     b, x, size = r.b, r.double(), r.attr("size", int)
+    squares = b.Cast(x * x, to=T.FLOAT)
     if method == "WITHIN_CHANNEL":
-        if size % 2 == 0:
-            raise MappingError("which neighbours does an even window within a channel have?")
-        half = size // 2
-        axes = [Axis(n, n, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
-        total = _sums(r, x * x, axes)
+        half, even = (size - 1) // 2, 1 - size % 2
+        axes = [Axis(n, n - even, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
+        total = _float_sums(r, squares, axes)
+        if even:  # the last neighbours are none
+            total = b.Pad(total, [0] * 5 + [1, 1, 0])
     else:
         channels = r.static(x)[-1]
-        padded = b.Pad(x * x, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
+        padded = b.Pad(squares, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
         parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
         total = functools.reduce(operator.add, parts)
     by, behind = (

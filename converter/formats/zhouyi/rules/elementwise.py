@@ -27,6 +27,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
 from converter.graph.sizes import demand_small
+from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
 from converter.mapping.fields import (
@@ -215,18 +216,25 @@ def _fits_mod(r: Reading) -> bool:
     return bool(r.attr("fmod", bool, 0)) or not is_number(r)
 
 
-def power_of_two(r: Reading) -> ir.Value:
-    return r.b.like(r.input(0), 2) ** r.input(1)
+def shifted(r: Reading) -> tuple[Value, Value]:
+    """The number, of 32 bits at least, and the power of two by which it is shifted."""
+    wide = T.INT64 if r.input(0).dtype == T.INT64 else T.INT32
+    x, by = (r.b.Cast(r.input(i), to=wide) for i in (0, 1))
+    return x, r.b.like(x, 2) ** by
 
 
 def shift_left(r: Reading) -> None:
-    r.node.inputs = [r.input(0), power_of_two(r)]
+    r.node.inputs = list(shifted(r))
 
 
 def shift_right(r: Reading) -> None:
     """Rounded down: numbers below zero keep their sign."""
-    x, power = r.input(0), power_of_two(r)
+    x, power = shifted(r)
     r.node.inputs = [x - r.b.Mod(x, power, fmod=0), power]
+
+
+def lowest_bits(r: Reading, y: Value) -> ir.Value:
+    return r.b.Cast(y, to=r.input(0).dtype)
 
 
 def lift_div_mod(r: Reading) -> list[ir.Value]:
@@ -282,6 +290,7 @@ BINARY = [
         SIGNED,
         Fixed("direction", "LEFT"),
         before_lift=shift_left,
+        after_lift=lowest_bits,
         lift_only=True,
     ),
     op(
@@ -290,6 +299,7 @@ BINARY = [
         SIGNED,
         Fixed("direction", "RIGHT"),
         before_lift=shift_right,
+        after_lift=lowest_bits,
         lift_only=True,
     ),
     *(

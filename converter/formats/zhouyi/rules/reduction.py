@@ -16,6 +16,7 @@ from converter.formats.zhouyi.rules.fields import (
     method,
     truth,
 )
+from converter.graph.value import with_operators
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, attrs
 from converter.mapping.rules import op, ops
@@ -38,7 +39,8 @@ class Kept(Field):
 
 
 class Best(Field):
-    """k: a constant input <-> a key. Among equals the first comes first.
+    """k: a constant input <-> a key. Among equals the first comes first, or the last where
+    `select_index` says so.
 
     The format's own default of `select_index`, last, says nothing about float networks that the
     tools write.
@@ -50,7 +52,13 @@ class Best(Field):
     def lift(self, r: Reading) -> None:
         if r.layer.attrs.get("k") is None:
             raise MappingError("a computed k has no counterpart")
-        r.node.inputs, r.outputs = [r.input(0), r.b.const([r.attr("k", int)], "k")], 2
+        b, x = r.b, r.input(0)
+        if str(r.layer.attrs.get("select_index")).upper() == "LAST":
+            axis = r.attr("axis", int)
+            last = r.static(x)[axis] - 1
+            x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
+            r.then(lambda found: [found[0], b.like(found[1], last) - with_operators(found[1])])
+        r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
 
     def lower(self, w: Writing) -> None:
         w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
