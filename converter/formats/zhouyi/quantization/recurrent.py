@@ -13,6 +13,7 @@ from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     INT32,
     Limits,
+    T,
     beside,
     numbers,
     rescale,
@@ -27,6 +28,8 @@ from converter.graph.value import Value
 class Steps:
     """What the steps of one layer share: weights [x, rows] and [h, rows], biases, factors
     scale * 2 ** -shift in pieces.
+
+    `single`: all that is computed is rounded to 32-bit floats, in which the executor has it.
     """
 
     r: IntegerReading
@@ -36,6 +39,7 @@ class Steps:
     factors: list[Array]
 
     bits: int = 8
+    single: bool = False
 
     @property
     def limits(self) -> Limits:
@@ -50,11 +54,17 @@ class Steps:
     def table(self, name: str, value: Value) -> Value:
         return self.r.looked_up(value, name, self.bits, True)
 
+    def rounded(self, value: Value) -> Value:
+        return (
+            stored(self.r.b, stored(self.r.b, value, T.FLOAT), T.DOUBLE) if self.single else value
+        )
+
     def product(self, value: Value, weights: Array) -> Value:
-        return value @ beside(self.r.b, weights, value, "weights")
+        value = stored(self.r.b, value, T.FLOAT) if self.single else value
+        return stored(self.r.b, value @ beside(self.r.b, weights, value, "weights"), T.DOUBLE)
 
     def rescaled(self, value: Value, by: Any, limits: Limits) -> Value:
-        return rescale(self.r.b, value, by, 0, limits)
+        return self.rounded(rescale(self.r.b, value, by, 0, limits))
 
 
 def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], list[Array]]:
@@ -105,6 +115,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     """
     n = r.attr("cell_size", int)
     s, scales, shifts = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
+    s.single = s.bits > 8
     (steps, reverse), state, states = _time(r), r.whole(1), []
     batch = r.static(r.input(0))[0]
     first = s.r.layer.kind == "GRUv1"
@@ -126,15 +137,16 @@ def lift_gru(r: IntegerReading) -> list[Value]:
         )
         if first:
             by = r.attr("hidden_scale_value", int) * 2.0 ** -r.attr("hidden_shift_value", int)
-            total = s.product(state, s.h[:, 2 * n :]) + hidden[:, t]
-            product = reset * s.rescaled(total, by, s.limits)
+            total = s.rounded(s.product(state, s.h[:, 2 * n :]) + hidden[:, t])
+            product = s.rounded(reset * s.rescaled(total, by, s.limits))
         else:
-            through = r.b.Round(reset * state * 2.0**-s.bits)
+            through = r.b.Round(s.rounded(reset * state) * 2.0**-s.bits)
             product = s.product(through, s.h[:, 2 * n :])
         total = candidates.of(product, s.product(x, s.x[:, 2 * n :]), inner[:, t])
         candidate = s.table("lut_ht", total)
-        new = s.rescaled((largest - update) * candidate, s.factors[4], INT32)
-        state = s.rescaled(new + update * state, s.factors[5], s.amounts)
+        new = rescale(r.b, (largest - update) * candidate, s.factors[4], 0, INT32)
+        sum_ = s.rounded(new + s.rounded(update * state))
+        state = s.rescaled(sum_, s.factors[5], s.amounts)
         states.append(state)
     return _outputs(r, {"HN": state}, states, reverse)
 
@@ -157,6 +169,8 @@ class _Sum:
         found, lost = [], 2.0 ** -self.lost[0 if of_state else 1]
         for _ in range(batch * steps):
             given = np.clip(np.rint(given * lost), *INT32) if np.any(lost != 1) else given
+            if self.s.single:
+                given = given.astype(np.float32).astype(np.float64)
             found.append(given)
         return np.stack(found).reshape(batch, steps, -1)
 
@@ -167,7 +181,8 @@ class _Sum:
         state = s.rescaled(state, self.scales[0] * 2.0 ** -self.shifts[0], INT32)
         if np.any(self.lost[1]):
             x = s.rescaled(x, 2.0 ** -self.lost[1], INT32)
-        return s.rescaled(x + state + biases, self.scales[1] * 2.0 ** -self.shifts[1], s.limits)
+        total = s.rounded(s.rounded(x + state) + biases)
+        return s.rescaled(total, self.scales[1] * 2.0 ** -self.shifts[1], s.limits)
 
 
 def lift_lstm(r: IntegerReading) -> list[Value]:

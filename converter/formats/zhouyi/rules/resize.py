@@ -15,6 +15,7 @@ from converter.formats.zhouyi.rules.fields import (
     word,
     words,
 )
+from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Guard, InputType
@@ -124,6 +125,23 @@ class Nearest(Field):
             w.set(nearest_mode=NEAREST[w.attr("nearest_mode")])
 
 
+class BothWays(Field):
+    """SIMPLE that shrinks one axis and enlarges the other: the first is resampled by itself."""
+
+    def lift(self, r: Reading) -> None:
+        a, source, size = r.node.attrs, r.static(r.input(0)), Target().size(r)
+        smaller = [t < s for t, s in zip(size, source[1:-1], strict=True)]
+        simple = str(r.layer.attrs.get("nearest_mode")).upper() == "SIMPLE"
+        if a["mode"] != "nearest" or not simple or len(set(smaller)) == 1:
+            return
+        first = [t if less else s for t, s, less in zip(size, source[1:-1], smaller, strict=True)]
+        sizes = [r.b.const([source[0], source[-1], *v], "size") for v in (first, size)]
+        attrs = {k: a[k] for k in ("mode", "coordinate_transformation_mode")}
+        attrs |= {"nearest_mode": "ceil", "domain": CHANNELS_LAST_DOMAIN}
+        x = r.b.op("Resize", r.input(0), None, None, sizes[0], **attrs)
+        r.node.inputs = [x, None, None, sizes[1]]
+
+
 class Plain(Field):
     """Flags that are read, and always written as false."""
 
@@ -213,6 +231,7 @@ RULES = [
         word("coordinate_transformation_mode", "mode", MODES, default="half_pixel"),
         Nearest(),
         Target(),
+        BothWays(),
         Coefficients(),
         given="1,4,8,8 ? =[1,1,2,0.5]",
     ),
