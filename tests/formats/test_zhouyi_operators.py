@@ -33,6 +33,7 @@ SILENT = {
     "LeakyRelu": "has a shift in place of the slope",
     "MultiboxTransformLoc": "has look-up tables in place of the variances",
     "Region": "has a look-up table in place of the anchors",
+    "Repeat": "flattens its data and declares two axes",
     "RoiAlign": "has shifts in place of spatial_scale",
     "Selu": "has a look-up table in place of alpha and gamma",
 }

@@ -41,7 +41,6 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 
-MOST_SUMS = 256  # samples of a cell whose floats are added one by one
 # areas at which the next coarser feature map begins, of boxes in parts of 2 ** 15
 PARTS = (6418977.0, 25675908.0, 102703631.0)
 
@@ -374,18 +373,15 @@ def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Alo
 
 
 def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
-    """The sum of the samples of each cell, as 32-bit floats that are added one by one."""
-    b, (_, _, rows, _, columns, _) = r.b, r.static(x)
-    if largest * rows * columns <= EXACT:
+    """The sum of the samples of each cell, as 32-bit floats that are added one after the other."""
+    b, (count, cells, rows, across, columns, channels) = r.b, r.static(x)
+    number = rows * columns
+    if largest * number <= EXACT:
         return b.ReduceSum(x, [2, 4], keepdims=0)
-    if rows * columns > MOST_SUMS:
-        raise MappingError(f"{rows * columns} samples added one by one make a graph too large")
-    floats = b.Cast(x, to=T.FLOAT)
-    parts = (
-        b.Gather(b.Gather(floats, np.array(j), axis=2), np.array(i), axis=3)
-        for j, i in itertools.product(range(rows), range(columns))
-    )
-    return b.Cast(functools.reduce(operator.add, parts), to=T.DOUBLE)
+    floats = b.Transpose(b.Cast(x, to=T.FLOAT), perm=[0, 1, 3, 2, 4, 5])
+    flat = b.Reshape(floats, [count, cells, across, number, channels])
+    last = b.Gather(b.CumSum(flat, np.array(3)), np.array(number - 1), axis=3)
+    return b.Cast(last, to=T.DOUBLE)
 
 
 def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
