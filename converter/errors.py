@@ -15,7 +15,6 @@ A user never sees a traceback for one of these; anything else that escapes is ou
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -186,14 +185,23 @@ class MemoryLimitError(ConverterError):
     exit_code = ExitCode.MEMORY_LIMIT
 
 
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of `names` that is spelled most like `name`, if one is at least `cutoff` (0 to 1)
+    like it.
+    """
+    import difflib  # takes a millisecond that a conversion without faults need not wait
+
+    return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), None)
+
+
 def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     """The help for a name that is not known: the known one that it begins, or is spelled nearly
     like; else `otherwise`.
     """
     lower, asked = {n.lower(): n for n in known}, given.lower()
     longer = [n for n in lower if asked and n.startswith(asked)]
-    close = [min(longer, key=len)] if longer else difflib.get_close_matches(asked, lower, 1)
-    return f"did you mean {lower[close[0]]!r}?" if close else otherwise
+    close = min(longer, key=len) if longer else closest(asked, lower)
+    return f"did you mean {lower[close]!r}?" if close else otherwise
 
 
 def unreadable(code: str, message: str, where: Where | None = None, help: str = "") -> ReadError:

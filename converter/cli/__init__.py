@@ -19,11 +19,12 @@ def main() -> None:
         for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, leave)
-        from converter.cli.app import run
         from converter.commands import startup
+
+        startup.prepare()
+        from converter.cli.app import run
     except KeyboardInterrupt:
         leave()
-    startup.prepare()
     run()
 
 

@@ -10,7 +10,6 @@ that Core ML's own tools choose, and that are written here.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -18,11 +17,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from converter.errors import ReadError, Where, unreadable
 from converter.io.files import Output, in_cache
 from converter.io.strict_json import note
+
+if TYPE_CHECKING:
+    import hashlib
 
 SUFFIX, COMPILED = ".mlpackage", ".mlmodelc"
 MANIFEST = "Manifest.json"
@@ -222,13 +224,21 @@ class _Hashed(io.RawIOBase):
         return self.file.write(data)
 
 
+def digest() -> hashlib._Hash:
+    """A SHA-256 of what a package holds."""
+    import hashlib  # brings OpenSSL, which only packages need
+
+    return hashlib.sha256()
+
+
 def write_package(
     out: Output, model: bytes, weights: Callable[[BinaryIO], None] | None = None
 ) -> None:
     """Makes the target of `out` a package of a message and its weights; the same content makes the
     same bytes.
     """
-    content = hashlib.sha256(model)
+    content = digest()
+    content.update(model)
     with out.open(inside=MODEL) as f:
         f.write(model)
     if weights is not None:

@@ -22,7 +22,6 @@ inputs and outputs stored as N..C; its definition is Transpose, the operator, Tr
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import pkgutil
@@ -247,6 +246,8 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     _name_inner_values(b.graph, node.op_type)
     for v in b.graph.all_nodes():
         v.metadata_props.clear()
+    import hashlib  # brings OpenSSL, which a conversion without such operators does not need
+
     text = hashlib.sha256()
     for n in all_nodes(b.graph):
         text.update(ir.to_proto(n).SerializeToString(deterministic=True))

@@ -11,7 +11,6 @@ RULES = [
 
 from __future__ import annotations
 
-import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -19,7 +18,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, did_you_mean
 from converter.graph.infer import schema_of
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
@@ -106,9 +105,7 @@ class Rule:
         owned = self.owned(side)
         for key in keys:
             if key not in owned:
-                near_miss = difflib.get_close_matches(key, owned, 1)
-                help = f"did you mean {near_miss[0]!r}?" if near_miss else ""
-                raise MappingError(f"{what} {key!r} is not known", "R111", help)
+                raise MappingError(f"{what} {key!r} is not known", "R111", did_you_mean(key, owned))
 
 
 @record

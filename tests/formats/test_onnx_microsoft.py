@@ -15,7 +15,7 @@ from converter import engines
 from converter.errors import UnsupportedError
 from converter.formats.onnx.codec import Weights
 from converter.formats.onnx.lift import lift
-from converter.formats.onnx.microsoft import ROWS
+from converter.formats.onnx.microsoft import rows
 from converter.graph.invariants import violations
 
 rng = np.random.default_rng(0)
@@ -378,4 +378,4 @@ def test_rows_are_tested() -> None:
     tested = {
         k.split("#")[0].rstrip("@") for k in (*CASES, *more.CASES, *more.FORMULAS, *more.LOOSE)
     }
-    assert sorted(set(ROWS.table) - tested - without_kernel - spellings - of_their_own) == []
+    assert sorted(set(rows().table) - tested - without_kernel - spellings - of_their_own) == []

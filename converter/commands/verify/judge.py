@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import numpy as np
 
 from converter.commands.verify.compare import LIMITS, METRICS, wide
-from converter.errors import Diagnostic, NothingComparedError, UsageError
+from converter.errors import Diagnostic, NothingComparedError, UsageError, did_you_mean
 from converter.graph.infer import Array
 
 Given = float | str | Iterable[float | str] | None
@@ -52,8 +51,7 @@ class Limits:
         for text in metrics:
             name, _, limit = text.partition("=")
             if name not in METRICS:
-                close = get_close_matches(name, METRICS, 1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(METRICS)}"
+                hint = did_you_mean(name, METRICS, f"known: {', '.join(METRICS)}")
                 raise UsageError(Diagnostic("U501", f"unknown metric {name!r}", help=hint))
 
             try:

@@ -8,7 +8,6 @@ with equal weights, whatever layers or unknown fields it holds.
 
 from __future__ import annotations
 
-import hashlib
 import os
 
 from google.protobuf.message import DecodeError
@@ -69,14 +68,14 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
             Diagnostic("X206", f"a Core ML model of {size} bytes; 2 GiB is the most", help=help)
         )
     package = out.target.name.endswith(mlpackage.SUFFIX)
-    content = hashlib.sha256()
+    content = mlpackage.digest() if package else None
     with out.open(inside=mlpackage.MODEL if package else "") as f:
         for piece in pieces:
             data = piece if isinstance(piece, memoryview) else piece.bytes()
             f.write(data)
-            if package:
+            if content is not None:
                 content.update(data)
-    if package:
+    if content is not None:
         mlpackage.write_manifest(out, content.hexdigest(), weights=False)
 
 

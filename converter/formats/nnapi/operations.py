@@ -11,13 +11,13 @@ counts positions:
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from converter.errors import closest
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
 from converter.io.resources import schema_path
 
@@ -146,8 +146,8 @@ def nearest(name: str) -> str:
     """A hint at the nearest known operation, to be appended to a message; empty when nothing is
     near.
     """
-    close = difflib.get_close_matches(name.upper()[:64], operations(), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = closest(name.upper()[:64], operations())
+    return f"; did you mean {close}?" if close else ""
 
 
 def _spec(name: str, item: dict[str, Any]) -> OperationSpec:

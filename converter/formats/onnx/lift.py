@@ -29,12 +29,6 @@ from converter.formats.onnx import (
     ai_onnx_ml,
     canonical,
     microsoft,
-    microsoft_attention,
-    microsoft_blocks,
-    microsoft_cache,
-    microsoft_quantised,
-    microsoft_recurrent,
-    microsoft_weights,
     order,
 )
 from converter.formats.onnx.attributes import Attributes, decode, decoded
@@ -68,16 +62,7 @@ NEWEST = onnx.defs.onnx_opset_version()
 FEW_NODES, SHARE = 20_000, 64
 _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
-# they enter their rows into upgrade.ROWS and microsoft.ROWS
-TABLES = (
-    early,
-    microsoft_attention,
-    microsoft_blocks,
-    microsoft_cache,
-    microsoft_quantised,
-    microsoft_recurrent,
-    microsoft_weights,
-)
+TABLES = (early,)  # it enters its rows into upgrade.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Opsets = Mapping[str, int]
 
@@ -385,9 +370,9 @@ class Lifter:
         b = scope.b
         check_widened(op)
         if op.domain == microsoft.DOMAIN or op.kind in microsoft.UNDECLARED:
-            if op.kind not in microsoft.ROWS.table:
+            if op.kind not in microsoft.rows().table:
                 missing(op)
-            results = microsoft.ROWS.apply(op, b)
+            results = microsoft.rows().apply(op, b)
             if results is not None:
                 return several(results)
             op.domain, op.version = "", OPSET  # it is the standard one by now

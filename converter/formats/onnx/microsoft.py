@@ -7,6 +7,8 @@ refused by name. A row that returns None turned the operator into the standard o
 
 from __future__ import annotations
 
+import importlib
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,17 @@ UNDECLARED = frozenset(
     {"SimplifiedLayerNormalization"}
 )  # onnxruntime keeps these in ai.onnx, where no opset has them
 ROWS = Rows()
+_MODULES = ("attention", "blocks", "cache", "quantised", "recurrent", "weights")
+
+
+@cache
+def rows() -> Rows:
+    """ROWS with those of the other modules of the domain, which few files need: they are imported
+    here.
+    """
+    for name in _MODULES:
+        importlib.import_module(f"converter.formats.onnx.microsoft_{name}")
+    return ROWS
 
 
 @ROWS.always(

@@ -4,11 +4,10 @@ shapes agree and nothing waits for itself.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Mapping
 
-from converter.errors import Diagnostic, Level, Where
+from converter.errors import Diagnostic, Level, Where, closest
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 
 Producers = dict[str, tuple[Layer, Tensor]]
@@ -111,8 +110,8 @@ def _text(value: object) -> str:
 
 def _near(name: str, names: Mapping[str, object]) -> str:
     # comparing with every name of a big graph for every fault would be quadratic
-    near = difflib.get_close_matches(name, names, 1, 0.75) if len(names) <= 2000 else []
-    return f"is {near[0]} meant?" if near else ""
+    near = closest(name, names, 0.75) if len(names) <= 2000 else None
+    return f"is {near} meant?" if near else ""
 
 
 def _check_names(graph: Graph) -> list[Diagnostic]:

@@ -7,12 +7,11 @@ would silently ignore.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterable
 from typing import Any
 
-from converter.errors import Diagnostic, Level
+from converter.errors import Diagnostic, Level, closest
 from converter.formats.zhouyi.bind import overlaps, size_error
 from converter.formats.zhouyi.ir import MEMBERS, Document, Layer
 from converter.formats.zhouyi.operators import (
@@ -46,8 +45,8 @@ def check_layer(layer: Layer) -> list[Diagnostic]:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1, 0.75)
-    return f"is {near[0]} meant?" if near else ""
+    near = closest(name, names, 0.75)
+    return f"is {near} meant?" if near else ""
 
 
 class _Check:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError
+from converter.errors import Diagnostic, MappingError, closest
 from converter.formats.openvino.bodies import BodyReader
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import Net, Statistic
@@ -156,12 +155,10 @@ class BodyLift(BodyReader):
             if key.casefold() in lower:
                 found[lower[key.casefold()]] = value
                 continue
-            meant = [
-                m for m in difflib.get_close_matches(key, owned, 1, 0.8) if m not in layer.data
-            ]
-            if meant:
+            meant = closest(key, owned, 0.8)
+            if meant and meant not in layer.data:
                 raise MappingError(
-                    f"attribute {key!r} is not known", "R111", f"did you mean {meant[0]!r}?"
+                    f"attribute {key!r} is not known", "R111", f"did you mean {meant!r}?"
                 )
             self.notes.append(
                 Diagnostic(
