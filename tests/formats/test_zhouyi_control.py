@@ -110,11 +110,9 @@ def test_loop_is_a_sub_graph(counts: bool, tmp_path: Path) -> None:
     again, document = written(model, tmp_path)
     (layer,) = [x for x in document.layers if x.type == "Loop"]
     (body,) = document.subgraphs
-    assert len(layer.inputs) == len(body.input_tensors) == len(body.output_tensors) + 1
-    assert (
-        layer.attrs["dependency_inputs_num"] == len(layer.inputs) - 2
-        and layer.attrs["scan_outputs_num"] == 0
-    )
+    assert len(layer.inputs) == len(body.input_tensors) == len(body.output_tensors) + 2
+    assert (layer.attrs["dependency_inputs_num"], layer.attrs["scan_outputs_num"]) == (1, 0)
+    assert len(layer.outputs) == 1, "the factor from outside is no state"
     read = {t.name for x in body.layers for t in x.inputs}
     assert (body.input_tensors[0] in read) == counts, "an executor feeds the turn there"
     same(
@@ -125,6 +123,92 @@ def test_loop_is_a_sub_graph(counts: bool, tmp_path: Path) -> None:
             for x, f in (([1, 2, 3], 2), ([40, 2, 3], 1.5), ([200, 1, 1], 3))
         ),
     )
+
+
+def sums_of_turns(shape: tuple[int, ...]) -> ir.Model:
+    """As many turns as the data say, of which the file says that there are 4: s + factor, and the
+    squares of all turns stacked.
+    """
+    model, b = new_model("m")
+    x, factor = b.input("x", FLOAT, shape), b.input("factor", FLOAT, shape)
+    turns, body = b.input("turns", INT64, []), b.body("body")
+    _, go, state = (
+        body.input("turn", INT64, []),
+        body.input("go", BOOL, []),
+        body.input("s", FLOAT, shape),
+    )
+    new = body.op("Add", state, factor)
+    body.output(go, new, body.op("Mul", new, new))
+    results = b.ops("Loop", turns, b.const(np.array(True)), x, outputs=2, body=body.graph)
+    results[1].shape = ir.Shape([4, *shape])
+    b.output(*results)
+    return model
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 2, 3)])
+def test_what_turns_give_is_joined_along_the_first_axis(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    """As the vendor's executor does: what is stacked is given as vectors."""
+    again, document = written(sums_of_turns(shape), tmp_path)
+    (layer,) = [x for x in document.layers if x.type == "Loop"]
+    assert (layer.attrs["dependency_inputs_num"], layer.attrs["scan_outputs_num"]) == (1, 1)
+    assert len(layer.outputs[1].shape or ()) == 2
+    rng = np.random.default_rng(0)
+    x, factor = (np.asarray(rng.random(shape), np.float32) for _ in range(2))
+    same(sums_of_turns(shape), again, {"x": x, "factor": factor, "turns": np.array(4)})
+
+
+def block(number: int, kind: str, bottom: str, top: str, types: dict[str, Any], *more: str) -> str:
+    lines = [f"layer_id={number}", f"layer_name=l{number}", f"layer_type={kind}"]
+    for key, names in (("bottom", bottom.split()), ("top", top.split())):
+        shapes, dtypes = ([types[n][i] for n in names] for i in range(2))
+        lines += [f"layer_{key}=[{','.join(names)}]", f"layer_{key}_shape={shapes}"]
+        lines += [f"layer_{key}_type=[{','.join(dtypes)}]"]
+    return "\n".join([*lines, *more])
+
+
+def parser_file(path: Path, shape: list[int], rows: list[int]) -> None:
+    """`sums_of_turns` as the vendor's parser lays it out: values from outside behind the states,
+    and one tensor with the rows of all turns.
+    """
+    types = {n: (shape, "float32") for n in ["x", "factor", "s", "w", "n", "o", "y"]} | {
+        n: ([1], "int32" if n in ("turns", "i") else "uint8") for n in ("turns", "i", "go", "c")
+    }
+    types["z"] = (rows, "float32")
+    keys = ["dependency_inputs_num=1", "scan_outputs_num=1", "body=body_g", "loop_default_count=4"]
+    act = "with_activation=NONE"
+    main = [block(i, "Input", "", n, types) for i, n in enumerate(("turns", "go", "x", "factor"))]
+    main.append(block(4, "Loop", "turns go x factor", "y z", types, *keys))
+    body = [block(i, "Input", "", n, types) for i, n in enumerate("icsw")]
+    body.append(block(4, "Eltwise", "s w", "n", types, "method=ADD", act))
+    body.append(block(5, "Eltwise", "n n", "o", types, "method=MUL", act))
+    heads = (
+        ("model_name=m", main, "turns,go,x,factor", "y,z"),
+        ("subgraph_name=body_g", body, "i,c,s,w", "c,n,o"),
+    )
+    text = ""
+    for name, layers, given, results in heads:
+        text += f"{name}\nlayer_number={len(layers)}\nprecision=float32\n"
+        text += f"compat_quantized_model=false\ninput_tensors=[{given}]\n"
+        text += f"output_tensors=[{results}]\n\n" + "\n\n".join(layers) + "\n\n"
+    path.write_text(text)
+    path.with_suffix(".bin").write_bytes(b"")
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (2, 2, 3)])
+def test_a_loop_of_the_vendors_parser(shape: tuple[int, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, factor = (rng.random(shape).astype(np.float32) for _ in range(2))
+    wanted = np.vstack([(x + i * factor) ** 2 for i in range(1, 5)])
+    parser_file(tmp_path / "m.txt", list(shape), list(wanted.shape))
+    feeds = {"turns": np.array([4], np.int32), "go": np.array([1], np.uint8)}
+    for path in (tmp_path / "m.txt", tmp_path / "again.txt"):
+        model = converter.load(path)
+        y, z = model.run(feeds | {"x": x, "factor": factor}).values()
+        np.testing.assert_allclose(y, x + 4 * factor, 1e-5)
+        np.testing.assert_allclose(z, wanted, 1e-5)
+        converter.save(model, tmp_path / "again.txt")
 
 
 def without_constants() -> ir.Model:
@@ -183,7 +267,11 @@ def test_activations_that_the_executor_lacks_are_written_out(
 
 @pytest.mark.judges
 @pytest.mark.parametrize(
-    "name", ["choice", "loop", "counting", "bare", *(f"{op}-{a}" for op, a in RECURRENT)]
+    "name",
+    [
+        *("choice", "loop", "counting", "bare", "turns-0", "turns-2", "turns-3"),
+        *(f"{op}-{a}" for op, a in RECURRENT),
+    ],
 )
 def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) -> None:
     made = {
@@ -192,13 +280,16 @@ def test_the_vendors_executor_runs_what_is_written(name: str, tmp_path: Path) ->
         "counting": lambda: halving(True),
         "bare": without_constants,
     }
+    made |= {f"turns-{n}": lambda n=n: sums_of_turns((2, 2, 3)[3 - n :]) for n in range(4)}
     made |= {f"{op}-{a}": lambda op=op, a=a: recurrent(op, a) for op, a in RECURRENT}
     model, rng = made[name](), np.random.default_rng(4)
     converter.save(Model(model, "onnx"), tmp_path / "m.txt")
     feeds = {
         v.name: np.array(True)
         if v.dtype == BOOL
-        else rng.random(shape_of(v)).astype(np.float32) + 1
+        else np.array(4)
+        if v.dtype == INT64
+        else np.asarray(rng.random(shape_of(v)), np.float32) + 1
         for v in model.graph.inputs
     }
     wanted = Model(model, "onnx").run(feeds)
@@ -238,10 +329,14 @@ def read_body(folder: Path, change: tuple[str, str]) -> None:
     [
         (("body=body_0", "body=nobody"), "names no sub-graph"),
         (("body=body_0\n", ""), "'body' is absent"),
-        (("scan_outputs_num=0", "scan_outputs_num=1"), "scan_outputs_num=1, but the layer has 0"),
         (
-            ("dependency_inputs_num=2", "dependency_inputs_num=1"),
-            "dependency_inputs_num=1, but the layer has 2",
+            ("scan_outputs_num=0", "scan_outputs_num=1"),
+            "dependency_inputs_num=1 and scan_outputs_num=1 do not fit 2 inputs behind the "
+            "condition and 1 outputs",
+        ),
+        (
+            ("dependency_inputs_num=1", "dependency_inputs_num=3"),
+            "dependency_inputs_num=3 and scan_outputs_num=0 do not fit",
         ),
     ],
 )

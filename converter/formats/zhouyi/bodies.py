@@ -4,11 +4,11 @@ sub-graph of the format sees its own tensors only.
 If:   bottoms [condition, inputs of the then branch..., inputs of the else branch...], as many as
       `then_branch_inputs_num`
       and `else_branch_inputs_num` say; `then_branch` and `else_branch` name the sub-graphs.
-Loop: bottoms [number of turns, condition, states...], tops [states..., what each turn gives,
-stacked...]; `body` names a
-      sub-graph [number of turns, condition, states...] -> [condition, states..., what a turn
+Loop: bottoms [number of turns, condition, states..., values from outside...], tops [states...,
+      what the turns give, joined along the first axis...]; `body` names a sub-graph [number of the
+      turn, condition, states..., values from outside...] -> [condition, states..., what a turn
       gives...]. `dependency_inputs_num` says how many states there are, `scan_outputs_num` how many
-      outputs are stacked.
+      outputs are joined.
 
 The vendor's executor feeds the number of the turn into a body.
 """

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,27 @@ def corners(b: Builder, boxes: Value) -> Value:
     )
 
 
+# loops --------------------------------------------------------------------------------------------
+
+
+def vectors_of_turns(node: ir.Node, b: Builder) -> tuple[Value, ...] | None:
+    """Each turn of a Loop gives what is stacked as vectors, which are rows of a matrix; their
+    shapes come back behind the Loop.
+    """
+    body, states = node.attributes["body"].as_graph(), len(node.inputs) - 2
+    shapes = [static(v) for v in node.outputs[states:]]
+    if all(len(shape) == 2 for shape in shapes):
+        return None
+    inside = Builder(body, b.names)
+    for i in range(1 + states, len(body.outputs)):
+        body.outputs[i] = inside.Reshape(body.outputs[i], [-1])
+    results = b.ops("Loop", *node.inputs, outputs=len(node.outputs), body=body)
+    for value, shape in zip(results[states:], shapes, strict=True):
+        value.shape = ir.Shape([shape[0], math.prod(shape[1:])])
+    stacked = zip(results[states:], shapes, strict=True)
+    return (*results[:states], *(b.Reshape(v, shape) for v, shape in stacked))
+
+
 # what is rewritten --------------------------------------------------------------------------------
 
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
@@ -282,5 +304,6 @@ REWRITES: Rewrites = {
     # two layers, where the common decomposition writes out every step; it takes what has alphas or
     # betas for each direction
     **{("", op): split_directions for op in ("LSTM", "GRU", "RNN")},
+    ("", "Loop"): vectors_of_turns,
     (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -11,6 +13,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.ir import Layer, Tensor
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.infer import shape_of
+from converter.mapping.context import static
 
 if TYPE_CHECKING:
     from converter.formats.zhouyi.lift import GraphLift
@@ -46,34 +49,54 @@ def lift_loop(lift: GraphLift, layer: Layer) -> Sequence[ir.Value]:
     graph = inner.document
     if len(inputs) < 2:
         raise MappingError("a Loop needs the number of turns and the condition", "R131")
-    turn, keep, *states = _names(inner, inputs)
-    for key, count in (
-        ("dependency_inputs_num", len(states)),
-        ("scan_outputs_num", len(layer.outputs) - len(states)),
-    ):
-        if layer.attrs.get(key, count) != count:
-            raise MappingError(f"{key}={layer.attrs[key]}, but the layer has {count}", "R105")
+    turn, keep, *names = _names(inner, inputs)
+    states = _states(layer, len(names))
     declared = {t.name: t for x in graph.layers for t in x.outputs}
     for name, dtype in ((turn, ir.DataType.INT64), (keep, ir.DataType.BOOL)):
         fed: ir.Value = inner.builder.input("turn" if name == turn else "go", dtype, [])
         inner.env[name] = inner._declared(declared[name], fed) if name in declared else fed
-    for name, value in zip(states, inputs[2:], strict=True):
+    for name, value in zip(names[:states], inputs[2 : 2 + states], strict=True):
         if value.dtype is None:
             raise MappingError(f"the type of {value.name} is not known", "R103")
         inner.env[name] = inner.builder.input(name, value.dtype, shape_of(value))
+    inner.env |= zip(names[states:], inputs[2 + states :], strict=True)
     again, *results = _run(inner, layer, 1)
     kept = [_like(inner, v, t) for v, t in zip(results, layer.outputs, strict=True)]
     inner.builder.output(inner.builder.Reshape(inner.cast(again, ir.DataType.BOOL), []), *kept)
     types = (ir.DataType.INT64, ir.DataType.BOOL)
     turns = [b.Reshape(lift.cast(v, t), []) for v, t in zip(inputs[:2], types, strict=True)]
     body: Any = inner.builder.graph
-    return b.Loop(*turns, *inputs[2:], outputs=len(layer.outputs), body=body)
+    found = b.ops("Loop", *turns, *inputs[2 : 2 + states], outputs=len(layer.outputs), body=body)
+    joined = map(partial(_joined, lift), *(x[states:] for x in (found, kept, layer.outputs)))
+    return [*found[:states], *joined]
+
+
+def _states(layer: Layer, given: int) -> int:
+    """How many of the `given` inputs behind the condition are states; values from outside, which
+    every turn gets as they are, stand behind them.
+    """
+    states = layer.attrs.get("dependency_inputs_num", given)
+    stacked = layer.attrs.get("scan_outputs_num", len(layer.outputs) - states)
+    if states > given or states + stacked != len(layer.outputs):
+        message = f"dependency_inputs_num={states} and scan_outputs_num={stacked} do not fit"
+        counts = f"{given} inputs behind the condition and {len(layer.outputs)} outputs"
+        raise MappingError(f"{message} {counts}", "R105")
+    return states
+
+
+def _joined(lift: GraphLift, stacked: ir.Value, turn: ir.Value, tensor: Tensor) -> ir.Value:
+    """The executor joins what the turns give along the first axis, numbers as rows of one. How many
+    turns there are, only the file says.
+    """
+    shape = static(turn)
+    rows = math.prod(shape[:1]) if len(shape) > 1 else 1
+    if tensor.shape and rows:
+        stacked.shape = ir.Shape([tensor.shape[0] // rows, *shape])
+    return stacked if len(shape) == 1 else lift.builder.Reshape(stacked, [-1, *(shape[1:] or (1,))])
 
 
 def _like(inner: GraphLift, value: ir.Value, tensor: Tensor) -> ir.Value:
-    """`value` in the type that the Loop declares; a state keeps its shape, what is stacked lacks
-    the first axis.
-    """
+    """`value` in the type that the Loop declares; a state keeps its shape."""
     if tensor.dtype is None or value.dtype == ir_dtype(tensor.dtype):
         return value
     return inner._declared(Tensor(tensor.name, None, tensor.dtype), value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.zhouyi.bodies import Body, captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
@@ -29,27 +30,27 @@ def lower_if(w: Writing) -> None:
 
 
 def lower_loop(w: Writing) -> None:
-    """Values from outside are states that stay as they are."""
+    """Values from outside stand behind the states. What turns give are vectors, which are stacked:
+    the executor joins all else along the first axis.
+    """
     for value in w.node.outputs:
         static(value, str(value.name))
     graph: ir.Graph = w.attr("body")
     states, outside = len(w.node.inputs) - 2, captured(graph)
+    if any(len(static(v)) != 1 for v in graph.outputs[1 + states :]):
+        raise MappingError("a turn of a Loop gives vectors only")
     turns = w.optional(0) or w.const(np.array(MANY, np.int32), "turns")
     go = w.optional(1) or w.const(np.array(1, np.uint8), "go")
-    kept = [w.temporary("kept", v.dtype, static(v)) for v in outside]
-    own, inner = w.node.outputs, list(graph.outputs)
-    results = [*inner[: 1 + states], *outside, *inner[1 + states :]]
     layer = w.put(
         "Loop",
         turns,
         go,
         *(w.input(2 + i) for i in range(states)),
         *outside,
-        outputs=[*own[:states], *kept, *own[states:]],
-        dependency_inputs_num=states + len(outside),
-        scan_outputs_num=len(own) - states,
+        dependency_inputs_num=states,
+        scan_outputs_num=len(w.node.outputs) - states,
     )
-    layer.extra = [Body("body", graph, [*graph.inputs, *outside], results)]
+    layer.extra = [Body("body", graph, [*graph.inputs, *outside], list(graph.outputs))]
 
 
 RULES = [custom("If", "If", lower=lower_if), custom("Loop", "Loop", lower=lower_loop)]
