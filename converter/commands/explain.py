@@ -118,7 +118,8 @@ CODES: dict[str, Explanation] = {
     "X209": Explanation(
         "layers stay in floats",
         "An integer target was asked for, but these layers do not stand between "
-        "DequantizeLinear and QuantizeLinear: the network itself computes them in floats.",
+        "DequantizeLinear and QuantizeLinear, so that the network itself computes them in floats, "
+        "or they have no integer form that gives the network's numbers: then it says why.",
     ),
     "X210": Explanation(
         "an input or output has another name",

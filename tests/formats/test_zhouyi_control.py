@@ -331,12 +331,11 @@ def read_body(folder: Path, change: tuple[str, str]) -> None:
         (("body=body_0\n", ""), "'body' is absent"),
         (
             ("scan_outputs_num=0", "scan_outputs_num=1"),
-            "dependency_inputs_num=1 and scan_outputs_num=1 do not fit 2 inputs behind the "
-            "condition and 1 outputs",
+            "scan_outputs_num=1, but the layer has 1 outputs and 1 states",
         ),
         (
             ("dependency_inputs_num=1", "dependency_inputs_num=3"),
-            "dependency_inputs_num=3 and scan_outputs_num=0 do not fit",
+            "dependency_inputs_num=3, but 2 inputs stand behind the condition",
         ),
     ],
 )

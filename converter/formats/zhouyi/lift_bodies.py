@@ -76,11 +76,13 @@ def _states(layer: Layer, given: int) -> int:
     every turn gets as they are, stand behind them.
     """
     states = layer.attrs.get("dependency_inputs_num", given)
+    if not isinstance(states, int) or states > given:
+        message = f"dependency_inputs_num={states}, but {given} inputs stand behind the condition"
+        raise MappingError(message, "R105")
     stacked = layer.attrs.get("scan_outputs_num", len(layer.outputs) - states)
-    if states > given or states + stacked != len(layer.outputs):
-        message = f"dependency_inputs_num={states} and scan_outputs_num={stacked} do not fit"
-        counts = f"{given} inputs behind the condition and {len(layer.outputs)} outputs"
-        raise MappingError(f"{message} {counts}", "R105")
+    if stacked != len(layer.outputs) - states:
+        counts = f"{len(layer.outputs)} outputs and {states} states"
+        raise MappingError(f"scan_outputs_num={stacked}, but the layer has {counts}", "R105")
     return states
 
 

@@ -21,6 +21,7 @@ from converter.graph.network import Network
 from converter.mapping.lifting import refuse
 from converter.mapping.target import dynamic_values
 from converter.passes.channels_last import to_nhwc
+from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 
@@ -42,6 +43,7 @@ def lower_integer(
     """
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
+    eliminate_common_subexpressions(graph)  # a DequantizeLinear for each reader is one number
     prepare(graph)
     fold(graph, keep=holds)
     static_loops(graph)

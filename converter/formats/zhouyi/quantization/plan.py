@@ -40,6 +40,7 @@ from converter.mapping.node import Layer
 # integers are bounded by what a layer may give, a float CLIP is a layer of its own
 _FUSED = FUSED | {"CLIP"}
 _BOUNDS = ("RELU", "RELU6", "CLIP")  # the same before and behind rounding
+UNWRITTEN = "no integer form is written"
 TRUTH = QuantParams.of(1.0, 0, ir.DataType.UINT8)
 
 
@@ -227,7 +228,7 @@ class Plan:
     def _stored(self, layer: Layer) -> None:
         rule = TABLE.get(layer.kind)
         if rule is None or rule.lower is None or len(layer.outputs) != 1:
-            raise MappingError("no integer form is written")
+            raise MappingError(UNWRITTEN)
         out = layer.outputs[0]
         params, place = self._target(layer, out) if _is_real(out) else (TRUTH, out)
         assert params is not None
@@ -291,12 +292,17 @@ class Plan:
         return stored, params
 
     def _float(self, layer: Layer) -> None:
-        """A layer that the network computes in floats."""
-        for v in layer.inputs:
-            if v is not None and v in self.reals and v not in self.constants:
-                self._number(v)
+        """A layer that the network computes in floats, or of whose steps only the first reads what
+        is quantised and the last gives it.
+        """
+        stored = [v for v in layer.inputs if v in self.reals and v not in self.constants]
+        for v in filter(None, stored):
+            self._number(v)
         if any(_is_real(v) for v in layer.outputs) and not moves(layer):
-            self.floats.setdefault(layer.name, layer.kind)
+            rule = TABLE.get(layer.kind)
+            unwritten = bool(stored) and (rule is None or rule.lower is None)
+            why = f"{layer.kind}: {UNWRITTEN}" if unwritten else layer.kind
+            self.floats.setdefault(layer.name, why)
         self.layers.append(layer)
 
     def _number(self, value: ir.Value) -> None:

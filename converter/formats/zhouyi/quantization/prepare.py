@@ -147,7 +147,18 @@ def bias(node: ir.Node, b: Builder) -> ir.Value | None:
             return _convolution(b, maker, x, array)
         if maker.op_type == "MatMul":
             return _dense(b, maker, x, array)
+        if maker.op_type == "Gemm" and len(maker.inputs) == 2:
+            return _rows(b, maker, array)
     return None
+
+
+def _rows(b: Builder, maker: ir.Node, array: Array) -> ir.Value | None:
+    """A number for each column of a Gemm that adds none yet."""
+    columns = (shape_of(maker.outputs[0]) or (0,))[-1]
+    if array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
+        return None
+    attributes = {**attrs_of(maker), "beta": 1.0}
+    return b.op("Gemm", *maker.inputs, _spread(b, array, columns), **attributes)
 
 
 def _convolution(b: Builder, maker: ir.Node, x: ir.Value, array: Array) -> ir.Value | None:
