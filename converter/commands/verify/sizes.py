@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from converter.errors import ConverterError, Diagnostic, UsageError
@@ -42,16 +42,19 @@ def shapes_for(
             if name not in given and len(sizes) == len(dims.get(name) or ()):
                 _bind(dims[name], sizes, known)
     own = {**(hints or {}), **model.interface.get("shapes", {})}
-    first: dict[str, Shape] = {}
-    for numbers in _tries(model, known):
+    nameless = _nameless(model, {*given, *own})
+    tried: list[dict[str, Shape]] = []
+    for numbers in _tries(model, known, nameless):
         shapes = {
-            n: tuple(given[n]) if n in given else _shape(d, own.get(n, ()), numbers)
+            n: tuple(given[n]) if n in given else _shape(n, d, own.get(n, ()), numbers)
             for n, d in dims.items()
         }
-        first = first or shapes
-        if len(_open(model, known)) < 2 or _takes(model, shapes):
+        if shapes in tried:
+            continue
+        tried.append(shapes)
+        if len(_open(model, known)) + len(nameless) < 2 or _takes(model, shapes):
             return shapes
-    return first
+    return tried[0]
 
 
 def _demand_fit(
@@ -99,6 +102,24 @@ def _open(model: Network, known: Mapping[str, int]) -> list[str]:
     return [n for n in names if n not in known and not n.isdecimal()]
 
 
+def _name(name: str, axis: int) -> str:
+    """What an open size of an input is called here when the file has no name for it."""
+    return f"{name}[{axis}]"
+
+
+def _nameless(model: Network, known: Container[str]) -> list[str]:
+    """`_name` of sizes behind the batch that have none, of integers first, where several inputs
+    have such: one input alone contradicts no other. Those of inputs in `known` are not open.
+    """
+    integers_first = sorted(model.inputs, key=lambda i: i.dtype.kind not in "iub")
+    found = [
+        [_name(i.name, axis) for axis, d in enumerate(i.shape or ()) if axis and d is None]
+        for i in integers_first
+        if i.name not in known
+    ]
+    return [n for names in found for n in names] if sum(map(bool, found)) > 1 else []
+
+
 def _shared(model: Network, names: Sequence[str]) -> list[str]:
     """Those that several inputs share, or that count integers: no pictures."""
     uses: Counter[str] = Counter()
@@ -114,9 +135,12 @@ def _terms(name: str) -> list[str]:
     return [t for t in re.split(r"\s*\+\s*", name) if t] if "+" in name else []
 
 
-def _tries(model: Network, known: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def _tries(
+    model: Network, known: Mapping[str, int], nameless: Sequence[str]
+) -> Iterator[dict[str, int]]:
     """Numbers for names, the likeliest first: those that are shared small, then all of them; each
-    its own number, or one the sum of two others; in the end all the same.
+    its own number, or one the sum of two others; in the end all the same, but one of those that
+    have no name in the file, which may be a sum as well.
     """
     names = _open(model, known)
     shared = _shared(model, names)
@@ -134,9 +158,12 @@ def _tries(model: Network, known: Mapping[str, int]) -> Iterator[dict[str, int]]
                     yield {**base, total: base[a] + base[b], **known}
     yield {**dict.fromkeys(names, WIDE), **known}
     yield {**dict.fromkeys(names, 1), **known}
+    for total in nameless[:MOST_TRIED]:
+        yield {**dict.fromkeys(names, WIDE), **known, total: 2 * WIDE}
 
 
 def _shape(
+    name: str,
     declared: Sequence[int | str | None] | None,
     own: Sequence[int | None],
     numbers: Mapping[str, int],
@@ -147,7 +174,8 @@ def _shape(
     shape = []
     for axis, d in enumerate(declared):
         meant = own[axis] if len(own) == len(declared) else None
-        size = meant if meant is not None else 1 if axis == 0 else WIDE
+        size = 1 if axis == 0 else numbers.get(_name(name, axis), WIDE)
+        size = meant if meant is not None else size
         if isinstance(d, int):
             size = d
         elif isinstance(d, str):
