@@ -88,6 +88,13 @@ class Reading:
             raise MappingError(f"required attribute {key!r} is absent", "R110")
         return default
 
+    def count(self, key: str, default: Any = REQUIRED) -> int:
+        """An integer attribute of at least 1."""
+        n = int(self.attr(key, int, default))
+        if n < 1:
+            raise MappingError(f"{key}={n} is less than 1", "R110")
+        return n
+
     def attributes(self, *ignored: str, **kinds: Any) -> SimpleNamespace:
         """Several attributes at once: a type makes one required, a default says its type.
 

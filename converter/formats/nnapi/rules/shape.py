@@ -302,7 +302,7 @@ class Shuffled(Field):
     keys = ("axis", "groups")
 
     def lift(self, r: Reading) -> None:
-        shape, groups = list(r.static(data(r))), r.attr("groups", int)
+        shape, groups = list(r.static(data(r))), r.count("groups")
         i = r.attr("axis", int) % len(shape)
         parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
         r.node.inputs[0] = r.b.Reshape(data(r), parts)

@@ -72,6 +72,8 @@ def grid_sample(op: Op, b: Builder) -> Results:
 def group_normalization(op: Op, b: Builder) -> Results:
     """Before 21 scale and bias had one element per group."""
     groups = int(op.attrs["num_groups"])
+    if groups < 1:
+        raise MappingError(f"num_groups={groups} is less than 1", "R110")
     channels = op.need(0).shape[1] if op.need(0).shape is not None else None  # type: ignore[index]
     per = (
         [channels // groups]

@@ -233,7 +233,7 @@ def _groups(r: IntegerReading) -> Groups:
     rank = len(shape)
     if layer.kind == "GroupNorm":
         channel = axis_of(r.attr("axis", int, -1), rank)
-        groups, along = r.attr("group", int, 1), _kept(shape, [channel])
+        groups, along = r.count("group", 1), _kept(shape, [channel])
         if shape[channel] % groups:
             raise MappingError(f"{groups} groups of {shape[channel]} channels", "R105")
         cut = [*shape[:channel], groups, shape[channel] // groups, *shape[channel + 1 :]]

@@ -54,7 +54,7 @@ class Kernel(Field):
         return [*first, *kernel]
 
     def lift(self, r: Reading) -> None:
-        r.set(group=r.attr("group", int, 1))
+        r.set(group=r.count("group", 1))
         given = r.optional(1) if self.index == 1 else None
         if given is None:
             r.set_input(self.index, r.blob("weights", self.wanted(r)))
@@ -171,7 +171,7 @@ class Bits(Kernel):
     keys = ("group", "output", "input")
 
     def lift(self, r: Reading) -> None:
-        r.set(group=r.attr("group", int, 1))
+        r.set(group=r.count("group", 1))
         wanted, raw = self.wanted(r), r.layer.blobs.get("weights")
         count = math.prod(wanted)
         if raw is None or raw.nbytes < -(-count // 8):

@@ -451,7 +451,7 @@ def mirrored(r: Reading) -> None:
 
 def shuffled(r: Reading) -> None:
     """Channels along another axis than 1; the operator is the Reshape at the end."""
-    size, group = list(r.shape()), r.attr("group", int, 1)
+    size, group = list(r.shape()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
