@@ -51,7 +51,7 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
     }
     keys["score_threshold"] = r.attr("score_threshold_value", int)
     count, rows, places = r.all_as_numbers(_numbers(r), attrs=keys)
-    if not r.tensors.types[1].is_signed():
+    if r.limits(1)[0] >= 0:
         real = r.b.Unsqueeze(places >= 0, [2])
         rows = r.b.Where(real, rows, r.b.like(rows, 0))
     return _typed(r, [count, rows, places])

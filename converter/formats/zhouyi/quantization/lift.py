@@ -53,8 +53,10 @@ _RESCALED = frozenset(
         "FractionalPool",
         "GenerateProposals",
         "Proposal",
+        "PyramidROIAlign",
         "RoiAlign",
         "Mod",
+        "OneHot",
     ]
 )
 # parameters that the vendor's quantiser takes out of the file: only the table still tells them
@@ -102,7 +104,7 @@ class NumbersLift(GraphLift):
         kind, source = far.kind, sources[0] if sources else None
         if kind in ("Cast", "Quantize", "DeQuantize"):
             return [self._real(layer.inputs[0], source)]
-        if _is_integer_only(far) and not self.parser:
+        if _is_integer_only(far, source) and not self.parser:
             return self._whole(layer, far, sources, results)
         for i, (tensor, params) in enumerate(zip(layer.inputs, sources, strict=True)):
             if _is_number(kind, i, params):
@@ -187,8 +189,10 @@ class NumbersLift(GraphLift):
             blobs["negative_slope"] = np.ldexp(slopes, -shift)
 
 
-def _is_integer_only(far: FarLayer) -> bool:
-    """Whether only the integer form of a layer of the quantiser says what it computes."""
+def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
+    """Whether only the integer form of a layer of the quantiser says what it computes; `source` are
+    the parameters of its first operand.
+    """
     method = str(far.attrs.get("method", "")).upper()
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
     return (
@@ -197,6 +201,11 @@ def _is_integer_only(far: FarLayer) -> bool:
         or (far.kind == "LRN" and method == "WITHIN_CHANNEL")
         # by powers of two, which are far from a Softmax
         or (far.kind == "Softmax" and "adjust_q" in far.attrs)
+        # products that lose bits one after the other, and no zero point
+        or (far.kind.startswith("Scatter") and far.attrs.get("reduction") == "MUL")
+        # of numbers below 0, which nothing but whole exponents has powers of
+        or (far.kind == "Pow" and source is not None and source.low < source.zero)
+        or (far.kind == "LayerNorm" and len(far.outputs) > 1)
     )
 
 

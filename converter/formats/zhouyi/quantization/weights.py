@@ -32,6 +32,7 @@ WEIGHTED: dict[str, tuple[int, ...]] = {
     "ConvTranspose3D": DECONV_3D,
     "FullyConnected": (1, 0),
 }
+NORMS = frozenset({"LayerNorm", "InstanceNorm", "GroupNorm"})
 WINOGRAD = "weights in the Winograd form have no counterpart"
 INT32 = np.iinfo(np.int32)
 
@@ -103,8 +104,13 @@ class Weights:
 
     def whole(self) -> Array:
         """The integers of the weights without their zero points."""
-        zeros = self.zeros.reshape([-1] + [1] * (self.stored.ndim - 1))
-        return np.asarray(self.stored.astype(np.int64) - zeros)
+        return np.asarray(self.stored.astype(np.int64) - self._along(self.zeros))
+
+    def _along(self, numbers: Array) -> Array:
+        """One number for each row of the weights, or of those of a norm for each column."""
+        return numbers.reshape(
+            [-1] + [1] * (0 if self.layer.kind in NORMS else self.stored.ndim - 1)
+        )
 
     def biases(self) -> Array | None:
         """The integers of the biases, in steps of input scale * weight scale; None without
@@ -158,8 +164,8 @@ class Weights:
         row.
         """
         whole, rows = self.whole().astype(np.float32), self.stored.shape[0]
-        if self.scales.size in (1, rows):
-            return np.asarray(whole * self.scales.reshape([-1] + [1] * (whole.ndim - 1)))
+        if self.scales.size in (1, rows) or self.layer.kind in NORMS:
+            return np.asarray(whole * self._along(self.scales))
         groups = self.scales.size // rows
         parts = np.split(whole, groups, axis=-1)
         scales = self.scales.reshape([groups, -1] + [1] * (whole.ndim - 1))
