@@ -189,6 +189,15 @@ CASES = {
         {"weights": pattern(6), "biases": whole(500, 0, -900, 70, 8, 33, dtype="int32")},
         {"zero": 0},
     ),
+    "root_mean_square": Case(
+        "RMSNorm",
+        [pattern(2, 6)],
+        [((2, 6), "int8")],
+        NORM
+        | {"norm_scale_value": 181, "norm_shift_value": 9}
+        | {"scale_value": 150, "shift_value": 13},
+        {"weights": pattern(6, step=41)},
+    ),
     "norm_of_four": Case(
         "LayerNorm",
         [pattern(2, 4)],
@@ -338,6 +347,9 @@ WANTED = {
     ],
     "regions_that_decide": [
         "-1 17 -10 9 -15 3 -60 -41 -29 -11 -50 -31 -32 -14 -36 -18",
+    ],
+    "root_mean_square": [
+        "8 16 56 127 127 58 10 2 30 91 -103 84",
     ],
     "rows_without_a_sign": [
         "2",

@@ -11,8 +11,10 @@ from converter.formats.zhouyi.quantization.context import IntegerReading, Intege
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
+    UINT16,
     T,
     bounded,
+    limits_of_bits,
     reached,
     real,
     rescale,
@@ -272,10 +274,7 @@ def lift_normalization(r: IntegerReading) -> list[Value]:
     by = np.array(1.0)
     if r.layer.kind != "MVN":
         by = _shaped(r.factor, groups.scales)
-        for name, combine in (("weights", b.Mul), ("biases", b.Add)):
-            if name in r.layer.blobs:
-                given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)
-                y = combine(y, b.const(_shaped(given, groups.weights), name))
+        y = _weighted(r, y, groups.weights)
     results = [r.requantized(y, by)]
     for i, v in enumerate(more[: count - 1], 1):
         v = b.Reshape(v - float(r.tensors.zeros[i]), r.static(r.layer.outputs[i]))
@@ -312,6 +311,28 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
         product, by = b.Floor((x - mean) / 2) * root, 2.0**-7
     low = -(1 << (r.tensors.bits - 1)) if r.tensors.types[0].is_signed() else 0
     return rescale(b, product, by, 0, (low, low + (1 << r.tensors.bits) - 1)), mean, root
+
+
+def lift_rms_norm(r: IntegerReading) -> Value:
+    """Times the reciprocal root of the mean of squares, then weights and biases of integers."""
+    b, x, shape = r.b, r.double(), list(r.static(r.input(0)))
+    axes = [axis_of(a, len(shape)) for a in axes_of(r.layer)]
+    root = _reciprocal_root(b, b.Floor(b.ReduceMean(x * x, axes)))
+    root = b.Floor((root + 32768) / 65536)
+    by = r.attr("norm_scale_value", int) * 2.0 ** -r.attr("norm_shift_value", int)
+    root = rescale(b, root, by, 0, UINT16)
+    y = bounded(b, b.Floor((x * root + 128.0) / 256), *limits_of_bits(r.tensors.bits, True))
+    y = _weighted(r, y, _kept(shape, axes))
+    return r.requantized(y, _shaped(r.factor, _kept(shape, axes[-1:])))
+
+
+def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
+    """Times the weights, with the biases, where there are such."""
+    for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
+        if name in r.layer.blobs:
+            given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)
+            y = combine(y, r.b.const(_shaped(given, shape), name))
+    return y
 
 
 def lift_moments(r: IntegerReading) -> list[Value]:

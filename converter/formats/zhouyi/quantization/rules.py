@@ -76,6 +76,7 @@ RULES = [
     IntegerRule("BatchNorm BiasAdd", reduction.lift_batch_norm),
     IntegerRule("Softmax", normalization.lift_softmax, normalization.lower_softmax),
     IntegerRule("LogSoftmax", normalization.lift_log_softmax),
+    IntegerRule("RMSNorm", normalization.lift_rms_norm),
     IntegerRule("Moments", normalization.lift_moments),
     IntegerRule("Normalization", normalization.lift_norm),
     IntegerRule("Cumulate", reduction.lift_cumulate),
