@@ -270,6 +270,25 @@ CASES = {
         FADING,
         {"zero": 0},
     ),
+    "products_of_whole_numbers": Case(
+        "MatMulInteger",
+        [
+            whole([1, -7, 100], [3, 50, -9], dtype="int8"),
+            whole([5, 2], [-1, 8], [9, 9], dtype="int8"),
+        ],
+        [((2, 2), "int32")],
+        {"a_zero_point": 12, "b_zero_point": -5},
+        {},
+        {"zero": 0, "scale": 1.0},
+    ),
+    "quotients_and_rests": Case(
+        "DivMod",
+        [whole(7, -7, 100, 3, dtype="int32"), whole(2, 2, -30, 0, dtype="int32")],
+        [((4,), "int32"), ((4,), "int32")],
+        {"mode": "FLOOR"},
+        {},
+        {"zero": 0, "scale": 1.0},
+    ),
     "gru_of_16_bits": Case(
         "GRUv3",
         [pattern(1, 4, 30, dtype="int16", step=169), pattern(1, 3, dtype="int16", step=61)],
@@ -333,6 +352,9 @@ WANTED = {
     "products_of_slices": [
         "57 14 46 -128 -80 -54 -28 -1 6 85 -99 -18",
     ],
+    "products_of_whole_numbers": [
+        "1046 908 -232 137",
+    ],
     "pyramid": [
         "-78 -50 20 48 0 5 -53 -43 -13 18 44 -10 -37 -7 67 7 38 24 74 -80 46 31 82 -72 -4 "
         "27 -32 -1 -27 4 54 -24",
@@ -344,6 +366,10 @@ WANTED = {
     "pyramid_whose_boxes_decide": [
         "-23 -24 -4 9 13 -15 -9 -16 4 19 20 -29 -8 7 15 7 31 -21 5 -29 33 -18 7 -26 8 24 "
         "-24 -16 -3 12 19 -28",
+    ],
+    "quotients_and_rests": [
+        "3 -4 -4 0",
+        "1 1 -20 0",
     ],
     "regions_that_decide": [
         "-1 17 -10 9 -15 3 -60 -41 -29 -11 -50 -31 -32 -14 -36 -18",

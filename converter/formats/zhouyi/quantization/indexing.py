@@ -23,6 +23,11 @@ from converter.graph.value import Value
 # as they are -------------------------------------------------------------------------------------
 
 
+# what these make of integers is not quantised
+PLAIN = """AccidentalHits BitShift Bitwise DivMod MatMulInteger Meshgrid NonZero QueryRebatch
+Unique"""
+
+
 def lift_plain(r: IntegerReading) -> list[Value]:
     """What the layer makes of the stored integers, whatever they stand for."""
     return _typed(r, r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))

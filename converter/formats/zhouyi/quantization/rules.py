@@ -88,7 +88,7 @@ RULES = [
     ),
     IntegerRule("SpaceToBatch", _r.lift_space_to_batch, _e.lower_as_it_is, _e.same_params),
     IntegerRule("Dilation Erosion", _r.lift_morphology),
-    IntegerRule("AccidentalHits BitShift Bitwise Meshgrid Unique", _i.lift_plain),
+    IntegerRule(_i.PLAIN, _i.lift_plain),
     IntegerRule("FakeQuantWithMinMaxVars", _i.lift_same),
     IntegerRule("Count", _i.lift_count),
     IntegerRule("CTCGreedyDecoder", _i.lift_ctc),
