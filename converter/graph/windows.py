@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from converter.errors import MappingError
+from converter.graph.demands import at_least, of_length
 
 LARGEST = 1 << 31  # of one attribute that counts
 FIX = "fix the inputs with --inputs"
@@ -67,6 +68,9 @@ def same_pads(
 
     MappingError X203 where a size (None) is not known that matters: with a stride of 1 it does not.
     """
+    of_length(len(sizes), kernel=kernel, strides=strides)
+    of_length(len(sizes), dilations=dilations or strides, windows=windows or strides)
+    at_least(1, strides=strides)
     totals = []
     for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if size is None and (s != 1 or windows is not None):

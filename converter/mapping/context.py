@@ -21,6 +21,7 @@ from converter.errors import MappingError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
+from converter.graph.demands import at_least
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
@@ -91,8 +92,7 @@ class Reading:
     def count(self, key: str, default: Any = REQUIRED) -> int:
         """An integer attribute of at least 1."""
         n = int(self.attr(key, int, default))
-        if n < 1:
-            raise MappingError(f"{key}={n} is less than 1", "R110")
+        at_least(1, **{key: n})
         return n
 
     def attributes(self, *ignored: str, **kinds: Any) -> SimpleNamespace:

@@ -94,13 +94,6 @@ def dims(of: ir.Value | Reading) -> list[int | None]:
     return known_sizes(value) or []
 
 
-def axis_of(axis: int, r: int) -> int:
-    """A non-negative axis; an axis outside the rank is an error."""
-    if not -r <= axis < r:
-        raise MappingError(f"axis {axis} of a tensor of rank {r}", "R110")
-    return axis % r
-
-
 def unsqueeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Adds the axes; undoes a Squeeze of the same axes instead."""
     if not axes:

@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.demands import at_least, axis_of
 from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.mapping.codecs import Codec, enum
@@ -49,13 +50,6 @@ excluded = Codec(
     lambda v: int(str(v).strip().lower() not in ("true", "1")), lambda v: "false" if v else "true"
 )
 BLOCKS = words(DCR="blocks_first", CRD="depth_first")
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; MappingError R110 where there is none."""
-    if not -rank <= axis < max(rank, 1):
-        raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
-    return axis + rank if axis < 0 else axis
 
 
 # hooks -------------------------------------------------------------------------------------------
@@ -125,6 +119,7 @@ def odd_window(alpha: float, size: int, axes: int = 1) -> tuple[float, int]:
     """alpha and size of ONNX's LRN for those of a layer, whose window is over so many axes. With an
     even size both engines leave out the last neighbour, and still divide by the size.
     """
+    at_least(1, size=size)
     odd = 2 * ((size - 1) // 2) + 1
     return alpha * (odd / size) ** axes, odd
 

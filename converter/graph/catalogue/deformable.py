@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
@@ -40,6 +41,8 @@ def DeformablePSROIPooling(
         raise MappingError(
             "pooling of regions needs static shapes", "X203", "fix the inputs with --inputs"
         )
+    at_least(1, group_size=group_size, output_dim=output_dim, part_size=part_size)
+    at_least(1, spatial_bins_x=spatial_bins_x, spatial_bins_y=spatial_bins_y)
     g, d = group_size, output_dim
     corners = b.Reshape(_away(b, rois[:, 1:5]), [count, 4, 1, 1, 1, 1])
     x1, y1, x2, y2 = b.Split(corners, [1] * 4, axis=1, outputs=4)

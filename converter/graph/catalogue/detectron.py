@@ -15,6 +15,7 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
 from converter.graph.catalogue.suppression import one_class, ranked
+from converter.graph.demands import above
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
@@ -226,6 +227,7 @@ def DetectronROIFeatureExtractor(
     level = b.Unsqueeze(level, [1, 2, 3])
     zero = b.Cast(b.Gather(rois, 0, axis=1), to=ir.DataType.INT64) * 0
     mode = "half_pixel" if aligned else "output_half_pixel"
+    above(0, pyramid_scales=pyramid_scales)
     result: Value = b.const(np.float32(0))
     for i, (features, scale) in enumerate(zip(pyramid, pyramid_scales, strict=False)):
         regions = b.Concat(low, low + b.Max(size, float(scale)), axis=1) if aligned else rois

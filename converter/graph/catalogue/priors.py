@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import above, at_least, of_length
 from converter.graph.extensions import extension
 from converter.graph.infer import known
 
@@ -48,6 +49,8 @@ def PriorBox(
     then must be known, and max_size is ignored; step -1 there means even spreading. Source:
     OpenVINO, PriorBox-8.
     """
+    at_least(0, min_size=min_size, max_size=max_size)
+    above(0, aspect_ratio=aspect_ratio)
     low, even = list(min_size), step == 0
     if not scale_all_sizes:
         max_size = ()
@@ -92,6 +95,7 @@ def PriorBoxClustered(
 
     img_w, img_h 0: those of `image`. Source: OpenVINO, PriorBoxClustered-1.
     """
+    of_length(len(width), height=height)
     priors = [(0.0, 0.0, w / 2, h / 2, False) for w, h in zip(width, height, strict=True)]
     size = (
         b.Concat(_or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0)

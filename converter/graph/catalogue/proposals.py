@@ -16,6 +16,7 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.overlaps import INT64, corner_overlap, decoded, greedy, length
 from converter.graph.catalogue.suppression import one_class, ranked
+from converter.graph.demands import above, at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange
@@ -174,6 +175,8 @@ def anchors(
 
     Caffe rounds the sides, TensorFlow centres them on the origin.
     """
+    above(0, ratio=ratios)
+    at_least(1, anchors=len(ratios) * len(scales))
     edge = 0.0 if tensorflow else 1.0
     centre = 0.5 * (base - edge) - (base * 0.5 if tensorflow else 0.0)
     rows = []

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
 from converter.graph.sizes import arange
@@ -99,6 +100,7 @@ def FramedDFT(
     A signal [L] gives the same without N. window[size or less]; bins = size / 2 + 1; the last axis
     is real and imaginary part. Source: OpenVINO, STFT-15.
     """
+    at_least(1, size=size, step=step)
     alone = rank_of(x) == 1
     signal = b.Unsqueeze(x, [0]) if alone else x
     count = (static(signal)[1] - size) // step + 1

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of, shape_of
 
@@ -62,6 +63,7 @@ def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     shape = shape_of(x)
     if shape is None or rank_of(x) != 4:
         raise MappingError("ReorgYolo needs a static shape", "X203")
+    at_least(1, stride=stride)
     n, c, h, w = shape
     blocks = b.Reshape(x, [n, c // (stride * stride), h, stride, w, stride])
     return b.Reshape(

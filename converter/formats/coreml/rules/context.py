@@ -22,6 +22,7 @@ from converter.formats.coreml.collector import CoreLowering, scalar, small
 from converter.formats.coreml.weight_encoding import Stored, of_array, stored_form
 from converter.formats.coreml.weights import WeightData
 from converter.formats.coreml_proto import NeuralNetwork_pb2
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value, known_sizes
 from converter.mapping import context
@@ -116,7 +117,7 @@ class Reading(context.Reading):
 
     def axis(self, key: str, rank: int) -> int:
         """The axis under `key`, counted from the front."""
-        return blobs.axis_of(self.attr(key, int), rank)
+        return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:
         """Weights of that shape, compact as they are stored; scales of channels run along

@@ -9,6 +9,7 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
+from converter.graph.demands import axis_of
 from converter.graph.infer import rank_of
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
@@ -32,7 +33,7 @@ class Axes(Field):
         rank = rank_of(x)
         everything = r.attr("reduceAll", bool) or not axes
         if not everything:
-            axes = [blobs.axis_of(a, blobs.rank(x)) for a in axes]
+            axes = [axis_of(a, blobs.rank(x)) for a in axes]
             everything = len(set(axes)) == rank
         r.set(keepdims=keep)
         r.set_input(1, None if everything else r.b.const(axes))
@@ -59,7 +60,7 @@ class FlatMaximum(Field):
 
     def lift(self, r: Reading) -> None:
         b, x = r.b, r.input(0)
-        axes = [blobs.axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
+        axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
         r.set(axis=axes[0])
         if axes[1:]:
             front = b.Slice(b.Shape(x), [0], [axes[0]])

@@ -30,6 +30,7 @@ from converter.formats.coreml.rules.fields import (
 )
 from converter.formats.coreml.rules.indexing import static_slice
 from converter.graph.build import Builder
+from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import maker
@@ -67,7 +68,7 @@ class SizeOne(Field):
         """The new axes, counted from the front."""
         axes = r.attr("axes", list)
         rank = blobs.rank(r) + len(axes)
-        return sorted(blobs.axis_of(a, rank) for a in axes)
+        return sorted(axis_of(a, rank) for a in axes)
 
     def lower(self, w: Writing) -> None:
         rank, axes = w.rank(), constant_axes(w)
@@ -93,7 +94,7 @@ class Squeezed(SizeOne):
 
     def axes(self, r: Reading) -> list[int] | None:
         size = blobs.dims(r)
-        axes = sorted(blobs.axis_of(a, len(size)) for a in r.attr("axes", list))
+        axes = sorted(axis_of(a, len(size)) for a in r.attr("axes", list))
         if r.attr("squeezeAll", bool):
             if None in size:
                 return None

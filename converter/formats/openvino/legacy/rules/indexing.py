@@ -11,6 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import bounds_below, words
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import TRUTH, Mark
+from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
@@ -82,7 +83,8 @@ class OneHot(Field):
     def lift(self, r: Reading) -> None:
         axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
         values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
-        depth = r.b.const(r.attr("depth", int, r.dims()[axis]))
+        dims = r.dims()
+        depth = r.b.const(r.attr("depth", int, dims[axis_of(axis, len(dims))]))
         index = r.cast(r.input(0), D.INT64)
         r.set_inputs(index, depth, np.array(values, dtype))
         r.set(axis=axis)

@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import axis_of
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.xml import shown
+from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.windows import same_pads, window_fault
 from converter.io.limits import MOST_AXES

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import BATCH_AND_TIME, axis_of, dim, leading_axes, words
+from converter.formats.openvino.fields import BATCH_AND_TIME, dim, leading_axes, words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
@@ -21,6 +21,7 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.formats.openvino.opset.rules.shape import MAX, MIN
 from converter.graph.build import Builder
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec

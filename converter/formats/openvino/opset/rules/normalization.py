@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import ODD_SIZE, axis_of, odd_window, words
+from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
+from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.fields import (
     Attr,

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import axis_of
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import cubic
 from converter.graph.sizes import arange

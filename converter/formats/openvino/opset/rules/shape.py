@@ -11,7 +11,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import (
     BLOCKS,
-    axis_of,
     depth_to_space,
     dim,
     rearranged,
@@ -26,6 +25,7 @@ from converter.formats.openvino.opset.rules.fields import (
     explicit_pads,
     scalar,
 )
+from converter.graph.demands import at_least, axis_of, of_length
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -488,6 +488,7 @@ def space_to_batch(r: Reading) -> None:
         r.ints(1, "the block shape"),
         [v for i in (2, 3) for v in r.ints(i, "the padding")],
     )
+    at_least(1, block_shape=block)
     x = r.b.Pad(r.input(0), pads) if any(pads) else r.input(0)
     n, rest = len(block), [d // s for d, s in zip(r.static(x), block, strict=True)]
     split = [v for pair in zip(rest, block, strict=True) for v in pair]
@@ -502,6 +503,7 @@ def batch_to_space(r: Reading) -> None:
     """
     x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static(r.input(0))
     begin, end = r.ints(2, "the crops"), r.ints(3, "the crops")
+    at_least(1, block_shape=block)
     n, rest = len(block), [shape[0] // math.prod(block), *shape[1:]]
     perm = [v for i in range(n) for v in (n + i, i)]
     size = [d * s for d, s in zip(rest, block, strict=True)]
@@ -515,6 +517,8 @@ def batch_to_space(r: Reading) -> None:
 def image_patches(r: Reading) -> ir.Value:
     """Each output position holds its whole window: channels are (row, column, channel) of it."""
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
+    of_length(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
+    at_least(1, sizes=a.sizes, strides=a.strides, rates=a.rates)
     pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
     if any(pads):
         x = b.Pad(x, [0, 0, *pads[:2], 0, 0, *pads[2:]])

@@ -8,10 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import axis_of
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import Axes
 from converter.graph.catalogue.spectra import fitted
+from converter.graph.demands import axis_of
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only, attrs
 from converter.mapping.rules import op

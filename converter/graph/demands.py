@@ -1,0 +1,45 @@
+"""What attributes must be before something is computed with them; what a damaged file says instead
+is refused (MappingError R110).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from converter.errors import MappingError
+
+Numbers = float | Sequence[float]
+
+
+def at_least(least: float, **attributes: Numbers) -> None:
+    """Refuses attributes that are, or have, a number below `least` or NaN."""
+    for name, given in attributes.items():
+        for v in _numbers(given):
+            if not v >= least:
+                raise MappingError(f"{name}={v} is less than {least}", "R110")
+
+
+def above(limit: float, **attributes: Numbers) -> None:
+    """Refuses attributes that are, or have, a number that is not above `limit`."""
+    for name, given in attributes.items():
+        for v in _numbers(given):
+            if not v > limit:
+                raise MappingError(f"{name}={v} is not above {limit}", "R110")
+
+
+def of_length(n: int, **attributes: Sequence[object]) -> None:
+    """Refuses lists that do not have `n` elements."""
+    for name, given in attributes.items():
+        if len(given) != n:
+            raise MappingError(f"{name} has {len(given)} elements, {n} are needed", "R110")
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front; MappingError R110 where there is none."""
+    if not -rank <= axis < max(rank, 1):
+        raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
+    return axis + rank if axis < 0 else axis
+
+
+def _numbers(given: Numbers) -> Sequence[float]:
+    return given if isinstance(given, Sequence) else [given]
