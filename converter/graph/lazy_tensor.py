@@ -130,8 +130,11 @@ class LazyTensor(ir.LazyTensor):
         if rank < 2:
             return None
         if isinstance(self.source, _Derived):
-            swap = Permuted((*range(rank - 2), rank - 1, rank - 2))
-            return self.source.tensor if self.source.change == swap else None
+            tensor, own = self.source.tensor, len(self.source.tensor.shape)
+            swap = Permuted((*range(own - 2), own - 1, own - 2))
+            sizes = [*self.shape.numpy()[:-2], *self.shape.numpy()[:-3:-1]]
+            same = self.source.change == swap and list(tensor.shape.numpy()[-2:]) == sizes[-2:]
+            return tensor.reshaped(sizes) if same else None
         if self.decode is not None or callable(self.source):
             return None
         array = self.numpy()
@@ -161,6 +164,11 @@ class LazyTensor(ir.LazyTensor):
         they are needed.
         """
         return self if self.decode is None else self.derived(np.asarray)
+
+    def called(self, element: str) -> LazyTensor:
+        """The same bytes under a format's own name for their type."""
+        dims = self.shape.numpy()
+        return LazyTensor(self.source, self.dtype, dims, self.name, element=element)
 
     @property
     def place(self) -> tuple[Any, ...]:

@@ -171,10 +171,12 @@ class Reading:
         return self.b.op("Cast", value, to=int(dtype))
 
     def reshape(self, value: ir.Value, shape: Sequence[int]) -> Value:
-        """A Reshape; of a constant, the reshaped constant (a view)."""
-        if value.const_value is not None and value.const_value.dtype.bitwidth >= 8:
-            array = value.const_value.numpy().reshape(shape)
-            return self.b.const(array, value.name or "const")
+        """A Reshape; of a constant, the reshaped constant (a view, unless its numbers are
+        computed).
+        """
+        if value.const_value is not None and value.dtype != ir.DataType.STRING:
+            reshaped = LazyTensor.of(value.const_value).reshaped(shape)
+            return self.b.const(reshaped, value.name or "const")
         return self.b.op("Reshape", value, list(shape))
 
     def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
@@ -183,7 +185,7 @@ class Reading:
         """
         if list(perm) == list(range(len(perm))):
             return with_operators(value)
-        if value.const_value is not None:
+        if value.const_value is not None and value.dtype != ir.DataType.STRING:
             turned = LazyTensor.of(value.const_value).transposed(perm)
             return self.b.const(turned, value.name or "const")
         return self.b.op("Transpose", value, perm=list(perm))

@@ -4,14 +4,17 @@ as plain numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import attrs_of, builder_before
-from converter.graph.infer import RANDOM, Array, constant, evaluate
+from converter.graph.infer import RANDOM, Array, constant, evaluate, shape_of
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
@@ -127,10 +130,82 @@ def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda v
                 or not any(o not in fixed for user, _ in out.uses() for o in user.outputs)
             ):
                 continue
-            array = _computed(out, {}) if wanted(out) else None
-            if array is not None and not out.is_graph_output():
-                out.replace_all_uses_with(builder_before(node, names).const(array, str(out.name)))
+            if out.is_graph_output() or not wanted(out):
+                continue
+            made = lazily(out) or _computed(out, {})
+            if made is not None:
+                out.replace_all_uses_with(builder_before(node, names).const(made, str(out.name)))
     remove_dead_code(model)
+
+
+MANY = 1 << 16  # elements that are not kept
+
+
+@dataclass(frozen=True)
+class _Dequantised:
+    """What a DequantizeLinear makes of integers; scales of 32 bits, `block` 0 without blocks."""
+
+    scale: LazyTensor
+    zero: LazyTensor | None
+    axis: int
+    block: int
+
+    def __call__(self, array: Array) -> Array:
+        real: Array = array.astype(np.float32)
+        scales = self.scale.numpy()
+        zeros = None if self.zero is None else self.zero.numpy().astype(np.float32)
+        if self.block:
+            rows = np.moveaxis(real, self.axis, 0)
+            scales = np.moveaxis(scales, self.axis, 0)
+            zeros = zeros if zeros is None else np.moveaxis(zeros, self.axis, 0)
+            parts = [rows[i * self.block : (i + 1) * self.block] for i in range(len(scales))]
+        else:
+            shape = [-1 if i == self.axis else 1 for i in range(real.ndim)]
+            scales = scales if scales.size == 1 else scales.reshape(shape)
+            zeros = zeros if zeros is None or zeros.size == 1 else zeros.reshape(shape)
+            parts, scales, zeros = [real], scales[None], zeros if zeros is None else zeros[None]
+        for i, part in enumerate(parts):  # views, so that nothing is as large as the numbers twice
+            if zeros is not None:
+                part -= zeros[i]
+            part *= scales[i]
+        return real
+
+
+def lazily(value: ir.Value | None) -> LazyTensor | None:
+    """Many numbers of 32 bits that follow from constants, computed whenever they are needed and not
+    kept; None for few, for activations, and for what other operators make than those that compact
+    weights stand behind.
+    """
+    shape = shape_of(value)
+    if value is None or shape is None or math.prod(shape) < MANY:
+        return None
+    node = value.producer()
+    if value.const_value is not None or node is None or node.domain or not node.inputs:
+        return None
+    source = node.inputs[0]
+    if source is None or source.dtype == ir.DataType.STRING or value.dtype != ir.DataType.FLOAT:
+        return None
+    if node.op_type == "DequantizeLinear":
+        return _dequantised(node, shape)
+    if node.op_type == "Cast" and source.const_value is not None:
+        tensor = LazyTensor.of(source.const_value)
+        return tensor.derived(Converted(ir.DataType.FLOAT), ir.DataType.FLOAT)
+    if node.op_type not in ("Transpose", "Reshape") or (before := lazily(source)) is None:
+        return None
+    perm = attrs_of(node).get("perm")
+    return before.transposed(perm) if node.op_type == "Transpose" else before.reshaped(shape)
+
+
+def _dequantised(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
+    given = [v for v in node.inputs if v is not None]
+    tensors = [v.const_value for v in given]
+    if any(t is None for t in tensors) or given[1].dtype != ir.DataType.FLOAT:
+        return None
+    x, scale, *zero = (LazyTensor.of(t) for t in tensors if t is not None)
+    attrs = attrs_of(node)
+    axis = int(attrs.get("axis", 1)) % max(1, len(shape))
+    change = _Dequantised(scale, zero[0] if zero else None, axis, int(attrs.get("block_size", 0)))
+    return x.derived(change, ir.DataType.FLOAT)
 
 
 def _fixed(model: ir.Model) -> set[ir.Value]:

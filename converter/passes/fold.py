@@ -13,7 +13,7 @@ behind a DequantizeLinear stay compact, whatever moves them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -104,21 +104,38 @@ def _count(node: ir.Node, names: Names) -> bool:
     return True
 
 
-def _values(node: ir.Node, limit: int) -> list[np.ndarray] | None:
+def _moved(node: ir.Node) -> LazyTensor | None:
+    """The result of what gives computed numbers another shape or order, which are still computed
+    when they are needed.
+    """
+    x = node.inputs[0].const_value if node.inputs and node.inputs[0] is not None else None
+    if node.op_type not in _LAYOUTS or node.domain or not isinstance(x, LazyTensor):
+        return None
+    if not callable(x.source) or x.dtype.bitwidth < 8:
+        return None
+    shape = shape_of(node.outputs[0])
+    if node.op_type == "Transpose":
+        return x.transposed(attrs_of(node).get("perm"))
+    return None if shape is None else x.reshaped(shape)
+
+
+def _values(node: ir.Node, limit: int) -> Sequence[np.ndarray | LazyTensor] | None:
+    if (moved := _moved(node)) is not None:
+        return [moved]
     found = [known(o) for o in node.outputs]
     if all(f is not None for f in found):
         return [f for f in found if f is not None]
     if node.domain or (node.op_type == "Constant" and not node.attributes):
         return None
-    inputs = [constant(v) for v in node.inputs]
-    if not inputs or any(
-        v is not None and a is None for v, a in zip(node.inputs, inputs, strict=True)
+    if not node.inputs or any(
+        v is not None and v.const_value is None and known(v) is None for v in node.inputs
     ):
         return None
     if not _is_view(node) and any(
         (s := shape_of(o)) is None or math.prod(s) > limit for o in node.outputs
     ):
         return None
+    inputs = [constant(v) for v in node.inputs]
     if (
         node.op_type == "CumSum"
     ):  # exporters write the axis as a list of one, which kernels take and the reference does not
@@ -143,7 +160,7 @@ def _is_view(node: ir.Node) -> bool:
     )
 
 
-def _replace(node: ir.Node, arrays: list[np.ndarray], names: Names) -> None:
+def _replace(node: ir.Node, arrays: Sequence[np.ndarray | LazyTensor], names: Names) -> None:
     b = builder_before(node, names)
     for out, array in zip(node.outputs, arrays, strict=False):
         if out.is_graph_output():

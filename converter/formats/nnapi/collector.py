@@ -34,6 +34,7 @@ from converter.formats.nnapi.table import (
 from converter.formats.nnapi.validate_operations import check_operation
 from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, constant, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
@@ -135,12 +136,16 @@ class Writer:
             self.enter(self.scalars, key, self.subgraph.add(Operand(kind, value=array)))
         return Ref(self.scalars[key])
 
-    def tensor(self, array: Array, kind: OperandType, name: str = "", **more: Any) -> Ref:
+    def tensor(
+        self, array: Array | LazyTensor, kind: OperandType, name: str = "", **more: Any
+    ) -> Ref:
         """A constant; one without dimensions gets one."""
-        array = array.reshape(1) if array.ndim == 0 else array
+        if isinstance(array, np.ndarray) and array.ndim == 0:
+            array = array.reshape(1)
         if not array.size:
             raise MappingError(f"the constant {name!r} is empty, which NNAPI cannot say", "X203")
-        return self.add(Operand(kind, [int(n) for n in array.shape], name, value=array, **more))
+        dims = [int(n) for n in array.shape if isinstance(n, int)]
+        return self.add(Operand(kind, dims, name, value=array, **more))
 
     def like(self, value: ir.Value, dims: Sequence[int] | None = None) -> Operand:
         """An operand for a value, without its constant."""
@@ -192,9 +197,11 @@ class Writer:
             return Ref(self.operands[value])
         if value.const_value is not None:
             operand = self.like(value, value.const_value.shape.numpy())
-            operand.value = self.narrowing.array(value.const_value, public_name(value)).reshape(
-                operand.dimensions
-            )
+            if value.dtype in self.narrowing.table:
+                narrow = self.narrowing.array(value.const_value, public_name(value))
+                operand.value = narrow.reshape(operand.dimensions)
+            else:
+                operand.value = LazyTensor.of(value.const_value).reshaped(operand.dimensions)
             self.enter(self.operands, value, self.subgraph.add(operand))
             return Ref(self.operands[value])
         producer = value.producer()

@@ -82,7 +82,7 @@ class SubgraphLift:
     def enter_constants(self) -> None:
         for i, operand in enumerate(self.subgraph.operands):
             if operand.value is not None:
-                self.values[i] = self.b.const(operand.array(), self.name(i))
+                self.values[i] = self.b.const(operand.value, self.name(i))
 
     def run(self) -> None:
         self.enter_constants()

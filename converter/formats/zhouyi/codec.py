@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from converter.errors import Diagnostic, ReadError, UnsupportedError, Where, unreadable
 from converter.formats.zhouyi.bind import bind_constants
 from converter.formats.zhouyi.blocks import Block, Findings, parse_blocks
@@ -167,27 +165,27 @@ def write_ir(document: Document, out: Output) -> None:
     else:
         constants = _place_constants(document)
         if document.path is None or constants:
-            out.stream(".bin", constants)
+            out.stream(".bin", (weight.stored() for weight in constants))
     with out.open() as f:
         f.write(print_ir(document, out.stem).encode())
 
 
-def _place_constants(document: Document) -> list[npt.NDArray[Any]]:
+def _place_constants(document: Document) -> list[LazyTensor]:
     """What the .bin consists of; all constants have their offset in it afterwards."""
     shared: EqualWeights[int] = EqualWeights()
-    stored: list[npt.NDArray[Any]] = []
+    stored: list[LazyTensor] = []
     end = 0
 
-    def append(array: npt.NDArray[Any], size: int) -> int:
+    def append(weight: LazyTensor, size: int) -> int:
         nonlocal end
-        stored.append(array)
+        stored.append(weight)
         end += size
         return end - size
 
     for layer, group, index, constant in list(document.constants()):
-        array = _numbers(constant)
-        place = partial(append, array, constant.size)
-        placed = move(constant, shared.once(LazyTensor(array), place))
+        weight = _numbers(constant)
+        place = partial(append, weight, constant.size)
+        placed = move(constant, shared.once(weight, place))
         if index is None:
             layer.constants[group] = placed
         else:
@@ -195,17 +193,23 @@ def _place_constants(document: Document) -> list[npt.NDArray[Any]]:
     return stored
 
 
-def _numbers(constant: Constant) -> npt.NDArray[Any]:
+def _numbers(constant: Constant) -> LazyTensor:
     data = constant.data
+    if isinstance(data, LazyTensor):
+        own, shape = data.dtype.numpy(), tuple(data.shape.numpy())
+    elif data is not None:
+        own, shape = data.dtype, data.shape
     if data is None or (
         not constant.packed
-        and (data.shape != constant.shape or data.dtype.newbyteorder("<") != constant.dtype.numpy)
+        and (shape != constant.shape or own.newbyteorder("<") != constant.dtype.numpy)
     ):
         raise ValueError(
             f"a constant of {constant.dtype} {constant.shape} was given "
-            f"{'nothing' if data is None else f'{data.dtype} {data.shape}'}"
+            f"{'nothing' if data is None else f'{own} {shape}'}"
         )
-    return data if constant.packed else data.astype(constant.dtype.numpy, copy=False)
+    if isinstance(data, LazyTensor):
+        return data
+    return LazyTensor(data if constant.packed else data.astype(constant.dtype.numpy, copy=False))
 
 
 def print_ir(document: Document, stem: str = "model") -> str:

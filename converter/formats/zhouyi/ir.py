@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from converter.errors import Where
 from converter.formats.zhouyi.values import DType, Value, dtype_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.io.mapped_file import MappedFile
 
 Array = npt.NDArray[Any]
@@ -53,25 +54,27 @@ class Constant:
     """A constant group (`G_type`, `G_offset`, `G_size`, `G_shape`): its bytes in the .bin, or an
     array that is to go there.
 
-    `data` is an array, or None when only the text was parsed. `offset` is None for constants that
-    have no place in a .bin yet. `packed` means 4-bit elements, two to a byte, low half first;
-    `data` are the bytes then.
+    `data` is an array, a tensor whose numbers may be computed while they are written, or None when
+    only the text was parsed. `offset` is None for constants that have no place in a .bin yet.
+    `packed` means 4-bit elements, two to a byte, low half first; `data` are the bytes then.
     """
 
     dtype: DType
     shape: Shape
-    data: Array | None = None
+    data: Array | LazyTensor | None = None
     offset: int | None = None
     size: int = 0
     packed: bool = False
 
     @classmethod
-    def of(cls, array: Array, dtype: DType | None = None) -> Constant:
+    def of(cls, array: Array | LazyTensor, dtype: DType | None = None) -> Constant:
         """A constant for `array`; `dtype` only where numpy's type does not say it (int4 in
         int8).
         """
-        t = dtype or dtype_of(array.dtype)
-        return cls(t, tuple(array.shape), array, size=array.size * t.numpy.itemsize)
+        own = array.dtype.numpy() if isinstance(array, LazyTensor) else array.dtype
+        shape = array.shape.numpy() if isinstance(array, LazyTensor) else array.shape
+        t = dtype or dtype_of(own)
+        return cls(t, tuple(shape), array, size=array.size * t.numpy.itemsize)
 
     @property
     def array(self) -> Array:
@@ -80,7 +83,8 @@ class Constant:
         """
         if self.data is None:
             raise ValueError("the constant has no data: only the text was parsed")
-        return unpack(self.data, self.dtype, self.shape) if self.packed else self.data
+        data = self.data.numpy() if isinstance(self.data, LazyTensor) else self.data
+        return unpack(data, self.dtype, self.shape) if self.packed else data
 
 
 def unpack(data: npt.NDArray[np.uint8], dtype: DType, shape: Shape) -> Array:

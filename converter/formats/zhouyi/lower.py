@@ -12,7 +12,6 @@ from converter.formats.format import Flavour
 from converter.formats.zhouyi import fused
 from converter.formats.zhouyi.bodies import Body
 from converter.formats.zhouyi.ir import (
-    Array,
     Constant,
     Document,
     Graph,
@@ -240,23 +239,23 @@ class DocumentWriter:
         if value.const_value is not None and value not in self.constants:
             self.constants.add(value)
             name = str(value.name)
-            constant = self._constant(value.const_value.numpy(), name)
+            constant = self._constant(value.const_value, name)
             if constant is not None:
                 self._add("Constant", name, [], [value], constants={"weights": constant})
         return value
 
-    def _constant(self, array: Array, name: str) -> Constant | None:
-        array = np.asarray(array)
-        own = ir.DataType.from_numpy(array.dtype)
-        target = NARROW.get(own, own)
+    def _constant(self, data: Any, name: str) -> Constant | None:
+        """That of a tensor or an array."""
+        tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
+        target = NARROW.get(tensor.dtype, tensor.dtype)
         try:
             dtype = dtype_name(target)
-            if target != own:
-                array = narrow_array(array, target.numpy(), name)
+            if target == tensor.dtype:
+                return Constant.of(LazyTensor.of(tensor).decoded(), dtype)
+            return Constant.of(narrow_array(tensor.numpy(), target.numpy(), name), dtype)
         except MappingError as e:
             self.problems.append(Diagnostic(e.code, str(e)))
             return None
-        return Constant.of(array, dtype)
 
     def _add(
         self,

@@ -39,6 +39,7 @@ from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known
+from converter.graph.lazy_tensor import LazyTensor
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
@@ -167,7 +168,7 @@ class Reading(context.Reading):
         rank = len(value.const_value.shape)
         if rank != len(perm):
             raise MappingError(f"{name!r} must have {len(perm)} axes, it has {rank}", "R105")
-        turned = self.b.const(value.const_value.numpy().transpose(perm), str(value.name))
+        turned = self.b.const(LazyTensor.of(value.const_value).transposed(perm), str(value.name))
         axis = list(perm).index(operand.channel_quant.dim) if operand.channel_quant else None
         return dequantise(self.b, turned, operand, axis)
 

@@ -17,10 +17,11 @@ from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.table import Array, ChannelQuant, OperandType
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
-from converter.graph.lazy_tensor import whole_bytes
+from converter.graph.lazy_tensor import LazyTensor, whole_bytes
 from converter.mapping.context import static
+from converter.passes.constants import lazily
 
-T = OperandType
+T, D = OperandType, ir.DataType
 _DENSE = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 
 
@@ -69,11 +70,16 @@ def weights(w: Writing, index: int, perm: Sequence[int], x: Ref) -> Ref:
     value = w.input(index)
     source = dequantised(value)
     if source is None:
-        array = constant(value)
         if w.quantised:
             raise MappingError("the weights are not quantised")
-        if array is not None:
+        if value.dtype == D.FLOAT and value.const_value is not None:
+            turned = LazyTensor.of(value.const_value).transposed(perm)
+            if w.about(x).type is T.TENSOR_FLOAT32:
+                return w.writer.tensor(turned, T.TENSOR_FLOAT32, str(value.name))
+        if (array := constant(value)) is not None:
             return w.number(array.transpose(perm), x, str(value.name))
+    elif not w.quantised and (made := lazily(value)) is not None:
+        return w.writer.tensor(made.transposed(perm), T.TENSOR_FLOAT32, str(value.name))
     elif (array := constant(source.inputs[0])) is not None:
         before = before_transpose(value)
         order = [before[1][i] for i in perm] if before else list(perm)

@@ -48,6 +48,7 @@ from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer
 from converter.mapping.target import dynamic_values
 from converter.passes.both_branches import compute_both
+from converter.passes.constants import lazily, plain_weights
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough, round_halves
@@ -66,7 +67,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
-    fold(graph, limit=LARGEST, keep=_grows)
+    for _ in range(2):  # scales are constants once they are folded
+        plain_weights(graph, lambda v: lazily(v) is not None)
+        fold(graph, limit=LARGEST, keep=_grows)
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     compute_both(graph)
@@ -325,15 +328,17 @@ class NetWriter:
             self.names.setdefault(taken, 0)
         return name
 
-    def tensor(self, tensor: ir.TensorProtocol, name: str) -> Any:
-        """Numbers as they are stored: narrowed and, for +fp16, halved, with a check that none is
-        lost.
+    def tensor(self, data: Any, name: str) -> LazyTensor:
+        """The numbers of a tensor or an array as they are stored: narrowed and, for +fp16, halved,
+        with a check that none is lost. Those that stay as they are may be computed only while they
+        are written.
         """
-        array = self.narrowing.array(tensor, name)
-        return self.halved(array, name)
+        tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
+        if tensor.dtype == D.FLOAT and not self.half:
+            return LazyTensor.of(tensor).decoded()
+        return LazyTensor(self._halved(self.narrowing.array(tensor, name), name))
 
-    def halved(self, array: Any, name: str) -> Any:
-        array = np.asarray(array)
+    def _halved(self, array: Any, name: str) -> Any:
         if (
             array.dtype.kind == "f"
             and array.dtype != np.float32
@@ -415,38 +420,38 @@ class LayerWriter(BodyWriter):
     def _store(self, made: IrLayer, layer: Layer) -> None:
         binary = layer.kind == "BinaryConvolution"
         blobs = {
-            name: np.asarray(array) if binary else self.net.halved(array, f"{layer.name}.{name}")
-            for name, array in layer.blobs.items()
+            name: LazyTensor(data) if binary else self.net.tensor(data, f"{layer.name}.{name}")
+            for name, data in layer.blobs.items()
         }
         if self.net.net.version < 7:
             made.precision = (
                 made.outputs[0].precision if made.outputs else ("FP16" if self.net.half else "FP32")
             )
-            if made.precision == "FP16" and any(a.dtype == np.float32 for a in blobs.values()):
+            if made.precision == "FP16" and any(t.dtype == D.FLOAT for t in blobs.values()):
                 made.precision = "FP32"  # that of the blobs and of the results
-                blobs = {name: a.astype(np.float32) for name, a in blobs.items()}
+                blobs = {
+                    name: t if t.dtype == D.FLOAT else LazyTensor(t.numpy().astype(np.float32))
+                    for name, t in blobs.items()
+                }
                 for port in made.outputs:
                     port.precision = port.precision.replace("FP16", "FP32")
             for port in made.outputs:
                 port.precision = port.precision if port.precision != made.precision else ""
         for name, stored in blobs.items():
-            precision = "BIN" if binary else "FP16" if stored.dtype == np.float16 else "FP32"
-            made.blobs[name] = LazyTensor(
-                stored, element=precision if self.net.net.version >= 7 or binary else ""
-            )
+            precision = "BIN" if binary else "FP16" if stored.dtype == D.FLOAT16 else "FP32"
+            named = self.net.net.version >= 7 or binary
+            made.blobs[name] = stored.called(precision if named else "")
 
     def _const(self, value: ir.Value) -> None:
         assert value.const_value is not None
-        array = self.net.tensor(value.const_value, value.name or "constant")
+        stored = self.net.tensor(value.const_value, value.name or "constant")
         port = self._port(0, value)
         layer = IrLayer(
             len(self.body.layers), self.net.name(value.name or "const"), "Const", outputs=[port]
         )
         if self.net.net.version < 7:
             layer.precision, port.precision = port.precision, ""
-        layer.blobs["custom"] = LazyTensor(
-            array, element=port.precision if self.net.net.version >= 7 else ""
-        )
+        layer.blobs["custom"] = stored.called(port.precision if self.net.net.version >= 7 else "")
         self.place(layer, [], [value])
 
     def _port(self, id: int, value: ir.Value) -> Port:

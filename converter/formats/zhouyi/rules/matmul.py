@@ -8,7 +8,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import FLOATS
-from converter.graph.infer import Array, constant, shape_of
+from converter.formats.zhouyi.types import is_float
+from converter.graph.infer import constant, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
@@ -18,10 +20,13 @@ from converter.mapping.rules import custom, op
 # a product with constant weights -----------------------------------------------------------------
 
 
-def weights_of(w: Writing) -> Array | None:
+def weights_of(w: Writing) -> LazyTensor | None:
     """The weights of a product, where a layer can hold them."""
-    weights = constant(w.input(1))
-    return weights if weights is not None and weights.dtype.kind == "f" else None
+    value = w.input(1)
+    if value.const_value is not None:
+        return LazyTensor.of(value.const_value) if is_float(value.dtype) else None
+    array = constant(value)
+    return LazyTensor(array) if array is not None and array.dtype.kind == "f" else None
 
 
 class FullWeights(Field):
@@ -53,13 +58,13 @@ class FullWeights(Field):
         if weights is None:
             raise MappingError("the weights must be constant")
         alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
-        rows = weights if a.get("transB", 0) else weights.T
-        outputs = rows.shape[0]
-        added = np.zeros(outputs, rows.dtype)
+        rows = weights if a.get("transB", 0) else weights.transposed()
+        outputs, dtype = rows.shape.numpy()[0], rows.dtype.numpy()
+        added = np.zeros(outputs, dtype)
         if bias is not None:
             factor = np.asarray(beta, bias.dtype)
             added = np.broadcast_to(bias.reshape(-1) * factor, (outputs,))
-        scaled = rows if alpha == 1.0 else rows * np.asarray(alpha, rows.dtype)
+        scaled = rows if alpha == 1.0 else LazyTensor(rows.numpy() * np.asarray(alpha, dtype))
         w.layer.blobs |= {"weights": scaled, "biases": added}
         w.set(num_output=outputs)
 
@@ -79,7 +84,7 @@ def _is_full(w: Writing) -> bool:
 
 def _is_full_product(w: Writing) -> bool:
     weights = weights_of(w)
-    return weights is not None and weights.ndim == 2 and w.rank() == 2
+    return weights is not None and len(weights.shape) == 2 and w.rank() == 2
 
 
 def _two_axes(r: Reading) -> bool:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.access import LEGACY, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value
 from converter.mapping import context
 from converter.mapping.context import Results, static
@@ -137,9 +138,9 @@ class Writing(context.Writing):
             before = producer.inputs[0]
             if before is not None and shape_of(before) == tuple(shape):
                 return before
-        array = constant(value) if value.const_value is not None else None
-        if array is not None:
-            return self.const(array.reshape(shape), value.name or "const")
+        if value.const_value is not None:
+            reshaped = LazyTensor.of(value.const_value).reshaped(shape)
+            return self.const(reshaped, value.name or "const")
         if not shape:
             return self.step("Squeeze", value, range(len(self.shape(value))), like=value, shape=[])
         return self.step("Reshape", value, list(shape), like=value, shape=shape)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.elementwise import merged
-from converter.graph.infer import constant
+from converter.graph.lazy_tensor import LazyTensor
 from converter.mapping.fields import Field, ignore
 from converter.mapping.rules import op
 
@@ -45,9 +45,13 @@ class Connected(Field):
         if w.attr("transA", 0):
             raise MappingError("a transposed first operand is not known to FullyConnected")
         what = "the weights of a fully connected layer"
-        weights = self.scaled(w.constant(1, what), w.attr("alpha", 1.0))
-        weights = weights if w.attr("transB", 0) else weights.T
-        count = weights.shape[0]
+        factor, value = w.attr("alpha", 1.0), w.input(1)
+        if factor == 1 and value.const_value is not None:
+            weights = LazyTensor.of(value.const_value)
+        else:
+            weights = LazyTensor(self.scaled(w.constant(1, what), factor))
+        weights = weights if w.attr("transB", 0) else weights.transposed()
+        count = int(weights.shape.numpy()[0])
         w.layer.blobs["weights"] = weights
         if w.optional(2) is not None:
             bias = self.scaled(w.constant(2, "the bias"), w.attr("beta", 1.0))
@@ -78,16 +82,13 @@ class Matrix(Connected):
     inputs: tuple[int, ...] = (1,)
 
     def lower(self, w: Writing) -> None:
-        x, weights = (
-            w.input(0),
-            constant(w.input(1)) if w.input(1).const_value is not None else None,
-        )
-        plain = weights is not None and weights.ndim == 2 and len(w.shape()) == 2
+        x, weights = w.input(0), w.input(1).const_value
+        plain = weights is not None and len(weights.shape) == 2 and len(w.shape()) == 2
         if not plain or weights is None or x.const_value is not None or not is_float(x):
             raise not_meant("a matrix that is not constant")
-        w.layer.blobs["weights"] = weights.T
+        w.layer.blobs["weights"] = LazyTensor.of(weights).transposed()
         w.layer.inputs = [x]
-        w.layer.attrs["out-size"] = str(weights.shape[1])
+        w.layer.attrs["out-size"] = str(weights.shape.numpy()[1])
 
 
 class Matrices(Field):
