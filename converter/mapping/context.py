@@ -292,6 +292,16 @@ class Writing:
             raise MappingError(f"{what} must be constant")
         return array
 
+    def constant_tensor(self, index: int) -> LazyTensor | None:
+        """A constant operand, whose numbers may be computed only while they are written; None where
+        it is computed when the network runs.
+        """
+        value = self.node.input(index)
+        if value is not None and value.const_value is not None:
+            return LazyTensor.of(value.const_value)
+        array = constant(value)
+        return None if array is None else LazyTensor(array)
+
     def ints(self, index: int, what: str) -> list[int]:
         return whole_numbers(self.constant(index, what), what)
 

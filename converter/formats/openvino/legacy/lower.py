@@ -38,7 +38,7 @@ from converter.formats.openvino.legacy.types import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
-from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes
@@ -334,8 +334,10 @@ class NetWriter:
         are written.
         """
         tensor = data if isinstance(data, ir.TensorProtocol) else LazyTensor(np.asarray(data))
-        if tensor.dtype == D.FLOAT and not self.half:
-            return LazyTensor.of(tensor).decoded()
+        if tensor.dtype in (D.FLOAT, D.FLOAT16) and not self.half:
+            own = LazyTensor.of(tensor).decoded()
+            wide = tensor.dtype == D.FLOAT
+            return own if wide else own.derived(Converted(D.FLOAT), D.FLOAT)
         return LazyTensor(self._halved(self.narrowing.array(tensor, name), name))
 
     def _halved(self, array: Any, name: str) -> Any:

@@ -22,11 +22,8 @@ from converter.mapping.rules import custom, op
 
 def weights_of(w: Writing) -> LazyTensor | None:
     """The weights of a product, where a layer can hold them."""
-    value = w.input(1)
-    if value.const_value is not None:
-        return LazyTensor.of(value.const_value) if is_float(value.dtype) else None
-    array = constant(value)
-    return LazyTensor(array) if array is not None and array.dtype.kind == "f" else None
+    weights = w.constant_tensor(1)
+    return weights if weights is not None and is_float(weights.dtype) else None
 
 
 class FullWeights(Field):

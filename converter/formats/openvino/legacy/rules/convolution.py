@@ -64,7 +64,7 @@ class Kernel(Field):
             del r.node.attrs["kernel_shape"]
 
     def lower(self, w: Writing) -> None:
-        weights, shape = constant(w.input(self.index)), w.shape(self.index)
+        weights, shape = w.constant_tensor(self.index), w.shape(self.index)
         group = w.attr("group", 1)
         w.set(output=shape[1] * group if self.transposed else shape[0], group=group)
         if weights is not None:
@@ -93,7 +93,8 @@ class Bias(Field):
 
     def lower(self, w: Writing) -> None:
         if w.optional(2) is not None:
-            w.constant(1, "the weights beside a bias")
+            if w.constant_tensor(1) is None:
+                raise MappingError("the weights beside a bias must be constant")
             w.layer.blobs["biases"] = w.constant(2, "the bias")
         elif "weights" in w.layer.blobs and _meets_depthwise(w.out):
             w.layer.blobs["biases"] = np.zeros(w.shape(1)[0], np.float32)
@@ -184,7 +185,7 @@ class Bits(Kernel):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         w.set(input=w.shape()[1])
-        flat = w.layer.blobs["weights"].reshape(-1)
+        flat = w.layer.blobs["weights"].numpy().reshape(-1)
         w.layer.blobs["weights"] = np.packbits(flat > 0, bitorder="little")
 
 

@@ -45,10 +45,8 @@ class Connected(Field):
         if w.attr("transA", 0):
             raise MappingError("a transposed first operand is not known to FullyConnected")
         what = "the weights of a fully connected layer"
-        factor, value = w.attr("alpha", 1.0), w.input(1)
-        if factor == 1 and value.const_value is not None:
-            weights = LazyTensor.of(value.const_value)
-        else:
+        factor, weights = w.attr("alpha", 1.0), w.constant_tensor(1)
+        if weights is None or factor != 1:
             weights = LazyTensor(self.scaled(w.constant(1, what), factor))
         weights = weights if w.attr("transB", 0) else weights.transposed()
         count = int(weights.shape.numpy()[0])
