@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
@@ -38,6 +39,7 @@ def ROIPooling(
     the image; points outside of it are 0. rois: image, x1, y1, x2, y2. Source: OpenVINO,
     ROIPooling-2.
     """
+    at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
     height, width = _size(x)[2:]
 
     def maximum(b: Builder, image: Value, roi: Sequence[Value]) -> Value:

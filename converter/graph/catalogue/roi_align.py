@@ -8,6 +8,7 @@ import numpy as np
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import FLOAT, INT64, length, numbers
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -34,6 +35,7 @@ def ROIAlignRotated(
     pixel up and left; sampling_ratio samples per bin and direction, 0: as many as there are pixels.
     A sample more than a pixel outside counts as 0. Source: OpenVINO, ROIAlignRotated-15.
     """
+    at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
     plane = b.Reshape(x, [0, 0, -1])
     height, width = length(b, x, 2), length(b, x, 3)
     place = b.Cast(index, to=INT64)
@@ -78,6 +80,7 @@ def ROIAlignMax(
     half a pixel up and left; without it their sides are one pixel at least. Source: OpenVINO,
     ROIAlign-9 with mode max, and its reference for the 0.
     """
+    at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
     place = b.Cast(index, to=INT64)
     if sampling_ratio:  # a bin for each sample
         each = b.RoiAlign(
