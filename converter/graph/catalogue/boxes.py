@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import of_length
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -45,6 +46,7 @@ def CropResize(
         raise MappingError(
             "CropResize needs features [1,B,C,H,W] and boxes [N,1,4 or 5,1,1]", "X203"
         )
+    of_length(2, size=size)
     flat = b.Reshape(boxes, [-1, columns_of_box])
     first = columns_of_box - 4
     numbers = [flat[:, first + i : first + i + 1] for i in range(4)]

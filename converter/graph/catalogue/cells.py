@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
+from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.recurrent import clipped
@@ -243,6 +244,7 @@ def SVDF(
     shape = shape_of(time)
     if shape is None:
         raise MappingError("the shape of weights_time must be static", "X203")
+    at_least(1, rank=rank)
     filters, memory = shape
     features = b.Reshape(dense(b, x, feature), [-1, filters, 1])
     stored = b.Reshape(state, [-1, filters, memory])

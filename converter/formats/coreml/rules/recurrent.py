@@ -16,6 +16,7 @@ from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX
+from converter.graph.demands import of_length
 from converter.graph.infer import Array, shape_of
 from converter.graph.value import maker
 from converter.mapping.rules import custom
@@ -54,6 +55,8 @@ def activations(
     An empty scaledTanh{} is tanh.
     """
     names, alphas, betas = [], [], []
+    if chosen:
+        of_length(len(defaults), activations=chosen)
     for entry, default in zip(list(chosen) or [{d: {}} for d in defaults], defaults, strict=True):
         chosen_one: tuple[str, dict[str, float]] = next(iter(entry.items()), (default, {}))
         kind, p = chosen_one

@@ -12,6 +12,7 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import small
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import AsRank, static
+from converter.graph.demands import of_length
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import maker
@@ -72,7 +73,9 @@ LINEAR = enum(
 
 def factors_of(r: Reading) -> list[float]:
     whole = r.attr("scalingFactor", list) or [1, 1]
-    return [float(f) for f in r.attr("fractionalScalingFactor", Floats) or whole]
+    factors = r.attr("fractionalScalingFactor", Floats) or whole
+    of_length(2, scalingFactor=factors)
+    return [float(f) for f in factors]
 
 
 def _is_whole(factors: list[float]) -> bool:
@@ -228,7 +231,9 @@ def target_of(r: Reading) -> tuple[str, list[int], list[int]]:
     """The sampling mode, and height and width before and after."""
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
     size = static(blobs.dims(r)[-2:], "resizeBilinear")
-    return mode, size, r.attr("targetSize", list) or [1, 1]
+    target = r.attr("targetSize", list) or [1, 1]
+    of_length(2, targetSize=target)
+    return mode, size, target
 
 
 def _is_resize(r: Reading) -> bool:

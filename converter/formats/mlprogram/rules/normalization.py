@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import axes_of, data, first_axis, mil
+from converter.graph.demands import at_least
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
@@ -83,6 +84,7 @@ def layer_norm(r: Reading) -> Value:
     b = r.b
     x, epsilon = r.value("x"), r.attr("epsilon", float, 1e-5)
     axes, rank = axes_of(r, x), r.rank(x)
+    at_least(1, axes=len(axes))
     gamma, beta = (r.given(k) for k in ("gamma", "beta"))
     dtype = x.dtype or ir.DataType.FLOAT
     gamma, beta = (None if v is None else with_operators(r.cast(v, dtype)) for v in (gamma, beta))

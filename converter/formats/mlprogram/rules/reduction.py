@@ -16,6 +16,7 @@ from converter.formats.mlprogram.rules.fields import (
     numbers,
     whole,
 )
+from converter.graph.demands import axis_of
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -83,11 +84,11 @@ def nothing(w: Writing) -> bool:
 
 def whole_axis(r: Reading) -> None:
     """argsort: all of an axis by size."""
-    size = (data(r).shape or [None])[int(r.node.attrs["axis"])]
+    axis = axis_of(int(r.node.attrs["axis"]), r.rank(data(r)))
+    size = (data(r).shape or [None])[axis]
     if isinstance(size, int):
         r.node.set_input(1, numbers(r, [size], "k"))
     else:
-        axis = int(r.node.attrs["axis"]) % r.rank(data(r))
         r.node.set_input(1, r.b.Slice(r.b.Shape(data(r)), [axis], [axis + 1], [0]))
     r.outputs = 2
     r.then(lambda results: [results[1]])

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import listed
+from converter.graph.demands import above
 from converter.graph.infer import Array, constant, known
 from converter.graph.value import Value, producer_of
 from converter.mapping.context import static
@@ -115,6 +116,7 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     """By factors, of which the sizes are rounded down; these say the coordinates."""
     x = r.value("x")
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
+    above(0, scale_factor=factors)
     shape = list(x.shape or ())[-2:]
     if all(isinstance(n, int) for n in shape):
         pairs = zip(shape, factors, strict=True)

@@ -20,7 +20,9 @@ from converter.formats.mlprogram.rules.fields import (
     size_of,
     whole,
 )
+from converter.graph.demands import at_least, axis_of, of_length
 from converter.graph.infer import constant, known
+from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Only
@@ -383,9 +385,9 @@ def write_reverse_sequence(w: Writing) -> None:
 def windows(r: Reading) -> Value:
     """Windows of an axis, along a new axis behind it."""
     x, size, step = r.value("x"), r.attr("size", int), r.attr("stride", int, 1)
-    axis = r.attr("axis", int) % r.rank(x)
-    count = (r.static(x)[axis] - size) // step + 1
-    places = np.arange(count)[:, None] * step + np.arange(size)
+    at_least(1, size=size, stride=step)
+    axis = axis_of(r.attr("axis", int), r.rank(x))
+    places = arange((r.static(x)[axis] - size) // step + 1)[:, None] * step + arange(size)
     return r.b.Gather(x, places.astype(np.int64), axis=axis)
 
 
@@ -433,7 +435,9 @@ def reshaped_like(r: Reading) -> Value:
     b = r.b
     parts = []
     begins, ends, masks = (_flat(r, k) for k in ("begins", "ends", "end_masks"))
-    for i, ref in enumerate(r.values("ref_tensors")):
+    refs = r.values("ref_tensors")
+    of_length(len(refs), begins=begins, ends=ends, end_masks=masks)
+    for i, ref in enumerate(refs):
         last = LARGE if masks[i] else int(ends[i])
         parts.append(b.Slice(b.Shape(ref), [int(begins[i])], [last], [0]))
     return b.Reshape(r.value("x"), b.Concat(*parts, axis=0))
@@ -480,15 +484,23 @@ def write_triangle(w: Writing) -> None:
 
 def unshuffled(r: Reading) -> Value:
     """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
-    x, f = r.value("x"), r.attr("downscale_factor", int)
+    x, f = r.value("x"), r.count("downscale_factor")
     n, c, h, w = r.static(x)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
+def _block(r: Reading) -> list[int]:
+    """Height and width of a block."""
+    size = listed(r, "block_shape") or [1, 1]
+    of_length(2, block_shape=size)
+    at_least(1, block_shape=size)
+    return size
+
+
 def space_to_batch(r: Reading) -> Value:
     b = r.b
-    x, (bh, bw) = r.value("x"), listed(r, "block_shape") or (1, 1)
+    x, (bh, bw) = r.value("x"), _block(r)
     (top, bottom), (left, right) = r.array("paddings").reshape(2, 2).tolist()
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
     n, c, h, w = r.static(x)
@@ -498,7 +510,7 @@ def space_to_batch(r: Reading) -> Value:
 
 def batch_to_space(r: Reading) -> Value:
     b = r.b
-    x, (bh, bw) = r.value("x"), listed(r, "block_shape") or (1, 1)
+    x, (bh, bw) = r.value("x"), _block(r)
     (top, bottom), (left, right) = r.array("crops").reshape(2, 2).tolist()
     n, c, h, w = r.static(x)
     n //= bh * bw
@@ -509,7 +521,9 @@ def batch_to_space(r: Reading) -> Value:
 
 def crop(r: Reading) -> Value:
     x = r.value("x")
-    (top, bottom), (left, right) = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
+    height, width = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
+    of_length(2, crop_height=height, crop_width=width)
+    (top, bottom), (left, right) = height, width
     ends = [-n if n else LARGE for n in (bottom, right)]
     return r.b.Slice(x, [top, left], ends, [-2, -1])
 

@@ -11,6 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import Axis, data
+from converter.graph.demands import at_least
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
@@ -271,6 +272,7 @@ class Symmetric(Field):
 
     def lift(self, r: Reading) -> None:
         pairs = r.array("paddings").reshape(-1, 2).tolist()
+        at_least(0, paddings=[n for pair in pairs for n in pair])
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
         sizes = r.static(data(r))
         orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
