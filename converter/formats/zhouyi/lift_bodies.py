@@ -76,7 +76,7 @@ def _states(layer: Layer, given: int) -> int:
     every turn gets as they are, stand behind them.
     """
     states = layer.attrs.get("dependency_inputs_num", given)
-    if not isinstance(states, int) or states > given:
+    if not isinstance(states, int) or not 0 <= states <= given:
         message = f"dependency_inputs_num={states}, but {given} inputs stand behind the condition"
         raise MappingError(message, "R105")
     stacked = layer.attrs.get("scan_outputs_num", len(layer.outputs) - states)

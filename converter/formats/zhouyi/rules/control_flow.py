@@ -33,11 +33,10 @@ def lower_loop(w: Writing) -> None:
     """Values from outside stand behind the states. What turns give are vectors, which are stacked:
     the executor joins all else along the first axis.
     """
-    for value in w.node.outputs:
-        static(value, str(value.name))
     graph: ir.Graph = w.attr("body")
     states, outside = len(w.node.inputs) - 2, captured(graph)
-    if any(len(static(v)) != 1 for v in graph.outputs[1 + states :]):
+    shapes = [static(v, str(v.name)) for v in w.node.outputs]
+    if any(len(shape) != 2 for shape in shapes[states:]):
         raise MappingError("a turn of a Loop gives vectors only")
     turns = w.optional(0) or w.const(np.array(MANY, np.int32), "turns")
     go = w.optional(1) or w.const(np.array(1, np.uint8), "go")
