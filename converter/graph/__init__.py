@@ -10,6 +10,7 @@ infer_control.py  the same for If, Loop and Scan
 infer_sizes.py    sizes that onnx's inference leaves open although the graph says them
 interpolation.py  the curve of cubic interpolation
 windows.py        padding of sliding windows that is said by name
+demands.py        what attributes must be before something is computed with them
 loops.py          If and Loop of bodies that are functions
 recurrent.py      LSTM, GRU and RNN written with simpler operators
 pools.py          what onnx's inference gets wrong about pooling that rounds up
