@@ -27,6 +27,14 @@ def above(limit: float, **attributes: Numbers) -> None:
                 raise MappingError(f"{name}={v} is not above {limit}", "R110")
 
 
+def not_zero(**attributes: Numbers) -> None:
+    """Refuses attributes that are, or have, 0 or NaN: something is divided by them."""
+    for name, given in attributes.items():
+        for v in _numbers(given):
+            if not (v < 0 or v > 0):
+                raise MappingError(f"{name}={v} cannot be a divisor", "R110")
+
+
 def of_length(n: int, **attributes: Sequence[object]) -> None:
     """Refuses lists that do not have `n` elements."""
     for name, given in attributes.items():

@@ -21,11 +21,11 @@ from converter.errors import MappingError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
-from converter.graph.demands import at_least
+from converter.graph.demands import at_least, of_length
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
-from converter.mapping.codecs import PLAIN, Codec, Kind, codec_of
+from converter.mapping.codecs import PLAIN, Codec, Floats, Kind, codec_of
 from converter.mapping.node import Layer, Node, Operands, Parameters
 
 if TYPE_CHECKING:
@@ -94,6 +94,19 @@ class Reading:
         n = int(self.attr(key, int, default))
         at_least(1, **{key: n})
         return n
+
+    def counts(self, key: str, n: int, default: Any = REQUIRED) -> list[int]:
+        """A list attribute of `n` integers of at least 1."""
+        found: list[int] = self.attr(key, list, default)
+        of_length(n, **{key: found})
+        at_least(1, **{key: found})
+        return found
+
+    def numbers(self, key: str, n: int, default: Any = REQUIRED) -> list[float]:
+        """A list attribute of `n` numbers."""
+        found: list[float] = self.attr(key, Floats, default)
+        of_length(n, **{key: found})
+        return found
 
     def attributes(self, *ignored: str, **kinds: Any) -> SimpleNamespace:
         """Several attributes at once: a type makes one required, a default says its type.
@@ -419,6 +432,14 @@ def whole_numbers(array: Array, what: str) -> list[int]:
         return [int(v) for v in array.reshape(-1)]
     except (ValueError, OverflowError):  # of what is no number, or infinite
         raise MappingError(f"{what} must be whole numbers", "R110") from None
+
+
+def held(value: Any, dtype: Any, what: str) -> Array:
+    """A number, or a list of numbers, in a numpy type; MappingError R110 where it has no such."""
+    try:
+        return np.array(value, dtype)
+    except (ValueError, TypeError, OverflowError):
+        raise MappingError(f"{what}={str(value)[:200]} is no {np.dtype(dtype)}", "R110") from None
 
 
 def rank(value: ir.Value, what: str = "the input") -> int:

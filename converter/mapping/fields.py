@@ -24,7 +24,7 @@ from converter.errors import MappingError, not_meant
 from converter.graph.infer import constant, rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, Kind, same
-from converter.mapping.context import Reading, Results, Writing
+from converter.mapping.context import Reading, Results, Writing, held
 from converter.mapping.node import Parameters
 from converter.mapping.record import record
 
@@ -336,10 +336,7 @@ class Const(Field):
         else:
             value = self.default
         if value is not None:
-            try:
-                data = np.array(value, self.dtype or _dtype(r))
-            except (ValueError, TypeError, OverflowError):
-                raise MappingError(f"{self.key}={value!r} is not a valid value", "R110") from None
+            data = held(value, self.dtype or _dtype(r), self.key)
             r.set_input(self.index, r.b.const(data, self.key))
 
     def lower(self, w: Writing) -> None:

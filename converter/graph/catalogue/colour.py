@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
+from converter.graph.demands import at_least, of_length
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
@@ -16,8 +18,12 @@ from converter.graph.sizes import arange
 PLANES, PAIRS = {"I420": (0, 1), "YV12": (1, 0)}, {"NV12": (0, 1), "NV21": (1, 0)}
 
 
-def _matrix(coefficient: Sequence[float]) -> tuple[Array, Array, Array]:
+def _matrix(coefficient: Sequence[float], shift: int) -> tuple[Array, Array, Array]:
     """Offset of the input, offset of the output, and the matrix [out, in]."""
+    of_length(15, coefficient=coefficient)
+    at_least(0, shift=shift)
+    if shift > 62:
+        raise MappingError(f"shift={shift} is more than 62 bits", "R110")
     c = np.asarray(coefficient, np.float64)
     return c[:3], c[3:6], c[6:15].reshape(3, 3)
 
@@ -31,7 +37,7 @@ def RgbToYuv(
     offset with M from the other side than the colours.
     """
     n, h, w, _ = static(x)
-    before, after, m = _matrix(coefficient)
+    before, after, m = _matrix(coefficient, shift)
     bias = -before @ m + after * 2.0**shift + 512
     y = x @ b.const(m.T.astype(np.float32)) + b.const(bias.astype(np.float32))
     y = b.Clip(b.Floor(y) * 2.0**-shift, 0.0, 255.0)
@@ -59,7 +65,7 @@ def YuvToRgb(
     between rows, then (3:1) between columns.
     """
     n, small = static(x)[0], [height // 2, width // 2]
-    before, after, m = _matrix(coefficient)
+    before, after, m = _matrix(coefficient, shift)
     light = b.Reshape(x[:, : height * width], [n, 1, height, width])
     rest = x[:, height * width : height * width + 2 * small[0] * small[1]]
     pairs = b.Reshape(rest, [n, *small, 2]) if format in PAIRS else None

@@ -7,9 +7,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
+from converter.graph.demands import at_least, not_zero
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 
 FLOAT, INT64 = int(ir.DataType.FLOAT), int(ir.DataType.INT64)
 
@@ -133,6 +134,9 @@ def Histogram(
     What lies outside does not count; `closed`: the last bin takes in `high` itself. low > high
     counts from the other end.
     """
+    at_least(1, nbins=nbins)
+    demand_small(nbins)
+    not_zero(**{"max - min": high - low})
     rows, n = static(x)
     first, last = min(low, high), max(low, high)
     edges = np.linspace(first, last, nbins + 1)

@@ -6,6 +6,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.demands import axis_of
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 
@@ -20,6 +21,7 @@ def CumProd(b: Builder, x: Value, *, axis: int, exclusive: int = 0, reverse: int
     shape = shape_of(x)
     if shape is None:
         raise MappingError("the shape of the data must be static", "X203")
+    axis = axis_of(axis, len(shape))
     y, step = _shifted(b, x, axis, 1, reverse) if exclusive else x, 1
     while step < shape[axis]:
         y = y * _shifted(b, y, axis, step, reverse)

@@ -17,6 +17,7 @@ from converter.graph.catalogue.overlaps import (
     plain_corners,
 )
 from converter.graph.catalogue.ssd import class_of
+from converter.graph.demands import not_zero
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -45,6 +46,7 @@ def GroupedSoftNMS(
     `score_threshold` is out. Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers
     within the class[b, size]; float, filled with 0.
     """
+    not_zero(sigma=sigma)
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)

@@ -15,6 +15,7 @@ import numpy as np
 from converter.graph.build import Builder, Value, writing
 from converter.graph.catalogue.compact import FLOAT, INT64, front, static, take, total
 from converter.graph.catalogue.overlaps import around, decoded
+from converter.graph.demands import not_zero, of_length
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -25,15 +26,15 @@ def refined(
     b: Builder,
     anchors: tuple[Value, Value],
     deltas: Value,
-    divisors: Sequence[float],
+    factors: Sequence[float],
     *,
     largest: float | None = None,
     clip: bool = True,
 ) -> Value:
-    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] / divisors; sides
+    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] * factors; sides
     are at most `largest`, and `clip` cuts to 0..1.
     """
-    moves = deltas * np.array([1.0 / d for d in divisors], np.float32)
+    moves = deltas * np.array(factors, np.float32)
     boxes = decoded(b, *anchors, moves, largest)
     return b.Clip(boxes, 0.0, 1.0) if clip else boxes
 
@@ -74,12 +75,19 @@ def labels_of(b: Builder, counts: Value, size: int) -> Value:
     return b.Cast(b.Where(real, places, 0), to=FLOAT)
 
 
+def _inverse(**divisors: Sequence[float]) -> list[float]:
+    """Factors in the place of four divisors."""
+    of_length(4, **divisors)
+    not_zero(**divisors)
+    return [1.0 / d for given in divisors.values() for d in given]
+
+
 @extension
 def RefineBoxes(
     b: Builder, boxes: Value, deltas: Value, *, divisors: Sequence[float] = (10.0, 10.0, 5.0, 5.0)
 ) -> Value:
     """boxes[b, n, 4] moved by deltas[b, n, 4] (y, x, log h, log w), cut to 0..1."""
-    return refined(b, middles(b, boxes), deltas, divisors)
+    return refined(b, middles(b, boxes), deltas, _inverse(divisors=divisors))
 
 
 @extension
@@ -105,7 +113,8 @@ def DecodeBoxes(
     wide = static(scores)[2]
     own = scores[:, :, wide - class_num : wide]
     sides = b.Split(anchors, [2, 2], outputs=2, axis=1)
-    boxes = refined(b, (sides[0], sides[1]), deltas, variance, largest=1.0, clip=bool(clip))
+    factors = _inverse(variance=variance)
+    boxes = refined(b, (sides[0], sides[1]), deltas, factors, largest=1.0, clip=bool(clip))
     return grouped(b, b.Transpose(own, perm=[0, 2, 1]), boxes, threshold, size, classes)
 
 
@@ -124,6 +133,7 @@ def RegionGroups(
     """
     batch, gh, gw, a, depth = static(x)
     shift = 0.5 if compensate and gh % 2 == 0 and gw % 2 == 0 else 0.0
+    of_length(2 * a, anchors=anchors)
     cell = np.array([1.0 / gh, 1.0 / gw], np.float32)
     sizes = np.asarray(anchors, np.float32).reshape(a, 2)[:, ::-1] * cell  # height, width
     cells = np.indices((gh, gw), np.float32).transpose(1, 2, 0)[:, :, None] - np.float32(shift)
@@ -284,6 +294,7 @@ def MultiboxDecode(
     Rows above the threshold come first, -1 behind; boxes are cut to 0..1. deltas are x, y, log w,
     log h, times variances.
     """
+    of_length(4, variances=variances)
     batch, c, a = static(scores)
     own = scores[:, 1:c]
     best, label = (
@@ -291,7 +302,7 @@ def MultiboxDecode(
         b.Cast(b.ArgMax(own, axis=1, keepdims=0), to=FLOAT),
     )
     moves = b.Reshape(deltas, [batch, a, 4])
-    boxes = refined(b, middles(b, anchors), moves, [1.0 / v for v in variances])
+    boxes = refined(b, middles(b, anchors), moves, variances)
     rows = b.Concat(b.Unsqueeze(label, [2]), b.Unsqueeze(best, [2]), boxes, axis=2)
     mask = best > threshold
     places, real = front(b, mask, a)

@@ -24,9 +24,9 @@ from converter.formats.zhouyi.quantization.requantize import (
     scalar_keys,
     wrapped,
 )
-from converter.formats.zhouyi.rules.fields import axis_of
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.codecs import Floats, enum

@@ -23,8 +23,9 @@ from converter.formats.zhouyi.quantization.requantize import (
     zeros_of,
 )
 from converter.formats.zhouyi.quantization.tables import exponentials, look_up
-from converter.formats.zhouyi.rules.fields import axes_of, axis_of
+from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.build import Builder
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.codecs import Floats

@@ -17,8 +17,9 @@ from converter.formats.zhouyi.quantization.requantize import (
     scalar_keys,
     zeros_of,
 )
-from converter.formats.zhouyi.rules.fields import axes_of, axis_of
+from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.build import Builder
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.context import static

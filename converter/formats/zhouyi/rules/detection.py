@@ -23,8 +23,9 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
+from converter.graph.demands import at_least, of_length
 from converter.graph.infer import Array, constant
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
@@ -76,9 +77,10 @@ class MostBoxes(Field):
     keys = ("max_box_num",)
 
     def lift(self, r: Reading) -> None:
-        found = r.layer.attrs.get("max_box_num") if self.given else None
-        size = found or r.declared_size(self.output, self.axis)
-        r.node.attrs["size"] = int(size)
+        size = r.attr("max_box_num", int, 0) if self.given else 0
+        size = size or r.declared_size(self.output, self.axis)
+        at_least(1, max_box_num=size)
+        r.node.attrs["size"] = size
 
     def lower(self, w: Writing) -> None:
         w.set(max_box_num=int(w.attr("size")))
@@ -183,7 +185,7 @@ def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
     for key in keys:
         if isinstance(r.layer.attrs.get(key), list | int | float):
             found: list[float] = r.attr(key, Floats)
-            return found * 2 if len(found) == 1 else found
+            return found * 2 if len(found) == 1 else r.numbers(key, 2)
     return [r.attr(f"{stem}_{axis}", float) for axis in "yx"]
 
 
@@ -267,7 +269,7 @@ class PooledShape(Field):
     keys = ("pooled_shape",)
 
     def lift(self, r: Reading) -> None:
-        size = r.attr("pooled_shape", list, list((r.declared() or ())[-3:-1]))
+        size = r.counts("pooled_shape", 2, list((r.declared() or ())[-3:-1]))
         one = len(self.names) == 1
         r.node.attrs |= {self.names[0]: size} if one else dict(zip(self.names, size, strict=True))
 
@@ -336,7 +338,7 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
 def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
     """Boxes [B, C, P, 4] within the image."""
     b = r.b
-    variance = r.attr("variance", Floats, [10.0, 10.0, 5.0, 5.0])
+    variance = r.numbers("variance", 4, [10.0, 10.0, 5.0, 5.0])
     moves = [b.Gather(deltas, np.array(i), axis=3) / by for i, by in enumerate(variance)]
     edges = [b.Gather(proposals, np.array([i]), axis=2) for i in range(4)]
     low, high = [], []
@@ -366,7 +368,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     """
     b, (boxes, scores, counts, labels, number) = r.b, floats(r)
     n, classes = r.static(scores)[1], r.static(counts)[1]
-    smallest, most = r.attr("min_size", Floats), r.attr("maxnum", int)
+    smallest, most = r.numbers("min_size", 2), r.count("maxnum")
     index, real, _ = class_of(b, counts, None, number, n)
     y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=2) for i in range(4))
     mask = real & (scores > r.attr("score_threshold", float))
@@ -387,7 +389,7 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     They come in pixels, and as parts of the longer side of the image.
     """
     b, (boxes, keep, counts) = r.b, floats(r)
-    (batch, n, _), most = r.static(boxes), r.attr("proposal_cnt", int)
+    (batch, n, _), most = r.static(boxes), r.count("proposal_cnt")
     every = b.const(np.full([batch, 1], r.static(counts)[1], np.float32))
     _, real, starts = class_of(b, counts, None, every, r.static(keep)[1])
     place = keep + b.Where(real, starts, b.like(starts, 0))
@@ -456,7 +458,8 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
     """
     b, (scores, deltas) = r.b, floats(r)[:2]
     batch, *grid = r.static(scores)
-    size, n = r.attr("post_nms_topn", int), int(np.prod(grid))
+    size, n = r.count("post_nms_topn"), int(np.prod(grid))
+    demand_small(batch, size)
     anchors = _spread_anchors(r.blob("weights").reshape(-1, 4).astype(np.float32), grid)
     moves = b.Reshape(deltas, [batch, n, 4])
     edges = [
@@ -467,7 +470,7 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
     found = []
     for image in range(batch):
         of = np.array(image)
-        boxes, values = top(b, b.Gather(every, of), b.Gather(own, of), r.attr("pre_nms_topn", int))
+        boxes, values = top(b, b.Gather(every, of), b.Gather(own, of), r.count("pre_nms_topn"))
         low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
         smaller = b.ReduceMin(high - low + 1.0, [1], keepdims=0)
         values = b.Where(smaller > r.attr("min_size", float), values, float("-inf"))
@@ -554,13 +557,12 @@ def is_half_pixel(r: Reading) -> bool:
 
 def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     """Means of samples of all boxes [R, 4] on each feature map, [R, C, height, width]."""
-    b, scales, samples = r.b, r.attr("spatial_scale_value", Floats), r.attr("sample", list)
-    if len(scales) != 4:
-        raise MappingError(f"spatial_scale_value={scales}: four numbers are needed", "R110")
+    b, scales, samples = r.b, r.numbers("spatial_scale_value", 4), r.attr("sample", list)
+    of_length(2, sample=samples)
     if len(set(samples)) != 1 and min(samples) <= 0:
         what = "how many samples a cell has is known along one axis only"
         raise MappingError(f"sample={samples}: {what}, which has no counterpart")
-    size = [r.attr(f"resize_{side}", int) for side in ("height", "width")]
+    size = [r.count(f"resize_{side}") for side in ("height", "width")]
     regions = b.Gather(boxes, np.array([1, 0, 3, 2]), axis=1)
     image = b.const(np.zeros(r.static(boxes)[0], np.int64))
     mode = "half_pixel" if is_half_pixel(r) else "output_half_pixel"

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
+from converter.graph.demands import axis_of
 from converter.graph.infer import constant, shape_of
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
@@ -237,11 +238,6 @@ def pads_of(node: Node, rank: int) -> list[int]:
 
 
 # axes --------------------------------------------------------------------------------------------
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """`axis` counted from the front."""
-    return axis + rank if axis < 0 else axis
 
 
 def axes_of(layer: Layer) -> list[int]:

@@ -12,7 +12,6 @@ from converter.formats.zhouyi.rules.fields import (
     DeclaredSize,
     DeclaredTypes,
     Indices,
-    axis_of,
     constant_of,
     int64,
     method,
@@ -21,10 +20,11 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.formats.zhouyi.types import numpy_type
+from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Writing, static
+from converter.mapping.context import Writing, held, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
 
@@ -47,6 +47,7 @@ class BatchedAxis(Field):
         b, x, indices = r.b, r.input(0), r.indices(1)
         rank, batch = len(r.static(x)), r.attr("batch_dims", int)
         axis = axis_of(r.attr("axis", int, 0), rank)
+        at_least(0, batch_dims=batch)
         between = axis - batch
         if between < 0:
             raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
@@ -104,7 +105,7 @@ class Classes(Field):
         shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
         classes = b.const(arange(depth).reshape(shape), "classes")
         wide = b.Cast(b.Unsqueeze(x, [axis]), to=T.INT64)
-        off, on = (b.const(np.array(v, dtype)) for v in values)
+        off, on = (b.const(v) for v in held(values, dtype, "values"))
         r.node.op, r.node.inputs = "Where", [b.Equal(wide, classes), on, off]
 
     def lower(self, w: Writing) -> None:

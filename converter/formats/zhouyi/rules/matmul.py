@@ -12,7 +12,7 @@ from converter.formats.zhouyi.types import is_float
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
-from converter.mapping.context import Writing
+from converter.mapping.context import Writing, held
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
 from converter.mapping.rules import custom, op
@@ -141,7 +141,7 @@ class ZeroPoint(Field):
     def lift(self, r: Reading) -> None:
         stored = r.node.input(self.operand)
         dtype = np.uint8 if stored is None or stored.dtype is None else stored.dtype.numpy()
-        zero = np.array(r.attr(self.key, int, 0), dtype)
+        zero = held(r.attr(self.key, int, 0), dtype, self.key)
         r.node.set_input(self.index, r.b.const(zero))
 
     def lower(self, w: Writing) -> None:
@@ -170,7 +170,7 @@ def lift_rotary(r: Reading) -> ir.Value:
     """
     b, x, shape = r.b, r.input(0), r.static(r.input(0))
     if len(shape) == 3:
-        heads = r.attr("num_heads", int)
+        heads = r.count("num_heads")
         split = b.Reshape(x, [shape[0], shape[1], heads, shape[2] // heads])
         x = b.Transpose(split, perm=[0, 2, 1, 3])
     batch, heads, steps, size = r.static(x)

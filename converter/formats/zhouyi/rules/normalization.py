@@ -13,13 +13,13 @@ from converter.formats.zhouyi.rules.fields import (
     Axes,
     Axis,
     axes_of,
-    axis_of,
     constant_of,
     flat,
     method,
     reads,
 )
 from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph.demands import axis_of
 from converter.mapping.context import Results, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
@@ -107,7 +107,7 @@ class LastAxes(Field):
     def lift(self, r: Reading) -> None:
         axes, rank = axes_of(r.layer), r.rank(r.input(0))
         found = sorted(axis_of(a, rank) for a in axes)
-        if found != list(range(found[0], rank)):
+        if not found or found != list(range(found[0], rank)):
             raise MappingError(f"axis={axes} are not the last axes", "R110")
         r.node.attrs["axis"] = found[0]
 
@@ -162,7 +162,7 @@ def by_length(r: Reading) -> None:
 
 def within_channel(r: Reading) -> None:
     """By the mean of the squares of size * size neighbours of the same channel that there are."""
-    x, size, b = r.input(0), r.attr("size", int), r.b
+    x, size, b = r.input(0), r.count("size"), r.b
     if size % 2 == 0:
         raise MappingError("an even number of neighbours within a channel has no centre")
     wanted = {"alpha": 1.0, "beta": 0.5, "bias": 1.0}

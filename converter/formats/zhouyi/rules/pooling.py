@@ -12,7 +12,7 @@ from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import Window, method, words
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
@@ -165,10 +165,11 @@ def lift_unpool(r: Reading) -> ir.Value:
     """Zeros, with the data at their indices; channels-last."""
     b, x = r.b, r.input(0)
     index = b.Cast(r.input(1), to=ir.DataType.INT64)
-    declared = list(r.declared() or ())
-    shape = r.attr("output_shape", list, r.attr("shape", list, declared))
-    if len(shape) != 4 or r.attr("storage_order", int, 0):
-        raise MappingError("only 4-D data in row-major order have a counterpart")
+    key = "output_shape" if "output_shape" in r.layer.attrs else "shape"
+    shape = r.counts(key, 4, list(r.declared() or ()))
+    demand_small(*shape)
+    if r.attr("storage_order", int, 0):
+        raise MappingError("only data in row-major order have a counterpart")
     order, (n, h, w, c) = r.attr("flatten_dim", ORDERS, "HWC"), shape
     flat = flatten_as(index, shape, "NHWC") if order == "NCHW" else index
     if order == "HW":
@@ -180,14 +181,17 @@ def lift_unpool(r: Reading) -> ir.Value:
     return b.Reshape(b.ScatterElements(zeros, flat, values, axis=0), shape)
 
 
+MOST_BINS = 1024  # along an axis that has fewer places: each bin is an operator
+
+
 def lift_adaptive(r: Reading) -> ir.Value:
     """Bins floor(i * size / n) .. ceil((i + 1) * size / n) of each axis."""
-    x, sizes, b = r.input(0), r.attr("output_size", list), r.b
+    x, sizes, b = r.input(0), r.counts("output_size", 2), r.b
     reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
-    if len(sizes) != 2:
-        raise MappingError(f"output_size={sizes} are not two sizes", "R110")
     for axis, n in ((1, sizes[0]), (2, sizes[1])):
         size = r.static(x)[axis]
+        if n > max(size, MOST_BINS):
+            raise MappingError(f"output_size={sizes}: too many bins for {size} places", "R110")
         bins = [([i * size // n], [-(-(i + 1) * size // n)]) for i in range(n)]
         parts = [b.op(reduce, b.Slice(x, low, high, [axis]), [axis]) for low, high in bins]
         x = b.Concat(*parts, axis=axis) if n > 1 else parts[0]
@@ -201,6 +205,8 @@ def random_borders(r: Reading, axis: int) -> Array:
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """
     size, count = r.static(r.input(0))[axis], r.declared_size(0, axis)
+    if not 1 <= count <= size:
+        raise MappingError(f"layer_top_shape says {count} windows over {size} places", "R105")
     seed, k, ratio = r.attr("seed", int), size // count, size / count
     if seed == 0:
         raise MappingError("which random numbers draw the windows (seed=0 means others each time)?")

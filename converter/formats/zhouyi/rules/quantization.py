@@ -35,6 +35,8 @@ def lift_quantize(r: Reading) -> ir.Value:
     if dtype is None or not dtype.is_integer():
         raise MappingError("the stored type is not an integer", "R105")
     flat = scale.astype(np.float32).reshape(() if scale.size == 1 else -1)
+    if zero.size != flat.size:
+        raise MappingError(f"{zero.size} zero points of {scale.size} scales", "R110")
     zeros = r.b.const(zero.astype(dtype.numpy()).reshape(flat.shape))
     op = "QuantizeLinear" if kind == "Quantize" else "DequantizeLinear"
     return r.b.op(op, x, r.b.const(flat), zeros, axis=r.attr("axis", int, 1))

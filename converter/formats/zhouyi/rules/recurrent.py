@@ -87,6 +87,8 @@ def lift_recurrent(r: Reading) -> list[ir.Value]:
 def _wanted(r: Reading, known: list[str]) -> list[Any]:
     given = r.layer.attrs.get("out_sequence", known)
     names = given if isinstance(given, list) else [given]
+    if not names:
+        raise MappingError("out_sequence=[] names no result", "R110")
     for name in names:
         if str(name).upper() not in known:
             message = f"out_sequence names {str(name).upper()}, which is none of {', '.join(known)}"
@@ -133,9 +135,9 @@ def _attributes(r: Reading, cell: Cell) -> dict[str, Any]:
         if given.get(key) not in (None, 0, 0.0, float("inf")):
             raise MappingError(f"{key} has no counterpart")
     attrs: dict[str, Any] = {"direction": reverse, "layout": 0}
-    threshold = given.get("threshold")
-    if threshold is not None and np.isfinite(threshold):
-        attrs["clip"] = float(threshold)
+    threshold = r.attr("threshold", float, np.inf)
+    if np.isfinite(threshold):
+        attrs["clip"] = threshold
     if cell.op == "GRU":
         attrs["linear_before_reset"] = int(cell.behind)
     attrs["activations"] = _functions(r, cell)

@@ -14,8 +14,10 @@ from converter.formats.zhouyi.rules.fields import (
     DeclaredTypes,
     constant_of,
     method,
+    one_axis,
     truth,
 )
+from converter.graph.demands import axis_of
 from converter.graph.value import with_operators
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, attrs
@@ -54,7 +56,7 @@ class Best(Field):
             raise MappingError("a computed k has no counterpart")
         b, x = r.b, r.input(0)
         if str(r.layer.attrs.get("select_index")).upper() == "LAST":
-            axis = r.attr("axis", int)
+            axis = axis_of(one_axis(r), len(r.static(x)))
             last = r.static(x)[axis] - 1
             x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
             r.then(lambda found: [found[0], b.like(found[1], last) - with_operators(found[1])])

@@ -12,11 +12,13 @@ from converter.formats.zhouyi.rules.fields import (
     DeclaredSize,
     DeclaredTypes,
     constant_of,
+    keys,
     word,
     words,
 )
 from converter.graph import CHANNELS_LAST_DOMAIN
-from converter.mapping.codecs import Floats, enum
+from converter.graph.demands import above, at_least
+from converter.mapping.codecs import enum
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Guard, InputType
 from converter.mapping.rules import op
@@ -54,9 +56,11 @@ class Target(Field):
     def size(self, r: Reading) -> list[int]:
         declared, ratios = r.declared(), self.ratios(r)
         source = r.static(r.input(0))
-        rank, given = len(source), r.layer.attrs.get("size")
-        if isinstance(given, list) and len(given) in (rank, rank - 2):
-            return [int(v) for v in (given[1:-1] if len(given) == rank else given)]
+        rank = len(source)
+        given: list[int] = r.attr("size", list, [])
+        at_least(1, size=given)
+        if len(given) in (rank, rank - 2):
+            return given[1:-1] if len(given) == rank else given
         if declared is not None and len(declared) == rank:
             return list(declared[1:-1])
         if ratios is None:
@@ -65,9 +69,12 @@ class Target(Field):
 
     def ratios(self, r: Reading) -> list[float] | None:
         rank = len(r.static(r.input(0))) - 2
-        found = [r.layer.attrs.get(f"ratio_{a}") for a in "zyx"[3 - rank :]]
-        known = [float(v) for v in found if isinstance(v, int | float)]
-        return known if len(known) == rank else None
+        given = [key for key in keys("ratio", rank) if key in r.layer.attrs]
+        found = {key: r.attr(key, float) for key in given}
+        above(0, **found)
+        if np.inf in found.values():
+            raise MappingError(f"{found} are no ratios", "R110")
+        return list(found.values()) if len(found) == rank else None
 
     def lower(self, w: Writing) -> None:
         source, out, scales = list(w.static()), list(static(w.node.outputs[0])), w.optional(2)
@@ -196,10 +203,8 @@ class Coefficient(Field):
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")
 
     def lift(self, r: Reading) -> None:
-        values, shift = r.attr("coefficient", Floats), r.layer.attrs.get("coefficient_shift", 0)
-        if len(values) != 15 or not isinstance(shift, int):
-            raise MappingError(f"coefficient has {len(values)} numbers, 15 are needed", "R110")
-        r.node.attrs |= {"coefficient": values, "shift": int(shift)}
+        values, shift = r.numbers("coefficient", 15), r.attr("coefficient_shift", int, 0)
+        r.node.attrs |= {"coefficient": values, "shift": shift}
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["coefficient"] = [float(v) for v in w.attr("coefficient")]

@@ -13,7 +13,6 @@ from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axis,
     Scalars,
-    axis_of,
     constant_of,
     int64,
     pad_keys,
@@ -21,10 +20,11 @@ from converter.formats.zhouyi.rules.fields import (
     word,
     words,
 )
+from converter.graph.demands import at_least, axis_of, of_length
 from converter.graph.infer import constant
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import enum
-from converter.mapping.context import Writing, static
+from converter.mapping.context import Writing, held, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Field, Guard, attrs
 from converter.mapping.rules import custom, op, ops
 
@@ -142,7 +142,7 @@ def _is_pair(p: Any) -> bool:
 
 def cropped(r: Reading) -> None:
     """Begin and end for every axis."""
-    starts, ends = np.array(pairs_of(r, "crops"), np.int64).T
+    starts, ends = np.array(checked_pairs(r, "crops"), np.int64).T
     r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
 
 
@@ -173,7 +173,12 @@ def repeated(r: Reading) -> None:
         x, axis = b.Reshape(x, [-1]), 0
     count, declared = r.static(x)[axis], r.declared(0)
     if repeats is not None:
-        counts = np.broadcast_to(repeats.reshape(-1), (count,))
+        given = whole_numbers(repeats, "the repeats")
+        at_least(0, repeats=given)
+        if len(given) not in (1, count):
+            raise MappingError(f"{len(given)} repeats of {count} slices", "R105")
+        counts = np.broadcast_to(np.array(given), (count,))
+        demand_small(int(counts.sum()))
         if declared is None or counts.sum() >= declared[axis]:
             r.node.inputs = [x, b.const(np.repeat(arange(count), counts))]
             return
@@ -193,10 +198,11 @@ PAD_MODES = words("constant reflect edge wrap")
 WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UINT32)
 
 
-def checked_pairs(r: Reading) -> list[list[int]]:
-    pairs, rank = pairs_of(r, "pads"), len(r.static(r.input(0)))
+def checked_pairs(r: Reading, key: str) -> list[list[int]]:
+    """A pair for every axis of the data."""
+    pairs, rank = pairs_of(r, key), len(r.static(r.input(0)))
     if len(pairs) != rank:
-        raise MappingError(f"pads has {len(pairs)} pairs, the data have {rank} axes", "R105")
+        raise MappingError(f"{key} has {len(pairs)} pairs, the data have {rank} axes", "R105")
     return pairs
 
 
@@ -208,7 +214,7 @@ class Amounts(Field):
     keys = ("pads", "constant_value")
 
     def lift(self, r: Reading) -> None:
-        pairs = checked_pairs(r)
+        pairs = checked_pairs(r, "pads")
         amounts = np.array(pairs, np.int64).T.reshape(-1)
         r.node.inputs = [r.input(0), r.b.const(amounts, "pads")]
         if r.layer.attrs.get("mode", "CONSTANT") == "CONSTANT":
@@ -238,8 +244,10 @@ class Amounts(Field):
 def mirrored(r: Reading) -> None:
     """Mirrored at the edge, the edge included."""
     x = r.input(0)
-    for axis, (begin, end) in enumerate(checked_pairs(r)):
+    for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
+        at_least(0, pads=[begin, end])
         if begin or end:
+            demand_small(begin + end)
             index = np.pad(arange(r.static(x)[axis]), (begin, end), mode="symmetric")
             x = r.b.Gather(x, index, axis=axis)
     r.node.inputs = [x]
@@ -274,7 +282,7 @@ class SquareBlock(Field):
 
 
 def block_of(r: Reading) -> tuple[int, int]:
-    y, x = (r.attr(k, int) for k in BLOCK)
+    y, x = (r.count(k) for k in BLOCK)
     return y, x
 
 
@@ -331,10 +339,13 @@ class Shares(Field):
     keys = ("splits",)
 
     def lift(self, r: Reading) -> None:
-        parts, r.outputs = r.attr("splits", int, 1), 1
+        parts, r.outputs = r.count("splits", 1), 1
 
         def behind(results: list[ir.Value]) -> list[ir.Value]:
-            sizes = [r.static(results[0])[-1] // parts] * parts
+            channels = r.static(results[0])[-1]
+            if channels % parts:
+                raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
+            sizes = [channels // parts] * parts
             return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
         if parts != 1:
@@ -346,8 +357,12 @@ class Shares(Field):
 
 def lift_batch_to_space_nd(r: Reading) -> ir.Value:
     b, x, block = r.b, r.input(0), r.attr("block_size", list)
-    crops = r.layer.attrs.get("crops", [[0, 0]] * len(block))
     shape, m = list(r.static(x)), len(block)
+    at_least(1, block_size=block)
+    if not 0 < m < len(shape):
+        raise MappingError(f"block_size={block}: the data have {len(shape)} axes", "R110")
+    crops = pairs_of(r, "crops") if "crops" in r.layer.attrs else [[0, 0]] * m
+    of_length(m, crops=crops)
     n = shape[0] // int(np.prod(block))
     split = b.Reshape(x, [*block, n, *shape[1:]])
     inner = [a for i in range(m) for a in (m + 1 + i, i)]
@@ -366,7 +381,7 @@ def filled_with(r: Reading) -> None:
     declared = r.layer.outputs[0].dtype if r.layer.outputs else None
     value = r.layer.attrs.get("value", 0.0)
     value = value[0] if isinstance(value, list) and value else value
-    array = np.array(value, np.float32 if declared is None else declared.numpy())
+    array = held(value, np.float32 if declared is None else declared.numpy(), "value")
     r.node.inputs = [r.b.const(array), r.cast(r.input(0), ir.DataType.INT64)]
 
 
