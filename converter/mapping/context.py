@@ -95,14 +95,14 @@ class Reading:
         at_least(1, **{key: n})
         return n
 
-    def counts(self, key: str, n: int, default: Any = REQUIRED) -> list[int]:
+    def count_list(self, key: str, n: int, default: Any = REQUIRED) -> list[int]:
         """A list attribute of `n` integers of at least 1."""
         found: list[int] = self.attr(key, list, default)
         of_length(n, **{key: found})
         at_least(1, **{key: found})
         return found
 
-    def numbers(self, key: str, n: int, default: Any = REQUIRED) -> list[float]:
+    def number_list(self, key: str, n: int, default: Any = REQUIRED) -> list[float]:
         """A list attribute of `n` numbers."""
         found: list[float] = self.attr(key, Floats, default)
         of_length(n, **{key: found})

@@ -185,7 +185,7 @@ def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
     for key in keys:
         if isinstance(r.layer.attrs.get(key), list | int | float):
             found: list[float] = r.attr(key, Floats)
-            return found * 2 if len(found) == 1 else r.numbers(key, 2)
+            return found * 2 if len(found) == 1 else r.number_list(key, 2)
     return [r.attr(f"{stem}_{axis}", float) for axis in "yx"]
 
 
@@ -269,7 +269,7 @@ class PooledShape(Field):
     keys = ("pooled_shape",)
 
     def lift(self, r: Reading) -> None:
-        size = r.counts("pooled_shape", 2, list((r.declared() or ())[-3:-1]))
+        size = r.count_list("pooled_shape", 2, list((r.declared() or ())[-3:-1]))
         one = len(self.names) == 1
         r.node.attrs |= {self.names[0]: size} if one else dict(zip(self.names, size, strict=True))
 
@@ -338,7 +338,7 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
 def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Value:
     """Boxes [B, C, P, 4] within the image."""
     b = r.b
-    variance = r.numbers("variance", 4, [10.0, 10.0, 5.0, 5.0])
+    variance = r.number_list("variance", 4, [10.0, 10.0, 5.0, 5.0])
     moves = [b.Gather(deltas, np.array(i), axis=3) / by for i, by in enumerate(variance)]
     edges = [b.Gather(proposals, np.array([i]), axis=2) for i in range(4)]
     low, high = [], []
@@ -368,7 +368,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     """
     b, (boxes, scores, counts, labels, number) = r.b, floats(r)
     n, classes = r.static(scores)[1], r.static(counts)[1]
-    smallest, most = r.numbers("min_size", 2), r.count("maxnum")
+    smallest, most = r.number_list("min_size", 2), r.count("maxnum")
     index, real, _ = class_of(b, counts, None, number, n)
     y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=2) for i in range(4))
     mask = real & (scores > r.attr("score_threshold", float))
@@ -557,7 +557,7 @@ def is_half_pixel(r: Reading) -> bool:
 
 def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     """Means of samples of all boxes [R, 4] on each feature map, [R, C, height, width]."""
-    b, scales, samples = r.b, r.numbers("spatial_scale_value", 4), r.attr("sample", list)
+    b, scales, samples = r.b, r.number_list("spatial_scale_value", 4), r.attr("sample", list)
     of_length(2, sample=samples)
     if len(set(samples)) != 1 and min(samples) <= 0:
         what = "how many samples a cell has is known along one axis only"

@@ -166,7 +166,7 @@ def lift_unpool(r: Reading) -> ir.Value:
     b, x = r.b, r.input(0)
     index = b.Cast(r.input(1), to=ir.DataType.INT64)
     key = "output_shape" if "output_shape" in r.layer.attrs else "shape"
-    shape = r.counts(key, 4, list(r.declared() or ()))
+    shape = r.count_list(key, 4, list(r.declared() or ()))
     demand_small(*shape)
     if r.attr("storage_order", int, 0):
         raise MappingError("only data in row-major order have a counterpart")
@@ -186,7 +186,7 @@ MOST_BINS = 1024  # along an axis that has fewer places: each bin is an operator
 
 def lift_adaptive(r: Reading) -> ir.Value:
     """Bins floor(i * size / n) .. ceil((i + 1) * size / n) of each axis."""
-    x, sizes, b = r.input(0), r.counts("output_size", 2), r.b
+    x, sizes, b = r.input(0), r.count_list("output_size", 2), r.b
     reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
     for axis, n in ((1, sizes[0]), (2, sizes[1])):
         size = r.static(x)[axis]

@@ -203,7 +203,7 @@ class Coefficient(Field):
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")
 
     def lift(self, r: Reading) -> None:
-        values, shift = r.numbers("coefficient", 15), r.attr("coefficient_shift", int, 0)
+        values, shift = r.number_list("coefficient", 15), r.attr("coefficient_shift", int, 0)
         r.node.attrs |= {"coefficient": values, "shift": shift}
 
     def lower(self, w: Writing) -> None:
