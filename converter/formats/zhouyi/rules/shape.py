@@ -21,7 +21,7 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.graph.demands import at_least, axis_of, of_length
-from converter.graph.infer import constant
+from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing, held, static, whole_numbers
@@ -173,15 +173,16 @@ def repeated(r: Reading) -> None:
         x, axis = b.Reshape(x, [-1]), 0
     count, declared = r.static(x)[axis], r.declared(0)
     if repeats is not None:
-        given = whole_numbers(repeats, "the repeats")
-        at_least(0, repeats=given)
-        if len(given) not in (1, count):
-            raise MappingError(f"{len(given)} repeats of {count} slices", "R105")
-        counts = np.broadcast_to(np.array(given), (count,))
-        demand_small(int(counts.sum()))
+        counts = _counts(repeats, count)
         if declared is None or counts.sum() >= declared[axis]:
             r.node.inputs = [x, b.const(np.repeat(arange(count), counts))]
             return
+    _followed_by_zeros(r, x, axis)
+
+
+def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
+    """As many slices as the declared size says: repeats that are computed, then zeros."""
+    b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
     every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
     behind = b.GreaterOrEqual(every, b.Unsqueeze(b.CumSum(number, np.array(0)), [0]))
@@ -190,6 +191,17 @@ def repeated(r: Reading) -> None:
     spare = [0] * (2 * len(r.static(x)))
     spare[len(spare) // 2 + axis] = 1
     r.node.inputs = [b.Pad(x, spare), place]
+
+
+def _counts(repeats: Array, count: int) -> Array:
+    """How often each of `count` slices is repeated: constants, one for all or one for each."""
+    given = whole_numbers(repeats, "the repeats")
+    at_least(0, repeats=given)
+    if len(given) not in (1, count):
+        raise MappingError(f"{len(given)} repeats of {count} slices", "R105")
+    counts = np.broadcast_to(np.array(given), (count,))
+    demand_small(sum(counts.tolist()))
+    return counts
 
 
 # padding -----------------------------------------------------------------------------------------
