@@ -458,6 +458,18 @@ def test_texts_sequences_and_values_that_may_be_left_out(tmp_path: Path) -> None
     )
 
 
+def test_a_network_that_takes_no_random_numbers(tmp_path: Path) -> None:
+    """Divisors that are drawn are 0 somewhere; those that are 1 everywhere are not."""
+    needs("litert")
+    model, b = new_model()
+    x = b.input("x", ir.DataType.INT32, [256])
+    b.output(b.op("Mod", x, x, name="y"))
+    path = tmp_path / "m.tflite"
+    converter.save(Model(model, "onnx"), path)
+    result = converter.verify(path, path, native="on")
+    assert result.passed and [s for _, _, s in statuses(result)] == ["same", "same"]
+
+
 @pytest.mark.parametrize("target", ["onnx", "openvino"])
 def test_a_network_without_inputs(tmp_path: Path, target: str) -> None:
     model, b = new_model()

@@ -416,7 +416,7 @@ class Check:
             i
             for i, f in enumerate(self.feeds)
             if self.request.data is not None or f.name.split()[0] in RANDOM
-        ]
+        ] or [*range(len(self.feeds))]  # when none of those runs
         return examine(
             [s.on(places) for s in sides],
             replace(self.judge, feeds=tuple(self.judge.feeds[p] for p in places)),

@@ -226,7 +226,8 @@ def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> lis
     operands = [op.need(i) for i in range(len(op.inputs))]
     states, scanned = operands[:-count], operands[-count:]
     results = len(body.output) - len(states)
-    if results < 0 or len(body.input) != len(op.inputs) or count < 1 or not scanned:
+    fits = len(body.input) == len(operands) and 1 <= count <= len(operands)
+    if results < 0 or not fits:
         raise MappingError("Scan and its body do not fit each other", code="R105")
     axes_in, back_in = (
         op.attrs.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
@@ -271,12 +272,12 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     """
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])
-    directions = op.attrs.get("directions") or [0] * count
     lengths = op.input(0)
     operands = [op.need(i) for i in range(1, len(op.inputs))]
     split = len(operands) - count
-    if len(body.input) != len(operands) or len(body.output) < split or count < 1:
+    if len(body.input) != len(operands) or not 0 <= split <= len(body.output) or count < 1:
         raise MappingError("Scan and its body do not fit each other", code="R105")
+    directions = op.attrs.get("directions") or [0] * count
     batch = b.Squeeze(b.Shape(operands[0], start=0, end=1))
     extent = b.Shape(operands[split], start=1, end=2)
     newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}

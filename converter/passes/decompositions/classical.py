@@ -194,6 +194,9 @@ def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
     return _scores(node, b, forest, kind, _column(attrs, "base_values"))
 
 
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers
+
+
 def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
     """The operator of version 5: leaves stand apart from decisions, and have one target each.
 
@@ -201,9 +204,10 @@ def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
     other way round in onnxruntime.
     """
     attrs = attrs_of(node)
-    if attrs.get("post_transform", 0):
+    number = attrs.get("aggregate_function", 1)
+    if attrs.get("post_transform", 0) or number not in range(len(AGGREGATES)):
         return None
-    kind = ("AVERAGE", "SUM", "MIN", "MAX")[attrs.get("aggregate_function", 1)]
+    kind = AGGREGATES[number]
     return _scores(node, b, _read_ensemble(attrs), kind, np.zeros(0))
 
 
@@ -214,6 +218,7 @@ def _scores(
     if (
         forest is None
         or base.size not in (0, forest.weights.shape[1])
+        or not all(0 <= n.feature < 1 << 31 for n in forest.nodes)
         or (kind in ("MIN", "MAX") and not forest.given.all())
     ):
         return None

@@ -80,8 +80,8 @@ class Coordinates(Field):
 def nearest_of_corners(r: Reading) -> Value:
     """Both flags: half is added before a coordinate between the corners is rounded."""
     x, size = data(r), r.ints(1, "the size")
-    if len(size) != 2 or min(size) < 1:
-        raise MappingError(f"a size of {size}", "R105")
+    if len(size) != 2 or min(size) < 1 or r.rank(x) != 4:
+        raise MappingError(f"a size of {size} for data of {r.rank(x)} axes", "R105")
     for axis, m in zip((1, 2), size, strict=True):
         n = r.static(x)[axis]
         scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)

@@ -242,7 +242,7 @@ class Amounts(Field):
         pads = [[0, 0] for _ in range(rank)]
         for i, a in enumerate(axes):
             pads[a] = [amounts[i], amounts[i + len(axes)]]
-        if min(min(p) for p in pads) < 0 and w.attr("mode") != "constant":
+        if min((min(p) for p in pads), default=0) < 0 and w.attr("mode") != "constant":
             raise MappingError("negative amounts have a counterpart only for constants")
         value = 0.0
         if w.optional(2) is not None:

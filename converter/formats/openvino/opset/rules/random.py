@@ -8,6 +8,7 @@ import onnx_ir as ir
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import computed, element_type
+from converter.graph.demands import at_least
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Only, attrs
 from converter.mapping.rules import op
 
@@ -45,7 +46,9 @@ class FloatSeed(Field):
     keys = ("global_seed", "op_seed")
 
     def lower(self, w: Writing) -> None:
-        w.set(global_seed=0, op_seed=int(w.attr("seed", 0)))
+        seed = w.attr("seed", 0)
+        at_least(0, seed=seed)
+        w.set(global_seed=0, op_seed=int(seed))
 
 
 SEEDS = attrs(global_seed=0, op_seed=0)
