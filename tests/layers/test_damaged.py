@@ -1,0 +1,91 @@
+"""The layers in the folders beside this one with numbers that no layer has: reading them ends in a
+refusal, never in an exception of Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.json_format import ParseError
+
+from converter.errors import ConverterError
+from converter.io import limits
+from layers import cases
+from layers.models import model_of, network_of
+from layers.test_layers import FILES
+
+NUMBERS = (0, -1, (1 << 31) - 1)
+FEW = 2  # of each file in the everyday tests
+MEMORY = 2 << 30  # bytes; the numbers must not be taken for sizes
+
+
+def damaged(value: Any) -> Iterator[Any]:
+    """An attribute with other numbers, and as a list of another length."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, int | float):
+        yield from NUMBERS
+        if isinstance(value, float):
+            yield float("nan")
+    elif isinstance(value, str):
+        parts = re.split(r"([\s,]+)", value)
+        for i, part in enumerate(parts):
+            if re.fullmatch(r"-?\d+(\.\d*)?", part):
+                yield from ("".join([*parts[:i], str(n), *parts[i + 1 :]]) for n in NUMBERS)
+        yield ""
+    elif isinstance(value, list):
+        for i, x in enumerate(value[:6]):
+            yield from ([*value[:i], y, *value[i + 1 :]] for y in damaged(x))
+        yield from ([], value[:-1], [*value, *value[-1:]])
+    elif isinstance(value, dict):
+        for key, x in value.items():
+            yield from ({**value, key: y} for y in damaged(x))
+
+
+def variants(case: cases.Case) -> Iterator[cases.Case]:
+    """The layer with one attribute, or one element of a small constant operand, changed."""
+    for key, value in case.attributes.items():
+        for other in damaged(value):
+            changed = copy.deepcopy(case)
+            changed.attributes[key] = other
+            yield changed
+    for i, tensor in enumerate(case.inputs):
+        if not tensor.constant or tensor.dtype.kind != "i" or tensor.values.size > 8:
+            continue
+        most = int(np.iinfo(tensor.dtype).max)
+        for place in range(tensor.values.size):
+            for n in NUMBERS:
+                changed = copy.deepcopy(case)
+                changed.inputs[i].values.reshape(-1)[place] = min(n, most)
+                yield changed
+
+
+def read(format: str, case: cases.Case) -> None:
+    try:
+        network = network_of(format, case)
+    except ParseError:  # protobuf's: the message cannot say this at all
+        return
+    with contextlib.suppress(ConverterError), limits.memory(MEMORY):
+        model_of(format).lift(network)
+
+
+@pytest.mark.parametrize(("format", "path"), FILES)
+def test_some_impossible_numbers_are_refused(format: str, path: Path) -> None:
+    found = list(variants(cases.read(path)))
+    for case in random.Random(path.stem).sample(found, min(FEW, len(found))):
+        read(format, case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("format", "path"), FILES)
+def test_all_impossible_numbers_are_refused(format: str, path: Path) -> None:
+    for case in variants(cases.read(path)):
+        read(format, case)
