@@ -14,6 +14,7 @@ import onnx.defs
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN, IR_VERSION, OPSET
+from converter.graph.demands import held
 from converter.graph.infer import (
     KNOWN_LIMIT,
     Array,
@@ -202,7 +203,7 @@ class Builder:
         """A scalar constant of the type of `reference`."""
         dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
         with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
-            return self.const(np.array(number, dtype), name)
+            return self.const(held(number, dtype, name), name)
 
     def place(self, node: ir.Node) -> None:
         if self.before is None:

@@ -5,6 +5,9 @@ is refused (MappingError R110).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from converter.errors import MappingError
 
@@ -47,6 +50,14 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
     return axis + rank if axis < 0 else axis
+
+
+def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
+    """A number, or a list of numbers, in a numpy type; MappingError R110 where it has no such."""
+    try:
+        return np.array(value, dtype)
+    except (ValueError, TypeError, OverflowError):
+        raise MappingError(f"{what}={str(value)[:200]} is no {np.dtype(dtype)}", "R110") from None
 
 
 def _numbers(given: Numbers) -> Sequence[float]:

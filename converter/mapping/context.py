@@ -434,14 +434,6 @@ def whole_numbers(array: Array, what: str) -> list[int]:
         raise MappingError(f"{what} must be whole numbers", "R110") from None
 
 
-def held(value: Any, dtype: Any, what: str) -> Array:
-    """A number, or a list of numbers, in a numpy type; MappingError R110 where it has no such."""
-    try:
-        return np.array(value, dtype)
-    except (ValueError, TypeError, OverflowError):
-        raise MappingError(f"{what}={str(value)[:200]} is no {np.dtype(dtype)}", "R110") from None
-
-
 def rank(value: ir.Value, what: str = "the input") -> int:
     found = rank_of(value)
     if found is None:

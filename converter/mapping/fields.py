@@ -21,10 +21,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.graph.demands import held
 from converter.graph.infer import constant, rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, Kind, same
-from converter.mapping.context import Reading, Results, Writing, held
+from converter.mapping.context import Reading, Results, Writing
 from converter.mapping.node import Parameters
 from converter.mapping.record import record
 

@@ -306,7 +306,10 @@ def is_integer(layer: Layer) -> bool:
 
 def zero_points(layer: Layer) -> list[int]:
     """`layer_top_zp` of a layer that has `layer_top_scale` too, one for each output."""
-    zeros = [np.asarray(z).reshape(-1) for z in per_output(layer, "layer_top_zp")]
+    try:
+        zeros = [np.asarray(z).reshape(-1) for z in per_output(layer, "layer_top_zp")]
+    except ValueError:  # of lists of unequal lengths
+        return []
     sound = all(z.size and z.dtype.kind in "iuf" for z in zeros)
     scaled = bool(per_output(layer, "layer_top_scale"))
     return [int(z[0]) for z in zeros] if sound and scaled else []

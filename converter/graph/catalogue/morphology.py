@@ -31,8 +31,11 @@ def _windows(
     shape, kernel = shape_of(x), shape_of(w)
     if shape is None or kernel is None:
         raise MappingError("the shape of the data must be static", "X203")
+    if x.dtype is not None and x.dtype.is_integer():
+        raise MappingError("morphology of integers, whose padding is the least float")
     of_length(2, strides=strides, dilations=dilations)
     of_length(4, pads=pads)
+    of_length(3, kernel=kernel)
     at_least(1, strides=strides, dilations=dilations)
     top, left, bottom, right = pads
     padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))

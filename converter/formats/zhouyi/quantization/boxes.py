@@ -11,10 +11,12 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     T,
+    bits_of,
     bounded,
     cut,
     limits_of_bits,
     low_32_bits,
+    of_sizes,
     shifted,
     stored,
 )
@@ -23,8 +25,9 @@ from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, static, take, total
 from converter.graph.catalogue.ssd import class_of, grouped
+from converter.graph.demands import of_length
 from converter.graph.infer import Array
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 
@@ -70,10 +73,11 @@ def _moved(
     """
     b = r.b
     scales, shifts = (r.attr(f"box_{k}_value", list) for k in ("scale", "shift"))
-    if len(scales) != 5 or len(shifts) != 5:
-        raise MappingError(f"{len(scales)} scales and {len(shifts)} shifts, 5 are needed", "R110")
+    of_length(5, box_scale_value=scales, box_shift_value=shifts)
+    for shift in shifts:
+        bits_of(shift, "box_shift_value")
     lost, (box_bits, _), (bits, signed) = (
-        r.attr("delta_shift", int),
+        r.bit_count("delta_shift"),
         r.width(ports[0]),
         r.width(ports[1]),
     )
@@ -123,7 +127,7 @@ def lift_multibox(r: IntegerReading) -> list[Value]:
     deltas = [_column(r, delta, i) + (float(zeros[1]) if i < 2 else 0.0) for i in order]
     moved = _moved(r, [_column(r, box, i) for i in order], deltas, (2, 1))
     score = (best + float(zeros[0])) * float(r.attr("score_scale_value", int))
-    score = bounded(b, shifted(b, score, r.attr("score_shift_value", int)), *r.limits())
+    score = bounded(b, shifted(b, score, r.bit_count("score_shift_value")), *r.limits())
     rows = _stacked(r, [label, score, *(moved[i] for i in order)])
     mask = best > float(r.attr("score_threshold_value", int))
     places, real = front(b, mask, anchors)
@@ -138,7 +142,7 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
     b = r.b
     if len(r.layer.inputs) > 2:
         raise MappingError("on which of its axes does the input of anchors hold the four numbers?")
-    behind, clip = r.attr("box_shift", int), r.attr("clip", bool, True)
+    behind, clip = r.bit_count("box_shift"), r.attr("clip", bool, True)
     scores = b.Cast(r.double(0), to=T.FLOAT)
     wide, classes = r.static(scores)[2], r.attr("class_num", int)
     edges: list[Value] = []
@@ -173,7 +177,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
     """Anchors as integers, moved by tables; scores above the threshold as they are stored."""
     b, edges = r.b, []
     for axis, side in enumerate(("height", "width")):
-        at, length = _from_anchors(r, axis, r.attr("box_shift_value", int))
+        at, length = _from_anchors(r, axis, r.bit_count("box_shift_value"))
         half, most = length / 2.0, float(r.attr(side, int))
         edges.append([b.Round(bounded(b, v, 0, most)) for v in (at - half, at + half)])
     boxes = b.Cast(_stacked(r, [axis[k] for k in (0, 1) for axis in edges]), to=T.FLOAT)
@@ -186,10 +190,11 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     """The best boxes of each image, larger than min_size, without a better neighbour: anchors as
     integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
-    b, lost = r.b, r.attr("delta_shift", int)
+    b, lost = r.b, r.bit_count("delta_shift")
     batch = r.static(r.input(0))[0]
     scores = b.Reshape(r.whole(0), [batch, -1])
-    count, size = r.static(scores)[1], r.attr("post_nms_topn", int)
+    count, size = r.static(scores)[1], r.count("post_nms_topn")
+    demand_small(batch, size)
     deltas, unit = b.Reshape(r.input(1), [batch, count, 4]), r.attr("anchor_scale", int)
     edges: list[list[Value]] = []
     for axis, side in enumerate(("width", "height")):
@@ -205,7 +210,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
         half = cut(b, _shifted_32(r, grown * length, lost) / 2.0)
         most = float((r.attr(f"image_{side}", int) - 1) * unit)
         edges.append([bounded(b, v, 0, most) for v in (at - half, at + half)])
-    most = min(r.attr("pre_nms_topn", int), count)
+    most = min(r.count("pre_nms_topn"), count)
     best, order = b.TopK(scores, [most], axis=1, outputs=2)
     sides = [b.GatherElements(edges[1 - k % 2][k // 2], order, axis=1) for k in range(4)]
     least = float(r.attr("min_size", int))
@@ -235,21 +240,22 @@ def lift_region(r: IntegerReading) -> list[Value]:
     if not signed:
         raise MappingError("where in its tables does an unsigned number of a Region lie?")
     scores = _scores_of_region(r, x, bits)
-    sizes = r.blob("qanchors_lut").reshape(count, 2).astype(np.float64)
-    up, lost = (r.attr(f"wh_exp_{k}", int) for k in ("scale", "shift"))
+    sizes = of_sizes(r.blob("qanchors_lut"), "qanchors_lut", 2 * count)
+    sizes = sizes.reshape(count, 2).astype(np.float64)
+    up, lost = r.attr("wh_exp_scale", int), r.bit_count("wh_exp_shift")
     cells = (
         arange(height, dtype=np.float64).reshape(height, 1, 1),
         arange(width, dtype=np.float64).reshape(width, 1),
     )
     edges: list[Value] = []
     for axis, (name, shift) in enumerate((("h", "row_shift"), ("w", "col_shift"))):
-        by, behind = (r.attr(f"grid_{name}_{k}", int) for k in ("scale", "shift"))
-        grid, place = r.attr(shift, int), _whole_table(r, x, "xy_sigmoid_lut", 1 - axis, bits)
+        by, behind = r.attr(f"grid_{name}_scale", int), r.bit_count(f"grid_{name}_shift")
+        grid, place = r.bit_count(shift), _whole_table(r, x, "xy_sigmoid_lut", 1 - axis, bits)
         at = shifted(b, low_32_bits(b, (place + cells[axis] * 2.0**grid) * float(by)), behind)
         anchor = np.floor(sizes[:, 1 - axis] * by * 2.0**-behind)
         grown = low_32_bits(b, _whole_table(r, x, "wh_exp_lut", 3 - axis, bits) * float(up))
         side = low_32_bits(b, shifted(b, grown, lost) * anchor)
-        half = _halved(r, shifted(b, side, r.attr(f"anchors_exp_{name}_shift", int)))
+        half = _halved(r, shifted(b, side, r.bit_count(f"anchors_exp_{name}_shift")))
         edges += [bounded(b, v, 0, 2.0**grid) for v in (at - half, at + half)]
     boxes = b.Reshape(_stacked(r, [edges[i] for i in (0, 2, 1, 3)]), [batch, -1, 4])
     flat = b.Transpose(
@@ -274,7 +280,7 @@ def _scores_of_region(r: IntegerReading, x: Value, bits: int) -> Value:
     below = own - b.ReduceMax(own, [4]) + float((1 << bits) - 1)
     power = b.Cast(r.looked_up(below, "score_softmax_lut", bits, False), to=T.DOUBLE)
     sure = b.Unsqueeze(_whole_table(r, x, "conf_sigmoid_lut", 4, bits), [4])
-    value = shifted(b, power * sure, r.attr("conf_sigmoid_shift", int))
+    value = shifted(b, power * sure, r.bit_count("conf_sigmoid_shift"))
     whole = b.ReduceSum(power, [4])
     least = shifted(b, whole * float(r.attr("obj_thresh", int)), 8)
     value = b.Where(value <= least, b.like(value, 0), value)
@@ -286,6 +292,7 @@ def lift_region_fuse(r: IntegerReading) -> list[Value]:
     b, inputs = r.b, [r.input(i) for i in range(10)]
     for port, key in ((0, "score"), (2, "box")):
         scales, shifts = (r.attr(f"{key}_{k}_value", list) for k in ("scale", "shift"))
+        of_length(2, **{f"{key}_scale_value": scales, f"{key}_shift_value": shifts})
         for i in (0, 1):
             info = np.iinfo(r.tensors.input_types[port + i].numpy())
             x = low_32_bits(b, r.whole(port + i) * float(scales[i]))
@@ -382,7 +389,7 @@ def lift_nms(r: IntegerReading) -> list[Value]:
 
 
 def _overlaps(r: IntegerReading, sides: list[Value], classes: int, soft: bool) -> Overlaps:
-    b, lost = r.b, r.attr("areas_shift", int)
+    b, lost = r.b, r.bit_count("areas_shift")
     batch, n = r.static(sides[0])
     spread = [
         b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, classes, n]), [batch * classes, n])
@@ -394,7 +401,7 @@ def _overlaps(r: IntegerReading, sides: list[Value], classes: int, soft: bool) -
         )
         return Overlaps(spread, lost, 0.0, 0, (up, 2.0**-down))
     spelled = next((k for k in _IOU_SHIFT if k in r.layer.attrs), _IOU_SHIFT[0])
-    return Overlaps(spread, lost, r.attr("iou_threshold", float), r.attr(spelled, int), None)
+    return Overlaps(spread, lost, r.attr("iou_threshold", float), r.bit_count(spelled), None)
 
 
 _IOU_SHIFT = ("iou_threshold_shift", "iou_thresh_shift")

@@ -19,10 +19,13 @@ from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
+    MOST_BITS,
     Limits,
     beside,
+    bits_of,
     limits_of_bits,
     numbers,
+    of_sizes,
     real,
     rescale,
     scalar_keys,
@@ -34,6 +37,7 @@ from converter.formats.zhouyi.rules.context import Reading
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
+from converter.mapping.context import REQUIRED
 from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer
 
@@ -65,6 +69,8 @@ def without_integer_keys(layer: Layer) -> Layer:
 
 
 def _limits_of(dtype: ir.DataType) -> Limits:
+    if not dtype.is_integer():
+        raise MappingError("a tensor has no layer_top_scale or layer_top_zp", "R110")
     info = np.iinfo(dtype.numpy())
     return int(info.min), int(info.max)
 
@@ -141,6 +147,15 @@ class IntegerReading(Reading):
 
     # factors -------------------------------------------------------------------------------------
 
+    def bit_count(self, key: str, default: Any = REQUIRED, least: int = -MOST_BITS) -> int:
+        """An attribute that says by how many bits something is shifted."""
+        return bits_of(self.attr(key, int, default), key, least)
+
+    def factor_of(self, name: str, *default: int) -> float:
+        """scale * 2 ** -shift of the keys NAME_scale_value and NAME_shift_value."""
+        scale = self.attr(f"{name}_scale_value", int, *default[:1])
+        return float(scale * 2.0 ** -self.bit_count(f"{name}_shift_value", *default[1:]))
+
     @property
     def scales(self) -> Array:
         return numbers(self.layer, "scale", 1)
@@ -152,7 +167,10 @@ class IntegerReading(Reading):
     @property
     def factor(self) -> Array:
         """scale * 2 ** -shift, a double."""
-        return self.scales * 2.0**-self.shifts
+        scales, shifts = self.scales, self.shifts
+        if scales.size > 1:
+            of_sizes(shifts, "shift", 1, scales.size)
+        return scales * 2.0**-shifts
 
     @property
     def first_factor(self) -> Array:
@@ -196,7 +214,7 @@ class IntegerReading(Reading):
             wide = wide or np.asarray(stored).dtype.itemsize > 1
         if wide and "remain_shift" in self.layer.attrs:
             first = float(self.shifts[0])
-            early = max(first - self.attr("remain_shift", int), 0.0)
+            early = max(first - self.bit_count("remain_shift"), 0.0)
             plain = str(self.layer.attrs.get("with_activation", "NONE")).upper() == "NONE"
             if early and not plain and "shift_value" in self.layer.attrs:
                 what = (
@@ -222,13 +240,13 @@ class IntegerReading(Reading):
         if name in ("RELU", "RELU6"):
             x = b.Relu(x)
         elif name == "LEAKYRELU":
-            shift = float(attrs.get("negative_slope_shift", bits))
-            slope = float(attrs["negative_slope_value"]) * 2.0**-shift
+            shift = self.bit_count("negative_slope_shift", bits)
+            slope = self.attr("negative_slope_value", float) * 2.0**-shift
             below = b.Round(b.Min(x, b.like(x, 0)) * slope)
             x = b.Relu(x) + below
         elif name == "CLIP":
             finer = 256 if bits <= 8 else 1
-            bounds = attrs["clip_min"], attrs["clip_max"]
+            bounds = self.attr("clip_min", float), self.attr("clip_max", float)
             return self.requantized(rescale(b, x, by * finer, 0, bounds), 1 / finer)
         elif name != "NONE":
             raise MappingError(f"on which scale does with_activation={name} round?")

@@ -17,10 +17,11 @@ from converter.formats.zhouyi.quantization.requantize import (
     accumulated,
     channel_constants,
     largest_row,
+    of_sizes,
     stored,
     zeros_of,
 )
-from converter.formats.zhouyi.quantization.weights import WINOGRAD, made
+from converter.formats.zhouyi.quantization.weights import WEIGHTED, WINOGRAD, made
 from converter.graph.infer import Array
 from converter.graph.value import Value
 
@@ -34,8 +35,14 @@ def weights_and_biases(r: IntegerReading) -> tuple[Array, Array, Array]:
     if r.layer.attrs.get("with_winograd"):
         raise MappingError(WINOGRAD)
     w = r.blob("weights").astype(np.float64)
-    w += zeros_of(r.layer, "weights").reshape([-1] + [1] * (w.ndim - 1))
-    biases = r.blob("biases").reshape(-1).astype(np.float64) + zeros_of(r.layer, "biases")
+    if not w.size or w.ndim != len(WEIGHTED[r.layer.kind]):
+        raise MappingError(f"weights of the shape {list(w.shape)}", "R105")
+    zeros = of_sizes(zeros_of(r.layer, "weights"), "weights_zp", 1, w.shape[0])
+    w += zeros.reshape([-1] + [1] * (w.ndim - 1))
+    biases = r.blob("biases").reshape(-1).astype(np.float64)
+    if not biases.size or biases.size % w.shape[0]:
+        raise MappingError(f"{biases.size} biases of {w.shape[0]} rows of weights", "R105")
+    biases = biases + of_sizes(zeros_of(r.layer, "biases"), "biases_zp", 1, biases.size)
     absorbed = r.tensors.input_zeros[0] * w.reshape(w.shape[0], -1).sum(axis=1)
     # transposed weights hold the rows of one group only
     absorbed = np.tile(absorbed, biases.size // absorbed.size)

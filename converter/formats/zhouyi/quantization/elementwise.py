@@ -28,8 +28,9 @@ from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
+from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.codecs import Floats, enum
+from converter.mapping.codecs import enum
 from converter.mapping.node import Layer
 
 TABLES = """Acos Acosh Asin Asinh Atan Atanh Ceil Cosh Cosine Erf Exp Floor Log Reciprocal Round
@@ -248,11 +249,11 @@ def lift_one_hot(r: IntegerReading) -> Value:
     """The two values as they are, within the range of the result; positions are not wrapped."""
     b, rank = r.b, len(r.static(r.input(0)))
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
-    off, on = r.attr("values", Floats)
-    place = axis if 0 <= axis < rank else rank
+    off, on = r.number_list("values", 2)
     if axis < -1:
         raise MappingError(f"which axis of the result is {axis}?")
-    classes = np.arange(depth).reshape([-1] + [1] * (rank - place))
+    place = axis_of(axis, rank + 1)
+    classes = arange(depth).reshape([-1] + [1] * (rank - place))
     low, high = r.limits()
     found = b.Equal(b.Unsqueeze(b.Cast(r.input(0), to=T.INT64), [place]), b.const(classes))
     chosen = (b.const(np.float32(np.clip(v, low, high))) for v in (on, off))
@@ -316,7 +317,7 @@ def _lift_prelu(r: IntegerReading) -> Value:
     rank = len(r.static(x))
     if slope.ndim > rank:
         slope = slope.reshape(slope.shape[slope.ndim - rank :])
-    slope = np.ldexp(slope, -r.attr("negative_slope_shift", int))
+    slope = np.ldexp(slope, -r.bit_count("negative_slope_shift"))
     negative = b.Min(x, b.like(x, 0))
     below = b.Round(negative * beside(b, slope, x, f"{r.layer.name}.negative_slope"))
     y = b.Relu(x) + below

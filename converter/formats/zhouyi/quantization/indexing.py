@@ -165,5 +165,5 @@ def _by_norm(r: IntegerReading, total: Value, squares: Value) -> Value:
     first, second = (float(v) for v in r.scales)
     limits = limits_of_bits(r.width(0)[0], signed)
     x = rescale(r.b, total, first * 2.0 ** -r.shifts[0], 0, limits)
-    before = r.attr("reciprocal_shift_value", int)
+    before = r.bit_count("reciprocal_shift_value")
     return by_reciprocal_root(r, x, squares, second, before, int(r.shifts[1]))

@@ -20,12 +20,13 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
-from converter.formats.zhouyi.quantization.requantize import numbers, zeros_of
+from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes, zeros_of
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
 from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.types import is_float
 from converter.graph.build import Builder
+from converter.graph.demands import held
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
@@ -155,14 +156,18 @@ class NumbersLift(GraphLift):
         """Biases of layers that have no operand for stored ones: each row with its scale."""
         whole = weights.biases() if layer.kind == "BatchNorm" else None
         if whole is not None:
-            return {"biases": np.asarray(whole * weights.bias_scales(), np.float32)}
+            scales = of_sizes(weights.bias_scales(), "weights_scale", 1, whole.size)
+            return {"biases": np.asarray(whole * scales, np.float32)}
         if "biases" not in layer.blobs:
             return {}
-        biases, zeros = blob_of(layer, "biases").astype(np.float64), zeros_of(layer, "biases")
+        stored, zeros = blob_of(layer, "biases"), zeros_of(layer, "biases")
+        biases = stored.reshape(-1).astype(np.float64)
         given = layer.blobs.get("biases_scale", layer.attrs.get("biases_scale", 1.0))
-        scales = np.asarray(given, np.float64)
+        scales = held(given, np.float64, "biases_scale").reshape(-1)
+        of_sizes(scales, "biases_scale", 1, biases.size)
+        of_sizes(zeros, "biases_zp", 1, biases.size)
         numbers = (biases - zeros) * scales if self.parser else (biases + zeros) / scales
-        return {"biases": np.asarray(numbers, np.float32)}
+        return {"biases": np.asarray(numbers, np.float32).reshape(stored.shape)}
 
     def _activation_as_numbers(
         self,
@@ -178,13 +183,17 @@ class NumbersLift(GraphLift):
         slope = layer.attrs.get("negative_slope_value")
         if name == "LEAKYRELU" and isinstance(slope, int | float) and result is not None:
             shift = layer.attrs.get("negative_slope_shift", result.dtype.bitwidth)
-            attrs["negative_slope_value"] = float(slope) * 2.0 ** -float(shift)
+            bits = bits_of(shift, "negative_slope_shift")
+            attrs["negative_slope_value"] = float(slope) * 2.0**-bits
         if name == "CLIP" and result is not None:
             finer = 256 if result.dtype.bitwidth <= 8 else 1
             for key in ("clip_min", "clip_max"):
-                attrs[key] = float(layer.attrs[key]) * result.scale / finer
+                bound = layer.attrs.get(key)
+                if not isinstance(bound, int | float):
+                    raise MappingError(f"{key}={bound} is no bound of an activation", "R110")
+                attrs[key] = float(bound) * result.scale / finer
         if "negative_slope" in blobs:
-            shift = int(layer.attrs.get("negative_slope_shift", 0))
+            shift = bits_of(layer.attrs.get("negative_slope_shift", 0), "negative_slope_shift")
             slopes = np.asarray(blobs["negative_slope"], np.float32)
             blobs["negative_slope"] = np.ldexp(slopes, -shift)
 

@@ -15,6 +15,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     T,
     bounded,
     limits_of_bits,
+    of_sizes,
     reached,
     real,
     rescale,
@@ -28,7 +29,6 @@ from converter.graph.build import Builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
-from converter.mapping.codecs import Floats
 
 # 32768 / sqrt(x) for x from 1 to 4 in steps of 1/64
 ROOTS = np.minimum(np.rint(32768 / np.sqrt(1 + np.arange(193) / 64)), 32767)
@@ -46,32 +46,41 @@ def lift_softmax(r: IntegerReading) -> Value:
     if "float_lut" in r.layer.blobs and r.layer.extra.attrs.get("is_perf_mode"):
         return _by_short_floats(r)
     axis, lut = axis_of(r.attr("axis", int, -1), len(shape)), r.blob("lut").reshape(-1)
-    scale, shift, (bits, _) = r.attr("scale_value", int), r.attr("shift_value", int), r.width()
+    scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
     wide = b.Cast(r.input(0), to=T.INT64)
     below = wide - b.ReduceMax(wide, [axis])
     y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
     total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
     width = 30 if lut.max() == 1 else 31
     if bits <= 8 and shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
-        extra = width - int(np.ceil(np.log2(float(lut.max()))))
+        extra = _spare_bits(width, lut.max())
         z = (y * (1 << extra) + total / 2) / total
         by = scale * 2.0 ** -(shift + extra)
     else:
-        extra = width - int(np.ceil(np.log2(float(scale))))
+        extra = _spare_bits(width, scale)
         z = y * (b.like(y, scale << extra) / total)
         by = 2.0 ** -(shift + extra)
     return r.requantized(real(b, z), by)
+
+
+def _spare_bits(width: int, number: float) -> int:
+    """How many bits a number of `width` bits has above this one."""
+    extra = width - int(np.ceil(np.log2(float(number)))) if number >= 1 else -1
+    if extra < 0:
+        raise MappingError(f"a scale or table of a Softmax with {number}", "R110")
+    return extra
 
 
 def _by_powers_of_two(r: IntegerReading) -> Value:
     """The method FAST_EXP: 2 ** n for whole n, and a logarithm of the sum that knows halves at most
     (`adjust_q`, its bits behind the point); the zero point of the result is not used.
     """
-    b, finer, most = r.b, r.attr("adjust_q", int), r.attr("pow2_out_q", int)
+    finer, most = (r.bit_count(key, least=0) for key in ("adjust_q", "pow2_out_q"))
+    b = r.b
     if 1 < finer < 8:
         raise MappingError(f"which halves does a Softmax with adjust_q={finer} know?")
     axis = axis_of(r.attr("axis", int, -1), len(r.static(r.input(0))))
-    by = r.attr("input_scale_value", int) * 2.0 ** -r.attr("input_shift_value", int)
+    by = r.factor_of("input")
     x = b.Cast(r.input(0), to=T.DOUBLE)
     x = x - b.ReduceMax(x, [axis])
     if finer >= 8:
@@ -90,7 +99,7 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
 
 def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
     """The same with `adjust_q` bits behind the point, of which tables of 256 entries know eight."""
-    b, finer, most = r.b, r.attr("adjust_q", int), r.attr("pow2_out_q", int)
+    b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
     total = b.ReduceSum(_from_table_of_powers(r, power, most), [axis])
     total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
     digits = reached(b, total, 2.0 ** np.arange(1, 31))  # floor(log2(total))
@@ -105,7 +114,7 @@ def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
 
 def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
     """2 ** power with `adjust_q` bits behind the point, cut off, times 2 ** most."""
-    b, finer = r.b, r.attr("adjust_q", int)
+    b, finer = r.b, r.bit_count("adjust_q")
     exponent = b.Floor(power * 2.0**-finer)
     rest = b.Floor((power - exponent * 2.0**finer) * 2.0 ** (8 - finer))
     powers = b.const(r.blob("pow2_lut").reshape(-1).astype(np.float64), "pow2_lut")
@@ -120,6 +129,8 @@ def _by_short_floats(r: IntegerReading) -> Value:
     """
     b, (bits, _), lut = r.b, r.width(), r.blob("float_lut").reshape(-1).astype(np.float32)
     axis = axis_of(r.attr("axis", int, -1), len(r.static(r.input(0))))
+    if lut.size <= 512:
+        raise MappingError(f"a table of {lut.size} powers, 513 are needed", "R105")
     distances = np.arange(1 << bits).astype(np.float32)
     before, behind = r.tensors.scales
     step = _cut_float(np.float32(-1) / (np.float32(0.6931471) * np.float32(before)))
@@ -184,13 +195,13 @@ def lift_log_softmax(r: IntegerReading) -> Value:
     below = wide - b.ReduceMax(wide, [axis])
     if lut.dtype.kind == "f":
         return _by_floats(r, below, lut, axis)
-    scale, shift = r.attr("scale_value", int), r.attr("shift_value", int)
+    scale, shift = r.count("scale_value"), r.bit_count("shift_value")
     y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
     total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
     if shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
         z, by = (y * 2048 + total / 2) / total, scale * 2.0 ** -(shift + 11)
     else:
-        extra = (30 if lut.max() == 1 else 31) - int(np.ceil(np.log2(float(scale))))
+        extra = _spare_bits(30 if lut.max() == 1 else 31, scale)
         z, by = y * (b.like(y, scale << extra) / total), 2.0 ** -(shift + extra)
     part = rescale(b, b.Cast(z, to=T.DOUBLE), by, 0, (0, high - low))
     return r.stored(r.looked_up(part, "lut_log", bits, False))
@@ -199,8 +210,8 @@ def lift_log_softmax(r: IntegerReading) -> Value:
 def _by_floats(r: IntegerReading, below: Value, lut: Array, axis: int) -> Value:
     """A table of exponentials as floats, their sum and its logarithm."""
     b, (bits, _) = r.b, r.width()
-    of_input, of_sum = r.attr("quantize_scale", Floats)
-    size = lut.size.bit_length() - 1
+    of_input, of_sum = r.number_list("quantize_scale", 2)
+    size = max(lut.size.bit_length() - 1, 0)
     if lut.size != 1 << size or size > bits:
         raise MappingError(f"a table of {lut.size} entries for {bits} bits", "R105")
     step = 1 << (bits - size)
@@ -285,6 +296,7 @@ def lift_normalization(r: IntegerReading) -> list[Value]:
 
 def _shaped(numbers: Array, shape: list[int]) -> Array:
     """One number for all, or one for each element of `shape`."""
+    of_sizes(numbers, "scale, weights or biases", 1, int(np.prod(shape)))
     return numbers if numbers.size == 1 else numbers.reshape(shape)
 
 
@@ -292,14 +304,14 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
     """(x - mean) / deviation, in integers of the width of the result; the mean and the reciprocal
     root of the variance.
     """
-    b, attrs, (bits, _) = r.b, r.layer.attrs, r.width()
+    b, (bits, _) = r.b, r.width()
     prefix = "" if r.layer.kind == "MVN" else "norm_"
-    scale = float(attrs.get(f"{prefix}scale_value", 1))
-    shift = int(attrs.get(f"{prefix}shift_value", 0))
+    scale = r.attr(f"{prefix}scale_value", float, 1.0)
+    shift = r.bit_count(f"{prefix}shift_value", 0)
     mean = b.Round(b.ReduceMean(x, axes))
     squares = (x - mean) * (x - mean)
     if bits <= 8:
-        bits_off = r.attr("var_shift_value", int)
+        bits_off = r.bit_count("var_shift_value")
         # the executor's shift to the right by less than 0 bits, for four elements or fewer, is 0
         by = 2.0**-bits_off if bits_off >= 0 else 0.0
         variance = b.Floor(b.ReduceSum(squares, axes) * by)
@@ -320,7 +332,7 @@ def lift_rms_norm(r: IntegerReading) -> Value:
     axes = [axis_of(a, len(shape)) for a in axes_of(r.layer)]
     root = _reciprocal_root(b, b.Floor(b.ReduceMean(x * x, axes)))
     root = b.Floor((root + 32768) / 65536)
-    by = r.attr("norm_scale_value", int) * 2.0 ** -r.attr("norm_shift_value", int)
+    by = r.factor_of("norm")
     root = rescale(b, root, by, 0, UINT16)
     y = bounded(b, b.Floor((x * root + 128.0) / 256), *limits_of_bits(r.tensors.bits, True))
     y = _weighted(r, y, _kept(shape, axes))
@@ -331,7 +343,8 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
     """Times the weights, with the biases, where there are such."""
     for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
         if name in r.layer.blobs:
-            given = r.blob(name).astype(np.float64) + zeros_of(r.layer, name)
+            given = r.blob(name).reshape(-1).astype(np.float64)
+            given = given + of_sizes(zeros_of(r.layer, name), f"{name}_zp", 1, given.size)
             y = combine(y, r.b.const(_shaped(given, shape), name))
     return y
 
@@ -339,11 +352,11 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
 def lift_moments(r: IntegerReading) -> list[Value]:
     """The rounded mean as it is, and the variance from scale to scale."""
     b, axes, keep = r.b, axes_of(r.layer), int(r.attr("keepdims", bool, True))
-    by = r.attr("input_scale_value", int, 1) * 2.0 ** -r.attr("input_shift_value", int, 0)
+    by = r.factor_of("input", 1, 0)
     x = b.Floor(b.Cast(r.input(0), to=T.DOUBLE) * by)
     mean = b.Round(b.ReduceMean(x, axes))
     variance = b.Floor(b.ReduceMean((x - mean) * (x - mean), axes))
-    factor = r.attr("var_scale_value", int) * 2.0 ** -r.attr("var_shift_value", int)
+    factor = r.factor_of("var")
     if r.width()[0] > 8:  # the executor's upper and lower half are rounded apart
         upper = b.Floor(variance / 65536)
         halves = (upper, factor * 65536), (variance - upper * 65536, factor)
@@ -357,7 +370,7 @@ def lift_moments(r: IntegerReading) -> list[Value]:
 def lift_norm(r: IntegerReading) -> Value:
     """Division by the sum of amounts (L1), or by the root of the sum of squares (L2)."""
     axes, method = axes_of(r.layer), r.attr("method", str).upper()
-    scale, shift = r.attr("scale_value", int), r.attr("shift_value", int)
+    scale, shift = r.attr("scale_value", int), r.bit_count("shift_value")
     if method == "L2":
         return _by_root(r, axes, scale, shift)
     if method != "L1":
@@ -375,7 +388,7 @@ def lift_norm(r: IntegerReading) -> Value:
 
 def _by_root(r: IntegerReading, axes: list[int], scale: int, shift: int) -> Value:
     x = r.double()
-    before = r.attr("reciprocal_shift_value", int)
+    before = r.bit_count("reciprocal_shift_value")
     return by_reciprocal_root(r, x, r.b.ReduceSum(x * x, axes), scale, before, shift)
 
 

@@ -27,8 +27,9 @@ from converter.formats.zhouyi.rules.fields import Window, words
 from converter.formats.zhouyi.rules.pooling import fractional_windows, overhang
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
+from converter.graph.demands import at_least
 from converter.graph.infer import Array
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.context import static
@@ -134,10 +135,15 @@ class Axis:
     def of(cls, r: IntegerReading, index: int, name: str) -> Axis:
         size, count = r.static(r.input(0))[1 + index], r.declared_size(0, 1 + index)
         kernel, stride, dilation = (
-            r.attr(f"{key}_{name}", int) for key in ("kernel", "stride", "dilation")
+            r.count(f"{key}_{name}") for key in ("kernel", "stride", "dilation")
         )
         before, behind = (r.attr(f"pad_{name}_{end}", int) for end in ("begin", "end"))
+        at_least(0, **{f"pad_{name}": [before, behind]})
         over = (count - 1) * stride + dilation * (kernel - 1) + 1 - size - before - behind
+        demand_small(size + before + behind)
+        if over >= stride:
+            message = f"{count} windows of {kernel} along {name} do not fit into {size}"
+            raise MappingError(message, "R105")
         return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
 
     def slice(self, b: Builder, x: Value, axis: int, place: int) -> Value:
@@ -239,12 +245,17 @@ def _window(attrs: Mapping[str, Any], key: str) -> list[int]:
     return [int(attrs[k]) for k in sorted(attrs, reverse=True) if k.split("_")[0] == key]
 
 
+MOST_NEIGHBOURS = 256
+
+
 def lift_lrn(r: IntegerReading) -> Value:
     """The sum of squares, of neighbours in other channels or within a channel, chooses from a table
     of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
-    b, x, size = r.b, r.double(), r.attr("size", int)
+    b, x, size = r.b, r.double(), r.count("size")
+    if size > MOST_NEIGHBOURS:
+        raise MappingError(f"size={size}: so many neighbours make a graph too large")
     squares = b.Cast(x * x, to=T.FLOAT)
     if method == "WITHIN_CHANNEL":
         half, even = (size - 1) // 2, 1 - size % 2
@@ -258,7 +269,7 @@ def lift_lrn(r: IntegerReading) -> Value:
         parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
         total = functools.reduce(operator.add, parts)
     by, behind = (
-        r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.attr(f"shift{sum_}_value", int))
+        r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.bit_count(f"shift{sum_}_value"))
         for sum_ in ("_sum", "")
     )
     total = rescale(b, total, by, 0, UINT16)

@@ -16,6 +16,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     T,
     beside,
     numbers,
+    of_sizes,
     rescale,
     stored,
     zeros_of,
@@ -77,12 +78,24 @@ def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], l
         if array.size != sum(lengths):
             message = f"{array.size} numbers in {name}, {sum(lengths)} or {len(lengths)} are needed"
             raise MappingError(message, "R105")
-    size = r.attr("input_size", int)
-    w = r.blob("weights").astype(np.float64).T
+    size, w = _weights(r, 3)
+    w = w.astype(np.float64).T
     scales, shifts = (np.split(array, np.cumsum(lengths)[:-1]) for array in given)
-    biases = r.blob("biases").reshape(-1).astype(np.float64)
+    biases, n = r.blob("biases").reshape(-1).astype(np.float64), r.count("cell_size")
+    of_sizes(biases, "biases", 4 * n, 4 * n if layer.kind == "GRUv1" else 3 * n)
     factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
     return Steps(r, w[:size], w[size:], biases, factors, bits), scales, shifts
+
+
+def _weights(r: IntegerReading, gates: int) -> tuple[int, Array]:
+    """The size of the input, and the weights [gates * cells, input size + cells]."""
+    n, size, weights = r.count("cell_size"), r.count("input_size"), r.blob("weights")
+    if weights.shape != (gates * n, size + n):
+        message = (
+            f"weights of the shape {list(weights.shape)} do not fit {gates} gates of {n} cells"
+        )
+        raise MappingError(f"{message} and an input of {size}", "R105")
+    return size, weights
 
 
 def _time(r: IntegerReading) -> tuple[list[Value], bool]:
@@ -97,7 +110,10 @@ def _time(r: IntegerReading) -> tuple[list[Value], bool]:
 def _outputs(
     r: IntegerReading, found: dict[str, Value], all_steps: list[Value], reverse: bool
 ) -> list[Value]:
-    names = [str(n).upper() for n in r.layer.attrs.get("out_sequence", [])]
+    given = r.layer.attrs.get("out_sequence", [])
+    names = [str(n).upper() for n in (given if isinstance(given, list) else [given])]
+    if len(names) != len(r.tensors.types):
+        raise MappingError(f"out_sequence={names} of {len(r.tensors.types)} outputs", "R110")
     ordered = all_steps[::-1] if reverse else all_steps
     first = "Y" if r.layer.kind == "BasicLSTM" else "H"
     found[first] = r.b.Concat(*[r.b.Unsqueeze(h, [1]) for h in ordered], axis=1)
@@ -113,7 +129,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     Sums of more than 8 bits lose their lowest bits before they are added; the biases lose as many
     once more at each step, as the executor has it.
     """
-    n = r.attr("cell_size", int)
+    n = r.count("cell_size")
     s, scales, shifts = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
     s.single = s.bits > 8
     (steps, reverse), state, states = _time(r), r.whole(1), []
@@ -136,7 +152,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
             )
         )
         if first:
-            by = r.attr("hidden_scale_value", int) * 2.0 ** -r.attr("hidden_shift_value", int)
+            by = r.factor_of("hidden")
             total = s.rounded(s.product(state, s.h[:, 2 * n :]) + hidden[:, t])
             product = s.rounded(reset * s.rescaled(total, by, s.limits))
         else:
@@ -158,7 +174,7 @@ class _Sum:
     """
 
     def __init__(self, s: Steps, scales: list[Array], shifts: list[Array]) -> None:
-        kept = float(s.r.attr("remain_shift", int, 10)) if s.bits > 8 else np.inf
+        kept = float(s.r.bit_count("remain_shift", 10)) if s.bits > 8 else np.inf
         self.s, self.scales = s, scales
         self.lost = [np.maximum(e - kept, 0) for e in shifts]
         self.shifts = [np.minimum(kept, e) for e in shifts]
@@ -191,16 +207,18 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
     Factors: of the state's product, of the gates (all rows), of the candidate, of the cell before
     its table, of the result, then two for each step: of the cell that is kept, and stored.
     """
-    n, time = r.attr("cell_size", int), r.static(r.input(0))[1]
+    n, time = r.count("cell_size"), r.static(r.input(0))[1]
     scales, shifts = (_factor_parts(r, k, n, time) for k in ("scale", "shift"))
-    size, (bits, _) = r.attr("input_size", int), r.width()
-    w = (r.blob("weights") + zeros_of(r.layer, "weights").reshape(-1, 1)).T
-    biases = r.blob("biases").reshape(-1) + zeros_of(r.layer, "biases")
+    (size, stored_weights), (bits, _) = _weights(r, 4), r.width()
+    zeros = of_sizes(zeros_of(r.layer, "weights"), "weights_zp", 1, 4 * n)
+    w = (stored_weights + zeros.reshape(-1, 1)).T
+    zeros = of_sizes(zeros_of(r.layer, "biases"), "biases_zp", 1, 4 * n)
+    biases = of_sizes(r.blob("biases").reshape(-1), "biases", 4 * n) + zeros
     factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
     s = Steps(r, w[:size], w[size:], biases, factors, bits)
     gates = _gates(s, scales, shifts)
-    extra = r.layer.blobs.get("diff_shifts", np.zeros(time))
-    lost = 2.0 ** -np.asarray(extra).reshape(-1).astype(np.float64)
+    extra = np.asarray(r.layer.blobs.get("diff_shifts", np.zeros(time))).reshape(-1)
+    lost = 2.0 ** -of_sizes(extra, "diff_shifts", time).astype(np.float64)
     steps, reverse = _time(r)
     h, c, states = r.whole(1), r.whole(2), []
     for x, less, keep, store in zip(steps, lost, factors[5::2], factors[6::2], strict=True):
@@ -242,7 +260,7 @@ def _gates(s: Steps, scales: list[Array], shifts: list[Array]) -> Callable[[Valu
             return s.rescaled(s.product(x, s.x) + hidden + s.biases, scale * 2.0**-shift, s.limits)
 
         return gates
-    kept = s.r.attr("lut_shift_value", int)
+    kept = s.r.bit_count("lut_shift_value")
     coarse = 2.0 ** (kept - shifts[1])
     of_input_gate = np.broadcast_to(shifts[1], 4 * n)[:n]
     more = _by_row(np.full(1, kept), shifts[2] - of_input_gate + kept, n)

@@ -11,6 +11,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
     T,
     beside,
+    of_sizes,
     reached,
     real,
     rescale,
@@ -83,6 +84,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     and the halvings are counted.
     """
     b, shape = r.b, r.static(x)
+    axes = [axis_of(a, len(shape)) for a in axes]
     count = int(np.prod([shape[a] for a in axes]))
     if count > LONGEST_PRODUCT:
         raise MappingError(f"a product of {count} elements makes a graph too large")
@@ -176,16 +178,19 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")
     x, name = r.input(0), r.layer.name
-    rank = len(r.static(x))
+    sizes = r.static(x)
+    rank = len(sizes)
     axis = axis_of(r.attr("axis", int, -1), rank)
 
     def along(array: Array) -> Array:
         flat = np.asarray(array, np.float32).reshape(-1)
+        of_sizes(flat, "weights, biases or scale", 1, sizes[axis])
         shape = [-1 if i == axis else 1 for i in range(rank)]
         return flat if flat.size == 1 else flat.reshape(shape)
 
     def shifted(name: str) -> Array:
-        return along(r.blob(name).reshape(-1).astype(np.float64) + zeros_of(r.layer, name))
+        given, zeros = r.blob(name).reshape(-1).astype(np.float64), zeros_of(r.layer, name)
+        return along(given + of_sizes(zeros, f"{name}_zp", 1, given.size))
 
     y = real(r.b, x, narrow=True)
     if r.layer.kind != "BiasAdd":

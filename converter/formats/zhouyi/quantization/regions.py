@@ -16,6 +16,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
     UINT16,
     T,
+    bits_of,
     bounded,
     cut,
     low_32_bits,
@@ -37,6 +38,7 @@ from converter.formats.zhouyi.rules.detection import (
 )
 from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder
+from converter.graph.demands import of_length
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -183,7 +185,8 @@ def lift_roi_align(r: IntegerReading) -> Value:
     A region that ends before it starts, or behind the image, gives 0; what lies before the first
     pixel is taken from the other end of the image, as the executor indexes it.
     """
-    b, (samples, bits) = r.b, (r.attr("sample", list), r.attr("spatial_shift_value", int))
+    b, samples, bits = r.b, r.attr("sample", list), r.bit_count("spatial_shift_value", least=0)
+    of_length(2, sample=samples)
     mean = r.attr("method", enum(words("AVG MAX"))) == "AVG"
     x = r.whole(0) + float(r.tensors.input_zeros[0])
     batch, *sizes, channels = r.static(x)
@@ -220,13 +223,13 @@ def lift_roi_align(r: IntegerReading) -> Value:
 
 def _pair(r: IntegerReading, key: str, axis: int) -> tuple[float, float]:
     """Multiplier and shift of one axis."""
-    values = [r.attr(f"{key}_{part}_value", list) for part in ("scale", "shift")]
-    return float(values[0][axis]), float(values[1][axis])
+    scale, shift = (r.number_list(f"{key}_{part}_value", 2)[axis] for part in ("scale", "shift"))
+    return scale, float(bits_of(shift, f"{key}_shift_value"))
 
 
 def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
     """Start and end of regions, and as many samples as the layer says."""
-    b, by, bits = r.b, float(r.attr("spatial_scale_value", list)[axis.index]), axis.bits
+    b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
     ends = []
     for e in (0, 1):
         x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * float(r.scales[1]))
@@ -247,7 +250,7 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
     rests become the weights.
     """
     b, bits, cells = r.b, axis.bits, float(axis.cells)
-    by = float(r.attr("spatial_scale_value", list)[axis.index]) * float(r.scales[1])
+    by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
     ends = []
     for e in (0, 1):
         x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * by)
@@ -309,7 +312,7 @@ def lift_pyramid(r: IntegerReading) -> Value:
         pieces = [_from_edges(r, boxes, m) for m in maps]
         return r.stored(bounded(b, of_level(b, area, PARTS, pieces), *r.limits()))
     # areas and levels have 32 bits in the executor, whatever the bits of the boxes
-    first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.attr("levels", list))
+    first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.number_list("levels", 3))
     masks = [(area >= first) & (area < second), (area >= second) & (area < third), area >= third]
     pieces = [_means(r, boxes, m, level) for level, m in enumerate(maps)]
     return r.stored(override(b, pieces[0], masks, pieces[1:]))
@@ -317,12 +320,14 @@ def lift_pyramid(r: IntegerReading) -> Value:
 
 def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Value:
     """Means of samples of all boxes [R, 4], for one feature map: [R, height, width, C]."""
-    b, bits, samples = r.b, r.attr("spatial_shift", int), r.attr("sample", list)
+    b, bits, samples = r.b, r.bit_count("spatial_shift", least=0), r.attr("sample", list)
+    of_length(2, sample=samples)
     _, *sizes, channels = r.static(features)
-    by = r.attr("input_scale", list)[level] * 2.0 ** -r.attr("input_shift", list)[level]
+    scale, shift = (r.number_list(f"input_{part}", 4)[level] for part in ("scale", "shift"))
+    by = scale * 2.0 ** -bits_of(shift, "input_shift")
     sides, empty = [], []
     for i, side in enumerate(("height", "width")):
-        axis = Axis(i, r.attr(f"resize_{side}", int), samples[i], sizes[i], bits, is_half_pixel(r))
+        axis = Axis(i, r.count(f"resize_{side}"), samples[i], sizes[i], bits, is_half_pixel(r))
         along, length = _of_box(r, boxes, axis, by)
         sides.append(along)
         empty.append(b.Equal(length, b.like(length, 0)))
@@ -335,7 +340,8 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
     info = np.iinfo(r.tensors.input_types[1 + level].numpy())
     widest = max(-int(info.min), int(info.max)) + abs(r.tensors.input_zeros[1 + level])
     total = _summed(r, total, float(widest << bits))
-    scale, shift = (r.attr(f"{k}_value", list)[level] for k in ("scale", "shift"))
+    scale, shift = (r.number_list(f"{k}_value", 4)[level] for k in ("scale", "shift"))
+    shift = bits_of(shift, "shift_value")
     if min(samples) > 0:
         by = scale * 2.0 ** -(shift + bits)
     else:
@@ -389,7 +395,7 @@ def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
 
     The executor takes the width of a feature map for its height when it scales the boxes.
     """
-    b, bits, count = r.b, r.attr("box_input_qvalue", int), r.static(boxes)[0]
+    b, bits, count = r.b, r.bit_count("box_input_qvalue", least=0), r.static(boxes)[0]
     _, *sizes, channels = r.static(features)
     size, most = corner_size(r), float((1 << bits) - 1)
     lows: list[Value] = []

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.errors import MappingError
 from converter.formats.zhouyi.types import numpy_type
 from converter.formats.zhouyi.values import DType
 from converter.graph.build import Builder
+from converter.graph.demands import held
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
 from converter.mapping.node import Layer
@@ -32,6 +34,8 @@ INT32: Limits = (float(-(2**31)), float(2**31 - 1))
 EXACT = 1 << 24  # up to here a float holds every integer
 # multipliers that would lose more bits than this do not share the shift of larger ones
 _LOST = 7
+# by which a file may say that something is shifted; 31 is the most that the vendor's tools write
+MOST_BITS = 64
 
 # writing -----------------------------------------------------------------------------------------
 
@@ -99,15 +103,43 @@ def channel_constants(factors: Array, bits: int) -> dict[str, Array]:
 
 
 def numbers(layer: Layer, name: str, default: float) -> Array:
-    """`NAME_value` or the constant NAME: one number, or one per channel."""
+    """`NAME_value` or the constant NAME: one number, or one per channel; shifts are as in bits_of.
+
+    MappingError R110 for what is no such number.
+    """
     given = layer.blobs.get(name, layer.attrs.get(f"{name}_value", default))
-    return np.asarray(given).reshape(-1).astype(np.float64)
+    found = held(given, np.float64, name).reshape(-1)
+    if not found.size or not np.isfinite(found).all():
+        raise MappingError(f"{name}={str(given)[:200]} are no numbers", "R110")
+    if name == "shift":
+        for v in (found.min(), found.max()):
+            bits_of(v, name)
+    return found
+
+
+def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
+    """By how many bits something is shifted; MappingError R110 for what is no such number."""
+    if not isinstance(value, int | float) or not least <= value <= MOST_BITS:
+        message = f"{key}={str(value)[:200]} is no number of bits from {least} to {MOST_BITS}"
+        raise MappingError(message, "R110")
+    return int(value)
+
+
+def of_sizes(array: Array, what: str, *sizes: int) -> Array:
+    """The array; MappingError R105 unless it has one of these numbers of elements."""
+    if array.size not in sizes:
+        needed = " or ".join(map(str, dict.fromkeys(sizes)))
+        raise MappingError(f"{array.size} numbers in {what}, {needed} are needed", "R105")
+    return array
 
 
 def zeros_of(layer: Layer, name: str) -> Array:
     """`NAME_zp`, a constant or a key."""
     given = layer.blobs.get(f"{name}_zp", layer.attrs.get(f"{name}_zp", 0))
-    return np.asarray(given, np.float64).reshape(-1)
+    found = held(given, np.float64, f"{name}_zp").reshape(-1)
+    if not found.size or not np.isfinite(found).all():
+        raise MappingError(f"{name}_zp={str(given)[:200]} are no numbers", "R110")
+    return found
 
 
 def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
@@ -145,7 +177,7 @@ def limits_of_bits(bits: int, signed: bool) -> Limits:
 
 def shifted(b: Builder, x: Value, bits: float) -> Value:
     """x >> bits, of whole doubles."""
-    return b.Floor(x * 2.0**-bits)
+    return b.Floor(x * 2.0 ** -bits_of(bits, "shift"))
 
 
 def low_32_bits(b: Builder, x: Value) -> Value:

@@ -18,7 +18,7 @@ from converter.formats.zhouyi.values import DType
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.codecs import Floats, enum
+from converter.mapping.codecs import enum
 
 MODES = set(
     [
@@ -44,8 +44,8 @@ def lift_resize(r: IntegerReading) -> Value:
     if len(shape) != 4 or mode not in MODES:
         raise MappingError(f"where does mode={mode} take its samples, of {len(shape)} axes?")
     if r.attr("antialias", bool, False):
-        return _smoothed(r, r.attr("interp_shift_value", int))
-    steps = 2.0 ** r.attr("interp_shift_value", int, INTERPOLATION_BITS)
+        return _smoothed(r, r.bit_count("interp_shift_value"))
+    steps = 2.0 ** r.bit_count("interp_shift_value", INTERPOLATION_BITS, 0)
     rows, columns = (_places(r.static(x)[a], shape[a], mode) for a in (1, 2))
     y = real(b, x)
     parts = []
@@ -67,7 +67,8 @@ def _smoothed(r: IntegerReading, bits: int) -> Value:
         low, high = (
             r.blob(f"bound_{name}_{end}").reshape(-1).astype(np.int64) for end in ("min", "max")
         )
-        window = weights.size // low.size
+        window = weights.size // max(low.size, 1)
+        _check_bounds(low, high, window, shape[axis])
         matrix = np.zeros((shape[axis], low.size))
         for i, (first, last) in enumerate(zip(low, high, strict=True)):
             matrix[first:last, i] = weights[i * window : i * window + last - first]
@@ -76,6 +77,14 @@ def _smoothed(r: IntegerReading, bits: int) -> Value:
         y = b.Transpose(b.Transpose(y, perm=perm) @ b.const(matrix, "weights"), perm=back)
         y = rescale(b, y, 2.0**-bits, 0, r.input_limits(0))
     return r.stored(y)
+
+
+def _check_bounds(low: Array, high: Array, window: int, size: int) -> None:
+    """MappingError R105 unless there are as many bounds of windows, within an axis of `size`."""
+    inside = low.size == high.size and np.all((low >= 0) & (high <= size) & (low <= high))
+    if not low.size or not inside or np.any(high - low > window):
+        message = f"windows from {low.tolist()} to {high.tolist()} of {window} weights"
+        raise MappingError(f"{message} along an axis of {size}", "R105")
 
 
 def _places(size: int, count: int, mode: str) -> Line:
@@ -118,8 +127,8 @@ def lift_colours(r: IntegerReading) -> Value:
     if given != "I420":
         raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
     b, x = r.b, real(r.b, r.input(0), narrow=True)
-    keys: dict[str, Any] = {"coefficient": r.attr("coefficient", Floats)}
-    keys["shift"] = r.attr("coefficient_shift", int)
+    keys: dict[str, Any] = {"coefficient": r.number_list("coefficient", 15)}
+    keys["shift"] = r.bit_count("coefficient_shift")
     if r.layer.kind == "YuvToRgb":
         keys |= {name: r.declared_size(0, 1 + i) for i, name in enumerate(("height", "width"))}
     return r.stored(b.Round(b.ext(r.layer.kind, x, **keys)))

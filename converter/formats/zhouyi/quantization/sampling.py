@@ -21,9 +21,10 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder
+from converter.graph.demands import not_zero
 from converter.graph.sizes import arange
 from converter.graph.value import Value
-from converter.mapping.codecs import Floats, enum
+from converter.mapping.codecs import enum
 
 MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
 
@@ -86,7 +87,7 @@ def lift_grid_sample(r: IntegerReading) -> Value:
         place, share = found(r, point, i, size, nearest)
         places.append(place)
         shares.append(share)
-        bits.append(r.attr(f"coordinate_{name}_shift", int))
+        bits.append(r.bit_count(f"coordinate_{name}_shift"))
     fill = float(-r.tensors.input_zeros[0]) if zeros else None
     y = _between(pixels, places, [] if nearest else shares, bits, fill)
     return r.stored(b.Reshape(bounded(b, y, *r.limits()), [*shape[:-1], r.static(x)[-1]]))
@@ -108,7 +109,7 @@ def _in_table(
 def _in_bits(
     r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
 ) -> tuple[Value, Value | None]:
-    b, behind = r.b, r.attr(f"coordinate_{'xyz'[axis]}_shift", int)
+    b, behind = r.b, r.bit_count(f"coordinate_{'xyz'[axis]}_shift")
     if min(r.scales.size, r.shifts.size) <= axis:
         raise MappingError("a scale and a shift for each axis of the grid are needed", "R110")
     x = b.Cast(point, to=T.DOUBLE) + float(r.tensors.input_zeros[1])
@@ -158,8 +159,9 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
     b, x = r.b, r.whole(0)
     boxes, images = r.whole(1), b.Cast(b.Reshape(r.input(2), [-1]), to=T.DOUBLE)
     nearest = r.attr("method", enum(words("NEAREST BILINEAR"))) == "NEAREST"
-    crop, pixels = r.attr("crop_size", list), Pixels.of(r, x)
+    crop, pixels = r.count_list("crop_size", 2), Pixels.of(r, x)
     scale, shift = float(r.scales[0]), int(r.shifts[0])
+    not_zero(scale_value=scale)
     count = r.static(boxes)[0]
     lines = [
         _line(b, part_of(b, boxes, i), part_of(b, boxes, i + 2), crop[i], pixels.sizes[i])
@@ -219,7 +221,7 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     count, (rows, columns) = r.static(rois)[0], pooled_shape(r)
     if count * rows * height * width * channels > MOST_ELEMENTS:
         raise MappingError(f"{count} regions of an image of this size make a graph too large")
-    by = r.attr("spatial", Floats)
+    by = r.number_list("spatial", 2)
     images = b.Gather(x, b.Cast(part_of(b, rois, 0), to=T.INT64), axis=0)
     part = b.Unsqueeze(images, [1])  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):
@@ -245,14 +247,6 @@ def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> V
     return b.GreaterOrEqual(place, low) & b.Less(place, high)
 
 
-def _pooled(r: IntegerReading) -> list[int]:
-    declared = list(r.declared() or ())[-3:-1]
-    size: list[int] = r.attr("pooled_shape", list, declared)
-    return size
-
-
 def pooled_shape(r: IntegerReading) -> list[int]:
     """Rows and columns that a region is pooled to."""
-    declared = list(r.declared() or ())[-3:-1]
-    size: list[int] = r.attr("pooled_shape", list, declared)
-    return size
+    return r.count_list("pooled_shape", 2, list(r.declared() or ())[-3:-1])

@@ -15,7 +15,6 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.value import Value
-from converter.mapping.codecs import Floats
 
 UINT32 = (0.0, 2.0**32 - 1)
 
@@ -37,10 +36,8 @@ def lift_normalized_moments(r: IntegerReading) -> list[Value]:
 
 def _three(r: IntegerReading, key: str) -> list[float]:
     """The factor of a sum, and the scales of its operands."""
-    scales = r.attr(f"{key}_scale_value", Floats)
-    if len(scales) != 3:
-        raise MappingError(f"{key}_scale_value={scales} should be three numbers", "R110")
-    return [scales[0] * 2.0 ** -r.attr(f"{key}_shift_value", int), *scales[1:]]
+    scales = r.number_list(f"{key}_scale_value", 3)
+    return [scales[0] * 2.0 ** -r.bit_count(f"{key}_shift_value"), *scales[1:]]
 
 
 def lift_sufficient_statistics(r: IntegerReading) -> list[Value]:

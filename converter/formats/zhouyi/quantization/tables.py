@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx_ir as ir
 
@@ -28,8 +26,8 @@ def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> V
     """The value of a table of 2 ** n entries for integers of `bits` bits: the high bits choose, the
     low bits interpolate (rounded down).
     """
-    size = int(math.log2(table.size))
-    if 1 << size != table.size:
+    size = table.size.bit_length() - 1
+    if not table.size or 1 << size != table.size:
         message = f"a look-up table of {table.size} entries, a power of two is needed"
         raise MappingError(message, "R105")
     table = np.append(table, table[-1]).astype(np.float64)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.constants import QuantizedConstant
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
-from converter.formats.zhouyi.quantization.requantize import numbers, zeros_of
+from converter.formats.zhouyi.quantization.requantize import numbers, of_sizes, zeros_of
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.rules.convolution import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
 from converter.graph.build import Builder
@@ -77,6 +77,7 @@ class Weights:
             raise MappingError(WINOGRAD)
         self.layer, self.source, self.parser = layer, source, parser
         self.stored = blob_of(layer, "weights")
+        self._check_shape()
         self.zeros = zeros_of(layer, "weights").astype(np.int64) * (1 if parser else -1)
         scales = self._given("weights_scale")
         if scales is not None and not parser:
@@ -85,6 +86,30 @@ class Weights:
             computed = self._from_factor(result)  # of few bits, but what the layer computes with
             scales = computed if scales is None or computed.size == scales.size else scales
         self.scales: Array = np.asarray(scales, np.float32)
+        self._check_scales()
+
+    @property
+    def _channels(self) -> int:
+        """How many rows the weights have, or columns those of a norm."""
+        return int(self.stored.shape[-1 if self.layer.kind in NORMS else 0])
+
+    def _check_shape(self) -> None:
+        """MappingError R105 for weights of another rank, or biases of other rows."""
+        rank, shape = len(WEIGHTED.get(self.layer.kind, self.stored.shape)), self.stored.shape
+        if not self.stored.size or len(shape) != rank or not rank:
+            raise MappingError(f"weights of the shape {list(shape)}: {rank} axes needed", "R105")
+        biases = self.layer.blobs.get("biases")
+        if biases is not None and (not biases.size or biases.size % shape[0]):
+            raise MappingError(f"{biases.size} biases of {shape[0]} rows of weights", "R105")
+
+    def _check_scales(self) -> None:
+        """MappingError R105 for scales and zero points of other rows than the weights have."""
+        of_sizes(self.zeros, "weights_zp", 1, self._channels, self.scales.size)
+        groups, rest = divmod(self.scales.size, self._channels)
+        grouped = self.layer.kind in WEIGHTED and groups and not self.stored.shape[-1] % groups
+        if self.scales.size != 1 and (rest or not (groups == 1 or grouped)):
+            message = f"{self.scales.size} scales of {self._channels} rows of weights"
+            raise MappingError(message, "R105")
 
     def _has_factor(self) -> bool:
         keys = {*self.layer.attrs, *self.layer.blobs}
@@ -99,7 +124,8 @@ class Weights:
         """The requantisation is input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
-        factor = numbers(self.layer, "scale", 1) * 2.0 ** -numbers(self.layer, "shift", 0)
+        scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)
+        factor = scale * 2.0 ** -of_sizes(shift, "shift", 1, scale.size)
         return np.asarray(factor * result.scale / self.source.scale)
 
     def whole(self) -> Array:
@@ -120,7 +146,7 @@ class Weights:
         if found is None:
             return None
         array = np.asarray(found).reshape(-1).astype(np.float64)
-        zero = zeros_of(self.layer, "biases")
+        zero = of_sizes(zeros_of(self.layer, "biases"), "biases_zp", 1, array.size)
         if self.parser:
             return np.asarray(array - zero)
         absorbed = -self.source.zero * self.whole().reshape(self.stored.shape[0], -1).sum(axis=1)
@@ -178,6 +204,7 @@ class Weights:
             return None
         if scales.size == self.stored.shape[0] < whole.size:
             scales = np.tile(scales, whole.size // scales.size)
+        of_sizes(scales, "biases_scale", 1, whole.size)
         given, one = blob_of(self.layer, "biases"), scales.size == 1
         if given.dtype.kind == "f":  # numbers already
             return b.const(given.reshape(-1).astype(np.float32), name)

@@ -23,7 +23,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import at_least, held, of_length
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
@@ -52,6 +52,8 @@ class Anchors(Field):
             return
         if "xcenter" in r.layer.blobs:
             parts = [r.blob(k).reshape(-1) for k in self.blobs[2:]]
+            if len({part.size for part in parts}) > 1:
+                raise MappingError("ycenter, xcenter, ha and wa are of unequal lengths", "R105")
             anchors = np.stack(parts, axis=1)
         else:
             anchors = r.blob("weights" if "weights" in r.layer.blobs else "weight")
@@ -198,7 +200,7 @@ def regions(r: Reading, scale: list[float]) -> tuple[ir.Value, ir.Value]:
     rois = b.Reshape(rois, [-1, 5]) if len(r.static(rois)) != 2 else rois
     boxes = b.Gather(rois, np.array([2, 1, 4, 3]), axis=1)
     dtype = numpy_type(rois)
-    factors = b.const(np.array([scale[1], scale[0]] * 2, dtype))
+    factors = b.const(held([scale[1], scale[0]] * 2, dtype, "the scale of regions"))
     batch = b.Squeeze(b.Slice(rois, [0], [1], [1]), [1])
     return batch, boxes * factors
 

@@ -20,11 +20,11 @@ from converter.formats.zhouyi.rules.fields import (
     words,
 )
 from converter.formats.zhouyi.types import numpy_type
-from converter.graph.demands import at_least, axis_of
+from converter.graph.demands import at_least, axis_of, held
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import Floats
-from converter.mapping.context import Writing, held, static
+from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
 

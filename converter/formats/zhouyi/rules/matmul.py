@@ -9,10 +9,11 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import FLOATS
 from converter.formats.zhouyi.types import is_float
+from converter.graph.demands import held
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
-from converter.mapping.context import Writing, held
+from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
 from converter.mapping.rules import custom, op

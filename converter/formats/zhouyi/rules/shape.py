@@ -20,11 +20,11 @@ from converter.formats.zhouyi.rules.fields import (
     word,
     words,
 )
-from converter.graph.demands import at_least, axis_of, of_length
+from converter.graph.demands import at_least, axis_of, held, of_length
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import enum
-from converter.mapping.context import Writing, held, static, whole_numbers
+from converter.mapping.context import Writing, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Field, Guard, attrs
 from converter.mapping.rules import custom, op, ops
 
