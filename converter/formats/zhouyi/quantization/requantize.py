@@ -119,7 +119,8 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
 
 def bits_of(value: Any, key: str, least: int = -MOST_BITS) -> int:
     """By how many bits something is shifted; MappingError R110 for what is no such number."""
-    if not isinstance(value, int | float) or not least <= value <= MOST_BITS:
+    known = isinstance(value, int | float) and least <= value <= MOST_BITS
+    if not known or value != int(value):
         message = f"{key}={str(value)[:200]} is no number of bits from {least} to {MOST_BITS}"
         raise MappingError(message, "R110")
     return int(value)

@@ -104,7 +104,7 @@ class Weights:
 
     def _check_scales(self) -> None:
         """MappingError R105 for scales and zero points of other rows than the weights have."""
-        of_sizes(self.zeros, "weights_zp", 1, self._channels, self.scales.size)
+        of_sizes(self.zeros, "weights_zp", 1, self._channels)
         groups, rest = divmod(self.scales.size, self._channels)
         grouped = self.layer.kind in WEIGHTED and groups and not self.stored.shape[-1] % groups
         if self.scales.size != 1 and (rest or not (groups == 1 or grouped)):
