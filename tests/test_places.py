@@ -4,6 +4,7 @@ progress.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -211,7 +212,19 @@ def test_an_interruption_is_not_taken_for_the_limit() -> None:
             time.sleep(HANG)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not limits.timed() and not limits.postponed()
+    assert not limits.timed()
+
+
+def test_a_limit_is_kept_wherever_it_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first line, in the middle, behind the last: late is late, and nothing comes
+    afterwards.
+    """
+    monkeypatch.setattr(limits, "GRACE", HANG)
+    for i in range(200):
+        with contextlib.suppress(TimeLimitError), limits.time(1e-6 * (1 + i % 40)):
+            sum(range(10 * i))
+    sum(range(100_000))
+    assert not limits.timed()
 
 
 def test_native_code_that_does_not_end_ends_with_the_process() -> None:

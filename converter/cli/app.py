@@ -9,7 +9,6 @@ import importlib
 import os
 import signal
 import sys
-from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 from typing import NoReturn
 
@@ -26,8 +25,7 @@ from converter.errors import (
     UsageError,
     did_you_mean,
 )
-from converter.io import limits
-from converter.io.signals import REQUESTS
+from converter.io.signals import REQUESTS, loading
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the
 # command is called
@@ -110,17 +108,10 @@ def run() -> NoReturn:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python answers Ctrl-C. Modules in C++ that are just being loaded swallow the exception or
-    die of it, thus not in there.
-    """
-    while frame is not None:
-        if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
-            frame.f_locals.get("self"), ExtensionFileLoader
-        ):
-            if limits.postponed():
-                return
-            leave()
-        frame = frame.f_back
+    """As Python answers Ctrl-C; at once where the exception would get lost."""
+    del number
+    if loading(frame):
+        leave()
     raise KeyboardInterrupt
 
 

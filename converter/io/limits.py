@@ -8,8 +8,10 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from converter.errors import Diagnostic, ExitCode, TimeLimitError
+from converter.io.signals import loading
 
 MOST_AXES = 64  # of a tensor: numpy has no arrays with more
 GRACE = 10.0  # seconds in which native code must come to its end after the time limit
@@ -68,6 +70,16 @@ class _Limit:
     def why(self) -> Diagnostic:
         return Diagnostic("U505", f"this took more than its limit of {self.seconds:g} s")
 
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """What SIGALRM does; a moment later, where an exception would get lost."""
+        del number
+        if self.over.is_set():
+            return
+        if loading(frame):
+            self.again = True
+            return
+        raise KeyboardInterrupt
+
     def _watch(self) -> None:
         if self.over.wait(self.seconds):
             return
@@ -97,10 +109,10 @@ def time(seconds: float) -> Iterator[None]:
         yield
         return
     limit = _limit = _Limit(seconds)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    limit.thread.start()
+    before = signal.signal(signal.SIGALRM, limit.interrupt)
     try:
         try:
+            limit.thread.start()
             yield
         finally:
             with limit.lock:
@@ -109,6 +121,8 @@ def time(seconds: float) -> Iterator[None]:
             if not limit.late:  # else the signal may be on its way yet
                 signal.signal(signal.SIGALRM, before)
     except KeyboardInterrupt:
+        limit.over.set()  # it came while this was done
+        _limit = None
         if not limit.late:
             raise
         raise TimeLimitError(limit.why) from None
@@ -117,13 +131,3 @@ def time(seconds: float) -> Iterator[None]:
 def timed() -> bool:
     """Whether a limit of time is in force, so that nobody may wait for native code."""
     return _limit is not None
-
-
-def postponed() -> bool:
-    """Whether an interruption came of a limit of time; then it comes again a moment later, so that
-    it may be passed over where it would do harm.
-    """
-    if _limit is None or not _limit.late:
-        return False
-    _limit.again = True
-    return True
