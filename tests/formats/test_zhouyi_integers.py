@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import converter
-from converter.errors import ConverterError
+from converter.errors import ConverterError, MappingError
+from converter.formats.zhouyi.quantization.requantize import bits_of
 from converter.formats.zhouyi.values import DType
 from formats.zhouyi_integer_layers import OUT_SCALE, OUT_ZERO, SCALES, ZEROS, compute
 
@@ -622,3 +623,11 @@ def test_means_from_grid_to_grid(scale: float, tmp_path: Path) -> None:
     shift = np.floor(np.log2(np.float32(255) / factor))
     total = plus(x).reshape(1, 2, 2, 2, 2, 3).sum((2, 4))
     np.testing.assert_array_equal(found, rescaled(total, np.floor(factor * 2**shift + 0.5), shift))
+
+
+def test_by_how_many_bits_a_file_may_shift() -> None:
+    """The vendor's quantiser writes 127 for a product that is next to nothing."""
+    assert [bits_of(n, "shift") for n in (-127, 0, 127.0)] == [-127, 0, 127]
+    for wrong in (128, -128, 0.5, float("nan"), "3"):
+        with pytest.raises(MappingError, match="is no number of bits from -127 to 127"):
+            bits_of(wrong, "shift")

@@ -34,8 +34,9 @@ INT32: Limits = (float(-(2**31)), float(2**31 - 1))
 EXACT = 1 << 24  # up to here a float holds every integer
 # multipliers that would lose more bits than this do not share the shift of larger ones
 _LOST = 7
-# by which a file may say that something is shifted; 31 is the most that the vendor's tools write
-MOST_BITS = 64
+# by which a file may say that something is shifted; the vendor's tools write 127 for a product that
+# is next to nothing
+MOST_BITS = 127
 
 # writing -----------------------------------------------------------------------------------------
 
