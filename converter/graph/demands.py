@@ -4,7 +4,7 @@ is refused (MappingError R110).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,26 +16,23 @@ Numbers = float | Sequence[float]
 
 def at_least(least: float, **attributes: Numbers) -> None:
     """Refuses attributes that are, or have, a number below `least` or NaN."""
-    for name, given in attributes.items():
-        for v in _numbers(given):
-            if not v >= least:
-                raise MappingError(f"{name}={v} is less than {least}", "R110")
+    for name, v in _numbers(attributes):
+        if not v >= least:
+            raise MappingError(f"{name}={v} is less than {least}", "R110")
 
 
 def above(limit: float, **attributes: Numbers) -> None:
     """Refuses attributes that are, or have, a number that is not above `limit`."""
-    for name, given in attributes.items():
-        for v in _numbers(given):
-            if not v > limit:
-                raise MappingError(f"{name}={v} is not above {limit}", "R110")
+    for name, v in _numbers(attributes):
+        if not v > limit:
+            raise MappingError(f"{name}={v} is not above {limit}", "R110")
 
 
 def not_zero(**attributes: Numbers) -> None:
     """Refuses attributes that are, or have, 0 or NaN: something is divided by them."""
-    for name, given in attributes.items():
-        for v in _numbers(given):
-            if not (v < 0 or v > 0):
-                raise MappingError(f"{name}={v} cannot be a divisor", "R110")
+    for name, v in _numbers(attributes):
+        if not (v < 0 or v > 0):
+            raise MappingError(f"{name}={v} cannot be a divisor", "R110")
 
 
 def of_length(n: int, **attributes: Sequence[object]) -> None:
@@ -43,6 +40,12 @@ def of_length(n: int, **attributes: Sequence[object]) -> None:
     for name, given in attributes.items():
         if len(given) != n:
             raise MappingError(f"{name} has {len(given)} elements, {n} are needed", "R110")
+
+
+def of_counts(n: int, **attributes: Sequence[float]) -> None:
+    """Refuses lists that are not `n` numbers of at least 1."""
+    of_length(n, **attributes)
+    at_least(1, **attributes)
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -60,5 +63,8 @@ def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
         raise MappingError(f"{what}={str(value)[:200]} is no {np.dtype(dtype)}", "R110") from None
 
 
-def _numbers(given: Numbers) -> Sequence[float]:
-    return given if isinstance(given, Sequence) else [given]
+def _numbers(attributes: Mapping[str, Numbers]) -> Iterator[tuple[str, float]]:
+    """Each number with the name of its attribute."""
+    for name, given in attributes.items():
+        for v in given if isinstance(given, Sequence) else [given]:
+            yield name, v

@@ -21,7 +21,7 @@ from converter.errors import MappingError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import at_least, of_counts, of_length
 from converter.graph.infer import Array, constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
@@ -98,8 +98,7 @@ class Reading:
     def count_list(self, key: str, n: int, default: Any = REQUIRED) -> list[int]:
         """A list attribute of `n` integers of at least 1."""
         found: list[int] = self.attr(key, list, default)
-        of_length(n, **{key: found})
-        at_least(1, **{key: found})
+        of_counts(n, **{key: found})
         return found
 
     def number_list(self, key: str, n: int, default: Any = REQUIRED) -> list[float]:

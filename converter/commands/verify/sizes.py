@@ -43,6 +43,7 @@ def shapes_for(
                 _bind(dims[name], sizes, known)
     own = {**(hints or {}), **model.interface.get("shapes", {})}
     nameless = _nameless(model, {*given, *own})
+    depend = len(_open(model, known)) + len(nameless) > 1
     tried: list[dict[str, Shape]] = []
     for numbers in _tries(model, known, nameless):
         shapes = {
@@ -52,7 +53,7 @@ def shapes_for(
         if shapes in tried:
             continue
         tried.append(shapes)
-        if len(_open(model, known)) + len(nameless) < 2 or _takes(model, shapes):
+        if not depend or _takes(model, shapes):
             return shapes
     return tried[0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import of_counts, of_length
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 
@@ -23,8 +23,7 @@ def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
 
     block_size: (bh, bw). Source: NNAPI, BATCH_TO_SPACE_ND.
     """
-    of_length(2, block_size=block_size)
-    at_least(1, block_size=block_size)
+    of_counts(2, block_size=block_size)
     bh, bw = block_size
     n, c, h, w = _static(x)
     y = b.Transpose(b.Reshape(x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
@@ -38,8 +37,7 @@ def SpaceToBatch(b: Builder, x: Value, *, block_size: list[int], pads: list[int]
 
     block_size: (bh, bw). Source: NNAPI, SPACE_TO_BATCH_ND.
     """
-    of_length(2, block_size=block_size)
-    at_least(1, block_size=block_size)
+    of_counts(2, block_size=block_size)
     of_length(4, pads=pads)
     (bh, bw), (top, left, bottom, right) = block_size, pads
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])

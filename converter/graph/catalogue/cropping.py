@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import FLOAT, static
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import of_counts
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
@@ -29,8 +29,7 @@ def CropAndResize(
     Corners of the box are sampled themselves; a sample outside the image is `extrapolation_value`.
     method: BILINEAR or NEAREST. Source: TensorFlow, CropAndResize.
     """
-    of_length(2, crop_size=crop_size)
-    at_least(1, crop_size=crop_size)
+    of_counts(2, crop_size=crop_size)
     _, _, height, width = static(x)
     rows, inside_y = _weights(b, boxes, 0, height, crop_size[0], method)
     columns, inside_x = _weights(b, boxes, 1, width, crop_size[1], method)

@@ -11,7 +11,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import of_counts, of_length
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 
@@ -33,10 +33,9 @@ def _windows(
         raise MappingError("the shape of the data must be static", "X203")
     if x.dtype is not None and x.dtype.is_integer():
         raise MappingError("morphology of integers, whose padding is the least float")
-    of_length(2, strides=strides, dilations=dilations)
+    of_counts(2, strides=strides, dilations=dilations)
     of_length(4, pads=pads)
     of_length(3, kernel=kernel)
-    at_least(1, strides=strides, dilations=dilations)
     top, left, bottom, right = pads
     padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))
     size = [shape[2] + top + bottom, shape[3] + left + right]

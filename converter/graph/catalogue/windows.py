@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.demands import at_least, of_length
+from converter.graph.demands import of_counts
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange, demand_small
@@ -38,8 +38,7 @@ def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Valu
     OpenVINO, AdaptiveAvgPool-8.
     """
     shape = _static(x, "the input")
-    of_length(len(shape) - 2, output_size=output_size)
-    at_least(1, output_size=output_size)
+    of_counts(len(shape) - 2, output_size=output_size)
     for i, out in enumerate(output_size):
         axis, size = i + 2, shape[i + 2]
         weights = np.zeros((size, out), (x.dtype or ir.DataType.FLOAT).numpy())
@@ -62,8 +61,7 @@ def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Va
     """
     shape = _static(x, "the input")
     spatial = shape[2:]
-    of_length(len(spatial), output_size=output_size)
-    at_least(1, output_size=output_size)
+    of_counts(len(spatial), output_size=output_size)
     index = arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
     bins = [_bins(s, o) for s, o in zip(spatial, output_size, strict=True)]
     widest = int(np.prod([max(e - s for s, e in axis) for axis in bins]))

@@ -20,7 +20,7 @@ from converter.formats.mlprogram.rules.fields import (
     size_of,
     whole,
 )
-from converter.graph.demands import at_least, axis_of, of_length
+from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value, with_operators
@@ -493,8 +493,7 @@ def unshuffled(r: Reading) -> Value:
 def _block(r: Reading) -> list[int]:
     """Height and width of a block."""
     size = listed(r, "block_shape") or [1, 1]
-    of_length(2, block_shape=size)
-    at_least(1, block_shape=size)
+    of_counts(2, block_shape=size)
     return size
 
 

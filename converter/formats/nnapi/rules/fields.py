@@ -218,11 +218,7 @@ def numbers(r: Reading, names: Sequence[str]) -> list[int]:
 
 def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
     """The scalars of these names, each at least 1; MappingError R110 otherwise."""
-    found = [r.attr(n, int, default) for n in names]
-    for name, size in zip(names, found, strict=True):
-        if size < 1:
-            raise MappingError(f"{name} is {size}", "R110")
-    return found
+    return [r.count(n, default) for n in names]
 
 
 def set_window(w: Writing, pads: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder
+from converter.graph.demands import at_least
 from converter.graph.infer import constant, known
 from converter.graph.value import Value
 
@@ -72,8 +73,7 @@ def grid_sample(op: Op, b: Builder) -> Results:
 def group_normalization(op: Op, b: Builder) -> Results:
     """Before 21 scale and bias had one element per group."""
     groups = int(op.attrs["num_groups"])
-    if groups < 1:
-        raise MappingError(f"num_groups={groups} is less than 1", "R110")
+    at_least(1, num_groups=groups)
     channels = op.need(0).shape[1] if op.need(0).shape is not None else None  # type: ignore[index]
     per = (
         [channels // groups]

@@ -25,7 +25,7 @@ from converter.formats.openvino.opset.rules.fields import (
     explicit_pads,
     scalar,
 )
-from converter.graph.demands import at_least, axis_of, of_length
+from converter.graph.demands import at_least, axis_of, of_counts
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -517,8 +517,7 @@ def batch_to_space(r: Reading) -> None:
 def image_patches(r: Reading) -> ir.Value:
     """Each output position holds its whole window: channels are (row, column, channel) of it."""
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
-    of_length(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
-    at_least(1, sizes=a.sizes, strides=a.strides, rates=a.rates)
+    of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
     pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
     if any(pads):
         x = b.Pad(x, [0, 0, *pads[:2], 0, 0, *pads[2:]])
