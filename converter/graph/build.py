@@ -59,7 +59,8 @@ class Builder:
     operators between values (`x * y`, see `Value`) are written by `b`, too. `op`, `ops`, `ext` and
     `exts` take the operator's name as a string and, in `ops`, its domain. Operands are values, None
     (an optional input left out), arrays, or Python scalars and lists, which become constants (bool,
-    int64, float32). `source` is the provenance stamped on each new node (see `provenance`). In a
+    int64, float32). A number beside a value of which the operator demands the same type takes that
+    type: `b.Max(x, 0)`. `source` is the provenance stamped on each new node (see `provenance`). In a
     function body (`in_function`, which the graph remembers) constants are Constant nodes, elsewhere
     initializers.
     """
@@ -129,7 +130,7 @@ class Builder:
     ) -> tuple[Value, ...]:
         """One node with `outputs` outputs."""
         count = max(outputs, len(names))
-        operands = [self.value(v) for v in inputs]
+        operands = [self._beside(op_type, domain, inputs, i) for i in range(len(inputs))]
         if op_type in VARIADIC and not domain and None in operands:
             raise InferenceError(f"{op_type}: an operand is left out")
         while operands and operands[-1] is None:
@@ -204,6 +205,21 @@ class Builder:
         dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
         with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
             return self.const(held(number, dtype, name), name)
+
+    def _beside(
+        self, op_type: str, domain: str, inputs: Sequence[Any], index: int
+    ) -> ir.Value | None:
+        """Operand `index` as a value: a Python number in the type of an operand for which the
+        operator demands the same type.
+        """
+        number = inputs[index]
+        if isinstance(number, int | float) and not isinstance(number, np.generic):
+            for i in () if domain else _same_type(op_type, index, len(inputs)):
+                peer = inputs[i]
+                if isinstance(peer, ir.Value) and peer.dtype is not None:
+                    whole = float(number).is_integer() or not peer.dtype.is_integer()
+                    return self.like(peer, number) if whole else self.const(number)
+        return self.value(number)
 
     def place(self, node: ir.Node) -> None:
         if self.before is None:
@@ -311,6 +327,19 @@ def _domain(op_type: str) -> str | None:
     if schema_of(op_type) is not None:
         return ""
     return EXTENSION_DOMAIN if extensions.lookup(op_type) is not None else None
+
+
+@functools.lru_cache(1024)
+def _same_type(op_type: str, index: int, count: int) -> tuple[int, ...]:
+    """Which of the `count` operands of an operator have the type of operand `index`, whatever that
+    is.
+    """
+    schema = schema_of(op_type)
+    if schema is None or index >= count:
+        return ()
+    names = [v.type_str if v.is_homogeneous else "" for v in schema.inputs]
+    names += names[-1:] * (count - len(names))
+    return tuple(i for i in range(count) if i != index and names[i] == names[index] != "")
 
 
 def as_array(data: Any, dtype: Any = None) -> Array:

@@ -54,6 +54,7 @@ class Value(ir.Value):
     | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of whole numbers |
     | `-x` | Neg |
     | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are not whole |
+    | `x[..., 3]`, `x[:, 0]` | Gather of one place of an axis, which vanishes |
 
     A Python number takes the type of the other operand; an array keeps its own, and cannot be
     compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
@@ -143,14 +144,21 @@ class Value(ir.Value):
         front = places.index(...) if ... in places else len(places)
         behind = places[front + 1 :]
         axes = [*range(front), *range(-len(behind), 0)]
+        chosen = list(zip(axes, (*places[:front], *behind), strict=True))
+        write, x = _writer().operator, self
         parts = [
             (*_bounds(part), axis, part.step or 1)
-            for part, axis in zip((*places[:front], *behind), axes, strict=True)
-            if part != slice(None)
+            for axis, part in chosen
+            if isinstance(part, slice) and part != slice(None)
         ]
-        starts, ends, axes, steps = (list(column) for column in zip(*parts, strict=True))
-        more = () if set(steps) == {1} else (steps,)
-        return _writer().operator("Slice")(self, starts, ends, axes, *more)
+        if parts:
+            starts, ends, sliced, steps = (list(column) for column in zip(*parts, strict=True))
+            x = write("Slice")(x, starts, ends, sliced, *(() if set(steps) == {1} else (steps,)))
+        # from the middle to both ends, so that axes that vanish do not move the others
+        for axis, index in sorted(chosen, key=lambda pair: -abs(pair[0])):
+            if not isinstance(index, slice):
+                x = write("Gather")(x, index, axis=axis)
+        return x
 
     def __neg__(self) -> Value:
         return _writer().operator("Neg")(self)

@@ -118,6 +118,16 @@ class TestBuilder:
     def test_like(self, b: Builder) -> None:
         assert b.like(x_of(b, 2, dtype=T.FLOAT16), 3).dtype == T.FLOAT16
 
+    def test_a_number_takes_the_type_that_the_operator_demands(self, b: Builder) -> None:
+        x = x_of(b, 2, dtype=T.DOUBLE)
+        for y in (b.Max(x, 0), b.Clip(x, -1, 2.5), b.Where(b.Equal(x, 1), 0, x)):
+            assert {v.dtype for v in y.producer().inputs} <= {T.DOUBLE, T.BOOL}
+        assert b.Gather(x, 1).producer().inputs[1].dtype == T.INT64
+
+    def test_a_fraction_is_no_whole_number(self, b: Builder) -> None:
+        with pytest.raises(InferenceError):
+            b.Max(x_of(b, 2, dtype=T.INT32), 0.5)
+
     def test_before_a_node_with_its_provenance(self, b: Builder) -> None:
         with b.provenance(format="coreml", layer="l1", type="activation", where=""):
             y = b.op("Relu", x_of(b, 2))

@@ -60,11 +60,9 @@ def apply(b: Builder, y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any])
     if name == "RELU":
         return b.Relu(y)
     if name == "RELU6":
-        return b.Clip(y, b.like(y, 0), b.like(y, 6))
+        return b.Clip(y, 0, 6)
     if name == "CLIP":
-        return b.Clip(
-            y, b.like(y, _number(attrs, "clip_min")), b.like(y, _number(attrs, "clip_max"))
-        )
+        return b.Clip(y, _number(attrs, "clip_min"), _number(attrs, "clip_max"))
     if name == "LEAKYRELU":
         return b.LeakyRelu(y, alpha=_number(attrs, "negative_slope_value"))
     if name == "SELU":

@@ -235,7 +235,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
         each, counts, one, b.Reshape(scores, [images, n]), outputs=4, **attrs
     )
     real = b.const(arange(n, dtype=np.float32)[None]) < kept
-    places = b.Where(real, inner, b.like(inner, n))
+    places = b.Where(real, inner, n)
     ones = b.const(np.ones([images, n], np.float32), "ones")
     marked = b.ScatterElements(
         b.const(np.zeros([images, n + 1], np.float32)),
@@ -255,7 +255,7 @@ def corners(b: Builder, boxes: Value) -> Value:
     size, as the layer takes any two.
     """
     x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
-    half = [b.Relu(v) * b.like(v, 0.5) for v in (h, w)]
+    half = [b.Relu(v) * 0.5 for v in (h, w)]
     return b.Concat(
         *(b.op(op, v, half[i]) for op in ("Sub", "Add") for i, v in enumerate((y, x))), axis=2
     )

@@ -203,7 +203,7 @@ def _greatest(
     under = b.Reshape(flat, [n, c, windows, k])
     if missing.any():
         everywhere = b.const(np.broadcast_to(missing, [n, c, windows, k]))
-        under = b.Where(everywhere, b.like(x, -np.inf), under)
+        under = b.Where(everywhere, -np.inf, under)
     best = b.ArgMax(under, axis=3, keepdims=1)
     all_places = arange(n * c).reshape(n, c, 1, 1) * size + places
     index = b.GatherElements(all_places, best, axis=3)

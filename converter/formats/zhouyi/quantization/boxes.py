@@ -215,13 +215,13 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     sides = [b.GatherElements(edges[1 - k % 2][k // 2], order, axis=1) for k in range(4)]
     least = float(r.attr("min_size", int))
     large = (sides[2] - sides[0] > least) & (sides[3] - sides[1] > least)
-    best = b.Where(large, best, b.like(best, -np.inf))
+    best = b.Where(large, best, -np.inf)
     overlaps = Overlaps(sides, AREA_BITS, r.attr("iou_threshold", float), IOU_BITS, None)
     turns = min(size, most)
     found = _kept(b, best, overlaps, -np.inf, turns)
     at, value, kept = (b.Transpose(v, perm=[1, 0]) for v in found)
     real = b.Cast(kept, to=T.BOOL)
-    value = b.Where(real, value, b.like(value, 0))
+    value = b.Where(real, value, 0)
     boxes = take(b, _stacked(r, [sides[i] for i in (1, 0, 3, 2)]), at, real)
     value, boxes = b.Pad(value, [0, 0, 0, size - turns]), b.Pad(boxes, [0] * 4 + [size - turns, 0])
     zeros = b.const(np.zeros((batch, size, 1)))
@@ -283,8 +283,8 @@ def _scores_of_region(r: IntegerReading, x: Value, bits: int) -> Value:
     value = shifted(b, power * sure, r.bit_count("conf_sigmoid_shift"))
     whole = b.ReduceSum(power, [4])
     least = shifted(b, whole * float(r.attr("obj_thresh", int)), 8)
-    value = b.Where(value <= least, b.like(value, 0), value)
-    return cut(b, value * float((1 << bits) - 1) / b.Max(whole, b.like(whole, 1)))
+    value = b.Where(value <= least, 0, value)
+    return cut(b, value * float((1 << bits) - 1) / b.Max(whole, 1))
 
 
 def lift_region_fuse(r: IntegerReading) -> list[Value]:
@@ -333,20 +333,19 @@ class Overlaps:
         """The scores when the box at [G, 1] of each group is kept."""
         own = [b.GatherElements(v, at, axis=1) for v in (*edges, area)]
         spans = [
-            b.Max(b.Min(edges[2 + i], own[2 + i]) - b.Max(edges[i], own[i]), b.like(area, 0))
-            for i in (0, 1)
+            b.Max(b.Min(edges[2 + i], own[2 + i]) - b.Max(edges[i], own[i]), 0) for i in (0, 1)
         ]
         shared = shifted(b, low_32_bits(b, spans[0] * spans[1]), self.lost)
         union = area + own[4] - shared
         if self.table is None:
             most = shifted(b, union * self.threshold, self.behind)
-            return b.Where(shared > most, b.like(scores, -np.inf), scores)
-        none = b.Equal(union, b.like(union, 0))
-        part = b.Where(none, b.like(union, 0), shared * float(self.table[0].size - 1))
-        part = b.Cast(b.Floor(part / b.Where(none, b.like(union, 1), union)), to=T.INT64)
+            return b.Where(shared > most, -np.inf, scores)
+        none = b.Equal(union, 0)
+        part = b.Where(none, 0, shared * float(self.table[0].size - 1))
+        part = b.Cast(b.Floor(part / b.Where(none, 1, union)), to=T.INT64)
         up, down = (b.Gather(b.const(v, "fading"), part) for v in self.table)
         alive = scores > -np.inf
-        faded = low_32_bits(b, b.Where(alive, scores, b.like(scores, 0)) * up)
+        faded = low_32_bits(b, b.Where(alive, scores, 0) * up)
         return b.Where(alive, b.Floor(faded * down), scores)
 
 
@@ -363,7 +362,7 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     label, real, starts = class_of(b, counts, None, b.Reshape(number, [batch, 1]), n)
     own = b.Equal(b.Unsqueeze(label, [1]), arange(classes, dtype=np.float32).reshape(classes, 1))
     own = own & b.Unsqueeze(real, [1])
-    first = b.Where(own, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf))
+    first = b.Where(own, b.Unsqueeze(scores, [1]), -np.inf)
     size = r.declared_size(0, 1)
     per_class = r.attr("max_output_size", int, size)
     overlaps = _overlaps(r, [_column(r, box, i) for i in range(4)], classes, soft)
@@ -379,12 +378,12 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     up, behind = float(r.scales[0]), int(r.shifts[0])
     taken = shifted(b, low_32_bits(b, taken * up), behind)
     inner = b.Cast(place, to=T.FLOAT) - b.GatherElements(starts, place, axis=1)
-    inner = b.Where(good, inner, b.like(inner, 0))
+    inner = b.Where(good, inner, 0)
     many = b.ReduceSum(
         b.Cast(b.Reshape(mask, [batch, classes, turns]), to=T.FLOAT), [2], keepdims=0
     )
-    room = b.like(many, size) - b.CumSum(many, np.array(1), exclusive=1)
-    many = b.Min(many, b.Max(room, b.like(many, 0)))
+    room = size - b.CumSum(many, np.array(1), exclusive=1)
+    many = b.Min(many, b.Max(room, 0))
     return _typed(r, [taken, many, take(b, value, places, good), inner])
 
 
@@ -425,7 +424,7 @@ def _kept(
         alive = top > least
         chosen = t.Equal(at, t.const(arange(n).reshape(1, n)))
         after = t.Where(alive, overlaps.left(t, edges, area, at, left), left)
-        after = t.Where(chosen, t.like(left, -np.inf), after)
+        after = t.Where(chosen, -np.inf, after)
         flat = [t.Squeeze(v, [1]) for v in (at, top, t.Cast(alive, to=T.INT64))]
         t.output(t.Identity(go), after, *flat)
     found = b.Loop(

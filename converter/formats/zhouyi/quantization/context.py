@@ -242,7 +242,7 @@ class IntegerReading(Reading):
         elif name == "LEAKYRELU":
             shift = self.bit_count("negative_slope_shift", bits)
             slope = self.attr("negative_slope_value", float) * 2.0**-shift
-            below = b.Round(b.Min(x, b.like(x, 0)) * slope)
+            below = b.Round(b.Min(x, 0) * slope)
             x = b.Relu(x) + below
         elif name == "CLIP":
             finer = 256 if bits <= 8 else 1

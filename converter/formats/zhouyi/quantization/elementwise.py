@@ -95,7 +95,7 @@ def lift_divide(r: IntegerReading) -> Value:
     b, (x, y) = r.b, r.operands()
     bits, _ = r.width(1)
     found = r.looked_up(b.Abs(y), "lut", bits, False)
-    sign = b.Where(y < 0, b.like(y, -1), b.like(y, 1))
+    sign = b.Where(y < 0, b.like(y, -1), 1)
     return r.requantized(sign * x * found)
 
 
@@ -140,7 +140,7 @@ def lift_mod(r: IntegerReading) -> Value:
     x, y = (
         rescale(b, r.double(i), scales[i] * 2.0 ** -shifts[i], 0, r.input_limits(i)) for i in (0, 1)
     )
-    y = b.Where(b.Equal(y, b.like(y, 0)), b.like(y, 1), y)
+    y = b.Where(b.Equal(y, 0), 1, y)
     rest = b.Mod(x, y, fmod=1) if r.attr("fmod", bool) else x - b.Floor(x / y) * y
     return r.requantized(rest, 1.0)
 
@@ -156,9 +156,8 @@ def lift_pow(r: IntegerReading) -> Value:
     product = rescale(b, r.b.Cast(log, to=T.DOUBLE) * y, r.first_factor[0], 0, INT16)
     power = r.looked_up(product, "lut_exp", 16, True)
     odd = b.Abs(y) - b.Floor(b.Abs(y) / 2) * 2
-    one = b.like(x, 1)
-    none = b.Where(b.Equal(y, b.like(y, 0)), one, b.like(x, 0))
-    sign = b.Where(b.Equal(x, b.like(x, 0)), none, b.Where(odd > 0, b.Sign(x), one))
+    none = b.Where(b.Equal(y, 0), b.like(x, 1), 0)
+    sign = b.Where(b.Equal(x, 0), none, b.Where(odd > 0, b.Sign(x), 1))
     return r.stored(b.Cast(power, to=T.DOUBLE) * sign)
 
 
@@ -197,7 +196,7 @@ def _elements_multiplied(r: IntegerReading) -> Value:
     axis = axis_of(r.attr("axis", int, 0), len(shape))
     index = b.Cast(r.input(1), to=T.INT64)
     index = b.Where(index < 0, index + shape[axis], index)
-    index = b.Clip(index, b.like(index, 0), b.like(index, shape[axis] - 1))
+    index = b.Clip(index, 0, shape[axis] - 1)
     updates, most = r.double(2), limits[1] + 1
     for i in range(_turns(r.static(index)[axis])):
         at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
@@ -205,7 +204,7 @@ def _elements_multiplied(r: IntegerReading) -> Value:
         # so many bits that what is left has 16
         amount = b.Where(product < 0, -product - 1, product)
         lost = reached(b, amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
-        fewer = b.Pow(b.like(product, 2), lost)
+        fewer = 2.0**lost
         left = b.Floor(product / fewer) * float(r.scales[1])
         found = b.Floor(left * fewer * 2.0 ** -r.shifts[1])
         y = b.ScatterElements(y, at, found, axis=axis)
@@ -318,12 +317,12 @@ def _lift_prelu(r: IntegerReading) -> Value:
     if slope.ndim > rank:
         slope = slope.reshape(slope.shape[slope.ndim - rank :])
     slope = np.ldexp(slope, -r.bit_count("negative_slope_shift"))
-    negative = b.Min(x, b.like(x, 0))
+    negative = b.Min(x, 0)
     below = b.Round(negative * beside(b, slope, x, f"{r.layer.name}.negative_slope"))
     y = b.Relu(x) + below
     dtype = r.tensors.types[0]
     unsigned = dtype.is_integer() and not dtype.is_signed()
-    return r.requantized(b.Max(y, b.like(y, 0)) if unsigned else y)
+    return r.requantized(b.Max(y, 0) if unsigned else y)
 
 
 def params_of_activation(layer: Layer, result: QuantParams) -> QuantParams:
@@ -468,7 +467,7 @@ def lift_logical(r: IntegerReading) -> Value:
         truth = ~truth if method == "NOT_EQUAL" else truth
     else:
         values = [real(b, r.input(i)) for i in range(len(r.layer.inputs))]
-        found = [~b.Equal(v, b.like(v, 0)) for v in values]
+        found = [~b.Equal(v, 0) for v in values]
         truth = b.operator(r.attr("method", ~enum(LOGIC)))(*found)
     return b.Cast(truth, to=r.tensors.types[0])
 
@@ -495,7 +494,7 @@ def lift_where(r: IntegerReading) -> Value:
         raise MappingError(message, "R110")
     factors = np.broadcast_to(scales * 2.0**-shifts, 2)
     x, y = (r.rescaled(v, f) for v, f in zip(sides, factors, strict=True))
-    return r.stored(b.Where(~b.Equal(condition, b.like(condition, 0)), x, y))
+    return r.stored(b.Where(~b.Equal(condition, 0), x, y))
 
 
 def lower_where(w: IntegerWriting) -> Written:

@@ -58,7 +58,7 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
     count, rows, places = r.all_as_numbers(_numbers(r), attrs=keys)
     if r.limits(1)[0] >= 0:
         real = r.b.Unsqueeze(places >= 0, [2])
-        rows = r.b.Where(real, rows, r.b.like(rows, 0))
+        rows = r.b.Where(real, rows, 0)
     return _typed(r, [count, rows, places])
 
 
@@ -134,10 +134,10 @@ def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
     signs = [r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 3)]
     total, first = _of_bits(r, total * float(r.scales[0]), 32, signs[0])
     weight, second = _of_bits(r, weight, 16, signs[1])
-    none = b.Equal(weight, b.like(weight, 0))
-    quotient = total / b.Where(none, b.like(weight, 1), weight)
+    none = b.Equal(weight, 0)
+    quotient = total / b.Where(none, 1, weight)
     whole = b.Cast(b.Cast(quotient, to=T.INT64), to=T.DOUBLE)
-    whole = b.Where(none, b.like(whole, 0), whole)
+    whole = b.Where(none, 0, whole)
     return r.requantized(whole * (first / second), 2.0 ** -r.shifts[0])
 
 
@@ -151,8 +151,8 @@ def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Valu
         most = b.Max(most, -1 - b.ReduceMin(x, keepdims=0))
     steps = (low_high[1] + 1) * 2.0 ** np.arange(32)
     over = b.ReduceSum(b.Cast(most >= steps, to=T.DOUBLE), [0], keepdims=0)
-    by = b.Pow(b.like(x, 2), over)
-    return b.Clip(b.Floor(x / by), *(b.like(x, v) for v in low_high)), by
+    by = 2.0**over
+    return b.Clip(b.Floor(x / by), *low_high), by
 
 
 def _by_norm(r: IntegerReading, total: Value, squares: Value) -> Value:

@@ -50,7 +50,7 @@ def lift_softmax(r: IntegerReading) -> Value:
     wide = b.Cast(r.input(0), to=T.INT64)
     below = wide - b.ReduceMax(wide, [axis])
     y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
-    total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
+    total = b.Max(b.ReduceSum(y, [axis]), 1)
     width = 30 if lut.max() == 1 else 31
     if bits <= 8 and shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
         extra = _spare_bits(width, lut.max())
@@ -58,7 +58,7 @@ def lift_softmax(r: IntegerReading) -> Value:
         by = scale * 2.0 ** -(shift + extra)
     else:
         extra = _spare_bits(width, scale)
-        z = y * (b.like(y, scale << extra) / total)
+        z = y * ((scale << extra) / total)
         by = 2.0 ** -(shift + extra)
     return r.requantized(real(b, z), by)
 
@@ -87,7 +87,7 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
         return _by_tables_of_powers(r, b.Floor(x * by * 2.0**finer), axis)
     power = b.Floor(x * by)
     total = b.ReduceSum(_power_of_two(b, power + most, most), [axis])
-    total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
+    total = b.Clip(total, 1, 2**31 - 1)
     levels = 2.0 ** np.arange(1, 31)
     if finer:  # from this 31-bit number the logarithm is rounded up to the next half
         levels = np.append(levels, np.floor(1518500250 * 2.0 ** -np.arange(31)) + 1)
@@ -101,7 +101,7 @@ def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
     """The same with `adjust_q` bits behind the point, of which tables of 256 entries know eight."""
     b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
     total = b.ReduceSum(_from_table_of_powers(r, power, most), [axis])
-    total = b.Clip(total, b.like(total, 1), b.like(total, 2**31 - 1))
+    total = b.Clip(total, 1, 2**31 - 1)
     digits = reached(b, total, 2.0 ** np.arange(1, 31))  # floor(log2(total))
     at = b.Cast(digits, to=T.INT64)
     part = b.Floor(total * b.Gather(b.const(2.0 ** (8 - np.arange(31)), "normal"), at))
@@ -119,7 +119,7 @@ def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
     rest = b.Floor((power - exponent * 2.0**finer) * 2.0 ** (8 - finer))
     powers = b.const(r.blob("pow2_lut").reshape(-1).astype(np.float64), "pow2_lut")
     entry = b.Gather(powers, b.Cast(rest, to=T.INT64))
-    return b.Floor(entry * b.Pow(b.like(entry, 2), exponent + (most - 15)))
+    return b.Floor(entry * 2.0 ** (exponent + (most - 15)))
 
 
 def _by_short_floats(r: IntegerReading) -> Value:
@@ -141,7 +141,7 @@ def _by_short_floats(r: IntegerReading) -> Value:
     wide = b.Cast(r.input(0), to=T.INT64)
     below = b.ReduceMax(wide, [axis]) - wide
     total = b.ReduceSum(b.Gather(b.const(powers.astype(np.float64), "powers"), below), [axis])
-    share = _short(b, b.like(total, 1) / _short(b, total))
+    share = _short(b, 1 / _short(b, total))
     y = b.Gather(b.const(scaled, "scaled"), below) * b.Cast(share, to=T.FLOAT)
     return r.requantized(b.Cast(y, to=T.DOUBLE), 1.0)
 
@@ -174,7 +174,7 @@ def _short(b: Builder, x: Value) -> Value:
 def _power_of_two(b: Builder, exponent: Value, most: int) -> Value:
     """2 ** exponent for whole exponents up to `most`, 0 for those below 0; doubles."""
     entries = np.append(0.0, 2.0 ** np.arange(most + 1))
-    at = b.Clip(exponent + 1, b.like(exponent, 0), b.like(exponent, most + 1))
+    at = b.Clip(exponent + 1, 0, most + 1)
     return b.Gather(b.const(entries, "powers"), b.Cast(at, to=T.INT64))
 
 
@@ -197,12 +197,12 @@ def lift_log_softmax(r: IntegerReading) -> Value:
         return _by_floats(r, below, lut, axis)
     scale, shift = r.count("scale_value"), r.bit_count("shift_value")
     y = b.Cast(look_up(b, below + ((1 << bits) - 1), lut, bits, False), to=T.INT64)
-    total = b.Max(b.ReduceSum(y, [axis]), b.like(y, 1))
+    total = b.Max(b.ReduceSum(y, [axis]), 1)
     if shape[axis] < 8 and int(np.prod(shape)) // shape[axis] % 128 == 0:
         z, by = (y * 2048 + total / 2) / total, scale * 2.0 ** -(shift + 11)
     else:
         extra = _spare_bits(30 if lut.max() == 1 else 31, scale)
-        z, by = y * (b.like(y, scale << extra) / total), 2.0 ** -(shift + extra)
+        z, by = y * ((scale << extra) / total), 2.0 ** -(shift + extra)
     part = rescale(b, b.Cast(z, to=T.DOUBLE), by, 0, (0, high - low))
     return r.stored(r.looked_up(part, "lut_log", bits, False))
 
@@ -379,10 +379,10 @@ def lift_norm(r: IntegerReading) -> Value:
     total = b.ReduceSum(b.Abs(x), axes)
     if shift < 0:
         total, shift = b.Floor(total * 2.0**shift), 0
-    some = b.Max(total, b.like(total, 1))
+    some = b.Max(total, 1)
     quotient = b.Cast(x * scale, to=T.FLOAT) / b.Cast(some, to=T.FLOAT)
     whole = b.Cast(b.Cast(quotient, to=T.INT64), to=T.DOUBLE)
-    whole = b.Where(b.Equal(total, b.like(total, 0)), b.like(total, 0), whole)
+    whole = b.Where(b.Equal(total, 0), 0, whole)
     return r.requantized(whole, 2.0**-shift)
 
 
@@ -410,11 +410,11 @@ def by_reciprocal_root(
     dropped = reached(b, root, just_above)
     halves = b.const(2.0 ** -np.arange(18), "halves")
     root = b.Floor(root * b.Gather(halves, b.Cast(dropped, to=T.INT64)))
-    root = b.Min(root, b.like(root, 32767))
+    root = b.Min(root, 32767)
     y = rescale(b, x, float(scale), 0, INT32)
     y = rescale(b, y, 2.0**-before, 0, INT16, "Floor")
     y = rescale(b, y * root, 1.0, 0, INT32)
-    y = y * b.Pow(b.like(y, 2), dropped - pairs)
+    y = y * 2.0 ** (dropped - pairs)
     return r.requantized(y, 2.0 ** -(shift + 31 - before))
 
 
@@ -427,7 +427,7 @@ def _reciprocal_root(b: Builder, x: Value) -> Value:
     whole = x * b.Gather(b.const(2.0 ** (30 - np.arange(31)), "normal"), at)
     halved = b.const(np.where(np.arange(31) % 2 == 0, 0.5, 1.0), "halved")
     part = b.Floor(b.Floor(whole * b.Gather(halved, at)) / 128)
-    index = b.Max(b.Floor(part / 65536) - 64, b.like(x, 0))
+    index = b.Max(b.Floor(part / 65536) - 64, 0)
     rest = b.Floor(part / 2)
     rest = rest - b.Floor(rest / 32768) * 32768
     place = b.Cast(index, to=T.INT64)

@@ -72,7 +72,7 @@ def lift_pooling(r: IntegerReading) -> Value:
     by = _approximate(behind / before / np.maximum(areas, 1.0)).astype(np.float64)
     found = r.rescaled(_sums(r, y, axes), by)
     if np.any(areas == 0) and max(dilations) == 1:  # a window of nothing is not even a zero point
-        found = b.Where(b.const(areas == 0), b.like(found, 0), found)
+        found = b.Where(b.const(areas == 0), 0, found)
     return r.stored(found)
 
 

@@ -62,7 +62,7 @@ def linear(node: ir.Node, b: Builder) -> ir.Value | None:
     if zero is None or step[0] <= 0:
         return None
     if levels == 255:
-        x = b.Clip(x, b.like(x, low.item()), b.like(x, high.item()))
+        x = b.Clip(x, low.item(), high.item())
     signed = levels == 255 or zero[0] == 128
     offset, dtype = (levels // 2, np.int8) if signed else (0, np.uint8)
     scale = b.const(np.float32(step[0]), "scale")

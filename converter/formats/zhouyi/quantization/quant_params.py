@@ -98,15 +98,14 @@ def quantized(b: Builder, y: Value, params: QuantParams) -> Value:
     low, high = params.low, params.high
     if params.linear:
         if not params.full:
-            bounds = ((q - params.zero) * params.scale for q in (low, high))
-            y = b.Clip(y, *(b.like(y, bound) for bound in bounds))
+            y = b.Clip(y, *((q - params.zero) * params.scale for q in (low, high)))
         return b.QuantizeLinear(y, *params.operands(b))
     y = b.Round(y if params.scale == 1.0 else y / params.scale)
     if params.zero:
         y = y + params.zero
     # a float32 does not hold 2 ** 31 - 1, the number below it is a multiple of 128
     high = min(high, 2**31 - 128) if params.dtype == T.INT32 else high
-    return b.Cast(b.Clip(y, b.like(y, low), b.like(y, high)), to=params.dtype)
+    return b.Cast(b.Clip(y, low, high), to=params.dtype)
 
 
 def params_of_node(node: ir.Node) -> QuantParams:

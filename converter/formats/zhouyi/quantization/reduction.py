@@ -42,7 +42,7 @@ def lift_reduce(r: IntegerReading) -> Value:
         d = whole - b.Round(b.ReduceMean(whole, axes))
         return r.requantized(b.ReduceSum(d * d, axes))
     if method in ("ANY", "ALL"):
-        true = b.Cast(~b.Equal(x, b.like(x, 0)), to=ir.DataType.FLOAT)
+        true = b.Cast(~b.Equal(x, 0), to=ir.DataType.FLOAT)
         return r.stored(b.operator("ReduceMax" if method == "ANY" else "ReduceMin")(true, axes))
     if method in _MORE:
         return _MORE[method](r, r.b.Cast(x, to=T.DOUBLE), axes)
@@ -69,14 +69,14 @@ def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
     two that power.
     """
     b = r.b
-    total = b.Clip(total, b.like(total, 0), b.like(total, 2**32 - 1))
+    total = b.Clip(total, 0, 2**32 - 1)
     most = b.ReduceMax(total, keepdims=0)
     most = b.Cast(b.Cast(most, to=T.FLOAT), to=T.DOUBLE)
     just_above = 2.0 ** np.arange(16, 32) * (1 + np.log(2) * 2.0**-20)
     by = b.Gather(
         b.const(2.0 ** np.arange(17), "by"), b.Cast(reached(b, most, just_above), to=T.INT64)
     )
-    return b.Min(b.Floor(total / by), b.like(total, 65535)), by
+    return b.Min(b.Floor(total / by), 65535), by
 
 
 def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
@@ -98,7 +98,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
         product, more = _fitting(b, part * product, bits)
         halvings = more + halvings
     scale, shift = float(r.scales[0]), float(r.shifts[0])
-    y = product * scale * b.Pow(b.like(product, 2), halvings - shift)
+    y = product * scale * 2.0 ** (halvings - shift)
     kept = [1 if a in axes else n for a, n in enumerate(shape)]
     return r.requantized(b.Reshape(y, kept), 1.0)
 
@@ -144,7 +144,7 @@ def _products_so_far(
     for part, scale, shift in zip(factors, r.scales, r.shifts, strict=True):
         product, more = _fitting(b, part * product, 15 if signed else 16)
         halvings = more + halvings
-        y = product * float(scale) * b.Pow(b.like(product, 2), halvings - float(shift))
+        y = product * float(scale) * 2.0 ** (halvings - float(shift))
         results.append(r.rescaled(y, 1.0))
     results = results[::-1] if reverse else results
     return r.stored(b.Concat(*results, axis=axis))
@@ -155,7 +155,7 @@ def lift_zero_fraction(r: IntegerReading) -> Value:
     b, x = r.b, r.double()
     shape = r.static(x)
     count = int(np.prod(shape[1:]))
-    zeros = b.Cast(b.Equal(x, b.like(x, 0)), to=T.DOUBLE)
+    zeros = b.Cast(b.Equal(x, 0), to=T.DOUBLE)
     total = b.ReduceSum(b.Reshape(zeros, [shape[0], count]), [1], keepdims=0)
     share = b.Floor((total * r.attr("output_scale", int) + count // 2) / count)
     return r.stored(share - r.tensors.zeros[0])

@@ -125,7 +125,7 @@ class Crossings:
         real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real(b)]
         if real:
             mask = b.Unsqueeze(functools.reduce(operator.and_, real), [-1])
-            v = b.Where(mask, v, b.like(v, missing))
+            v = b.Where(mask, v, missing)
         shape = [rows.cells, rows.samples, columns.cells, columns.samples]
         return b.Reshape(v, [self.count, *shape, -1])
 
@@ -158,14 +158,14 @@ class Axis:
 
     def length(self, b: Builder, ends: list[Value]) -> Value:
         found = ends[1] - ends[0]
-        return found if self.half else b.Max(found, b.like(found, 2.0**self.bits))
+        return found if self.half else b.Max(found, 2.0**self.bits)
 
     def counted(self, b: Builder, length: Value, longest: float) -> tuple[Value, int]:
         """How many samples the cells of each region have [R, 1], and the most."""
         if self.samples > 0:
             return b.const(np.full((1, 1), float(self.samples))), self.samples
         cell = float(self.cells << self.bits)
-        number = b.Max(b.Ceil(b.Unsqueeze(length, [1]) / cell), b.like(length, 1))
+        number = b.Max(b.Ceil(b.Unsqueeze(length, [1]) / cell), 1)
         return number, max(1, math.ceil(longest / cell))
 
     def places(self, b: Builder, first: Value, step: Value, between: Value, most: int) -> Value:
@@ -217,7 +217,7 @@ def lift_roi_align(r: IntegerReading) -> Value:
         largest = crossings.by_cell(functools.reduce(b.Max, products), -(2.0**53))
         y = b.Round(b.ReduceMax(largest, [2, 4], keepdims=0) * by / parts)
     known = b.Unsqueeze(functools.reduce(operator.and_, good), [1, 2, 3])
-    y = b.Where(known, y, b.like(y, 0)) - r.tensors.zeros[0]
+    y = b.Where(known, y, 0) - r.tensors.zeros[0]
     return r.stored(bounded(b, y, *r.limits()))
 
 
@@ -285,8 +285,9 @@ def _neighbours(
     one.
     """
     low, share, whole = place
-    inside, last = low < float(axis.size - 1), b.like(low, axis.size - 1)
-    share = b.Where(inside, share, b.like(share, 0))
+    last = float(axis.size - 1)
+    inside = low < last
+    share = b.Where(inside, share, 0)
     low, high = b.Where(inside, low, last), b.Where(inside, low + 1.0, last)
     decided = axis.samples <= 0
     return Along(low, high, whole - share, share, axis.cells, most, count, decided)
@@ -330,7 +331,7 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
         axis = Axis(i, r.count(f"resize_{side}"), samples[i], sizes[i], bits, is_half_pixel(r))
         along, length = _of_box(r, boxes, axis, by)
         sides.append(along)
-        empty.append(b.Equal(length, b.like(length, 0)))
+        empty.append(b.Equal(length, 0))
     count = r.static(boxes)[0]
     crossings = Crossings(b, sides[0], sides[1], count)
     crossings.demand_small(channels)
@@ -349,7 +350,7 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
         by = 2.0 ** -(shift + bits)
     y = rescale(b, total, by, r.tensors.zeros[0], r.limits())
     none = b.Unsqueeze(empty[0] | empty[1], [1, 2, 3])
-    return b.Where(none, b.like(y, 0), y)
+    return b.Where(none, 0, y)
 
 
 def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Along, Value]:

@@ -169,7 +169,7 @@ def rescale(
     y = b.operator(rounding)(x * (by.reshape(()) if by.size == 1 else by))
     if zero:
         y = y - zero
-    return b.Clip(y, *(b.like(y, limit) for limit in limits))
+    return b.Clip(y, *limits)
 
 
 def limits_of_bits(bits: int, signed: bool) -> Limits:
@@ -193,7 +193,7 @@ def cut(b: Builder, x: Value) -> Value:
 
 
 def bounded(b: Builder, x: Value, low: float, high: float) -> Value:
-    return b.Clip(x, b.like(x, low), b.like(x, high))
+    return b.Clip(x, low, high)
 
 
 def reached(b: Builder, x: Value, levels: Array) -> Value:

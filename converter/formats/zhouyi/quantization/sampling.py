@@ -141,7 +141,7 @@ def _between(
         inside = functools.reduce(
             operator.and_, [(p >= 0.0) & (p <= float(size - 1)) for p, size in pairs]
         )
-        return b.Where(b.Unsqueeze(inside, [-1]), y, b.like(y, fill))
+        return b.Where(b.Unsqueeze(inside, [-1]), y, fill)
     share = shares[axis]
     assert share is not None
     beyond = [p + 1.0 if i == axis else p for i, p in enumerate(places)]
@@ -196,7 +196,7 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
         top, bottom = lines_of
         y = top + shifted(b, (bottom - top) * by_row * scale, shift)
     both = functools.reduce(operator.and_, spread(*inside))
-    y = b.Where(b.Unsqueeze(both, [-1]), y, b.like(y, r.attr("extrapolation_value", float, 0.0)))
+    y = b.Where(b.Unsqueeze(both, [-1]), y, r.attr("extrapolation_value", float, 0.0))
     return r.stored(b.Reshape(bounded(b, y, *r.limits()), [count, *crop, r.static(x)[-1]]))
 
 
@@ -230,15 +230,15 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
         )
         shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
         spread = part if axis == 0 else b.Unsqueeze(part, [2])
-        least = b.like(spread, -(2.0**40))
-        part = b.ReduceMax(b.Where(b.Reshape(mask, shape), spread, least), [2 + axis], keepdims=0)
-    return r.stored(b.Where(part < -(2.0**39), b.like(part, 0), part))
+        inside = b.Where(b.Reshape(mask, shape), spread, -(2.0**40))
+        part = b.ReduceMax(inside, [2 + axis], keepdims=0)
+    return r.stored(b.Where(part < -(2.0**39), 0, part))
 
 
 def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> Value:
     """bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
     first, last = (shifted(b, e * by + 32768.0, 16) for e in ends)
-    length = b.Unsqueeze(b.Max(last - first + 1.0, b.like(first, 1)), [1])
+    length = b.Unsqueeze(b.Max(last - first + 1.0, 1), [1])
     i, start = arange(parts, dtype=np.float64), b.Unsqueeze(first, [1])
     low = b.Floor(length * i / float(parts)) + start
     high = b.Ceil(length * (i + 1) / float(parts)) + start

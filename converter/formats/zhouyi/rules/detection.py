@@ -359,8 +359,8 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
 def _within(r: Reading, counts: Value, size: int) -> Value:
     """counts[b, C] cut where all together exceed `size`."""
     b = r.b
-    room = b.like(counts, size) - b.CumSum(counts, np.array(1), exclusive=1)
-    return b.Min(counts, b.Max(room, b.like(counts, 0)))
+    room = size - b.CumSum(counts, np.array(1), exclusive=1)
+    return b.Min(counts, b.Max(room, 0))
 
 
 def lift_filter_boxes(r: Reading) -> list[ir.Value]:
@@ -394,9 +394,9 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     (batch, n, _), most = r.static(boxes), r.count("proposal_cnt")
     every = b.const(np.full([batch, 1], r.static(counts)[1], np.float32))
     _, real, starts = class_of(b, counts, None, every, r.static(keep)[1])
-    place = keep + b.Where(real, starts, b.like(starts, 0))
+    place = keep + b.Where(real, starts, 0)
     good = real & (place < n)
-    index = b.Cast(b.Where(good, place, b.like(place, 0)), to=ir.DataType.INT64)
+    index = b.Cast(b.Where(good, place, 0), to=ir.DataType.INT64)
     chosen = take(b, boxes, index, good)
     missing = max(0, most - r.static(chosen)[1])
     chosen = b.Slice(b.Pad(chosen, [0, 0, 0, 0, missing, 0]), [0], [most], [1])
@@ -601,7 +601,7 @@ def _unequal(
     for axis, (cells, number) in enumerate(zip(size, samples, strict=True)):
         first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
         length = last - first
-        length = length if half else b.Max(length, b.like(length, 1.0))
+        length = length if half else b.Max(length, 1.0)
         steps = (arange(cells * number, dtype=np.float32) + 0.5) / (cells * number)
         place = first + length * steps - (0.5 if half else 0.0)
         known.append((place >= -1.0) & (place <= float(sides[axis])))
@@ -609,7 +609,7 @@ def _unequal(
     samples_at = [c * n for c, n in zip(size, samples, strict=True)]
     found = _at_lines(r, features, lines, samples_at)
     mask = b.Unsqueeze(known[0], [2]) & b.Unsqueeze(known[1], [1])
-    found = b.Where(b.Unsqueeze(mask, [1]), found, b.like(found, 0.0))
+    found = b.Where(b.Unsqueeze(mask, [1]), found, 0.0)
     shape = [count, channels, size[0], samples[0], size[1], samples[1]]
     return b.ReduceMean(b.Reshape(found, shape), [3, 5], keepdims=0)
 

@@ -95,8 +95,7 @@ class Beta(Field):
     keys = ("alpha",)
 
     def lift(self, r: Reading) -> None:
-        alpha = r.b.like(r.input(0), r.attr("alpha", float, 1.0))
-        r.node.inputs = [r.input(0) * alpha]
+        r.node.inputs = [r.input(0) * r.attr("alpha", float, 1.0)]
 
 
 class Slope(Field):
@@ -201,14 +200,14 @@ ACTIVATIONS = [
 # two operands ------------------------------------------------------------------------------------
 
 
-def floor_rest(r: Reading, rest: ir.Value) -> ir.Value:
+def floor_rest(r: Reading, rest: Value) -> ir.Value:
     """The remainder with the sign of the divisor, of that with the sign of the dividend.
 
     So the vendor's tools compute it (section 4.3 names the dividend for both values of `fmod`).
     """
-    b, y, zero = r.b, r.input(1), r.b.like(rest, 0)
-    other_sign = (rest < zero) ^ (y < zero)
-    inexact = ~b.Equal(rest, zero)
+    b, y = r.b, r.input(1)
+    other_sign = (rest < 0) ^ (y < 0)
+    inexact = ~b.Equal(rest, 0)
     return b.Where(inexact & other_sign, rest + y, rest)
 
 
@@ -241,12 +240,12 @@ def lift_div_mod(r: Reading) -> list[ir.Value]:
     """Quotient, rounded down (FLOOR) or towards 0 (TRUNC), and remainder; 0 for a divisor of 0."""
     b, floor = r.b, r.attr("mode", enum({True: "FLOOR", False: "TRUNC"}), True)
     x, y = (b.Cast(r.input(i), to=T.INT32) for i in (0, 1))
-    nought = b.Equal(y, b.like(y, 0))
-    divisor = b.Where(nought, b.like(y, 1), y)
+    nought = b.Equal(y, 0)
+    divisor = b.Where(nought, 1, y)
     rest = b.Mod(x, divisor, fmod=0 if floor else 1)
     quotient = (x - rest) / divisor
     to = int(r.input(0).dtype or T.INT32)
-    found = (b.Where(nought, b.like(v, 0), v) for v in (quotient, rest))
+    found = (b.Where(nought, 0, v) for v in (quotient, rest))
     return [b.Cast(v, to=to) for v in found]
 
 

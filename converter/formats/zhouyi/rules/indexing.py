@@ -220,10 +220,10 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     turned = b.Transpose(x, perm=[1, 0, 2])
     found = b.CTCGreedyDecoder(turned, mask, ctc_merge_repeated=merged)
     missing = r.declared_size(0) - time
-    padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], b.like(found, -1))
+    padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], -1)
     (labels,) = r.typed([padded])
     assert labels.dtype is not None
-    return [b.Where(padded < 0.0, b.like(labels, int(labels.dtype.max)), labels)]
+    return [b.Where(padded < 0.0, int(labels.dtype.max), labels)]
 
 
 def lift_unique(r: Reading) -> list[ir.Value]:

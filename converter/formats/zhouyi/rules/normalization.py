@@ -125,7 +125,7 @@ def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
 
 
 def plus_epsilon(r: Reading, x: ir.Value) -> ir.Value:
-    return r.b.Add(x, r.b.like(x, r.attr("epsilon", float, 1e-5)))
+    return r.b.Add(x, r.attr("epsilon", float, 1e-5))
 
 
 def standardise(r: Reading) -> None:
@@ -146,7 +146,7 @@ def weighted(r: Reading, y: ir.Value) -> ir.Value:
 
 def least(r: Reading, size: ir.Value) -> ir.Value:
     """`epsilon` is the least sum that counts."""
-    return r.b.Max(size, r.b.like(size, r.attr("epsilon", float, 1e-12)))
+    return r.b.Max(size, r.attr("epsilon", float, 1e-12))
 
 
 def by_sum(r: Reading) -> None:
@@ -166,7 +166,7 @@ def within_channel(r: Reading) -> None:
     if size % 2 == 0:
         raise MappingError("an even number of neighbours within a channel has no centre")
     wanted = {"alpha": 1.0, "beta": 0.5, "bias": 1.0}
-    alpha, beta, bias = (b.like(x, r.attr(k, float, v)) for k, v in wanted.items())
+    alpha, beta, bias = (r.attr(k, float, v) for k, v in wanted.items())
     attrs: dict[str, Any] = {"kernel_shape": [size, size], "strides": [1, 1]}
     attrs["pads"] = [size // 2] * 4
     square = x * x
@@ -205,8 +205,8 @@ def mean_and_variance(r: Reading) -> None:
 
 def lift_normalized_moments(r: Reading) -> list[ir.Value]:
     """From sums of x - shift and of its square to mean and variance."""
-    b, total, squares, shift = r.b, *(r.input(i) for i in range(3))
-    count = b.like(total, r.attr("counts", float))
+    total, squares, shift = (r.input(i) for i in range(3))
+    count = r.attr("counts", float)
     mean, square = total / count, squares / count
     return [mean + shift, square - (mean * mean)]
 

@@ -18,7 +18,7 @@ from converter.formats.zhouyi.rules.fields import (
     truth,
 )
 from converter.graph.demands import axis_of
-from converter.graph.value import with_operators
+from converter.graph.value import Value, with_operators
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, attrs
 from converter.mapping.rules import op, ops
@@ -59,7 +59,7 @@ class Best(Field):
             axis = axis_of(one_axis(r), len(r.static(x)))
             last = r.static(x)[axis] - 1
             x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
-            r.then(lambda found: [found[0], b.like(found[1], last) - with_operators(found[1])])
+            r.then(lambda found: [found[0], last - with_operators(found[1])])
         r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
 
     def lower(self, w: Writing) -> None:
@@ -81,15 +81,15 @@ def squares(r: Reading) -> None:
     r.node.inputs[0] = d * d
 
 
-def unbiased(r: Reading, total: ir.Value) -> ir.Value:
+def unbiased(r: Reading, total: Value) -> Value:
     axes, shape = r.known(r.node.inputs[1], "the axes"), r.static(r.input(0))
     count = int(np.prod([shape[int(a)] for a in axes]))
-    return r.b.Div(total, r.b.like(total, count - 1))
+    return total / (count - 1)
 
 
 def zeros(r: Reading) -> None:
     x = r.input(0)
-    zero = r.b.Equal(x, r.b.like(x, 0))
+    zero = r.b.Equal(x, 0)
     r.node.inputs = [r.b.Cast(zero, to=T.FLOAT)]
 
 
