@@ -60,9 +60,9 @@ class Builder:
     `exts` take the operator's name as a string and, in `ops`, its domain. Operands are values, None
     (an optional input left out), arrays, or Python scalars and lists, which become constants (bool,
     int64, float32). A number beside a value of which the operator demands the same type takes that
-    type: `b.Max(x, 0)`. `source` is the provenance stamped on each new node (see `provenance`). In a
-    function body (`in_function`, which the graph remembers) constants are Constant nodes, elsewhere
-    initializers.
+    type: `b.Max(x, 0)`. `source` is the provenance stamped on each new node (see `provenance`). In
+    a function body (`in_function`, which the graph remembers) constants are Constant nodes,
+    elsewhere initializers.
     """
 
     def __init__(

@@ -12,8 +12,9 @@ import pytest
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, new_model
 from converter.graph.extensions import catalogue
-from converter.graph.infer import InferenceError, schema_of
+from converter.graph.infer import InferenceError, constant, schema_of
 from converter.graph.value import MAX, with_operators
+from converter.passes.fold import fold
 
 T = ir.DataType
 
@@ -73,6 +74,26 @@ def test_slices(b: Builder, cut: Callable[[Any], Value], operands: tuple[Any, ..
         y = cut(x)
     assert written(y) == ("Slice", x, *operands)
     assert y.shape is not None and tuple(y.shape) == cut(np.zeros((4, 6, 8))).shape
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda x: x[2],
+        lambda x: x[..., -1],
+        lambda x: x[:, 3, :2],
+        lambda x: x[1, ..., 2, :3],
+        lambda x: x[0, 1:, 5],
+    ],
+)
+def test_places(cut: Callable[[Any], Any]) -> None:
+    """An axis of which one place is left vanishes, as in NumPy."""
+    array = np.arange(192, dtype=np.float32).reshape(4, 6, 8)
+    model, b = new_model()
+    with b:
+        b.output(cut(b.const(array)))
+    fold(model)
+    assert np.array_equal(constant(model.graph.outputs[0]), cut(array))
 
 
 def test_a_value_is_no_sequence(b: Builder) -> None:

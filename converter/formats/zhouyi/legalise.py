@@ -243,7 +243,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
         ones,
         axis=1,
     )
-    mask = b.Reshape(b.Slice(marked, [0], [n], [1]), [batch, classes, n])
+    mask = b.Reshape(marked[:, :n], [batch, classes, n])
     return b.Cast(mask, to=ir.DataType.BOOL)
 
 

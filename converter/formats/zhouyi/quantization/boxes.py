@@ -36,10 +36,6 @@ COORDINATES = 32767.0  # of boxes within 0..1
 AREA_BITS, IOU_BITS = 15, 11
 
 
-def _column(r: IntegerReading, x: Value, index: int) -> Value:
-    return r.b.Gather(x, np.array(index), axis=-1)
-
-
 def _stacked(r: IntegerReading, parts: Sequence[Value]) -> Value:
     return r.b.Concat(*(r.b.Unsqueeze(p, [-1]) for p in parts), axis=-1)
 
@@ -105,9 +101,9 @@ def _moved(
 def lift_bounding_box(r: IntegerReading) -> Value:
     zero, box, delta = float(r.tensors.input_zeros[1]), r.whole(0), r.whole(1)
     box = box + float(r.tensors.input_zeros[0])
-    deltas = [_column(r, delta, i) for i in range(4)]
+    deltas = [delta[..., i] for i in range(4)]
     deltas = [deltas[0] + zero, deltas[1] + zero, *deltas[2:]]
-    return r.stored(_stacked(r, _moved(r, [_column(r, box, i) for i in range(4)], deltas, (0, 1))))
+    return r.stored(_stacked(r, _moved(r, [box[..., i] for i in range(4)], deltas, (0, 1))))
 
 
 def lift_multibox(r: IntegerReading) -> list[Value]:
@@ -117,15 +113,15 @@ def lift_multibox(r: IntegerReading) -> list[Value]:
     b, zeros = r.b, r.tensors.input_zeros
     scores = r.whole(0)
     batch, classes, anchors = r.static(scores)
-    own = b.Slice(scores, [1], [classes], [1])
+    own = scores[:, 1:classes]
     best = b.ReduceMax(own, [1], keepdims=0)
     label = b.Cast(b.ArgMax(own, axis=1, keepdims=0), to=T.DOUBLE)
     delta = b.Reshape(r.whole(1), [batch, anchors, 4])
-    box = b.Slice(b.Reshape(r.whole(2), [-1, anchors, 4]), [0], [1], [0]) + float(zeros[2])
+    box = b.Reshape(r.whole(2), [-1, anchors, 4])[:1] + float(zeros[2])
     box = b.Expand(box, [batch, anchors, 4])
     order = (1, 0, 3, 2)
-    deltas = [_column(r, delta, i) + (float(zeros[1]) if i < 2 else 0.0) for i in order]
-    moved = _moved(r, [_column(r, box, i) for i in order], deltas, (2, 1))
+    deltas = [delta[..., i] + (float(zeros[1]) if i < 2 else 0.0) for i in order]
+    moved = _moved(r, [box[..., i] for i in order], deltas, (2, 1))
     score = (best + float(zeros[0])) * float(r.attr("score_scale_value", int))
     score = bounded(b, shifted(b, score, r.bit_count("score_shift_value")), *r.limits())
     rows = _stacked(r, [label, score, *(moved[i] for i in order)])
@@ -153,7 +149,7 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
         ends = [at - half, at + half]
         edges += [bounded(b, v, 0, most) for v in ends] if clip else ends
     boxes = b.Cast(_stacked(r, [edges[i] for i in (0, 2, 1, 3)]), to=T.FLOAT)
-    own = b.Transpose(b.Slice(scores, [wide - classes], [wide], [2]), perm=[0, 2, 1])
+    own = b.Transpose(scores[:, :, wide - classes : wide], perm=[0, 2, 1])
     threshold = float(r.attr("score_threshold_uint8", int))
     return _typed(
         r, grouped(b, own, boxes, threshold, r.declared_size(0, 1), r.declared_size(1, 1))
@@ -181,7 +177,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
         half, most = length / 2.0, float(r.attr(side, int))
         edges.append([b.Round(bounded(b, v, 0, most)) for v in (at - half, at + half)])
     boxes = b.Cast(_stacked(r, [axis[k] for k in (0, 1) for axis in edges]), to=T.FLOAT)
-    own = b.Cast(_column(r, r.whole(0), 1), to=T.FLOAT)
+    own = b.Cast(r.whole(0)[..., 1], to=T.FLOAT)
     mask = own > float(r.attr("score_threshold_value", int))
     return _typed(r, chosen_proposals(r, own, boxes, mask))
 
@@ -203,7 +199,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
             for k in ("a", "center_a")
         )
         move, grown = (
-            b.Cast(r.looked_up(_column(r, deltas, i), f"{k}_lut", *r.width(1)), to=T.DOUBLE)
+            b.Cast(r.looked_up(deltas[..., i], f"{k}_lut", *r.width(1)), to=T.DOUBLE)
             for k, i in (("xy", axis), ("wh", 2 + axis))
         )
         at = _shifted_32(r, move * length, lost) + centre
@@ -230,7 +226,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
 
 def _from_table(r: IntegerReading, name: str, index: int) -> Value:
     bits, signed = r.width(1)
-    return r.b.Cast(r.looked_up(_column(r, r.input(1), index), name, bits, signed), to=T.DOUBLE)
+    return r.b.Cast(r.looked_up(r.input(1)[..., index], name, bits, signed), to=T.DOUBLE)
 
 
 def lift_region(r: IntegerReading) -> list[Value]:
@@ -270,13 +266,12 @@ def lift_region(r: IntegerReading) -> list[Value]:
 
 
 def _whole_table(r: IntegerReading, x: Value, name: str, index: int, bits: int) -> Value:
-    return r.b.Cast(r.looked_up(_column(r, x, index), name, bits, True), to=T.DOUBLE)
+    return r.b.Cast(r.looked_up(x[..., index], name, bits, True), to=T.DOUBLE)
 
 
 def _scores_of_region(r: IntegerReading, x: Value, bits: int) -> Value:
     """The share of each class times the confidence, 0 where it does not pass the threshold."""
-    b, depth = r.b, r.static(x)[-1]
-    own = b.Slice(x, [5], [depth], [4])
+    b, own = r.b, x[..., 5:]
     below = own - b.ReduceMax(own, [4]) + float((1 << bits) - 1)
     power = b.Cast(r.looked_up(below, "score_softmax_lut", bits, False), to=T.DOUBLE)
     sure = b.Unsqueeze(_whole_table(r, x, "conf_sigmoid_lut", 4, bits), [4])
@@ -365,7 +360,7 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     first = b.Where(own, b.Unsqueeze(scores, [1]), -np.inf)
     size = r.declared_size(0, 1)
     per_class = r.attr("max_output_size", int, size)
-    overlaps = _overlaps(r, [_column(r, box, i) for i in range(4)], classes, soft)
+    overlaps = _overlaps(r, [box[..., i] for i in range(4)], classes, soft)
     turns = max(1, min(n, per_class))
     at, value, kept = _kept(
         b, b.Reshape(first, [-1, n]), overlaps, least if per_class else np.inf, turns

@@ -225,7 +225,7 @@ def _slices_multiplied(r: IntegerReading) -> Value:
     index = b.Reshape(index, [rows, depth])
     updates = b.Reshape(updates, [rows, *r.static(y)[depth:]])
     for i in range(_turns(rows)):
-        at, by = (b.Slice(v, [i], [i + 1], [0]) for v in (index, updates))
+        at, by = (v[i : i + 1] for v in (index, updates))
         product = b.GatherND(y, at) * by
         found = rescale(b, product, 2.0 ** -r.shifts[2], 0, limits_of_bits(32, signed), rounding)
         y = b.ScatterND(y, at, found)

@@ -111,7 +111,7 @@ def lift_embeddings(r: IntegerReading) -> Value:
     params, weights = r.double(0), b.Reshape(r.double(3), [-1, 1])
     rows = r.input(1)
     if len(r.static(rows)) != 1:
-        rows = b.Gather(rows, np.array(0), axis=1)
+        rows = rows[:, 0]
     members = _members(r, rows)
     ids = b.Cast(b.Reshape(r.input(2), [-1]), to=T.INT64)
     total = members @ (b.Gather(_flat(r, params), ids) * weights)

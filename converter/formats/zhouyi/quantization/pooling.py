@@ -266,7 +266,7 @@ def lift_lrn(r: IntegerReading) -> Value:
     else:
         channels = r.static(x)[-1]
         padded = b.Pad(squares, [0, 0, 0, size // 2, 0, 0, 0, (size - 1) // 2])
-        parts = [b.Slice(padded, [i], [i + channels], [3]) for i in range(size)]
+        parts = [padded[..., i : i + channels] for i in range(size)]
         total = functools.reduce(operator.add, parts)
     by, behind = (
         r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.bit_count(f"shift{sum_}_value"))

@@ -103,7 +103,7 @@ def _time(r: IntegerReading) -> tuple[list[Value], bool]:
     x = r.whole()
     reverse = r.attr("direction", str, "forward").upper() == "REVERSE"
     count = r.static(x)[1]
-    steps = [r.b.Squeeze(r.b.Slice(x, [t], [t + 1], [1]), [1]) for t in range(count)]
+    steps = [x[:, t] for t in range(count)]
     return steps[::-1] if reverse else steps, reverse
 
 

@@ -26,7 +26,6 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.formats.zhouyi.quantization.sampling import (
     MOST_ELEMENTS,
     Pixels,
-    part_of,
     pooled_shape,
 )
 from converter.formats.zhouyi.rules.detection import (
@@ -194,7 +193,7 @@ def lift_roi_align(r: IntegerReading) -> Value:
     half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
     if r.scales.size != 2 or r.shifts.size != 2:
         raise MappingError("two scales and two shifts are needed", "R110")
-    image, sides, good = part_of(b, rois, 0), [], []
+    image, sides, good = rois[..., 0], [], []
     for i, cells in enumerate(pooled_shape(r)):
         axis = Axis(i, cells, samples[i], sizes[i], bits, half)
         ends, along = (_decided if min(samples) <= 0 else _fixed)(r, rois, axis)
@@ -232,7 +231,7 @@ def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Alo
     b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
     ends = []
     for e in (0, 1):
-        x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * float(r.scales[1]))
+        x = _single(b, rois[..., 1 + axis.index + 2 * e] * float(r.scales[1]))
         ends.append(cut(b, x * 2.0 ** -r.shifts[1]) * by - axis.offset)
     (cell, cell_bits), (step, step_bits) = (_pair(r, k, axis.index) for k in ("bin", "grid"))
     length = axis.length(b, ends)
@@ -253,7 +252,7 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
     by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
     ends = []
     for e in (0, 1):
-        x = _single(b, part_of(b, rois, 1 + axis.index + 2 * e) * by)
+        x = _single(b, rois[..., 1 + axis.index + 2 * e] * by)
         ends.append(cut(b, x * 2.0 ** -r.shifts[1]) - axis.offset)
     length = axis.length(b, ends)
     before = min(r.input_limits(1)[0] + r.tensors.input_zeros[1], 0) * by * 2.0 ** -r.shifts[1]
@@ -358,10 +357,7 @@ def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Alo
     not known.
     """
     b, bits = r.b, axis.bits
-    ends = [
-        rescale(b, part_of(b, boxes, axis.index + 2 * e), by, 0, UINT16) - axis.offset
-        for e in (0, 1)
-    ]
+    ends = [rescale(b, boxes[..., axis.index + 2 * e], by, 0, UINT16) - axis.offset for e in (0, 1)]
     length = axis.length(b, ends)
     largest = r.input_limits(0)[1] + r.tensors.input_zeros[0]
     count, most = axis.counted(b, length, min(largest * by + 1, UINT16[1]))
@@ -387,7 +383,7 @@ def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
         return b.ReduceSum(x, [2, 4], keepdims=0)
     floats = b.Transpose(b.Cast(x, to=T.FLOAT), perm=[0, 1, 3, 2, 4, 5])
     flat = b.Reshape(floats, [count, cells, across, number, channels])
-    last = b.Gather(b.CumSum(flat, np.array(3)), np.array(number - 1), axis=3)
+    last = b.CumSum(flat, np.array(3))[:, :, :, number - 1]
     return b.Cast(last, to=T.DOUBLE)
 
 
@@ -403,7 +399,7 @@ def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
     highs: list[Value] = []
     shares: list[Value] = []
     for axis in (0, 1):
-        first, last = (part_of(b, boxes, axis + 2 * e) for e in (0, 1))
+        first, last = (boxes[..., axis + 2 * e] for e in (0, 1))
         span = float(sizes[1 - axis] - 1)
         step = shifted(
             b, cut(b, low_32_bits(b, (last - first) * span * 256.0) / (size[axis] - 1.0)), 8

@@ -29,10 +29,6 @@ from converter.mapping.codecs import enum
 MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
 
 
-def part_of(b: Builder, x: Value, index: int) -> Value:
-    return b.Gather(x, np.array(index), axis=-1)
-
-
 @dataclass
 class Pixels:
     """Pixels [N, all, C] of images, doubles; `sizes` of the axes between."""
@@ -82,7 +78,7 @@ def lift_grid_sample(r: IntegerReading) -> Value:
     points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:-1])), axes])
     places, shares, bits = [], [], []
     for i, name in enumerate("xyz"[:axes]):
-        point, size = part_of(b, points, i), pixels.sizes[-1 - i]
+        point, size = points[..., i], pixels.sizes[-1 - i]
         found = _in_table if axes == 2 and r.width(1)[0] <= 8 else _in_bits
         place, share = found(r, point, i, size, nearest)
         places.append(place)
@@ -163,10 +159,7 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
     scale, shift = float(r.scales[0]), int(r.shifts[0])
     not_zero(scale_value=scale)
     count = r.static(boxes)[0]
-    lines = [
-        _line(b, part_of(b, boxes, i), part_of(b, boxes, i + 2), crop[i], pixels.sizes[i])
-        for i in (0, 1)
-    ]
+    lines = [_line(b, boxes[..., i], boxes[..., i + 2], crop[i], pixels.sizes[i]) for i in (0, 1)]
     places, shares, inside = [], [], []
     for line, size in zip(lines, pixels.sizes, strict=True):
         low = shifted(b, line * scale, shift)
@@ -222,12 +215,10 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     if count * rows * height * width * channels > MOST_ELEMENTS:
         raise MappingError(f"{count} regions of an image of this size make a graph too large")
     by = r.number_list("spatial", 2)
-    images = b.Gather(x, b.Cast(part_of(b, rois, 0), to=T.INT64), axis=0)
+    images = b.Gather(x, b.Cast(rois[..., 0], to=T.INT64), axis=0)
     part = b.Unsqueeze(images, [1])  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):
-        mask = _parts(
-            b, [part_of(b, rois, 1 + axis + 2 * e) for e in (0, 1)], by[axis], parts, size
-        )
+        mask = _parts(b, [rois[..., 1 + axis + 2 * e] for e in (0, 1)], by[axis], parts, size)
         shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
         spread = part if axis == 0 else b.Unsqueeze(part, [2])
         inside = b.Where(b.Reshape(mask, shape), spread, -(2.0**40))

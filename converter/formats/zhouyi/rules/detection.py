@@ -201,7 +201,7 @@ def regions(r: Reading, scale: list[float]) -> tuple[ir.Value, ir.Value]:
     boxes = b.Gather(rois, np.array([2, 1, 4, 3]), axis=1)
     dtype = numpy_type(rois)
     factors = b.const(held([scale[1], scale[0]] * 2, dtype, "the scale of regions"))
-    batch = b.Squeeze(b.Slice(rois, [0], [1], [1]), [1])
+    batch = rois[:, 0]
     return batch, boxes * factors
 
 
@@ -326,7 +326,7 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
     caffe = r.attr("anchor_mode", modes, False)
     batch, count, classes, _ = r.static(deltas)
     boxes = _decoded(r, deltas, proposals, caffe)
-    own = b.Transpose(b.Slice(scores, [1], [classes + 1], [2]), perm=[0, 2, 1])
+    own = b.Transpose(scores[..., 1 : classes + 1], perm=[0, 2, 1])
     mask = own > r.attr("score_threshold", float)
     size, width = r.declared_size(0), r.declared_size(2)
     places, real = front(b, b.Reshape(mask, [batch, classes * count]), size)
@@ -341,7 +341,7 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
     """Boxes [B, C, P, 4] within the image."""
     b = r.b
     variance = r.number_list("variance", 4, [10.0, 10.0, 5.0, 5.0])
-    moves = [b.Gather(deltas, np.array(i), axis=3) / by for i, by in enumerate(variance)]
+    moves = [deltas[..., i] / by for i, by in enumerate(variance)]
     edges = [b.Gather(proposals, np.array([i]), axis=2) for i in range(4)]
     low, high = [], []
     for i, side in enumerate(("width", "height") if caffe else ("height", "width")):
@@ -372,7 +372,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     n, classes = r.static(scores)[1], r.static(counts)[1]
     smallest, most = r.number_list("min_size", 2), r.count("maxnum")
     index, real, _ = class_of(b, counts, None, number, n)
-    y1, x1, y2, x2 = (b.Gather(boxes, np.array(i), axis=2) for i in range(4))
+    y1, x1, y2, x2 = (boxes[..., i] for i in range(4))
     mask = real & (scores > r.attr("score_threshold", float))
     mask = mask & (y2 - y1 >= smallest[0]) & (x2 - x1 >= smallest[1])
     places, found = front(b, mask, most)
@@ -399,7 +399,7 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
     index = b.Cast(b.Where(good, place, 0), to=ir.DataType.INT64)
     chosen = take(b, boxes, index, good)
     missing = max(0, most - r.static(chosen)[1])
-    chosen = b.Slice(b.Pad(chosen, [0, 0, 0, 0, missing, 0]), [0], [most], [1])
+    chosen = b.Pad(chosen, [0, 0, 0, 0, missing, 0])[:, :most]
     longer = max(r.attr(f"image_{side}", float) for side in ("height", "width"))
     return r.typed([chosen, chosen / longer])
 
@@ -419,7 +419,7 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
         centre, side = (r.blob(k).reshape(-1).astype(np.float32) for k in anchors)
         edges.append(_moved_edges(b, moves, i, centre, side, r.attr(limit, float)))
     boxes = _corners(b, edges)
-    own = b.Gather(scores, np.array(1), axis=2)
+    own = scores[..., 1]
     return r.typed(chosen_proposals(r, own, boxes, own > r.attr("score_threshold", float)))
 
 
@@ -441,7 +441,7 @@ def _moved_edges(
     """Both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B, P, 4]
     and grown by the second behind it, within 0 and `limit`.
     """
-    move, grow = (b.Gather(deltas, np.array(axis + k), axis=2) for k in (0, 2))
+    move, grow = (deltas[..., axis + k] for k in (0, 2))
     middle, half = move * side + centre, b.Exp(grow) * side / 2.0
     return [b.Clip(v, 0.0, limit) for v in (middle - half, middle + half)]
 
@@ -533,7 +533,7 @@ def four_maps(r: Reading, values: list[Value]) -> list[Value]:
     """Boxes and four feature maps of the first image; the executor looks at no other."""
     if len(values) != 5:
         raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
-    return [r.b.Slice(v, [0], [1], [0]) if r.static(v)[0] > 1 else v for v in values]
+    return [v[:1] if r.static(v)[0] > 1 else v for v in values]
 
 
 def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Value]) -> Value:

@@ -160,7 +160,7 @@ class Places(Field):
 
     def lift(self, r: Reading) -> None:
         def both(results: list[ir.Value]) -> list[ir.Value]:
-            count = r.b.Slice(r.b.Shape(results[0]), [1], [2], [0])
+            count = r.b.Shape(results[0])[1:2]
             return r.typed([results[0], count][: len(r.layer.outputs)])
 
         r.outputs = 1
@@ -182,7 +182,7 @@ def lift_slot_update(r: Reading) -> ir.Value:
         index = r.cast(r.input(1 + i), T.INT64)
         count = r.static(index)[0]
         shape = [batch, count, size]
-        rows = b.Reshape(b.Slice(x, [i, 0], [i + 1, count], [1, 2]), shape)
+        rows = b.Reshape(x[:, i : i + 1, :count], shape)
         spread = b.Expand(b.Reshape(index, [1, count, 1]), shape)
         y = b.ScatterElements(y, spread, rows, axis=1, reduction="add")
     return y

@@ -13,6 +13,7 @@ from converter.graph.demands import held
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
+from converter.graph.value import Value
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
@@ -178,7 +179,7 @@ def lift_rotary(r: Reading) -> ir.Value:
     wide = r.attr("rotary_embedding_dim", int, size)
     wide = size if wide < 1 else wide
     cos, sin = (_positions(r, r.input(i), batch, steps, wide // 2) for i in (1, 2))
-    turned = b.Slice(x, [0], [wide], [3])
+    turned = x[..., :wide]
     between = bool(r.attr("interleaved", bool, 0))
     if between:
         pairs = b.Reshape(turned, [batch, heads, steps, wide // 2, 2])
@@ -194,18 +195,18 @@ def lift_rotary(r: Reading) -> ir.Value:
     else:
         y = b.Concat(real, other, axis=3)
     if wide < size:
-        y = b.Concat(y, b.Slice(x, [wide], [size], [3]), axis=3)
+        y = b.Concat(y, x[..., wide:], axis=3)
     if len(shape) == 4:
         return y
     return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), list(shape))
 
 
-def _positions(r: Reading, cache: ir.Value, batch: int, steps: int, half: int) -> ir.Value:
+def _positions(r: Reading, cache: Value, batch: int, steps: int, half: int) -> ir.Value:
     """[B, 1, S, half]: the rows of the cache at the positions."""
     b, given = r.b, r.optional(3)
     first = b.const(np.broadcast_to(arange(steps), [batch, steps]))
     ids = first if given is None else r.cast(given, ir.DataType.INT64)
-    cache = b.Slice(cache, [0], [half], [-1])
+    cache = cache[..., :half]
     if len(r.static(cache)) == 2:
         return b.Unsqueeze(b.Gather(cache, ids, axis=0), [1])
     rows = b.GatherND(cache, b.Unsqueeze(ids, [-1]), batch_dims=1)

@@ -20,6 +20,7 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import axis_of
+from converter.graph.value import Value
 from converter.mapping.context import Results, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
@@ -179,13 +180,13 @@ def odd_neighbours(w: Writing) -> bool:
     return w.rank() == 4 and w.attr("size") % 2 == 1
 
 
-def turned(r: Reading, x: ir.Value) -> ir.Value:
+def turned(r: Reading, x: Value) -> Value:
     """The channels in the other order, in front of the operator and behind it: of an even number of
     neighbours one more stands in front of a channel, in ONNX behind it.
     """
     if r.attr("size", int) % 2:
         return x
-    return r.b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [-1], [-1])
+    return x[..., ::-1]
 
 
 def turned_input(r: Reading) -> None:
