@@ -27,7 +27,7 @@ from converter.graph.infer import (
 )
 from converter.graph.lazy_tensor import lazy
 from converter.graph.names import Names
-from converter.graph.value import Value, close_writer, open_writer, with_operators
+from converter.graph.value import Value, close_writer, open_writer, with_operators, writer
 from converter.graph.verify.node import VARIADIC
 from converter.graph.verify.shapes_of import BODY
 
@@ -441,6 +441,15 @@ def new_model(name: str = "main") -> tuple[ir.Model, Builder]:
     """An empty canonical model and a builder for it."""
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET, EXTENSION_DOMAIN: 1}, name=name)
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="netconv"), Builder(graph, Names())
+
+
+def open_builder() -> Builder:
+    """The builder whose `with` block is open: for functions that write nodes as operators between
+    values do, without being handed a builder.
+    """
+    builder = writer()
+    assert isinstance(builder, Builder)
+    return builder
 
 
 def builder_before(node: ir.Node, names: Names) -> Builder:

@@ -145,7 +145,7 @@ class Value(ir.Value):
         behind = places[front + 1 :]
         axes = [*range(front), *range(-len(behind), 0)]
         chosen = list(zip(axes, (*places[:front], *behind), strict=True))
-        write, x = _writer().operator, self
+        write, x = writer().operator, self
         parts = [
             (*_bounds(part), axis, part.step or 1)
             for axis, part in chosen
@@ -161,10 +161,10 @@ class Value(ir.Value):
         return x
 
     def __neg__(self) -> Value:
-        return _writer().operator("Neg")(self)
+        return writer().operator("Neg")(self)
 
     def __invert__(self) -> Value:
-        return _writer().operator(_logical("Not", self))(self)
+        return writer().operator(_logical("Not", self))(self)
 
 
 @overload
@@ -227,7 +227,8 @@ def _bounds(part: slice) -> tuple[int, int]:
     return first if part.start is None else part.start, last if part.stop is None else part.stop
 
 
-def _writer() -> Writer:
+def writer() -> Writer:
+    """The builder whose `with` block is open."""
     writers = _WRITERS.get()
     if not writers:
         raise RuntimeError("an operator between values outside of a builder's with block")
@@ -236,12 +237,12 @@ def _writer() -> Writer:
 
 def _write(op_type: str, x: Value, other: Operand) -> Value:
     y = _operand(x, other)
-    return NotImplemented if y is NotImplemented else _writer().operator(op_type)(x, y)
+    return NotImplemented if y is NotImplemented else writer().operator(op_type)(x, y)
 
 
 def _reflected(op_type: str, x: Value, other: Operand) -> Value:
     y = _operand(x, other)
-    return NotImplemented if y is NotImplemented else _writer().operator(op_type)(y, x)
+    return NotImplemented if y is NotImplemented else writer().operator(op_type)(y, x)
 
 
 def _logical(op_type: str, x: Value) -> str:
@@ -260,4 +261,4 @@ def _operand(x: Value, other: Operand) -> Any:
         return np.float32(
             other
         )  # which the operator refuses; cut to an integer it would be another number
-    return _writer().like(x, other)
+    return writer().like(x, other)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,7 @@ from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
 from converter.formats.zhouyi.lift_bodies import CONTROL
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
-from converter.formats.zhouyi.quantization.context import (
-    IntegerReading,
-    Tensors,
-    without_integer_keys,
-)
+from converter.formats.zhouyi.quantization.context import IntegerReading, without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import (
     QuantParams,
     dequantized,
@@ -223,23 +218,23 @@ class GraphLift:
         if rule is None or rule.lift is None:
             message = f"how does a {layer.type} scale its integers: no form of it is known here?"
             raise MappingError(message, "X201")
-        outputs, inputs = _types(layer.outputs), _types(layer.inputs)
-        sources, params = (
-            [self.quant_params(t) for t in ts] for ts in (layer.inputs, layer.outputs)
+        inputs, outputs = layer.inputs, layer.outputs
+        own = _types(outputs)
+        sources, params = ([self.quant_params(t) for t in ts] for ts in (inputs, outputs))
+        first, result = ([*ps, None][0] for ps in (sources, params))
+        reading = IntegerReading(
+            far,
+            self.builder,
+            input_zeros=[self.zeros.get(t.name, 0) for t in inputs],
+            input_types=_types(inputs),
+            input_ranges=[None if p is None else (p.low, p.high) for p in sources],
+            zeros=[self.zeros.get(t.name, 0) for t in outputs],
+            types=types or own,
+            ranges=[None if p is None else (p.low, p.high) for p in params],
+            bits=own[0].bitwidth if own else 8,
+            stated=(first.stated, result.stated) if first and result else (1.0, 1.0),
         )
-        tensors = Tensors(
-            [self.zeros.get(t.name, 0) for t in layer.inputs],
-            [self.zeros.get(t.name, 0) for t in layer.outputs],
-            types or outputs,
-            [None if p is None else (p.low, p.high) for p in params],
-            inputs,
-            outputs[0].bitwidth if outputs else 8,
-            [None if p is None else (p.low, p.high) for p in sources],
-        )
-        source = sources[0] if sources else None
-        if source is not None and params and params[0] is not None:
-            tensors = replace(tensors, scales=(source.stated, params[0].stated))
-        found = rule.lift(IntegerReading(far, self.builder, tensors))
+        found = rule.lift(reading)
         return [found] if isinstance(found, ir.Value) else found
 
     def _declared(self, tensor: Tensor, value: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ IntegerWriting  a float layer between DequantizeLinear and QuantizeLinear, on it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,17 +19,19 @@ from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
+    INT32,
     MOST_BITS,
     Limits,
     beside,
     bits_of,
-    limits_of_bits,
+    double,
     numbers,
     of_sizes,
     real,
     rescale,
     scalar_keys,
     stored,
+    zeros_of,
 )
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
@@ -51,7 +53,6 @@ _ACTIVATION = (
     "negative_slope_value",
     "negative_slope_type",
 )
-INT32 = np.iinfo(np.int32)
 
 
 def without_integer_keys(layer: Layer) -> Layer:
@@ -75,75 +76,86 @@ def _limits_of(dtype: ir.DataType) -> Limits:
     return int(info.min), int(info.max)
 
 
-@dataclass(frozen=True)
-class Tensors:
-    """What the file says of the tensors around a layer: zero points, types and ranges
-    (`layer_top_range`).
+@dataclass(eq=False)
+class IntegerReading(Reading):
+    """One layer on stored integers; its builder's `with` block is open.
 
-    Where the operands are floats that hold integers, so are the results: their type is FLOAT.
+    The file says of the tensors around it: zero points, types and ranges (`layer_top_range`) of
+    operands and results, the `bits` of the first result, and how it states the scales of the first
+    operand and result. Where the operands are floats that hold integers, so are the results: their
+    type is FLOAT.
     """
 
+    layer: Layer
+    b: Builder
     input_zeros: Sequence[int]
+    input_types: Sequence[ir.DataType]
+    input_ranges: Sequence[Limits | None]
     zeros: Sequence[int]
     types: Sequence[ir.DataType]
     ranges: Sequence[Limits | None]
-    input_types: Sequence[ir.DataType]
-    bits: int = 8  # width of the first output's integers
-    input_ranges: Sequence[Limits | None] = ()
-    scales: tuple[float, float] = (1.0, 1.0)  # of first input and output, as the file states them
+    bits: int
+    stated: tuple[float, float]
 
+    def __post_init__(self) -> None:
+        super().__init__(self.layer, self.b, 0, MAPPING.spelling, MAPPING.channels_last)
 
-class IntegerReading(Reading):
-    """One layer on stored integers; its builder's `with` block is open."""
-
-    def __init__(self, layer: Layer, b: Builder, tensors: Tensors) -> None:
-        m = MAPPING
-        super().__init__(layer, b, 0, m.spelling, m.channels_last)
-        self.tensors = tensors
-
-    def input(self, index: int) -> Value:
-        return with_operators(super().input(index))
+    @property
+    def is_wide(self) -> bool:
+        """Whether any operand has more than 8 bits."""
+        return any(t.is_integer() and t.bitwidth > 8 for t in self.input_types)
 
     def real(self, index: int = 0, narrow: bool = False) -> Value:
         """An operand as a float with its zero point; as a double where any operand has more than 8
         bits.
         """
-        x = real(self.b, self.input(index), self.tensors.input_zeros[index], narrow)
-        wide = any(t.is_integer() and t.bitwidth > 8 for t in self.tensors.input_types)
+        x = real(self.input(index), self.input_zeros[index], narrow)
         floats = any(v is not None and v.dtype == ir.DataType.FLOAT for v in self.layer.inputs)
-        return x if narrow or floats or not wide else self.b.Cast(x, to=ir.DataType.DOUBLE)
+        return x if narrow or floats or not self.is_wide else double(x)
 
     def double(self, index: int = 0) -> Value:
         """An operand as a double with its zero point: products of 16-bit integers stay exact."""
-        return self.b.Cast(self.real(index), to=ir.DataType.DOUBLE)
+        x, zero = self.whole(index), self.input_zeros[index]
+        return x + zero if zero else x
 
     def whole(self, index: int = 0) -> Value:
         """The stored integers of an operand as doubles."""
-        return self.b.Cast(self.input(index), to=ir.DataType.DOUBLE)
+        return double(self.input(index))
 
     def operands(self) -> list[Value]:
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
     def width(self, port: int = 0) -> tuple[int, bool]:
         """Width and sign of the integers that an input stores."""
-        types = self.tensors.input_types
+        types = self.input_types
         if port >= len(types) or not types[port].is_integer():
             raise MappingError("the input does not store integers", "R105")
         return types[port].bitwidth, types[port].is_signed()
 
     def limits(self, port: int = 0) -> Limits:
         """The range of a result."""
-        given = self.tensors.ranges[port] if self.tensors.ranges else None
-        return given if given is not None else _limits_of(self.tensors.types[port])
+        return self.ranges[port] or _limits_of(self.types[port])
 
     def input_limits(self, port: int) -> Limits:
         """The range of an input."""
-        given = self.tensors.input_ranges[port]
-        return given if given is not None else _limits_of(self.tensors.input_types[port])
+        return self.input_ranges[port] or _limits_of(self.input_types[port])
+
+    def flat(self, name: str) -> Array:
+        """The numbers of a constant of the layer, one behind the other, as doubles."""
+        return self.blob(name).reshape(-1).astype(np.float64)
+
+    def with_zero_points(self, name: str) -> Array:
+        """The same with what `NAME_zp` adds to all of them, or to each."""
+        array = self.flat(name)
+        return array + of_sizes(zeros_of(self.layer, name), f"{name}_zp", 1, array.size)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
         """The entry of a table of the layer for each integer of `bits` bits."""
-        return look_up(self.b, x, self.blob(table).reshape(-1), bits, signed)
+        return look_up(x, self.blob(table).reshape(-1), bits, signed)
+
+    def entries(self, table: str, x: ir.Value, port: int = 0) -> Value:
+        """The entries of a table, doubles, for integers as an input stores them."""
+        return double(self.looked_up(x, table, *self.width(port)))
 
     # factors -------------------------------------------------------------------------------------
 
@@ -172,6 +184,14 @@ class IntegerReading(Reading):
             of_sizes(shifts, "shift", 1, scales.size)
         return scales * 2.0**-shifts
 
+    def factors(self, count: int) -> Array:
+        """scale * 2 ** -shift, of as many scales and shifts."""
+        scales, shifts = self.scales, self.shifts
+        if scales.size != count or shifts.size != count:
+            message = f"{scales.size} scales and {shifts.size} shifts, {count} are needed"
+            raise MappingError(message, "R110")
+        return scales * 2.0**-shifts
+
     @property
     def first_factor(self) -> Array:
         """The same of layers whose other scales belong to their operands."""
@@ -191,15 +211,19 @@ class IntegerReading(Reading):
     # results -------------------------------------------------------------------------------------
 
     def stored(self, y: Value) -> Value:
-        return stored(self.b, y, self.tensors.types[0])
+        return stored(y, self.types[0])
 
     def rescaled(self, x: Value, by: Any, rounding: str = "Round") -> Value:
         """An accumulator on the scale and zero point of the first result, as a float."""
-        return rescale(self.b, x, by, self.tensors.zeros[0], self.limits(), rounding)
+        return rescale(x, by, self.zeros[0], self.limits(), rounding)
 
     def requantized(self, x: Value, by: Any = None) -> Value:
         """The first result, of an accumulator."""
         return self.stored(self.rescaled(x, self.factor if by is None else by))
+
+    def all_stored(self, results: Iterable[ir.Value]) -> list[Value]:
+        """Results as the file declares them."""
+        return [stored(v, t) for v, t in zip(results, self.types, strict=False)]
 
     def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:
         """An accumulator, a double, with the biases, and the factor that is left: of numbers of
@@ -208,46 +232,41 @@ class IntegerReading(Reading):
 
         `absorbed`: what the file's biases hold besides for the input's zero point.
         """
-        b, by, stored = self.b, self.factor, self.layer.blobs.get("weights")
-        wide = any(t.is_integer() and t.bitwidth > 8 for t in self.tensors.input_types)
-        if stored is not None:
-            wide = wide or np.asarray(stored).dtype.itemsize > 1
+        by, weights = self.factor, self.layer.blobs.get("weights")
+        wide = self.is_wide or (weights is not None and np.asarray(weights).dtype.itemsize > 1)
         if wide and "remain_shift" in self.layer.attrs:
             first = float(self.shifts[0])
             early = max(first - self.bit_count("remain_shift"), 0.0)
             plain = str(self.layer.attrs.get("with_activation", "NONE")).upper() == "NONE"
             if early and not plain and "shift_value" in self.layer.attrs:
-                what = (
-                    "are sums shifted once or, as the executor has it behind an activation, twice"
-                )
-                raise MappingError(f"{what} (remain_shift)?")
+                what = "once or, as the executor has it behind an activation, twice"
+                raise MappingError(f"are sums shifted {what} (remain_shift)?")
             biases = biases + absorbed
             if self.layer.kind != "FullyConnected":  # whose biases alone are no 32-bit floats
                 biases = biases.astype(np.float32).astype(np.float64)
-            biases = np.clip(np.floor(biases * 2.0**-early), *limits_of_bits(32, True))
+            biases = np.clip(np.floor(biases * 2.0**-early), *INT32)
             if absorbed.any():
-                total = total - beside(b, absorbed, total, "absorbed")
-            total = rescale(b, total, 2.0**-early, 0, limits_of_bits(32, True))
+                total = total - beside(absorbed, total, "absorbed")
+            total = rescale(total, 2.0**-early, 0, INT32)
             by = self.scales * 2.0 ** (early - first)
         if biases.any():
-            total = total + beside(b, biases, total, f"{self.layer.name}.biases")
+            total = total + beside(biases, total, f"{self.layer.name}.biases")
         return total, by
 
     def activated(self, x: Value, by: Any) -> Value:
         """The same behind the activation that the layer carries."""
-        b, attrs, bits = self.b, self.layer.attrs, self.tensors.bits
+        b, attrs, bits = self.b, self.layer.attrs, self.bits
         name = str(attrs.get("with_activation", "NONE")).upper()
         if name in ("RELU", "RELU6"):
             x = b.Relu(x)
         elif name == "LEAKYRELU":
             shift = self.bit_count("negative_slope_shift", bits)
             slope = self.attr("negative_slope_value", float) * 2.0**-shift
-            below = b.Round(b.Min(x, 0) * slope)
-            x = b.Relu(x) + below
+            x = b.Relu(x) + b.Round(b.Min(x, 0) * slope)
         elif name == "CLIP":
             finer = 256 if bits <= 8 else 1
             bounds = self.attr("clip_min", float), self.attr("clip_max", float)
-            return self.requantized(rescale(b, x, by * finer, 0, bounds), 1 / finer)
+            return self.requantized(rescale(x, by * finer, 0, bounds), 1 / finer)
         elif name != "NONE":
             raise MappingError(f"on which scale does with_activation={name} round?")
         return self.requantized(x, by)
@@ -348,7 +367,7 @@ class IntegerWriting:
             return {key: "RELU"}
         finer = 256 if result.dtype.bitwidth <= 8 else 1
         bounds = np.rint(np.array([low, high]) / result.scale * finer)
-        first, last = (int(np.clip(v, INT32.min, INT32.max)) for v in bounds)
+        first, last = (int(v) for v in np.clip(bounds, *INT32))
         return {key: "CLIP", "clip_min": first, "clip_max": last}
 
     def _leaky(self, key: str, slope: float) -> dict[str, Any]:

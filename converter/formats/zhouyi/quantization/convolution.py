@@ -3,57 +3,32 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.quantization.context import (
-    INT32,
-    IntegerReading,
-    IntegerWriting,
-    Written,
-)
+from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
+    INT32,
     accumulated,
     channel_constants,
+    double,
     largest_row,
-    of_sizes,
-    stored,
-    zeros_of,
+    within,
 )
-from converter.formats.zhouyi.quantization.weights import WEIGHTED, WINOGRAD, made
+from converter.formats.zhouyi.quantization.weights import Integers, made
 from converter.graph.infer import Array
 from converter.graph.value import Value
-
-
-def weights_and_biases(r: IntegerReading) -> tuple[Array, Array, Array]:
-    """Weights with their zero points, and biases without the input's zero point, which the
-    quantiser has added to them, and what it has added.
-
-    The input is then taken with its zero point, so that padding is 0.
-    """
-    if r.layer.attrs.get("with_winograd"):
-        raise MappingError(WINOGRAD)
-    w = r.blob("weights").astype(np.float64)
-    if not w.size or w.ndim != len(WEIGHTED[r.layer.kind]):
-        raise MappingError(f"weights of the shape {list(w.shape)}", "R105")
-    zeros = of_sizes(zeros_of(r.layer, "weights"), "weights_zp", 1, w.shape[0])
-    w += zeros.reshape([-1] + [1] * (w.ndim - 1))
-    biases = r.blob("biases").reshape(-1).astype(np.float64)
-    if not biases.size or biases.size % w.shape[0]:
-        raise MappingError(f"{biases.size} biases of {w.shape[0]} rows of weights", "R105")
-    biases = biases + of_sizes(zeros_of(r.layer, "biases"), "biases_zp", 1, biases.size)
-    absorbed = r.tensors.input_zeros[0] * w.reshape(w.shape[0], -1).sum(axis=1)
-    # transposed weights hold the rows of one group only
-    absorbed = np.tile(absorbed, biases.size // absorbed.size)
-    return w.astype(np.float32), biases - absorbed, absorbed
 
 
 def lift_weighted(r: IntegerReading) -> Value:
     """The layer of numbers with these weights and biases, where that is exact in floats; else of
     parts of the input, and the biases behind them.
     """
-    weights, biases, absorbed = weights_and_biases(r)
+    integers = Integers(r.layer, -r.input_zeros[0])
+    # the input is taken with its zero point, so that padding is 0
+    weights, absorbed = integers.whole().astype(np.float32), integers.absorbed()
+    biases = integers.biases()
+    assert biases is not None
     x, most = r.real(narrow=True), _most(r)
     exact = most * largest_row(weights) + np.abs(biases).max(initial=0) <= EXACT
     if exact and "remain_shift" not in r.layer.attrs:
@@ -63,13 +38,13 @@ def lift_weighted(r: IntegerReading) -> Value:
     def product(part: Value, weights: Array) -> Value:
         return r.as_numbers(part, weights=weights)
 
-    total = stored(r.b, accumulated(r.b, x, weights, most, product), ir.DataType.DOUBLE)
+    total = double(accumulated(x, weights, most, product))
     return r.activated(*r.early_shift(total, biases, absorbed))
 
 
 def _most(r: IntegerReading) -> float:
     """The largest amount that the first input may hold, its zero point added."""
-    types, zero = r.tensors.input_types, r.tensors.input_zeros[0]
+    types, zero = r.input_types, r.input_zeros[0]
     if not types or not types[0].is_integer():
         return 0.0  # numbers of which nothing is known
     info = np.iinfo(types[0].numpy())
@@ -97,7 +72,7 @@ def lower_weighted(w: IntegerWriting) -> Written:
         scales = np.tile(scales, channels // scales.size)
     absorbed = -source.zero * whole.reshape(rows, -1).sum(axis=1)
     biases = _biases(w, scales) + np.tile(absorbed, channels // rows)
-    if biases.min() < INT32.min or biases.max() > INT32.max:
+    if not within(biases, *INT32):
         raise MappingError("the biases with the input's zero point do not fit 32 bits", "X204")
     repeated = np.array_equal(scales, np.tile(scales[:rows], channels // rows))
     own = (scales[:rows] if repeated else scales).astype(np.float64)

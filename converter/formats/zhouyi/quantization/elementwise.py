@@ -11,10 +11,13 @@ from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
     INT32,
-    T,
     approximate,
     beside,
     bounded,
+    double,
+    entry,
+    floor,
+    int64,
     limits_of_bits,
     list_keys,
     low_32_bits,
@@ -26,7 +29,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.types import dtype_name
 from converter.formats.zhouyi.values import DType
-from converter.graph.demands import axis_of
+from converter.graph.demands import axis_of, of_length
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 from converter.graph.value import Value
@@ -93,8 +96,7 @@ def lift_divide(r: IntegerReading) -> Value:
     entry.
     """
     b, (x, y) = r.b, r.operands()
-    bits, _ = r.width(1)
-    found = r.looked_up(b.Abs(y), "lut", bits, False)
+    found = r.looked_up(b.Abs(y), "lut", r.width(1)[0], False)
     sign = b.Where(y < 0, b.like(y, -1), 1)
     return r.requantized(sign * x * found)
 
@@ -118,30 +120,24 @@ def lift_squared_difference(r: IntegerReading) -> Value:
     scales, shifts = r.scales, r.shifts
     if scales.size == 4 and shifts.size == 2:
         d = x * float(scales[1]) - y * float(scales[2])
-        d = rescale(r.b, d, scales[3] * 2.0 ** -shifts[1], 0, INT32)
+        d = rescale(d, scales[3] * 2.0 ** -shifts[1], 0, INT32)
     elif scales.size == 3 and shifts.size == 3:
-        x, y = (
-            rescale(r.b, v, scales[i] * 2.0 ** -shifts[i], 0, INT32) for i, v in ((1, x), (2, y))
-        )
-        d = x - y
+        _, first, second = r.factors(3)
+        d = rescale(x, first, 0, INT32) - rescale(y, second, 0, INT32)
     else:
         message = f"{scales.size} scales and {shifts.size} shifts have no integer form here"
         raise MappingError(message, "R110")
-    return r.requantized(d * d, scales[0] * 2.0 ** -shifts[0])
+    return r.requantized(d * d, r.first_factor)
 
 
 def lift_mod(r: IntegerReading) -> Value:
     """Both operands on the scale of the result first, within the ranges of their own tensors; what
     would be divided by 0 is divided by 1.
     """
-    b, scales, shifts = r.b, r.scales, r.shifts
-    if scales.size != 2 or shifts.size != 2:
-        raise MappingError(f"{scales.size} scales and {shifts.size} shifts, 2 are needed", "R110")
-    x, y = (
-        rescale(b, r.double(i), scales[i] * 2.0 ** -shifts[i], 0, r.input_limits(i)) for i in (0, 1)
-    )
+    b, pairs = r.b, enumerate(r.factors(2))
+    x, y = (rescale(r.double(i), by, 0, r.input_limits(i)) for i, by in pairs)
     y = b.Where(b.Equal(y, 0), 1, y)
-    rest = b.Mod(x, y, fmod=1) if r.attr("fmod", bool) else x - b.Floor(x / y) * y
+    rest = b.Mod(x, y, fmod=1) if r.attr("fmod", bool) else x - floor(x / y) * y
     return r.requantized(rest, 1.0)
 
 
@@ -150,86 +146,75 @@ def lift_pow(r: IntegerReading) -> Value:
     where y is odd. With the key `exponent` the first table holds the result.
     """
     b, x, y = r.b, r.double(0), r.double(1)
-    log = r.looked_up(r.input(0), "lut_log", *r.width())
+    log = r.entries("lut_log", r.input(0))
     if "exponent" in r.layer.attrs:
         return r.stored(log)
-    product = rescale(b, r.b.Cast(log, to=T.DOUBLE) * y, r.first_factor[0], 0, INT16)
-    power = r.looked_up(product, "lut_exp", 16, True)
-    odd = b.Abs(y) - b.Floor(b.Abs(y) / 2) * 2
+    product = rescale(log * y, r.first_factor, 0, INT16)
+    power = double(r.looked_up(product, "lut_exp", 16, True))
+    amount = b.Abs(y)
+    odd = amount - floor(amount / 2) * 2
     none = b.Where(b.Equal(y, 0), b.like(x, 1), 0)
     sign = b.Where(b.Equal(x, 0), none, b.Where(odd > 0, b.Sign(x), 1))
-    return r.stored(b.Cast(power, to=T.DOUBLE) * sign)
+    return r.stored(power * sign)
 
 
 def lift_scatter(r: IntegerReading) -> Value:
     """Data and updates on a common scale first. ScatterElements bounds them by the bits of both
     together; wide results of ScatterND are not rounded but cut off.
     """
-    signed, by_element = r.tensors.types[0].is_signed(), r.layer.kind == "ScatterElements"
-    if not signed and any(r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 2)):
+    signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
+    if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
         raise MappingError("which negative numbers does an unsigned scatter keep?")
     if r.attr("reduction", str, "NONE").upper() == "MUL":
         return (_elements_multiplied if by_element else _slices_multiplied)(r)
     bits = r.width(0)[0] + r.width(2)[0] if by_element else 48
-    low, high = limits_of_bits(bits, signed)
     data, updates = (
-        rescale(r.b, r.double(i), scale, 0, (low, high))
+        rescale(r.double(i), scale, 0, limits_of_bits(bits, signed))
         for i, scale in zip((0, 2), r.operand_scales(), strict=True)
     )
     y = r.as_numbers(data, r.input(1), updates)
-    floor = r.tensors.bits > 8 and not by_element
-    return r.stored(r.rescaled(y, r.first_factor, "Floor" if floor else "Round"))
+    rounding = "Floor" if r.bits > 8 and not by_element else "Round"
+    return r.stored(r.rescaled(y, r.first_factor, rounding))
 
 
 def _elements_multiplied(r: IntegerReading) -> Value:
     """Numbers of 16 bits, which one update after the other multiplies: a product of more bits loses
     its lowest ones, which the shift behind the factor then spares. No zero point is taken off.
     """
-    b, signed = r.b, r.tensors.types[0].is_signed()
-    if r.scales.size != 2 or r.shifts.size != 2:
-        raise MappingError(
-            f"{r.scales.size} scales and {r.shifts.size} shifts, 2 are needed", "R110"
-        )
-    data, limits = r.double(0), limits_of_bits(16, signed)
-    y = rescale(b, data, r.scales[0] * 2.0 ** -r.shifts[0], 0, limits)
-    shape = r.static(y)
-    axis = axis_of(r.attr("axis", int, 0), len(shape))
-    index = b.Cast(r.input(1), to=T.INT64)
-    index = b.Where(index < 0, index + shape[axis], index)
-    index = b.Clip(index, 0, shape[axis] - 1)
+    b, signed, first = r.b, r.types[0].is_signed(), r.factors(2)[0]
+    limits, axis, index = limits_of_bits(16, signed), r.axis(0), int64(r.input(1))
+    y = rescale(r.double(0), first, 0, limits)
+    size = r.static(y)[axis]
+    index = bounded(b.Where(index < 0, index + size, index), 0, size - 1)
     updates, most = r.double(2), limits[1] + 1
     for i in range(_turns(r.static(index)[axis])):
         at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
-        product = low_32_bits(b, b.GatherElements(y, at, axis=axis) * by)
+        product = low_32_bits(b.GatherElements(y, at, axis=axis) * by)
         # so many bits that what is left has 16
         amount = b.Where(product < 0, -product - 1, product)
-        lost = reached(b, amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
+        lost = reached(amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
         fewer = 2.0**lost
-        left = b.Floor(product / fewer) * float(r.scales[1])
-        found = b.Floor(left * fewer * 2.0 ** -r.shifts[1])
+        left = floor(product / fewer) * r.scales[1]
+        found = floor(left * fewer * 2.0 ** -r.shifts[1])
         y = b.ScatterElements(y, at, found, axis=axis)
-    return r.stored(bounded(b, y, *r.limits()))
+    return r.stored(bounded(y, *r.limits()))
 
 
 def _slices_multiplied(r: IntegerReading) -> Value:
     """One slice of the updates after the other multiplies; what has more than 8 bits is cut off."""
-    b, signed = r.b, r.tensors.types[0].is_signed()
-    if r.scales.size != 3 or r.shifts.size != 3:
-        raise MappingError(
-            f"{r.scales.size} scales and {r.shifts.size} shifts, 3 are needed", "R110"
-        )
-    rounding = "Round" if r.tensors.bits <= 8 else "Floor"
-    y, updates = (r.double(i) * float(r.scales[k]) for i, k in ((0, 1), (2, 2)))
-    index, shape = b.Cast(r.input(1), to=T.INT64), r.static(r.input(1))
+    b, signed, first = r.b, r.types[0].is_signed(), r.factors(3)[0]
+    rounding = "Round" if r.bits <= 8 else "Floor"
+    y, updates = r.double(0) * r.scales[1], r.double(2) * r.scales[2]
+    index, shape = int64(r.input(1)), r.static(r.input(1))
     rows, depth = int(np.prod(shape[:-1])), shape[-1]
     index = b.Reshape(index, [rows, depth])
     updates = b.Reshape(updates, [rows, *r.static(y)[depth:]])
     for i in range(_turns(rows)):
         at, by = (v[i : i + 1] for v in (index, updates))
         product = b.GatherND(y, at) * by
-        found = rescale(b, product, 2.0 ** -r.shifts[2], 0, limits_of_bits(32, signed), rounding)
+        found = rescale(product, 2.0 ** -r.shifts[2], 0, limits_of_bits(32, signed), rounding)
         y = b.ScatterND(y, at, found)
-    return r.stored(r.rescaled(y, r.scales[0] * 2.0 ** -r.shifts[0], rounding))
+    return r.stored(r.rescaled(y, first, rounding))
 
 
 def _turns(count: int) -> int:
@@ -241,7 +226,7 @@ def _turns(count: int) -> int:
 
 def lift_in_top_k(r: IntegerReading) -> Value:
     """The order of stored integers is that of the numbers."""
-    return r.b.Cast(r.as_numbers(r.real(narrow=True), r.input(1)), to=r.tensors.types[0])
+    return r.stored(r.as_numbers(r.real(narrow=True), r.input(1)))
 
 
 def lift_one_hot(r: IntegerReading) -> Value:
@@ -253,10 +238,8 @@ def lift_one_hot(r: IntegerReading) -> Value:
         raise MappingError(f"which axis of the result is {axis}?")
     place = axis_of(axis, rank + 1)
     classes = arange(depth).reshape([-1] + [1] * (rank - place))
-    low, high = r.limits()
-    found = b.Equal(b.Unsqueeze(b.Cast(r.input(0), to=T.INT64), [place]), b.const(classes))
-    chosen = (b.const(np.float32(np.clip(v, low, high))) for v in (on, off))
-    return r.stored(b.Where(found, *chosen))
+    found = b.Equal(b.Unsqueeze(int64(r.input(0)), [place]), classes)
+    return r.stored(b.Where(found, *(np.float32(np.clip(v, *r.limits())) for v in (on, off))))
 
 
 # one operand -------------------------------------------------------------------------------------
@@ -284,11 +267,10 @@ def lift_table(r: IntegerReading) -> Value:
 
 def _of_turns(r: IntegerReading) -> Value:
     """A table of one turn, whose size divides the scaled number."""
-    b, lut = r.b, r.blob("lut").reshape(-1)
+    lut = r.blob("lut").reshape(-1)
     if lut.size & (lut.size - 1):
         raise MappingError(f"a table of {lut.size} entries, a power of two is needed", "R105")
-    at = b.Cast(rescale(b, r.double(), r.factor[0], 0, INT32), to=T.INT64) % lut.size
-    return r.stored(b.Gather(b.const(lut, "lut"), at))
+    return r.stored(entry(lut, int64(rescale(r.double(), r.factor[0], 0, INT32)) % lut.size))
 
 
 def lower_table(w: IntegerWriting) -> Written:
@@ -317,21 +299,26 @@ def _lift_prelu(r: IntegerReading) -> Value:
     if slope.ndim > rank:
         slope = slope.reshape(slope.shape[slope.ndim - rank :])
     slope = np.ldexp(slope, -r.bit_count("negative_slope_shift"))
-    negative = b.Min(x, 0)
-    below = b.Round(negative * beside(b, slope, x, f"{r.layer.name}.negative_slope"))
-    y = b.Relu(x) + below
-    dtype = r.tensors.types[0]
+    slopes = beside(slope, x, f"{r.layer.name}.negative_slope")
+    y = b.Relu(x) + b.Round(b.Min(x, 0) * slopes)
+    dtype = r.types[0]
     unsigned = dtype.is_integer() and not dtype.is_signed()
     return r.requantized(b.Max(y, 0) if unsigned else y)
 
 
-def params_of_activation(layer: Layer, result: QuantParams) -> QuantParams:
+def _signed(params: QuantParams) -> tuple[ir.DataType, int]:
+    """The signed type of as many bits, and how much less the same numbers are there."""
+    bits = params.dtype.bitwidth
+    less = 0 if params.dtype.is_signed() else 1 << (bits - 1)
+    return (ir.DataType.INT8 if bits == 8 else ir.DataType.INT16), less
+
+
+def params_of_activation(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
     """PRELU stores a sign: executors cut off its numbers below 0 else."""
-    if layer.attrs.get("method") != "PRELU" or result.dtype.is_signed():
-        return result
-    bits = result.dtype.bitwidth
-    signed = ir.DataType.INT8 if bits == 8 else ir.DataType.INT16
-    return QuantParams.of(result.scale, result.zero - (1 << (bits - 1)), signed)
+    dtype, less = _signed(wanted)
+    if layer.attrs.get("method") != "PRELU" or not less:
+        return wanted
+    return QuantParams.of(wanted.scale, wanted.zero - less, dtype)
 
 
 def _lower_prelu(w: IntegerWriting) -> Written:
@@ -350,8 +337,8 @@ def lift_abs(r: IntegerReading) -> Value:
     """
     if r.is_scaled():
         return r.requantized(r.b.Abs(r.real()))
-    wide = r.b.Cast(r.input(0), to=ir.DataType.INT64)
-    return wrapped(r.b, r.b.Abs(wide), r.tensors.types[0])
+    wide = int64(r.input(0))
+    return wrapped(r.b.Abs(wide), r.types[0])
 
 
 def lift_negative(r: IntegerReading) -> Value:
@@ -380,7 +367,7 @@ def lower_as_it_is(w: IntegerWriting) -> Written:
     return w.written()
 
 
-def same_params(layer: Layer, source: QuantParams) -> QuantParams:
+def same_params(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
     return source
 
 
@@ -389,14 +376,13 @@ def has_slopes(layer: Layer) -> bool:
     return layer.attrs.get("method") in ("LEAKYRELU", "PRELU")
 
 
-def params_of_negative(layer: Layer, source: QuantParams) -> QuantParams:
+def params_of_negative(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
     """The same scale, the range mirrored; signed."""
-    signed = ir.DataType.INT8 if source.dtype.bitwidth == 8 else ir.DataType.INT16
-    half = 0 if source.dtype.is_signed() else 1 << (source.dtype.bitwidth - 1)
-    return QuantParams.of(source.scale, half - 1 - source.zero, signed)
+    dtype, less = _signed(source)
+    return QuantParams.of(source.scale, less - 1 - source.zero, dtype)
 
 
-def params_of_sign(layer: Layer, source: QuantParams) -> QuantParams:
+def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> QuantParams:
     return QuantParams.of(1.0, 0, ir.DataType.INT8)
 
 
@@ -409,14 +395,14 @@ def lift_cast(r: IntegerReading) -> Value:
 
     A result of more than 16 bits is not rounded: what lies behind the point is cut off.
     """
-    b, dtype, attrs = r.b, r.tensors.types[0], r.layer.attrs
+    dtype, attrs = r.types[0], r.layer.attrs
     if r.is_scaled():
         wide = dtype.is_integer() and dtype.bitwidth > 16
         return r.stored(r.rescaled(r.real(), r.factor, "Identity" if wide else "Round"))
     if str(attrs.get("clip_mode", "SATURATION")).upper() == "TRUNCATION":
-        return wrapped(b, b.Cast(r.input(0), to=ir.DataType.INT64), dtype)
+        return wrapped(int64(r.input(0)), dtype)
     if attrs.get("ignore_scale_zp"):
-        return r.stored(rescale(b, real(b, r.input(0)), 1.0, 0, r.limits()))
+        return r.stored(rescale(real(r.input(0)), 1.0, 0, r.limits()))
     return r.requantized(r.real(), 1.0)
 
 
@@ -431,22 +417,16 @@ def requantization(w: IntegerWriting) -> Written:
 
 
 def lift_concat(r: IntegerReading) -> Value:
-    scales, shifts = r.scales, r.shifts
-    count, axis = len(r.layer.inputs), r.attr("axis", int)
+    axis = r.attr("axis", int)
     if not r.is_scaled():
         return r.b.Concat(*r.layer.inputs, axis=axis)
-    if scales.size != count or shifts.size != count:
-        message = f"{count} inputs, but {scales.size} scales and {shifts.size} shifts"
-        raise MappingError(message, "R110")
-    parts = [r.rescaled(r.real(i), scales[i] * 2.0 ** -shifts[i]) for i in range(count)]
+    pairs = zip(r.operands(), r.factors(len(r.layer.inputs)), strict=True)
+    parts = [r.rescaled(v, by) for v, by in pairs]
     return r.stored(r.b.Concat(*parts, axis=axis))
 
 
 def lower_concat(w: IntegerWriting) -> Written:
-    def stored_as(p: QuantParams) -> tuple[float, int, ir.DataType]:
-        return p.scale, p.zero, p.dtype
-
-    if all(stored_as(p) == stored_as(w.result) for p in w.sources):
+    if len({(p.scale, p.zero, p.dtype) for p in (*w.sources, w.result)}) == 1:
         return w.written()
     return w.written(list_keys([p.scale / w.result.scale for p in w.sources], w.bits))
 
@@ -466,10 +446,10 @@ def lift_logical(r: IntegerReading) -> Value:
         truth = b.operator(COMPARISONS[method])(*(v * float(s) for v, s in pairs))
         truth = ~truth if method == "NOT_EQUAL" else truth
     else:
-        values = [real(b, r.input(i)) for i in range(len(r.layer.inputs))]
+        values = [real(r.input(i)) for i in range(len(r.layer.inputs))]
         found = [~b.Equal(v, 0) for v in values]
         truth = b.operator(r.attr("method", ~enum(LOGIC)))(*found)
-    return b.Cast(truth, to=r.tensors.types[0])
+    return b.Cast(truth, to=r.types[0])
 
 
 def lower_comparison(w: IntegerWriting) -> Written:
@@ -484,15 +464,12 @@ def lower_comparison(w: IntegerWriting) -> Written:
 
 
 def lift_where(r: IntegerReading) -> Value:
-    """Either operand comes to the scale of the result by a factor of its own; the condition is what
-    is not 0.
+    """Either operand comes to the scale of the result by a factor of its own, or both by one; the
+    condition is what is not 0.
     """
     b, (condition, *sides) = r.b, r.operands()
-    scales, shifts = r.scales, r.shifts
-    if len(sides) != 2 or scales.size not in (1, 2) or shifts.size != scales.size:
-        message = f"{len(sides)} operands, {scales.size} scales and {shifts.size} shifts"
-        raise MappingError(message, "R110")
-    factors = np.broadcast_to(scales * 2.0**-shifts, 2)
+    of_length(2, operands=sides)
+    factors = np.broadcast_to(r.factors(1 if r.scales.size == 1 else 2), 2)
     x, y = (r.rescaled(v, f) for v, f in zip(sides, factors, strict=True))
     return r.stored(b.Where(~b.Equal(condition, 0), x, y))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,15 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.normalization import by_reciprocal_root
 from converter.formats.zhouyi.quantization.requantize import (
-    T,
+    bounded,
+    cut,
+    double,
+    floor,
+    int64,
     limits_of_bits,
+    reached,
     real,
     rescale,
-    stored,
 )
 from converter.graph.sizes import arange
 from converter.graph.value import Value
@@ -30,7 +33,7 @@ Unique"""
 
 def lift_plain(r: IntegerReading) -> list[Value]:
     """What the layer makes of the stored integers, whatever they stand for."""
-    return _typed(r, r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))
+    return r.all_stored(r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))
 
 
 def lift_same(r: IntegerReading) -> Value:
@@ -40,11 +43,11 @@ def lift_same(r: IntegerReading) -> Value:
 
 def lift_count(r: IntegerReading) -> list[Value]:
     """Bounds are on the scale of the data."""
-    return _typed(r, r.all_as_numbers(_numbers(r)))
+    return r.all_stored(r.all_as_numbers(_numbers(r)))
 
 
 def lift_ctc(r: IntegerReading) -> list[Value]:
-    return _typed(r, r.all_as_numbers(_numbers(r), r.input(1)))
+    return r.all_stored(r.all_as_numbers(_numbers(r), r.input(1)))
 
 
 def lift_valid_count(r: IntegerReading) -> list[Value]:
@@ -59,22 +62,18 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
     if r.limits(1)[0] >= 0:
         real = r.b.Unsqueeze(places >= 0, [2])
         rows = r.b.Where(real, rows, 0)
-    return _typed(r, [count, rows, places])
+    return r.all_stored([count, rows, places])
 
 
 def lift_by_index(r: IntegerReading) -> Value:
     """Between the places that are named stands what 0 is stored as."""
     y = r.as_numbers(r.real(narrow=True), r.input(1))
-    return r.stored(y - r.tensors.input_zeros[0])
+    return r.stored(y - r.input_zeros[0])
 
 
 def _numbers(r: IntegerReading) -> Value:
     """The stored integers of the first input as floats."""
-    return real(r.b, r.input(0), narrow=True)
-
-
-def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
-    return [stored(r.b, v, t) for v, t in zip(results, r.tensors.types, strict=False)]
+    return real(r.input(0), narrow=True)
 
 
 # segments ----------------------------------------------------------------------------------------
@@ -82,9 +81,8 @@ def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
 
 def _members(r: IntegerReading, ids: Value) -> Value:
     """Doubles [rows, n]: 1 where ids[n] names the row."""
-    b, rows = r.b, r.declared_size(0, 0)
-    wide = b.Cast(b.Reshape(ids, [1, -1]), to=T.INT64)
-    return b.Cast(b.Equal(wide, b.const(arange(rows).reshape(rows, 1))), to=T.DOUBLE)
+    every = arange(r.declared_size(0, 0)).reshape(-1, 1)
+    return double(r.b.Equal(int64(r.b.Reshape(ids, [1, -1])), every))
 
 
 def _flat(r: IntegerReading, x: Value) -> Value:
@@ -97,7 +95,7 @@ def lift_segment_sum(r: IntegerReading) -> Value:
     count, named = r.static(x)[0], int(np.prod(r.static(ids)))
     if count != named:
         raise MappingError(f"{count} rows, but {named} of them belong to a segment", "R105")
-    ids = r.b.Cast(ids, to=T.INT64) + r.tensors.input_zeros[1]
+    ids = int64(ids) + r.input_zeros[1]
     y = _members(r, ids) @ _flat(r, x)
     shape = [r.declared_size(0, 0), *r.static(x)[1:]]
     return r.b.Reshape(r.requantized(y, r.first_factor), shape)
@@ -113,7 +111,7 @@ def lift_embeddings(r: IntegerReading) -> Value:
     if len(r.static(rows)) != 1:
         rows = rows[:, 0]
     members = _members(r, rows)
-    ids = b.Cast(b.Reshape(r.input(2), [-1]), to=T.INT64)
+    ids = int64(b.Reshape(r.input(2), [-1]))
     total = members @ (b.Gather(_flat(r, params), ids) * weights)
     if combiner == "SUM":
         y = r.requantized(total)
@@ -131,39 +129,30 @@ def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
     more: so many as the largest of the tensor has.
     """
     b = r.b
-    signs = [r.input_limits(i)[0] + r.tensors.input_zeros[i] < 0 for i in (0, 3)]
-    total, first = _of_bits(r, total * float(r.scales[0]), 32, signs[0])
+    signs = [r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 3)]
+    total, first = _of_bits(r, total * r.scales[0], 32, signs[0])
     weight, second = _of_bits(r, weight, 16, signs[1])
     none = b.Equal(weight, 0)
-    quotient = total / b.Where(none, 1, weight)
-    whole = b.Cast(b.Cast(quotient, to=T.INT64), to=T.DOUBLE)
-    whole = b.Where(none, 0, whole)
-    return r.requantized(whole * (first / second), 2.0 ** -r.shifts[0])
+    quotient = b.Where(none, 0, cut(total / b.Where(none, 1, weight)))
+    return r.requantized(quotient * (first / second), 2.0 ** -r.shifts[0])
 
 
 def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
     """`x` without so many of its lowest bits that all of it has `bits`, and what it was divided
     by.
     """
-    b, low_high = r.b, limits_of_bits(bits, signed)
+    b, limits = r.b, limits_of_bits(bits, signed)
     most = b.ReduceMax(x, keepdims=0)
     if signed:
         most = b.Max(most, -1 - b.ReduceMin(x, keepdims=0))
-    steps = (low_high[1] + 1) * 2.0 ** np.arange(32)
-    over = b.ReduceSum(b.Cast(most >= steps, to=T.DOUBLE), [0], keepdims=0)
-    by = 2.0**over
-    return b.Clip(b.Floor(x / by), *low_high), by
+    by = 2.0 ** reached(most, (limits[1] + 1) * 2.0 ** np.arange(32))
+    return bounded(floor(x / by), *limits), by
 
 
 def _by_norm(r: IntegerReading, total: Value, squares: Value) -> Value:
     """Products of 32 bits with a reciprocal root."""
-    if r.scales.size != 2 or r.shifts.size != 2:
-        raise MappingError(
-            f"{r.scales.size} scales and {r.shifts.size} shifts, 2 are needed", "R110"
-        )
-    signed = r.input_limits(0)[0] + r.tensors.input_zeros[0] < 0
-    first, second = (float(v) for v in r.scales)
-    limits = limits_of_bits(r.width(0)[0], signed)
-    x = rescale(r.b, total, first * 2.0 ** -r.shifts[0], 0, limits)
+    first, _ = r.factors(2)
+    signed = r.input_limits(0)[0] + r.input_zeros[0] < 0
+    x = rescale(total, first, 0, limits_of_bits(r.width(0)[0], signed))
     before = r.bit_count("reciprocal_shift_value")
-    return by_reciprocal_root(r, x, squares, second, before, int(r.shifts[1]))
+    return by_reciprocal_root(r, x, squares, float(r.scales[1]), before, int(r.shifts[1]))

@@ -20,7 +20,12 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
-from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes, zeros_of
+from converter.formats.zhouyi.quantization.requantize import (
+    bits_of,
+    numbers,
+    of_sizes,
+    zeros_of,
+)
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
 from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights
 from converter.formats.zhouyi.rules.context import blob_of

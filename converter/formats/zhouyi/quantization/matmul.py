@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
-from converter.formats.zhouyi.quantization.requantize import T, scalar_keys, stored
+from converter.formats.zhouyi.quantization.requantize import double, scalar_keys
 from converter.graph.value import Value
 
 
@@ -17,7 +17,7 @@ def _product(r: IntegerReading) -> Value:
     x, y = (r.real(i, narrow=True) for i in (0, 1))
     keys = ("trans_", "tans_", "adj_")
     turned = {k: v for k, v in r.layer.attrs.items() if k.startswith(keys)}
-    return stored(r.b, r.as_numbers(x, y, kind="MatMul", attrs=turned), T.DOUBLE)
+    return double(r.as_numbers(x, y, kind="MatMul", attrs=turned))
 
 
 def lift_matmul(r: IntegerReading) -> Value:

@@ -23,10 +23,7 @@ from converter.errors import Diagnostic, MappingError
 from converter.formats.zhouyi.fused import FUSED, fuse
 from converter.formats.zhouyi.quantization.constants import QuantizedConstant, lazy_value
 from converter.formats.zhouyi.quantization.context import IntegerWriting
-from converter.formats.zhouyi.quantization.elementwise import (
-    params_of_activation,
-    requantization,
-)
+from converter.formats.zhouyi.quantization.elementwise import requantization
 from converter.formats.zhouyi.quantization.lowering import DEQUANTIZE, QUANTIZE
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.formats.zhouyi.quantization.requantize import INT16
@@ -240,8 +237,7 @@ class Plan:
             raise MappingError("numbers of more than 16 bits have no integer form")
         if rule.finer(layer) and (not self.npu or params.scale < sources[0].scale):
             inputs[0], sources[0] = self._finer(layer, inputs[0], sources[0])
-        own = params if rule.result is None else rule.result(layer, sources[0])
-        own = params_of_activation(layer, own) if layer.kind == "Activation" else own
+        own = rule.result(layer, sources[0], params)
         kind, attrs, blobs = rule.lower(IntegerWriting(layer, inputs, sources, own, self.npu))
         stored = _stored_as(out, params) if place is None else place
         first = stored if own == params else _stored_as(out, own)

@@ -18,10 +18,11 @@ from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
     T,
     channel_constants,
+    double,
     real,
     rescale,
     scalar_keys,
-    stored,
+    single,
 )
 from converter.formats.zhouyi.rules.fields import Window, words
 from converter.formats.zhouyi.rules.pooling import fractional_windows, overhang
@@ -50,29 +51,26 @@ def lift_pooling(r: IntegerReading) -> Value:
     size = list(r.static(x)[1:-1])
     over = overhang(layer, size, attrs)
     if method == "MAX":
-        y = real(b, x, narrow=True)
+        y = real(x, narrow=True)
         return r.stored(_pool(r, "MaxPool", y, **attrs, ceil_mode=int(any(over))))
-    kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
     pads, count = attrs["pads"], [r.declared_size(0, 1 + i) for i in (0, 1)]
-    kernel, strides, dilations = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
-    axes = [
-        Axis(n, count[i], kernel[i], strides[i], dilations[i], pads[i], pads[2 + i], over[i])
-        for i, n in enumerate(size)
-    ]
+    windows = (attrs[k] for k in ("kernel_shape", "strides", "dilations"))
+    axes = [Axis(*one) for one in zip(size, count, *windows, pads[:2], pads[2:], over, strict=True)]
     y = r.real()
     if method == "L1":
         return r.requantized(_sums(r, b.Abs(y), axes))
     if method == "L2":
-        total = rescale(b, _sums(r, y * y, axes), r.factor, 0, UINT16)
+        total = rescale(_sums(r, y * y, axes), r.factor, 0, UINT16)
         return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
     areas = np.full((1,) * 4, float(np.prod([a.kernel for a in axes])))
     if not layer.attrs.get("count_include_pad", True):
         areas = np.outer(*(a.covered() for a in axes))[None, :, :, None]
-    before, behind = r.tensors.scales
-    by = _approximate(behind / before / np.maximum(areas, 1.0)).astype(np.float64)
+    before, behind = r.stated
+    by = _approximate(behind / before / np.maximum(areas, 1.0))
     found = r.rescaled(_sums(r, y, axes), by)
-    if np.any(areas == 0) and max(dilations) == 1:  # a window of nothing is not even a zero point
-        found = b.Where(b.const(areas == 0), 0, found)
+    # a window of nothing is not even a zero point
+    if np.any(areas == 0) and max(attrs["dilations"]) == 1:
+        found = b.Where(areas == 0, 0, found)
     return r.stored(found)
 
 
@@ -81,19 +79,18 @@ def lift_volumes(r: IntegerReading) -> Value:
     columns of a window, then over its planes.
     """
     if r.attr("method", enum(words("MAX AVG"))) == "MAX":
-        return r.stored(r.as_numbers(real(r.b, r.input(0), narrow=True)))
+        return r.stored(r.as_numbers(real(r.input(0), narrow=True)))
     b, borders = r.b, bool(r.layer.attrs.get("count_include_pad", True))
     axes = [Axis.of(r, i, name) for i, name in enumerate("zyx")]
     x = r.double() if borders else r.whole()
     x = _sums(r, x, axes)
-    zero = r.tensors.zeros[0] if borders else 0
+    zero = r.zeros[0] if borders else 0
     counts = functools.reduce(np.multiply.outer, [a.covered() for a in axes])[None, ..., None]
     volume = float(np.prod([a.kernel for a in axes]))
     if any(a.dilation > 1 for a in axes):
         areas = np.full((1,) * 5, volume) if borders else np.maximum(counts, 1.0)
-        factors = _approximate(1.0 / areas).astype(np.float64)
-        return r.stored(rescale(b, x, factors, zero, r.limits()))
-    y = b.Cast(x, to=T.FLOAT)
+        return r.stored(rescale(x, _approximate(1.0 / areas), zero, r.limits()))
+    y = single(x)
     if not borders:  # a mean of what is inside, as the executor's 32-bit floats compute it
         inside = counts.astype(np.float32) / np.float32(volume) * np.float32(volume)
         y = y * volume / b.const(inside, "inside")
@@ -102,8 +99,8 @@ def lift_volumes(r: IntegerReading) -> Value:
     widths = [rows.spans(columns.before), columns.spans(columns.behind)]
     flat = np.multiply.outer(*widths)[None, None, :, :, None]
     deep = planes.spans(rows.before)[None, :, None, None, None]
-    y = rescale(b, y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
-    return r.stored(rescale(b, y, _approximate(1.0 / deep), zero, r.limits()))
+    y = rescale(y, _approximate(1.0 / flat), 0, (-(2.0**31), 2.0**31))
+    return r.stored(rescale(y, _approximate(1.0 / deep), zero, r.limits()))
 
 
 def lift_fractional(r: IntegerReading) -> list[Value]:
@@ -112,10 +109,8 @@ def lift_fractional(r: IntegerReading) -> list[Value]:
     x = r.whole()
     y, borders, areas = fractional_windows(r, x, "ReduceSum" if mean else "ReduceMax")
     if mean:
-        y = rescale(b, y, _approximate(1.0 / areas).astype(np.float64), 0, r.limits())
-    return [
-        stored(b, v, t) for v, t in zip((y, *map(b.const, borders)), r.tensors.types, strict=True)
-    ]
+        y = rescale(y, _approximate(1.0 / areas), 0, r.limits())
+    return r.all_stored((y, *map(b.const, borders)))
 
 
 @dataclass
@@ -178,15 +173,15 @@ def _sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
     if plain and y.dtype == T.FLOAT and rank == 4:  # as floats the sums are exact
         strides = [a.stride for a in axes]
         mean = _pool(r, "AveragePool", y, kernel_shape=kernel, strides=strides)
-        return b.Cast(b.Round(mean * float(np.prod(kernel))), to=T.DOUBLE)
+        return double(b.Round(mean * float(np.prod(kernel))))
     for i, a in enumerate(axes):
         y = functools.reduce(operator.add, (a.slice(b, y, i + 1, k) for k in range(a.kernel)))
-    return b.Cast(y, to=T.DOUBLE)
+    return double(y)
 
 
-def _float_sums(r: IntegerReading, y: Value, axes: Sequence[Axis]) -> Value:
+def _float_sums(r: IntegerReading, y: Value, rows: Axis, columns: Axis) -> Value:
     """The sum of each window, in floats that are added row by row."""
-    b, (rows, columns) = r.b, axes
+    b = r.b
     y = b.Pad(y, [0, rows.before, columns.before, 0, 0, rows.behind, columns.behind, 0])
     parts = (
         columns.slice(b, rows.slice(b, y, 1, i), 2, k)
@@ -256,11 +251,11 @@ def lift_lrn(r: IntegerReading) -> Value:
     b, x, size = r.b, r.double(), r.count("size")
     if size > MOST_NEIGHBOURS:
         raise MappingError(f"size={size}: so many neighbours make a graph too large")
-    squares = b.Cast(x * x, to=T.FLOAT)
+    squares = single(x * x)
     if method == "WITHIN_CHANNEL":
         half, even = (size - 1) // 2, 1 - size % 2
         axes = [Axis(n, n - even, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
-        total = _float_sums(r, squares, axes)
+        total = _float_sums(r, squares, *axes)
         if even:  # the last neighbours are none
             total = b.Pad(total, [0] * 5 + [1, 1, 0])
     else:
@@ -269,10 +264,10 @@ def lift_lrn(r: IntegerReading) -> Value:
         parts = [padded[..., i : i + channels] for i in range(size)]
         total = functools.reduce(operator.add, parts)
     by, behind = (
-        r.attr(f"scale{sum_}_value", int) * math.ldexp(1, -r.bit_count(f"shift{sum_}_value"))
-        for sum_ in ("_sum", "")
+        r.attr(f"scale{which}_value", int) * 2.0 ** -r.bit_count(f"shift{which}_value")
+        for which in ("_sum", "")
     )
-    total = rescale(b, total, by, 0, UINT16)
+    total = rescale(total, by, 0, UINT16)
     return r.requantized(x * r.looked_up(total, "lut", 16, False), behind)
 
 

@@ -13,11 +13,12 @@ from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     INT32,
     Limits,
-    T,
     beside,
+    double,
     numbers,
     of_sizes,
     rescale,
+    single,
     stored,
     zeros_of,
 )
@@ -56,16 +57,14 @@ class Steps:
         return self.r.looked_up(value, name, self.bits, True)
 
     def rounded(self, value: Value) -> Value:
-        return (
-            stored(self.r.b, stored(self.r.b, value, T.FLOAT), T.DOUBLE) if self.single else value
-        )
+        return double(single(value)) if self.single else value
 
     def product(self, value: Value, weights: Array) -> Value:
-        value = stored(self.r.b, value, T.FLOAT) if self.single else value
-        return stored(self.r.b, value @ beside(self.r.b, weights, value, "weights"), T.DOUBLE)
+        value = single(value) if self.single else value
+        return double(value @ beside(weights, value, "weights"))
 
     def rescaled(self, value: Value, by: Any, limits: Limits) -> Value:
-        return self.rounded(rescale(self.r.b, value, by, 0, limits))
+        return self.rounded(rescale(value, by, 0, limits))
 
 
 def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], list[Array]]:
@@ -81,7 +80,7 @@ def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], l
     size, w = _weights(r, 3)
     w = w.astype(np.float64).T
     scales, shifts = (np.split(array, np.cumsum(lengths)[:-1]) for array in given)
-    biases, n = r.blob("biases").reshape(-1).astype(np.float64), r.count("cell_size")
+    biases, n = r.flat("biases"), r.count("cell_size")
     of_sizes(biases, "biases", 4 * n, 4 * n if layer.kind == "GRUv1" else 3 * n)
     factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
     return Steps(r, w[:size], w[size:], biases, factors, bits), scales, shifts
@@ -112,14 +111,14 @@ def _outputs(
 ) -> list[Value]:
     given = r.layer.attrs.get("out_sequence", [])
     names = [str(n).upper() for n in (given if isinstance(given, list) else [given])]
-    if len(names) != len(r.tensors.types):
-        raise MappingError(f"out_sequence={names} of {len(r.tensors.types)} outputs", "R110")
+    if len(names) != len(r.types):
+        raise MappingError(f"out_sequence={names} of {len(r.types)} outputs", "R110")
     ordered = all_steps[::-1] if reverse else all_steps
     first = "Y" if r.layer.kind == "BasicLSTM" else "H"
     found[first] = r.b.Concat(*[r.b.Unsqueeze(h, [1]) for h in ordered], axis=1)
     if any(n not in found for n in names):
         raise MappingError(f"out_sequence={names} names what is not known", "R110")
-    return [stored(r.b, found[n], r.tensors.types[i]) for i, n in enumerate(names)]
+    return [stored(found[n], r.types[i]) for i, n in enumerate(names)]
 
 
 def lift_gru(r: IntegerReading) -> list[Value]:
@@ -160,7 +159,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
             product = s.product(through, s.h[:, 2 * n :])
         total = candidates.of(product, s.product(x, s.x[:, 2 * n :]), inner[:, t])
         candidate = s.table("lut_ht", total)
-        new = rescale(r.b, (largest - update) * candidate, s.factors[4], 0, INT32)
+        new = rescale((largest - update) * candidate, s.factors[4], 0, INT32)
         sum_ = s.rounded(new + s.rounded(update * state))
         state = s.rescaled(sum_, s.factors[5], s.amounts)
         states.append(state)
@@ -240,7 +239,7 @@ def _factor_parts(r: IntegerReading, name: str, n: int, time: int) -> list[Array
     """The constant `scale` or `shift` of an LSTM in its parts: one number for all rows of the
     gates, or one for each.
     """
-    given = r.blob(name).reshape(-1).astype(np.float64)
+    given = r.flat(name)
     rows, cells = (4 * n, n) if given.size == 4 * n + n + 3 + 2 * time else (1, 1)
     lengths = [1, rows, cells, 1, 1, *[1] * (2 * time)]
     if given.size != sum(lengths):

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading, IntegerWriting, Written
 from converter.formats.zhouyi.quantization.requantize import (
     UINT16,
-    T,
     beside,
+    double,
+    entry,
+    floor,
     of_sizes,
     reached,
     real,
     rescale,
     scalar_keys,
-    zeros_of,
+    single,
 )
 from converter.formats.zhouyi.rules.fields import axes_of
-from converter.graph.build import Builder
+from converter.graph.build import open_builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
@@ -38,14 +41,14 @@ def lift_reduce(r: IntegerReading) -> Value:
     if method in ("SUM", "MEAN"):
         return r.requantized(b.ReduceSum(x, axes))
     if method in ("VARIANCE", "UNBIASED_VARIANCE"):
-        whole = real(b, r.input(0))
+        whole = real(r.input(0))
         d = whole - b.Round(b.ReduceMean(whole, axes))
         return r.requantized(b.ReduceSum(d * d, axes))
     if method in ("ANY", "ALL"):
-        true = b.Cast(~b.Equal(x, 0), to=ir.DataType.FLOAT)
+        true = single(~b.Equal(x, 0))
         return r.stored(b.operator("ReduceMax" if method == "ANY" else "ReduceMin")(true, axes))
     if method in _MORE:
-        return _MORE[method](r, r.b.Cast(x, to=T.DOUBLE), axes)
+        return _MORE[method](r, double(x), axes)
     raise MappingError(f"on which scales does a Reduce of {method} compute with integers?")
 
 
@@ -57,7 +60,7 @@ def _lift_sum_of_amounts(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     """The root of the sum of squares, from a table for 16-bit integers."""
     y, dropped = _highest_bits(r, r.b.ReduceSum(x * x, axes))
-    total = rescale(r.b, y * dropped, r.factor, 0, UINT16)
+    total = rescale(y * dropped, r.factor, 0, UINT16)
     return r.stored(r.looked_up(total, "sqrt_lut", 16, False))
 
 
@@ -70,13 +73,10 @@ def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
     """
     b = r.b
     total = b.Clip(total, 0, 2**32 - 1)
-    most = b.ReduceMax(total, keepdims=0)
-    most = b.Cast(b.Cast(most, to=T.FLOAT), to=T.DOUBLE)
+    most = double(single(b.ReduceMax(total, keepdims=0)))
     just_above = 2.0 ** np.arange(16, 32) * (1 + np.log(2) * 2.0**-20)
-    by = b.Gather(
-        b.const(2.0 ** np.arange(17), "by"), b.Cast(reached(b, most, just_above), to=T.INT64)
-    )
-    return b.Min(b.Floor(total / by), 65535), by
+    by = entry(2.0 ** np.arange(17), reached(most, just_above))
+    return b.Min(floor(total / by), 65535), by
 
 
 def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
@@ -86,28 +86,35 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     b, shape = r.b, r.static(x)
     axes = [axis_of(a, len(shape)) for a in axes]
     count = int(np.prod([shape[a] for a in axes]))
-    if count > LONGEST_PRODUCT:
-        raise MappingError(f"a product of {count} elements makes a graph too large")
     rest = [a for a in range(len(shape)) if a not in axes]
     flat = b.Reshape(b.Transpose(x, perm=[*rest, *axes]), [-1, count])
-    info = np.iinfo(r.tensors.input_types[0].numpy())
-    bits = 15 if info.min + r.tensors.input_zeros[0] < 0 else 16
-    parts = b.Split(flat, [1] * count, axis=1, outputs=count) if count > 1 else [flat]
-    product, halvings = b.like(flat, 1), b.like(flat, 0)
-    for part in parts:
-        product, more = _fitting(b, part * product, bits)
-        halvings = more + halvings
-    scale, shift = float(r.scales[0]), float(r.shifts[0])
-    y = product * scale * 2.0 ** (halvings - shift)
+    info = np.iinfo(r.input_types[0].numpy())
+    bits = 15 if info.min + r.input_zeros[0] < 0 else 16
+    *_, (product, halvings) = _products(_slices(r, flat, 1), bits)
+    y = product * float(r.scales[0]) * 2.0 ** (halvings - float(r.shifts[0]))
     kept = [1 if a in axes else n for a, n in enumerate(shape)]
     return r.requantized(b.Reshape(y, kept), 1.0)
 
 
-def _fitting(b: Builder, x: Value, bits: int) -> tuple[Value, Value]:
-    """Doubles halved and cut off until their amounts have `bits` bits, and how often each was."""
-    powers = b.const(2.0 ** -np.arange(19), "powers")
-    more = reached(b, b.Max(x, -1 - x), 2.0 ** (bits + np.arange(18)))
-    return b.Floor(x * b.Gather(powers, b.Cast(more, to=T.INT64))), more
+def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
+    """The factors of a product, one for each place of an axis."""
+    count = r.static(x)[axis]
+    if count > LONGEST_PRODUCT:
+        raise MappingError(f"a product of {count} elements makes a graph too large")
+    return list(r.b.Split(x, [1] * count, axis=axis, outputs=count)) if count > 1 else [x]
+
+
+def _products(factors: Sequence[Value], bits: int) -> Iterator[tuple[Value, Value]]:
+    """Products so far, halved and cut off until their amounts have `bits` bits, and how often they
+    were.
+    """
+    b = open_builder()
+    product, halvings = b.like(factors[0], 1), b.like(factors[0], 0)
+    for factor in factors:
+        product = factor * product
+        more = reached(b.Max(product, -1 - product), 2.0 ** (bits + np.arange(18)))
+        product, halvings = floor(product * entry(2.0 ** -np.arange(19), more)), more + halvings
+        yield product, halvings
 
 
 _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
@@ -116,38 +123,30 @@ _MORE = {"L1": _lift_sum_of_amounts, "L2": _lift_root, "PROD": _lift_product}
 def lift_cumulate(r: IntegerReading) -> Value:
     """Sums, or products, so far, each from scale to scale."""
     x = r.double()
-    axis = axis_of(r.attr("axis", int), len(r.static(x)))
+    axis = r.axis()
     exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))
     if r.attr("method", str).upper() == "PROD":
-        return _products_so_far(r, x, axis, bool(exclusive), bool(reverse))
-    at = r.b.const(np.array(axis, np.int64))
-    total = r.b.op("CumSum", x, at, exclusive=exclusive, reverse=reverse)
+        return _products_so_far(r, x, axis, exclusive, reverse)
+    total = r.b.CumSum(x, axis, exclusive=exclusive, reverse=reverse)
     return r.requantized(total, r.first_factor)
 
 
-def _products_so_far(
-    r: IntegerReading, x: Value, axis: int, exclusive: bool, reverse: bool
-) -> Value:
+def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, reverse: int) -> Value:
     """A scale for each place; products that do not fit into 16 bits are halved as in Reduce."""
-    b, count = r.b, r.static(x)[axis]
-    if count > LONGEST_PRODUCT:
-        raise MappingError(f"products of {count} elements make a graph too large")
+    parts, count = _slices(r, x, axis), r.static(x)[axis]
     if r.scales.size != count or r.shifts.size != count:
         raise MappingError(f"{r.scales.size} scales, {count} are needed", "R105")
     signed = r.width()[1]
-    if not signed and r.input_limits(0)[0] + r.tensors.input_zeros[0] < 0:
+    if not signed and r.input_limits(0)[0] + r.input_zeros[0] < 0:
         raise MappingError("how is a negative product halved whose data are unsigned?")
-    parts = list(b.Split(x, [1] * count, axis=axis, outputs=count)) if count > 1 else [x]
     parts = parts[::-1] if reverse else parts
-    product, halvings, results = b.like(parts[0], 1), b.like(parts[0], 0), []
     factors = [parts[0] * 0.0 + 1.0, *parts[:-1]] if exclusive else parts
-    for part, scale, shift in zip(factors, r.scales, r.shifts, strict=True):
-        product, more = _fitting(b, part * product, 15 if signed else 16)
-        halvings = more + halvings
-        y = product * float(scale) * 2.0 ** (halvings - float(shift))
-        results.append(r.rescaled(y, 1.0))
-    results = results[::-1] if reverse else results
-    return r.stored(b.Concat(*results, axis=axis))
+    so_far = zip(_products(factors, 15 if signed else 16), r.scales, r.shifts, strict=True)
+    results = [
+        r.rescaled(product * float(scale) * 2.0 ** (halvings - float(shift)), 1.0)
+        for (product, halvings), scale, shift in so_far
+    ]
+    return r.stored(r.b.Concat(*(results[::-1] if reverse else results), axis=axis))
 
 
 def lift_zero_fraction(r: IntegerReading) -> Value:
@@ -155,10 +154,10 @@ def lift_zero_fraction(r: IntegerReading) -> Value:
     b, x = r.b, r.double()
     shape = r.static(x)
     count = int(np.prod(shape[1:]))
-    zeros = b.Cast(b.Equal(x, 0), to=T.DOUBLE)
-    total = b.ReduceSum(b.Reshape(zeros, [shape[0], count]), [1], keepdims=0)
-    share = b.Floor((total * r.attr("output_scale", int) + count // 2) / count)
-    return r.stored(share - r.tensors.zeros[0])
+    zeros = b.Reshape(double(b.Equal(x, 0)), [shape[0], count])
+    total = b.ReduceSum(zeros, [1], keepdims=0)
+    share = floor((total * r.attr("output_scale", int) + count // 2) / count)
+    return r.stored(share - r.zeros[0])
 
 
 def lower_reduce(w: IntegerWriting) -> Written:
@@ -178,22 +177,16 @@ def lift_batch_norm(r: IntegerReading) -> Value:
     if "scale1" in r.layer.blobs:
         raise MappingError("in which floats are biases added to activations per channel?")
     x, name = r.input(0), r.layer.name
-    sizes = r.static(x)
-    rank = len(sizes)
-    axis = axis_of(r.attr("axis", int, -1), rank)
+    sizes, axis = r.static(x), r.axis(-1)
 
     def along(array: Array) -> Array:
-        flat = np.asarray(array, np.float32).reshape(-1)
+        flat = array.astype(np.float32)
         of_sizes(flat, "weights, biases or scale", 1, sizes[axis])
-        shape = [-1 if i == axis else 1 for i in range(rank)]
+        shape = [-1 if i == axis else 1 for i in range(len(sizes))]
         return flat if flat.size == 1 else flat.reshape(shape)
 
-    def shifted(name: str) -> Array:
-        given, zeros = r.blob(name).reshape(-1).astype(np.float64), zeros_of(r.layer, name)
-        return along(given + of_sizes(zeros, f"{name}_zp", 1, given.size))
-
-    y = real(r.b, x, narrow=True)
+    y = real(x, narrow=True)
     if r.layer.kind != "BiasAdd":
-        y = y * beside(r.b, shifted("weights"), y, f"{name}.weights")
-    y = y + beside(r.b, shifted("biases"), y, f"{name}.biases")
-    return r.activated(r.b.Cast(y, to=T.DOUBLE), along(r.factor).astype(np.float64))
+        y = y * beside(along(r.with_zero_points("weights")), y, f"{name}.weights")
+    y = y + beside(along(r.with_zero_points("biases")), y, f"{name}.biases")
+    return r.activated(double(y), along(r.factor).astype(np.float64))

@@ -15,17 +15,20 @@ from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     EXACT,
     UINT16,
-    T,
     bits_of,
     bounded,
     cut,
+    double,
+    floor,
     low_32_bits,
     rescale,
     shifted,
+    single,
 )
 from converter.formats.zhouyi.quantization.sampling import (
     MOST_ELEMENTS,
     Pixels,
+    crossed,
     pooled_shape,
 )
 from converter.formats.zhouyi.rules.detection import (
@@ -46,35 +49,34 @@ from converter.mapping.codecs import enum
 PARTS = (6418977.0, 25675908.0, 102703631.0)
 
 
-def _single(b: Builder, x: Value) -> Value:
+def _single(x: Value) -> Value:
     """Rounded to what a 32-bit float holds."""
-    return b.Cast(b.Cast(x, to=T.FLOAT), to=T.DOUBLE)
+    return double(single(x))
 
 
 @dataclass
 class Along:
-    """Samples of regions along one axis, [R, cells * samples]: the pixel, the next one, and the
+    """Samples of regions along an axis, [R, cells * samples]: the pixel, the next one, and the
     weights of both.
 
     `count` [R, 1] or [1, 1]: how many samples a cell has; where the region decides, only so many of
     `samples` are real. `known`: those that lie on the image.
     """
 
+    axis: Axis
     low: Value
     high: Value
     of_low: Value
     of_high: Value
-    cells: int
     samples: int
     count: Value
-    decided: bool = False
     known: Value | None = None
 
-    def real(self, b: Builder) -> list[Value]:
+    def real(self) -> list[Value]:
         found = [] if self.known is None else [self.known]
-        if self.decided:
-            number = np.tile(arange(self.samples, dtype=np.float64), self.cells)
-            found.append(b.const(number) < self.count)
+        if self.axis.decided:
+            number = np.tile(arange(self.samples, dtype=np.float64), self.axis.cells)
+            found.append(self.count > number)
         return found
 
 
@@ -88,12 +90,11 @@ class Crossings:
     count: int
 
     def __post_init__(self) -> None:
-        self.height, self.width = (a.cells * a.samples for a in (self.rows, self.columns))
+        self.height, self.width = (a.axis.cells * a.samples for a in (self.rows, self.columns))
 
     def spread(self, v: Value, axis: int) -> Value:
         """Numbers of rows [R, h] (axis 0) or columns [R, w] for all crossings."""
-        b, full = self.b, [self.count, self.height, self.width]
-        return b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [full[0], full[1] * full[2]])
+        return crossed(v, axis, [self.count, self.height, self.width])
 
     def corners(self, pixels: Pixels, bits: int, image: Value, wraps: bool = False) -> list[Value]:
         """The four pixels around each crossing [R, rows * columns, C], each times the product of
@@ -102,30 +103,27 @@ class Crossings:
         `image` [R]: which image each region is in.
         """
         b, found = self.b, []
+        decided = self.rows.axis.decided or self.columns.axis.decided
         image = self.spread(b.Expand(b.Unsqueeze(image, [1]), [self.count, self.height]), 0)
         ends = (((a.low, a.of_low), (a.high, a.of_high)) for a in (self.rows, self.columns))
         for (row, by_row), (column, by_column) in itertools.product(*ends):
             weight = self.spread(by_row, 0) * self.spread(by_column, 1)
-            if self.decided and wraps:  # RoiAlign then rounds its products of floats
-                weight = b.Round(_single(b, weight) * 2.0**-bits)
+            if decided and wraps:  # RoiAlign then rounds its products of floats
+                weight = b.Round(_single(weight) * 2.0**-bits)
             else:
-                weight = shifted(b, weight, bits)
+                weight = shifted(weight, bits)
             at = [self.spread(row, 0), self.spread(column, 1)]
             found.append(b.Unsqueeze(weight, [-1]) * pixels.at(image, at, wraps=wraps))
         return found
 
-    @property
-    def decided(self) -> bool:
-        return self.rows.decided or self.columns.decided
-
     def by_cell(self, v: Value, missing: float = 0.0) -> Value:
         """[R, cells, samples, cells, samples, C], with `missing` where a sample is not real."""
         b, rows, columns = self.b, self.rows, self.columns
-        real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real(b)]
+        real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real()]
         if real:
             mask = b.Unsqueeze(functools.reduce(operator.and_, real), [-1])
             v = b.Where(mask, v, missing)
-        shape = [rows.cells, rows.samples, columns.cells, columns.samples]
+        shape = [rows.axis.cells, rows.samples, columns.axis.cells, columns.samples]
         return b.Reshape(v, [self.count, *shape, -1])
 
     def numbers(self) -> Value:
@@ -152,6 +150,11 @@ class Axis:
     half: bool
 
     @property
+    def decided(self) -> bool:
+        """Whether the region decides how many samples a cell has."""
+        return self.samples <= 0
+
+    @property
     def offset(self) -> float:
         return 2.0 ** (self.bits - 1) if self.half else 0.0
 
@@ -161,7 +164,7 @@ class Axis:
 
     def counted(self, b: Builder, length: Value, longest: float) -> tuple[Value, int]:
         """How many samples the cells of each region have [R, 1], and the most."""
-        if self.samples > 0:
+        if not self.decided:
             return b.const(np.full((1, 1), float(self.samples))), self.samples
         cell = float(self.cells << self.bits)
         number = b.Max(b.Ceil(b.Unsqueeze(length, [1]) / cell), 1)
@@ -187,60 +190,63 @@ def lift_roi_align(r: IntegerReading) -> Value:
     b, samples, bits = r.b, r.attr("sample", list), r.bit_count("spatial_shift_value", least=0)
     of_length(2, sample=samples)
     mean = r.attr("method", enum(words("AVG MAX"))) == "AVG"
-    x = r.whole(0) + float(r.tensors.input_zeros[0])
+    x = r.double(0)
     batch, *sizes, channels = r.static(x)
-    rois = b.Reshape(r.whole(1) + float(r.tensors.input_zeros[1]), [-1, 5])
+    rois = b.Reshape(r.double(1), [-1, 5])
     half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
-    if r.scales.size != 2 or r.shifts.size != 2:
-        raise MappingError("two scales and two shifts are needed", "R110")
+    first, _ = r.factors(2)
     image, sides, good = rois[..., 0], [], []
     for i, cells in enumerate(pooled_shape(r)):
         axis = Axis(i, cells, samples[i], sizes[i], bits, half)
         ends, along = (_decided if min(samples) <= 0 else _fixed)(r, rois, axis)
-        good += [ends[0] <= ends[1], ends[1] <= float(axis.size << bits)]
+        good += [ends[0] <= ends[1], ends[1] <= axis.size << bits]
         sides.append(along)
-    good += [image >= 0.0, image <= float(batch - 1)]
+    good += [image >= 0, image <= batch - 1]
     crossings = Crossings(b, sides[0], sides[1], r.static(rois)[0])
     crossings.demand_small(channels)
-    image = bounded(b, image, 0, batch - 1)
+    image = bounded(image, 0, batch - 1)
     products = crossings.corners(Pixels.of(r, x), bits, image, wraps=True)
-    by = float(r.scales[0]) * 2.0 ** -(float(r.shifts[0]) + bits)
-    parts = b.const(np.ones((1, 1, 1, 1)))
-    if min(samples) <= 0:
-        numbers = crossings.numbers()
-        parts = (numbers * numbers if mean else numbers) * float(np.prod(pooled_shape(r)))
     if mean:
         total = crossings.by_cell(functools.reduce(operator.add, products))
-        y = b.Round(b.ReduceSum(total, [2, 4], keepdims=0) * by / parts)
+        y = b.ReduceSum(total, [2, 4], keepdims=0)
     else:
         largest = crossings.by_cell(functools.reduce(b.Max, products), -(2.0**53))
-        y = b.Round(b.ReduceMax(largest, [2, 4], keepdims=0) * by / parts)
+        y = b.ReduceMax(largest, [2, 4], keepdims=0)
+    y = y * (first * 2.0**-bits)
+    if min(samples) <= 0:
+        numbers = crossings.numbers()
+        y = y / ((numbers * numbers if mean else numbers) * float(np.prod(pooled_shape(r))))
     known = b.Unsqueeze(functools.reduce(operator.and_, good), [1, 2, 3])
-    y = b.Where(known, y, 0) - r.tensors.zeros[0]
-    return r.stored(bounded(b, y, *r.limits()))
+    y = b.Where(known, b.Round(y), 0) - r.zeros[0]
+    return r.stored(bounded(y, *r.limits()))
 
 
-def _pair(r: IntegerReading, key: str, axis: int) -> tuple[float, float]:
-    """Multiplier and shift of one axis."""
-    scale, shift = (r.number_list(f"{key}_{part}_value", 2)[axis] for part in ("scale", "shift"))
-    return scale, float(bits_of(shift, f"{key}_shift_value"))
+def _pair(r: IntegerReading, key: str, count: int, index: int) -> tuple[float, int]:
+    """One of `count` multipliers and shifts; `key` has a place for "scale" and "shift"."""
+    keys = [key.format(part) for part in ("scale", "shift")]
+    scale, shift = (r.number_list(k, count)[index] for k in keys)
+    return scale, bits_of(shift, keys[1])
+
+
+def _ends(r: IntegerReading, rois: Value, axis: Axis, by: float) -> list[Value]:
+    """Start and end of regions along an axis, scaled."""
+    places = (rois[..., 1 + axis.index + 2 * e] * by for e in (0, 1))
+    return [cut(_single(x) * 2.0 ** -r.shifts[1]) for x in places]
 
 
 def _fixed(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], Along]:
     """Start and end of regions, and as many samples as the layer says."""
     b, by, bits = r.b, r.number_list("spatial_scale_value", 2)[axis.index], axis.bits
-    ends = []
-    for e in (0, 1):
-        x = _single(b, rois[..., 1 + axis.index + 2 * e] * float(r.scales[1]))
-        ends.append(cut(b, x * 2.0 ** -r.shifts[1]) * by - axis.offset)
-    (cell, cell_bits), (step, step_bits) = (_pair(r, k, axis.index) for k in ("bin", "grid"))
+    ends = [e * by - axis.offset for e in _ends(r, rois, axis, float(r.scales[1]))]
+    cell, cell_bits = _pair(r, "bin_{}_value", 2, axis.index)
+    step, step_bits = _pair(r, "grid_{}_value", 2, axis.index)
     length = axis.length(b, ends)
-    stride = cut(b, _single(b, length * cell) * 2.0**-cell_bits)
-    between = cut(b, stride * step * 2.0**-step_bits)
+    stride = cut(_single(length * cell) * 2.0**-cell_bits)
+    between = cut(stride * step * 2.0**-step_bits)
     at = axis.places(b, ends[0], stride, between, axis.samples)
-    low = shifted(b, at, bits)
+    low = shifted(at, bits)
     count, most = axis.counted(b, length, 0.0)
-    whole = b.like(at, 2.0**bits)
+    whole = 2.0**bits
     return ends, _neighbours(b, axis, most, count, (low, at - low * whole, whole))
 
 
@@ -248,37 +254,34 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
     """The same where the region decides, along one axis at least: places are quotients, whose
     rests become the weights.
     """
-    b, bits, cells = r.b, axis.bits, float(axis.cells)
+    b, bits, cells = r.b, axis.bits, axis.cells
     by = r.number_list("spatial_scale_value", 2)[axis.index] * float(r.scales[1])
-    ends = []
-    for e in (0, 1):
-        x = _single(b, rois[..., 1 + axis.index + 2 * e] * by)
-        ends.append(cut(b, x * 2.0 ** -r.shifts[1]) - axis.offset)
+    ends = [e - axis.offset for e in _ends(r, rois, axis, by)]
     length = axis.length(b, ends)
-    before = min(r.input_limits(1)[0] + r.tensors.input_zeros[1], 0) * by * 2.0 ** -r.shifts[1]
+    before = min(r.input_limits(1)[0] + r.input_zeros[1], 0) * by * 2.0 ** -r.shifts[1]
     count, most = axis.counted(b, length, (axis.size << bits) + axis.offset - before)
-    cell = cells * 2.0**bits
-    step = cut(b, length / cell)
+    cell = float(cells << bits)
+    step = cut(length / cell)
     rest = length - step * cell
-    spread = count * cell
-    between = cut(b, b.Unsqueeze(length, [1]) / spread)
-    left = b.Unsqueeze(b.Unsqueeze(length, [1]) - between * spread, [2])
+    spread, whole_length = count * cell, b.Unsqueeze(length, [1])
+    between = cut(whole_length / spread)
+    left = b.Unsqueeze(whole_length - between * spread, [2])
     i, k = arange(axis.cells, dtype=np.float64), arange(most, dtype=np.float64)
     start, start_rest = (b.Unsqueeze(b.Unsqueeze(v, [1]) * i, [2]) for v in (step, rest))
     start_rest = start_rest + b.Unsqueeze(ends[0] * cells, [1, 2])
     count_3, spread_3, between_3 = (b.Unsqueeze(v, [2]) for v in (count, spread, between))
     behind = start_rest * count_3 * 2.0 + spread_3 * between_3 + left + left * k * 2.0
     whole = spread_3 * 2.0
-    beyond = cut(b, behind / whole)
+    beyond = cut(behind / whole)
     low, share = start + between_3 * k + beyond, behind - beyond * whole
     flat = [b.Reshape(v, [-1, axis.cells * most]) for v in (low, share)]
     along = _neighbours(b, axis, most, count, (flat[0], flat[1], spread * 2.0))
-    along.of_low, along.of_high = (cut(b, v * 0.5) for v in (along.of_low, along.of_high))
+    along.of_low, along.of_high = (cut(v * 0.5) for v in (along.of_low, along.of_high))
     return ends, along
 
 
 def _neighbours(
-    b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value]
+    b: Builder, axis: Axis, most: int, count: Value, place: tuple[Value, Value, Value | float]
 ) -> Along:
     """Samples at a pixel, a share behind it, and what a whole share is. The last pixel has no next
     one.
@@ -288,8 +291,7 @@ def _neighbours(
     inside = low < last
     share = b.Where(inside, share, 0)
     low, high = b.Where(inside, low, last), b.Where(inside, low + 1.0, last)
-    decided = axis.samples <= 0
-    return Along(low, high, whole - share, share, axis.cells, most, count, decided)
+    return Along(axis, low, high, whole - share, share, most, count)
 
 
 # a pyramid of images -----------------------------------------------------------------------------
@@ -299,18 +301,15 @@ def lift_pyramid(r: IntegerReading) -> Value:
     """Boxes y1, x1, y2, x2 [1, R, 4] cut out of the one of four feature maps that suits their area:
     means of samples, or with proposal_normalized one sample for a cell.
     """
-    b, (boxes, *maps) = r.b, four_maps(r, [r.whole(i) for i in range(len(r.layer.inputs))])
-    zeros = [float(z) for z in r.tensors.input_zeros]
+    b, (boxes, *maps) = r.b, four_maps(r, [r.double(i) for i in range(len(r.layer.inputs))])
     boxes = b.Squeeze(boxes, [0])
-    maps = [m + z for m, z in zip(maps, zeros[1:], strict=True)]
     parts = r.attr("proposal_normalized", bool, False)
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
-    area = low_32_bits(b, b.ReduceProd(high - low, [1], keepdims=0))
-    boxes = boxes + zeros[0]
+    area = low_32_bits(b.ReduceProd(high - low, [1], keepdims=0))
     if parts:
-        area = area - b.Floor(area * 2.0**-31) * 2.0**31
+        area = area - floor(area * 2.0**-31) * 2.0**31
         pieces = [_from_edges(r, boxes, m) for m in maps]
-        return r.stored(bounded(b, of_level(b, area, PARTS, pieces), *r.limits()))
+        return r.stored(bounded(of_level(b, area, PARTS, pieces), *r.limits()))
     # areas and levels have 32 bits in the executor, whatever the bits of the boxes
     first, second, third = ((v + 2**31) % 2**32 - 2.0**31 for v in r.number_list("levels", 3))
     masks = [(area >= first) & (area < second), (area >= second) & (area < third), area >= third]
@@ -323,8 +322,8 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
     b, bits, samples = r.b, r.bit_count("spatial_shift", least=0), r.attr("sample", list)
     of_length(2, sample=samples)
     _, *sizes, channels = r.static(features)
-    scale, shift = (r.number_list(f"input_{part}", 4)[level] for part in ("scale", "shift"))
-    by = scale * 2.0 ** -bits_of(shift, "input_shift")
+    scale, shift = _pair(r, "input_{}", 4, level)
+    by = scale * 2.0**-shift
     sides, empty = [], []
     for i, side in enumerate(("height", "width")):
         axis = Axis(i, r.count(f"resize_{side}"), samples[i], sizes[i], bits, is_half_pixel(r))
@@ -337,17 +336,16 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
     image = b.const(np.zeros(count))
     products = crossings.corners(Pixels.of(r, features), bits, image)
     total = crossings.by_cell(functools.reduce(operator.add, products))
-    info = np.iinfo(r.tensors.input_types[1 + level].numpy())
-    widest = max(-int(info.min), int(info.max)) + abs(r.tensors.input_zeros[1 + level])
+    info = np.iinfo(r.input_types[1 + level].numpy())
+    widest = max(-int(info.min), int(info.max)) + abs(r.input_zeros[1 + level])
     total = _summed(r, total, float(widest << bits))
-    scale, shift = (r.number_list(f"{k}_value", 4)[level] for k in ("scale", "shift"))
-    shift = bits_of(shift, "shift_value")
+    scale, shift = _pair(r, "{}_value", 4, level)
     if min(samples) > 0:
         by = scale * 2.0 ** -(shift + bits)
     else:
-        total = b.Floor(_single(b, total * float(scale)) / crossings.numbers())
+        total = floor(_single(total * scale) / crossings.numbers())
         by = 2.0 ** -(shift + bits)
-    y = rescale(b, total, by, r.tensors.zeros[0], r.limits())
+    y = rescale(total, by, r.zeros[0], r.limits())
     none = b.Unsqueeze(empty[0] | empty[1], [1, 2, 3])
     return b.Where(none, 0, y)
 
@@ -357,22 +355,17 @@ def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Alo
     not known.
     """
     b, bits = r.b, axis.bits
-    ends = [rescale(b, boxes[..., axis.index + 2 * e], by, 0, UINT16) - axis.offset for e in (0, 1)]
+    ends = [rescale(boxes[..., axis.index + 2 * e], by, 0, UINT16) - axis.offset for e in (0, 1)]
     length = axis.length(b, ends)
-    largest = r.input_limits(0)[1] + r.tensors.input_zeros[0]
+    largest = r.input_limits(0)[1] + r.input_zeros[0]
     count, most = axis.counted(b, length, min(largest * by + 1, UINT16[1]))
-    step = cut(b, length / float(axis.cells))
-    between = cut(b, b.Unsqueeze(step, [1]) / (count * 2.0))
+    step = cut(length / axis.cells)
+    between = cut(b.Unsqueeze(step, [1]) / (count * 2.0))
     at = axis.places(b, ends[0], step, b.Squeeze(between, [1]), most)
-    low = shifted(b, at, bits)
-    share = at - low * 2.0**bits
-    low, high = (bounded(b, v, 0, axis.size - 1) for v in (low, low + 1.0))
-    place = shifted(b, at, bits)
-    known = (place >= -1.0) & (place <= float(axis.size))
-    decided = axis.samples <= 0
-    whole = b.like(share, 2.0**bits)
-    along = Along(low, high, whole - share, share, axis.cells, most, count, decided, known)
-    return along, length
+    low = shifted(at, bits)
+    share, known = at - low * 2.0**bits, (low >= -1) & (low <= axis.size)
+    low, high = (bounded(v, 0, axis.size - 1) for v in (low, low + 1.0))
+    return Along(axis, low, high, 2.0**bits - share, share, most, count, known), length
 
 
 def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
@@ -381,10 +374,9 @@ def _summed(r: IntegerReading, x: Value, largest: float) -> Value:
     number = rows * columns
     if largest * number <= EXACT:
         return b.ReduceSum(x, [2, 4], keepdims=0)
-    floats = b.Transpose(b.Cast(x, to=T.FLOAT), perm=[0, 1, 3, 2, 4, 5])
+    floats = b.Transpose(single(x), perm=[0, 1, 3, 2, 4, 5])
     flat = b.Reshape(floats, [count, cells, across, number, channels])
-    last = b.CumSum(flat, np.array(3))[:, :, :, number - 1]
-    return b.Cast(last, to=T.DOUBLE)
+    return double(b.CumSum(flat, 3)[:, :, :, -1])
 
 
 def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
@@ -401,23 +393,20 @@ def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
     for axis in (0, 1):
         first, last = (boxes[..., axis + 2 * e] for e in (0, 1))
         span = float(sizes[1 - axis] - 1)
-        step = shifted(
-            b, cut(b, low_32_bits(b, (last - first) * span * 256.0) / (size[axis] - 1.0)), 8
-        )
+        step = shifted(cut(low_32_bits((last - first) * span * 256.0) / (size[axis] - 1.0)), 8)
         steps = b.Unsqueeze(step, [1]) * arange(size[axis], dtype=np.float64)
-        place = bounded(b, b.Unsqueeze(first * span, [1]) + steps, 0, (sizes[axis] - 1) * most)
-        found = shifted(b, place, bits), shifted(b, place + most, bits)
-        share = place - b.Floor(place * 2.0**-15) * 2.0**15
-        full = [count, *size]
+        place = bounded(b.Unsqueeze(first * span, [1]) + steps, 0, (sizes[axis] - 1) * most)
+        found = shifted(place, bits), shifted(place + most, bits)
+        share = place - floor(place * 2.0**-15) * 2.0**15
         for kept, v in zip((lows, highs, shares), (*found, share), strict=True):
-            kept.append(b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [1, -1]))
+            kept.append(b.Reshape(crossed(v, axis, [count, *size]), [1, -1]))
     pixels = Pixels.of(r, features)
     (top, bottom), (left, right) = zip(lows, highs, strict=True)
     top_left, top_right, bottom_left, bottom_right = (
         pixels.at(None, [row, column]) for row in (top, bottom) for column in (left, right)
     )
     down, across = (b.Unsqueeze(v, [-1]) for v in shares)
-    both = shifted(b, down * across, bits)
+    both = shifted(down * across, bits)
     y = (top_left + bottom_right - top_right - bottom_left) * both + top_left * 2.0**bits
     y = y + (top_right - top_left) * across + (bottom_left - top_left) * down
-    return b.Reshape(shifted(b, y, bits), [count, *size, channels])
+    return b.Reshape(shifted(y, bits), [count, *size, channels])

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.types import numpy_type
 from converter.formats.zhouyi.values import DType
-from converter.graph.build import Builder
+from converter.graph.build import open_builder
 from converter.graph.demands import held
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
@@ -135,6 +135,11 @@ def of_sizes(array: Array, what: str, *sizes: int) -> Array:
     return array
 
 
+def within(array: Array, low: float, high: float) -> bool:
+    """Whether no element lies outside of a range."""
+    return bool(array.min() >= low and array.max() <= high)
+
+
 def zeros_of(layer: Layer, name: str) -> Array:
     """`NAME_zp`, a constant or a key."""
     given = layer.blobs.get(f"{name}_zp", layer.attrs.get(f"{name}_zp", 0))
@@ -144,7 +149,26 @@ def zeros_of(layer: Layer, name: str) -> Array:
     return found
 
 
-def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
+# Values that these functions make are written by the builder whose `with` block is open.
+
+
+def stored(y: ir.Value, dtype: ir.DataType) -> Value:
+    return with_operators(y) if y.dtype == dtype else open_builder().Cast(y, to=dtype)
+
+
+def double(x: ir.Value) -> Value:
+    return stored(x, T.DOUBLE)
+
+
+def single(x: ir.Value) -> Value:
+    return stored(x, T.FLOAT)
+
+
+def int64(x: ir.Value) -> Value:
+    return stored(x, T.INT64)
+
+
+def real(x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
     """Stored integers as floats, their zero point added: those of more than 8 bits as doubles,
     since a float holds none of their products.
 
@@ -152,24 +176,20 @@ def real(b: Builder, x: ir.Value, zero: int = 0, narrow: bool = False) -> Value:
     """
     wide = not narrow and x.dtype is not None and x.dtype.is_integer() and x.dtype.bitwidth > 8
     floats = x.dtype in (T.FLOAT, T.DOUBLE)
-    y = with_operators(x) if floats else b.Cast(x, to=T.DOUBLE if wide else T.FLOAT)
+    y = with_operators(x) if floats else stored(x, T.DOUBLE if wide else T.FLOAT)
     return y + zero if zero else y
 
 
-def beside(b: Builder, array: Array, x: ir.Value, name: str = "const") -> Value:
+def beside(array: Array, x: ir.Value, name: str = "const") -> Value:
     """A constant in the type of `x`."""
-    return b.const(np.asarray(array, numpy_type(x)), name)
+    return open_builder().const(np.asarray(array, numpy_type(x)), name)
 
 
-def rescale(
-    b: Builder, x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round"
-) -> Value:
+def rescale(x: Value, by: Any, zero: int, limits: Limits, rounding: str = "Round") -> Value:
     """clamp(round(x * by) - zero, *limits), as doubles: a float does not hold the product."""
-    x, by = stored(b, x, T.DOUBLE), np.asarray(by, np.float64)
-    y = b.operator(rounding)(x * (by.reshape(()) if by.size == 1 else by))
-    if zero:
-        y = y - zero
-    return b.Clip(y, *limits)
+    by = np.asarray(by, np.float64)
+    y = open_builder().operator(rounding)(double(x) * (by.reshape(()) if by.size == 1 else by))
+    return bounded(y - zero if zero else y, *limits)
 
 
 def limits_of_bits(bits: int, signed: bool) -> Limits:
@@ -177,45 +197,52 @@ def limits_of_bits(bits: int, signed: bool) -> Limits:
     return (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
 
 
-def shifted(b: Builder, x: Value, bits: float) -> Value:
+def bounded(x: Value, low: float, high: float) -> Value:
+    return open_builder().Clip(x, low, high)
+
+
+def floor(x: Value) -> Value:
+    return open_builder().Floor(x)
+
+
+def shifted(x: Value, bits: float) -> Value:
     """x >> bits, of whole doubles."""
-    return b.Floor(x * 2.0 ** -bits_of(bits, "shift"))
+    return floor(x * 2.0 ** -bits_of(bits, "shift"))
 
 
-def low_32_bits(b: Builder, x: Value) -> Value:
+def low_32_bits(x: Value) -> Value:
     """The lowest 32 bits of whole doubles, as signed numbers."""
-    return x - b.Floor((x + 2.0**31) * 2.0**-32) * 2.0**32
+    return x - floor((x + 2.0**31) * 2.0**-32) * 2.0**32
 
 
-def cut(b: Builder, x: Value) -> Value:
+def cut(x: Value) -> Value:
     """Without what lies behind the point."""
-    return b.Cast(b.Cast(x, to=T.INT64), to=T.DOUBLE)
+    return double(int64(x))
 
 
-def bounded(b: Builder, x: Value, low: float, high: float) -> Value:
-    return b.Clip(x, low, high)
-
-
-def reached(b: Builder, x: Value, levels: Array) -> Value:
+def reached(x: Value, levels: Array) -> Value:
     """How many of the levels each element of `x`, doubles, reaches."""
+    b = open_builder()
     over = b.Unsqueeze(x, [-1]) >= np.asarray(levels, np.float64)
-    return b.ReduceSum(b.Cast(over, to=T.DOUBLE), [-1], keepdims=0)
+    return b.ReduceSum(double(over), [-1], keepdims=0)
 
 
-def stored(b: Builder, y: Value, dtype: ir.DataType) -> Value:
-    return y if y.dtype == dtype else b.Cast(y, to=dtype)
+def entry(table: Array, at: Value) -> Value:
+    """What stands in a table at whole numbers."""
+    b = open_builder()
+    return b.Gather(b.const(table, "table"), int64(at))
 
 
-def wrapped(b: Builder, y: Value, dtype: ir.DataType) -> Value:
+def wrapped(y: Value, dtype: ir.DataType) -> Value:
     """64-bit integers as others, of which only the lowest bits are kept."""
     if dtype.is_integer() and dtype.bitwidth < 64:
         low = int(np.iinfo(dtype.numpy()).min)
         y = (y - low) % (1 << dtype.bitwidth) + low
-    return stored(b, y, dtype)
+    return stored(y, dtype)
 
 
 def accumulated(
-    b: Builder, x: Value, weights: Array, most: float, product: Callable[[Value, Array], Value]
+    x: Value, weights: Array, most: float, product: Callable[[Value, Array], Value]
 ) -> Value:
     """product(x, weights), a sum of products for each row of the weights, exact although kernels
     compute in floats.
@@ -231,18 +258,18 @@ def accumulated(
     if bits < 2:
         high = np.floor(weights / 256)
         parts = [
-            (accumulated(b, x, w.astype(np.float32), most, product), by)
+            (accumulated(x, w.astype(np.float32), most, product), by)
             for w, by in ((weights - 256 * high, 1.0), (high, 256.0))
         ]
     else:
         parts, rest, by = [], x, 1.0
         while most >= 2**bits:
-            above = b.Floor(rest * 2.0**-bits)
+            above = floor(rest * 2.0**-bits)
             parts.append((product(rest - above * 2.0**bits, weights), by))
             rest, by, most = above, by * 2**bits, most // 2**bits + 1
         parts.append((product(rest, weights), by))
-    wide = ((stored(b, part, T.DOUBLE), by) for part, by in parts)
-    return functools.reduce(operator.add, (y * by if by != 1 else y for y, by in wide))
+    wide = (double(part) * by if by != 1 else double(part) for part, by in parts)
+    return functools.reduce(operator.add, wide)
 
 
 def largest_row(weights: Array) -> float:

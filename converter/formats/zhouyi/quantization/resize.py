@@ -47,14 +47,14 @@ def lift_resize(r: IntegerReading) -> Value:
         return _smoothed(r, r.bit_count("interp_shift_value"))
     steps = 2.0 ** r.bit_count("interp_shift_value", INTERPOLATION_BITS, 0)
     rows, columns = (_places(r.static(x)[a], shape[a], mode) for a in (1, 2))
-    y = real(b, x)
+    y = real(x)
     parts = []
     for (row, by_row), (column, by_column) in itertools.product(rows, columns):
         weights = np.floor(np.outer(by_row, by_column) * steps + 0.5)
         under = b.Gather(b.Gather(y, row, axis=1), column, axis=2)
-        parts.append(under * beside(b, weights.astype(np.float32)[None, :, :, None], y))
+        parts.append(under * beside(weights.astype(np.float32)[None, :, :, None], y))
     total = functools.reduce(operator.add, parts)
-    return r.stored(rescale(b, total, 1 / steps, 0, r.limits()))
+    return r.stored(rescale(total, 1 / steps, 0, r.limits()))
 
 
 def _smoothed(r: IntegerReading, bits: int) -> Value:
@@ -75,7 +75,7 @@ def _smoothed(r: IntegerReading, bits: int) -> Value:
         perm = [0, 1, 3, 2] if axis == 2 else [0, 2, 3, 1]
         back = [0, 1, 3, 2] if axis == 2 else [0, 3, 1, 2]
         y = b.Transpose(b.Transpose(y, perm=perm) @ b.const(matrix, "weights"), perm=back)
-        y = rescale(b, y, 2.0**-bits, 0, r.input_limits(0))
+        y = rescale(y, 2.0**-bits, 0, r.input_limits(0))
     return r.stored(y)
 
 
@@ -126,7 +126,7 @@ def lift_colours(r: IntegerReading) -> Value:
     given = r.attr("format", str, "I420").upper()
     if given != "I420":
         raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
-    b, x = r.b, real(r.b, r.input(0), narrow=True)
+    b, x = r.b, real(r.input(0), narrow=True)
     keys: dict[str, Any] = {"coefficient": r.number_list("coefficient", 15)}
     keys["shift"] = r.bit_count("coefficient_shift")
     if r.layer.kind == "YuvToRgb":

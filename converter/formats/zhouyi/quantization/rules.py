@@ -31,8 +31,8 @@ from converter.mapping.node import Layer
 
 @dataclass(frozen=True)
 class IntegerRule:
-    """`result`: of layers that cannot choose scale and zero point of their result, what these are
-    for those of the first input.
+    """`result`: scale and zero point of the result, of those of the first input and those that are
+    wanted, which not all layers can give.
 
     `ignored`: keys of a float layer at which the executor does not look in an integer one.
     `finer`: whether a layer rounds on the scale of its data first, so that these are to be finer
@@ -42,7 +42,7 @@ class IntegerRule:
     kinds: str
     lift: Callable[[IntegerReading], Value | Sequence[Value]] | None = None
     lower: Callable[[IntegerWriting], Written] | None = None
-    result: Callable[[Layer, QuantParams], QuantParams] | None = None
+    result: Callable[[Layer, QuantParams, QuantParams], QuantParams] = lambda _, source, own: own
     ignored: frozenset[str] = frozenset()
     finer: Callable[[Layer], bool] = lambda layer: False
 
@@ -59,7 +59,13 @@ RULES = [
     IntegerRule("InTopK", _e.lift_in_top_k),
     IntegerRule("OneHot", _e.lift_one_hot),
     IntegerRule("SquaredDifference", _e.lift_squared_difference),
-    IntegerRule("Activation", _e.lift_table, _e.lower_activation, finer=_e.has_slopes),
+    IntegerRule(
+        "Activation",
+        _e.lift_table,
+        _e.lower_activation,
+        _e.params_of_activation,
+        finer=_e.has_slopes,
+    ),
     IntegerRule(_e.TABLES, _e.lift_table, _e.lower_table),
     IntegerRule("Abs", _e.lift_abs, _e.lower_abs),
     IntegerRule("Negative", _e.lift_negative, _e.lower_as_it_is, _e.params_of_negative),

@@ -13,14 +13,16 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.context import IntegerReading
 from converter.formats.zhouyi.quantization.requantize import (
     INT16,
-    T,
     bounded,
     cut,
+    double,
+    floor,
+    int64,
     low_32_bits,
     shifted,
 )
 from converter.formats.zhouyi.rules.fields import words
-from converter.graph.build import Builder
+from converter.graph.build import Builder, open_builder
 from converter.graph.demands import not_zero
 from converter.graph.sizes import arange
 from converter.graph.value import Value
@@ -39,9 +41,8 @@ class Pixels:
 
     @classmethod
     def of(cls, r: IntegerReading, x: Value) -> Pixels:
-        shape = r.static(x)
-        flat = r.b.Reshape(x, [shape[0], int(np.prod(shape[1:-1])), shape[-1]])
-        return cls(r.b, flat, list(shape[1:-1]))
+        batch, *sizes, channels = r.static(x)
+        return cls(r.b, r.b.Reshape(x, [batch, int(np.prod(sizes)), channels]), sizes)
 
     def at(self, image: Value | None, places: Sequence[Value], wraps: bool = False) -> Value:
         """Those at one place [N, P] on each axis, [N, P, C]: the nearest inside, or with `wraps`
@@ -49,17 +50,25 @@ class Pixels:
         """
         b, total = self.b, None
         for place, size in zip(places, self.sizes, strict=True):
-            inside = place if wraps else bounded(b, place, 0, size - 1)
-            total = inside if total is None else total * float(size) + inside
+            inside = place if wraps else bounded(place, 0, size - 1)
+            total = inside if total is None else total * size + inside
         assert total is not None
         count = float(np.prod(self.sizes))
         if wraps:
-            total = total - b.Floor(total / count) * count
+            total = total - floor(total / count) * count
+        index = b.Unsqueeze(total, [-1])
         if image is None:
-            index = b.Cast(b.Unsqueeze(total, [-1]), to=T.INT64)
-            return b.GatherND(self.flat, index, batch_dims=1)
-        pair = b.Concat(b.Unsqueeze(image, [-1]), b.Unsqueeze(total, [-1]), axis=-1)
-        return b.GatherND(self.flat, b.Cast(pair, to=T.INT64))
+            return b.GatherND(self.flat, int64(index), batch_dims=1)
+        pair = b.Concat(b.Unsqueeze(image, [-1]), index, axis=-1)
+        return b.GatherND(self.flat, int64(pair))
+
+
+def crossed(v: Value, axis: int, full: list[int]) -> Value:
+    """Numbers of rows [R, h] (axis 0) or of columns [R, w] for all their crossings, [R, h * w];
+    `full` is [R, h, w].
+    """
+    b = open_builder()
+    return b.Reshape(b.Expand(b.Unsqueeze(v, [2 - axis]), full), [full[0], full[1] * full[2]])
 
 
 # grids -------------------------------------------------------------------------------------------
@@ -70,12 +79,11 @@ def lift_grid_sample(r: IntegerReading) -> Value:
     share is cut off, first along x, then y, then z.
     """
     b, x, grid = r.b, r.whole(0), r.input(1)
-    shape = r.static(grid)
+    *shape, axes = r.static(grid)
     nearest = r.attr("method", enum(words("NEAREST BILINEAR LINEAR"))) == "NEAREST"
     zeros = r.attr("padding_mode", enum(words("ZEROS BORDER"))) == "ZEROS"
     pixels = Pixels.of(r, x)
-    axes = len(pixels.sizes)
-    points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:-1])), axes])
+    points = b.Reshape(grid, [shape[0], int(np.prod(shape[1:])), axes])
     places, shares, bits = [], [], []
     for i, name in enumerate("xyz"[:axes]):
         point, size = points[..., i], pixels.sizes[-1 - i]
@@ -84,37 +92,34 @@ def lift_grid_sample(r: IntegerReading) -> Value:
         places.append(place)
         shares.append(share)
         bits.append(r.bit_count(f"coordinate_{name}_shift"))
-    fill = float(-r.tensors.input_zeros[0]) if zeros else None
+    fill = float(-r.input_zeros[0]) if zeros else None
     y = _between(pixels, places, [] if nearest else shares, bits, fill)
-    return r.stored(b.Reshape(bounded(b, y, *r.limits()), [*shape[:-1], r.static(x)[-1]]))
+    return r.stored(b.Reshape(bounded(y, *r.limits()), [*shape, r.static(x)[-1]]))
 
 
 def _in_table(
     r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
 ) -> tuple[Value, Value | None]:
     name = "xy"[axis]
-    bits, signed = r.width(1)
-    if not signed:
+    if not r.width(1)[1]:
         raise MappingError("where in its table does an unsigned point of a grid lie?")
-    place = r.b.Cast(r.looked_up(point, f"lut{name}", bits, True), to=T.DOUBLE)
-    if nearest:
-        return place, None
-    return place, r.b.Cast(r.looked_up(point, f"{name}_terp", bits, True), to=T.DOUBLE)
+    place = r.entries(f"lut{name}", point, 1)
+    return place, None if nearest else r.entries(f"{name}_terp", point, 1)
 
 
 def _in_bits(
     r: IntegerReading, point: Value, axis: int, size: int, nearest: bool
 ) -> tuple[Value, Value | None]:
-    b, behind = r.b, r.bit_count(f"coordinate_{'xyz'[axis]}_shift")
+    behind = r.bit_count(f"coordinate_{'xyz'[axis]}_shift")
     if min(r.scales.size, r.shifts.size) <= axis:
         raise MappingError("a scale and a shift for each axis of the grid are needed", "R110")
-    x = b.Cast(point, to=T.DOUBLE) + float(r.tensors.input_zeros[1])
-    at = shifted(b, x * float(r.scales[axis]), r.shifts[axis]) + (size - 1) * 2.0 ** (behind - 1)
-    at = bounded(b, at, *INT16)
+    x = (double(point) + r.input_zeros[1]) * r.scales[axis]
+    at = shifted(x, r.shifts[axis]) + (size - 1) * 2.0 ** (behind - 1)
+    at = bounded(at, *INT16)
     if nearest:
-        at = bounded(b, at + 2.0 ** (behind - 1), *INT16)
-        return shifted(b, at, behind), None
-    place = shifted(b, at, behind)
+        at = bounded(at + 2.0 ** (behind - 1), *INT16)
+        return shifted(at, behind), None
+    place = shifted(at, behind)
     return place, at - place * 2.0**behind
 
 
@@ -134,15 +139,13 @@ def _between(
         if fill is None:
             return y
         pairs = zip(places, pixels.sizes[::-1], strict=True)
-        inside = functools.reduce(
-            operator.and_, [(p >= 0.0) & (p <= float(size - 1)) for p, size in pairs]
-        )
+        inside = functools.reduce(operator.and_, [(p >= 0) & (p <= size - 1) for p, size in pairs])
         return b.Where(b.Unsqueeze(inside, [-1]), y, fill)
     share = shares[axis]
     assert share is not None
     beyond = [p + 1.0 if i == axis else p for i, p in enumerate(places)]
     low, high = (_between(pixels, p, shares[:axis], bits, fill) for p in (places, beyond))
-    return low + shifted(b, (high - low) * b.Unsqueeze(share, [-1]), bits[axis])
+    return low + shifted((high - low) * b.Unsqueeze(share, [-1]), bits[axis])
 
 
 # boxes -------------------------------------------------------------------------------------------
@@ -153,7 +156,7 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
     row of pixels to 32 bits.
     """
     b, x = r.b, r.whole(0)
-    boxes, images = r.whole(1), b.Cast(b.Reshape(r.input(2), [-1]), to=T.DOUBLE)
+    boxes, images = r.whole(1), double(b.Reshape(r.input(2), [-1]))
     nearest = r.attr("method", enum(words("NEAREST BILINEAR"))) == "NEAREST"
     crop, pixels = r.count_list("crop_size", 2), Pixels.of(r, x)
     scale, shift = float(r.scales[0]), int(r.shifts[0])
@@ -162,44 +165,41 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
     lines = [_line(b, boxes[..., i], boxes[..., i + 2], crop[i], pixels.sizes[i]) for i in (0, 1)]
     places, shares, inside = [], [], []
     for line, size in zip(lines, pixels.sizes, strict=True):
-        low = shifted(b, line * scale, shift)
-        inside.append((line >= 0.0) & (low <= float(size - 1)))
+        low = shifted(line * scale, shift)
+        inside.append((line >= 0) & (low <= size - 1))
         if nearest:
-            low = shifted(b, line * scale + 2.0 ** (shift - 1), shift)
+            low = shifted(line * scale + 2.0 ** (shift - 1), shift)
         places.append(low)
-        shares.append(line - cut(b, low * (2.0**shift / scale)))
-
-    def spread(rows: Value, columns: Value) -> list[Value]:
-        """Numbers of rows [B, h] and of columns [B, w] for all pairs, [B, h * w]."""
-        full = [count, crop[0], crop[1]]
-        pair = (b.Unsqueeze(rows, [2]), b.Unsqueeze(columns, [1]))
-        return [b.Reshape(b.Expand(v, full), [count, crop[0] * crop[1]]) for v in pair]
-
+        shares.append(line - cut(low * (2.0**shift / scale)))
+    row, column, by_row, by_column, *both = (
+        crossed(v, axis, [count, *crop])
+        for pair in (places, shares, inside)
+        for axis, v in enumerate(pair)
+    )
     image = b.Expand(b.Unsqueeze(images, [1]), [count, crop[0] * crop[1]])
-    row, column = spread(*places)
     if nearest:
         y = pixels.at(image, [row, column])
     else:
-        by_row, by_column = (b.Unsqueeze(v, [-1]) for v in spread(*shares))
+        by_row, by_column = (b.Unsqueeze(v, [-1]) for v in (by_row, by_column))
         lines_of = []
         for at in (row, row + 1.0):
             left, right = (pixels.at(image, [at, c]) for c in (column, column + 1.0))
-            product = low_32_bits(b, (right - left) * by_column * scale)
-            lines_of.append(left + shifted(b, product, shift))
+            product = low_32_bits((right - left) * by_column * scale)
+            lines_of.append(left + shifted(product, shift))
         top, bottom = lines_of
-        y = top + shifted(b, (bottom - top) * by_row * scale, shift)
-    both = functools.reduce(operator.and_, spread(*inside))
-    y = b.Where(b.Unsqueeze(both, [-1]), y, r.attr("extrapolation_value", float, 0.0))
-    return r.stored(b.Reshape(bounded(b, y, *r.limits()), [count, *crop, r.static(x)[-1]]))
+        y = top + shifted((bottom - top) * by_row * scale, shift)
+    known = b.Unsqueeze(both[0] & both[1], [-1])
+    y = b.Where(known, y, r.attr("extrapolation_value", float, 0.0))
+    return r.stored(b.Reshape(bounded(y, *r.limits()), [count, *crop, r.static(x)[-1]]))
 
 
 def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value:
     """[B, count]: places along one axis of boxes."""
-    start = b.Unsqueeze(first * float(size - 1), [1])
+    start = b.Unsqueeze(first * (size - 1), [1])
     if count < 2:
         return start
-    step = cut(b, (last - first) * ((size - 1) * 256.0) / float(count - 1))
-    return start + b.Unsqueeze(shifted(b, step, 8), [1]) * arange(count, dtype=np.float64)
+    step = cut((last - first) * ((size - 1) * 256) / (count - 1))
+    return start + b.Unsqueeze(shifted(step, 8), [1]) * arange(count, dtype=np.float64)
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -209,14 +209,12 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     """The largest stored number in each part of a region, 0 in an empty one."""
     b, x = r.b, r.whole(0)
     _, height, width, channels = r.static(x)
-    rois = r.whole(1) + float(r.tensors.input_zeros[1])
-    rois = b.Reshape(rois, [-1, 5])
+    rois = b.Reshape(r.double(1), [-1, 5])
     count, (rows, columns) = r.static(rois)[0], pooled_shape(r)
     if count * rows * height * width * channels > MOST_ELEMENTS:
         raise MappingError(f"{count} regions of an image of this size make a graph too large")
     by = r.number_list("spatial", 2)
-    images = b.Gather(x, b.Cast(rois[..., 0], to=T.INT64), axis=0)
-    part = b.Unsqueeze(images, [1])  # [R, 1, H, W, C]
+    part = b.Unsqueeze(b.Gather(x, int64(rois[..., 0])), [1])  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):
         mask = _parts(b, [rois[..., 1 + axis + 2 * e] for e in (0, 1)], by[axis], parts, size)
         shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
@@ -228,14 +226,14 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
 
 def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> Value:
     """bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
-    first, last = (shifted(b, e * by + 32768.0, 16) for e in ends)
+    first, last = (shifted(e * by + 32768.0, 16) for e in ends)
     length = b.Unsqueeze(b.Max(last - first + 1.0, 1), [1])
     i, start = arange(parts, dtype=np.float64), b.Unsqueeze(first, [1])
-    low = b.Floor(length * i / float(parts)) + start
-    high = b.Ceil(length * (i + 1) / float(parts)) + start
-    low, high = (b.Unsqueeze(bounded(b, v, 0, size), [2]) for v in (low, high))
-    place = b.const(arange(size, dtype=np.float64))
-    return b.GreaterOrEqual(place, low) & b.Less(place, high)
+    low = floor(length * i / parts) + start
+    high = b.Ceil(length * (i + 1) / parts) + start
+    low, high = (b.Unsqueeze(bounded(v, 0, size), [2]) for v in (low, high))
+    place = arange(size, dtype=np.float64)
+    return (low <= place) & (high > place)
 
 
 def pooled_shape(r: IntegerReading) -> list[int]:

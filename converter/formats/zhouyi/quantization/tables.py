@@ -8,8 +8,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.gelu import table_of_steps
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
-from converter.formats.zhouyi.quantization.requantize import beside, real
-from converter.graph.build import Builder, new_model
+from converter.formats.zhouyi.quantization.requantize import beside, floor, real
+from converter.graph.build import new_model, open_builder
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import Array, constant
 from converter.graph.value import Value
@@ -22,7 +22,7 @@ EXPONENTIAL_BITS = 15
 # reading -----------------------------------------------------------------------------------------
 
 
-def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
+def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
     """The value of a table of 2 ** n entries for integers of `bits` bits: the high bits choose, the
     low bits interpolate (rounded down).
     """
@@ -30,18 +30,17 @@ def look_up(b: Builder, x: ir.Value, table: Array, bits: int, signed: bool) -> V
     if not table.size or 1 << size != table.size:
         message = f"a look-up table of {table.size} entries, a power of two is needed"
         raise MappingError(message, "R105")
-    table = np.append(table, table[-1]).astype(np.float64)
-    at = real(b, x, 1 << (bits - 1) if signed else 0)
-    entries = beside(b, table, at, "lut")
+    b, table = open_builder(), np.append(table, table[-1]).astype(np.float64)
+    at = real(x, 1 << (bits - 1) if signed else 0)
+    entries = beside(table, at, "lut")
     if bits <= size:
         return b.Gather(entries, b.Cast(at, to=ir.DataType.INT32))
     step = 1 << (bits - size)
-    high = b.Floor(at / step)
+    high = floor(at / step)
     rest = at - high * step
     index = b.Cast(high, to=ir.DataType.INT32)
-    first = b.Gather(entries, index)
-    slope = b.Gather(beside(b, np.diff(table, append=table[-1]), at, "slope"), index)
-    return first + b.Floor(slope * rest / step)
+    slope = b.Gather(beside(np.diff(table, append=table[-1]), at, "slope"), index)
+    return b.Gather(entries, index) + floor(slope * rest / step)
 
 
 # writing -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Stored weights of quantised layers.
 
-Weights           read: DequantizeLinear of the integers in the file, or the numbers they stand for
+Integers          read: the integers in the file, without zero points
+Weights           read: DequantizeLinear of these integers, or the numbers they stand for
 StoredWeights     written: integers in the format's order, scales and zero points
 """
 
@@ -15,7 +16,14 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.quantization.constants import QuantizedConstant
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
-from converter.formats.zhouyi.quantization.requantize import numbers, of_sizes, zeros_of
+from converter.formats.zhouyi.quantization.requantize import (
+    INT32,
+    limits_of_bits,
+    numbers,
+    of_sizes,
+    within,
+    zeros_of,
+)
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.rules.convolution import CONV_2D, CONV_3D, DECONV_2D, DECONV_3D
 from converter.graph.build import Builder
@@ -34,7 +42,6 @@ WEIGHTED: dict[str, tuple[int, ...]] = {
 }
 NORMS = frozenset({"LayerNorm", "InstanceNorm", "GroupNorm"})
 WINOGRAD = "weights in the Winograd form have no counterpart"
-INT32 = np.iinfo(np.int32)
 
 
 @dataclass(eq=False)
@@ -62,31 +69,22 @@ def made(layer: Layer) -> Made:
     return layer.extra
 
 
-class Weights:
-    """Weights and biases of one layer. `scales` has one for each row of the weights (or one for
-    all), in ONNX's sense.
+class Integers:
+    """Weights and biases of one layer without their zero points.
 
-    An integer IR takes its inputs as stored: the biases hold the input's zero point times the sum
-    of each row, which is taken out again here. The parser's files have plain biases (`parser`).
+    An integer IR takes its inputs as stored: the biases hold the input's zero point (`source_zero`,
+    in ONNX's sense) times the sum of each row, which is taken out again here. The parser's files
+    have plain biases and ONNX's zero points (`parser`).
     """
 
-    def __init__(
-        self, layer: Layer, source: QuantParams, result: QuantParams | None, parser: bool
-    ) -> None:
+    def __init__(self, layer: Layer, source_zero: int, parser: bool = False) -> None:
         if layer.attrs.get("with_winograd"):
             raise MappingError(WINOGRAD)
-        self.layer, self.source, self.parser = layer, source, parser
+        self.layer, self.source_zero, self.parser = layer, source_zero, parser
         self.stored = blob_of(layer, "weights")
         self._check_shape()
-        self.zeros = zeros_of(layer, "weights").astype(np.int64) * (1 if parser else -1)
-        scales = self._given("weights_scale")
-        if scales is not None and not parser:
-            scales = 1 / scales
-        if scales is None or (layer.kind in WEIGHTED and self._has_factor()):
-            computed = self._from_factor(result)  # of few bits, but what the layer computes with
-            scales = computed if scales is None or computed.size == scales.size else scales
-        self.scales: Array = np.asarray(scales, np.float32)
-        self._check_scales()
+        zeros = of_sizes(zeros_of(layer, "weights"), "weights_zp", 1, self._channels)
+        self.zeros: Array = zeros if parser else -zeros
 
     @property
     def _channels(self) -> int:
@@ -102,9 +100,52 @@ class Weights:
         if biases is not None and (not biases.size or biases.size % shape[0]):
             raise MappingError(f"{biases.size} biases of {shape[0]} rows of weights", "R105")
 
+    def whole(self) -> Array:
+        """The weights without their zero points."""
+        return np.asarray(self.stored.astype(np.float64) - self._along(self.zeros))
+
+    def _along(self, numbers: Array) -> Array:
+        """One number for each row of the weights, or of those of a norm for each column."""
+        return numbers.reshape(
+            [-1] + [1] * (0 if self.layer.kind in NORMS else self.stored.ndim - 1)
+        )
+
+    def absorbed(self) -> Array:
+        """What the biases of an integer IR hold for the input's zero point."""
+        rows = -self.source_zero * self.whole().reshape(self.stored.shape[0], -1).sum(axis=1)
+        # transposed weights hold the rows of one group only
+        return np.tile(rows, blob_of(self.layer, "biases").size // rows.size)
+
+    def biases(self) -> Array | None:
+        """The biases, in steps of input scale * weight scale; None without biases."""
+        if "biases" not in self.layer.blobs:
+            return None
+        array = blob_of(self.layer, "biases").reshape(-1).astype(np.float64)
+        zero = of_sizes(zeros_of(self.layer, "biases"), "biases_zp", 1, array.size)
+        return np.asarray(array - zero if self.parser else array + zero - self.absorbed())
+
+
+class Weights(Integers):
+    """The same as numbers. `scales` has one for each row of the weights (or one for all), in ONNX's
+    sense.
+    """
+
+    def __init__(
+        self, layer: Layer, source: QuantParams, result: QuantParams | None, parser: bool
+    ) -> None:
+        super().__init__(layer, source.zero, parser)
+        self.source = source
+        scales = self._given("weights_scale")
+        if scales is not None and not parser:
+            scales = 1 / scales
+        if scales is None or (layer.kind in WEIGHTED and self._has_factor()):
+            computed = self._from_factor(result)  # of few bits, but what the layer computes with
+            scales = computed if scales is None or computed.size == scales.size else scales
+        self.scales: Array = np.asarray(scales, np.float32)
+        self._check_scales()
+
     def _check_scales(self) -> None:
-        """MappingError R105 for scales and zero points of other rows than the weights have."""
-        of_sizes(self.zeros, "weights_zp", 1, self._channels)
+        """MappingError R105 for scales of other rows than the weights have."""
         groups, rest = divmod(self.scales.size, self._channels)
         grouped = self.layer.kind in WEIGHTED and groups and not self.stored.shape[-1] % groups
         if self.scales.size != 1 and (rest or not (groups == 1 or grouped)):
@@ -127,31 +168,6 @@ class Weights:
         scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)
         factor = scale * 2.0 ** -of_sizes(shift, "shift", 1, scale.size)
         return np.asarray(factor * result.scale / self.source.scale)
-
-    def whole(self) -> Array:
-        """The integers of the weights without their zero points."""
-        return np.asarray(self.stored.astype(np.int64) - self._along(self.zeros))
-
-    def _along(self, numbers: Array) -> Array:
-        """One number for each row of the weights, or of those of a norm for each column."""
-        return numbers.reshape(
-            [-1] + [1] * (0 if self.layer.kind in NORMS else self.stored.ndim - 1)
-        )
-
-    def biases(self) -> Array | None:
-        """The integers of the biases, in steps of input scale * weight scale; None without
-        biases.
-        """
-        found = self.layer.blobs.get("biases")
-        if found is None:
-            return None
-        array = np.asarray(found).reshape(-1).astype(np.float64)
-        zero = of_sizes(zeros_of(self.layer, "biases"), "biases_zp", 1, array.size)
-        if self.parser:
-            return np.asarray(array - zero)
-        absorbed = -self.source.zero * self.whole().reshape(self.stored.shape[0], -1).sum(axis=1)
-        # transposed weights hold the rows of one group only
-        return np.asarray(array + zero - np.tile(absorbed, array.size // absorbed.size))
 
     def bias_scales(self) -> Array:
         given = self._given("biases_scale")
@@ -182,8 +198,7 @@ class Weights:
         dtype = self.stored.dtype
         if dtype.kind not in "iu" or dtype.itemsize > 2:
             return False
-        info = np.iinfo(dtype)
-        return bool(zeros.min() >= info.min and zeros.max() <= info.max)
+        return within(zeros, *limits_of_bits(8 * dtype.itemsize, dtype.kind == "i"))
 
     def real(self) -> Array:
         """The weights as numbers; transposed ones in groups have their scales by group, then by
@@ -208,8 +223,8 @@ class Weights:
         given, one = blob_of(self.layer, "biases"), scales.size == 1
         if given.dtype.kind == "f":  # numbers already
             return b.const(given.reshape(-1).astype(np.float32), name)
-        fits = whole.min() >= INT32.min and whole.max() <= INT32.max
-        if not fits or not (one or scales.size == whole.size) or np.any(whole != np.rint(whole)):
+        fits = within(whole, *INT32) and not np.any(whole != np.rint(whole))
+        if not fits or not (one or scales.size == whole.size):
             return b.const((whole * scales.astype(np.float64)).astype(np.float32), name)
         stored = b.const(whole.astype(np.int32), name)
         scale = b.const(scales.reshape(() if one else -1))

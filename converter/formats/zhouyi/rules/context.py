@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.types import is_index
 from converter.formats.zhouyi.values import DType
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.value import Value, with_operators
 from converter.mapping import context
@@ -103,6 +104,10 @@ class Reading(context.Reading):
         return self.b.const(
             self.blob(name) if array is None else array, f"{self.layer.name}.{name}"
         )
+
+    def axis(self, default: Any = context.REQUIRED) -> int:
+        """The attribute `axis`, counted from the front of the data."""
+        return axis_of(self.attr("axis", int, default), len(self.static(self.input(0))))
 
     def bias(self) -> ir.Value | None:
         """`biases` as one axis; None for zeros, which stand for no biases in this format."""

@@ -332,7 +332,7 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
     places, real = front(b, b.Reshape(mask, [batch, classes * count]), size)
     kept = take(b, b.Reshape(boxes, [batch, classes * count, 4]), places, real)
     values = take(b, b.Reshape(own, [batch, classes * count]), places, real)
-    counts = _within(r, b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0), size)
+    counts = at_most(r, b.ReduceSum(b.Cast(mask, to=FLOAT), [2], keepdims=0), size)
     per_class, number = present(b, counts, width)
     return r.typed([values, kept, per_class, labels_of(b, counts, width), number])
 
@@ -356,7 +356,7 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
     return b.Transpose(b.Concat(*columns, axis=3), perm=[0, 2, 1, 3])
 
 
-def _within(r: Reading, counts: Value, size: int) -> Value:
+def at_most(r: Reading, counts: Value, size: int) -> Value:
     """counts[b, C] cut where all together exceed `size`."""
     b = r.b
     room = size - b.CumSum(counts, np.array(1), exclusive=1)
@@ -378,7 +378,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     places, found = front(b, mask, most)
     every = arange(classes, dtype=np.float32).reshape(classes, 1)
     member = b.Equal(b.Unsqueeze(index, [1]), every) & b.Unsqueeze(mask, [1])
-    sums = _within(r, b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0), most)
+    sums = at_most(r, b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0), most)
     per_class, total = present(b, sums, classes)
     at, there = front(b, sums > 0, classes)
     kept = [take(b, v, places, found) for v in (boxes, scores)]

@@ -46,7 +46,7 @@ class BatchedAxis(Field):
     def lift(self, r: Reading) -> None:
         b, x, indices = r.b, r.input(0), r.indices(1)
         rank, batch = len(r.static(x)), r.attr("batch_dims", int)
-        axis = axis_of(r.attr("axis", int, 0), rank)
+        axis = r.axis(0)
         at_least(0, batch_dims=batch)
         between = axis - batch
         if between < 0:
@@ -233,7 +233,7 @@ def lift_unique(r: Reading) -> list[ir.Value]:
     wide = b.Cast(x, to=T.INT64) if whole else x
     keys = {"sorted": r.attr("sorted", bool, 1)}
     if axis is not None and str(axis).upper() != "NONE":
-        keys["axis"] = axis_of(r.attr("axis", int), len(r.static(x)))
+        keys["axis"] = r.axis()
     return r.typed([*b.Unique(wide, **keys, outputs=4)])
 
 

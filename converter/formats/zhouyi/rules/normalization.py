@@ -51,7 +51,7 @@ class FoldedStatistics(Field):
     def lift(self, r: Reading) -> None:
         x, node = r.input(0), r.node
         rank, (scale, shift) = len(r.static(x)), (r.blob(n).reshape(-1) for n in self.blobs)
-        axis = axis_of(r.attr("axis", int, -1), rank)
+        axis = r.axis(-1)
         if rank >= 3 and axis in (1, rank - 1):
             mean = r.b.const(np.zeros_like(scale), "mean")
             variance = r.b.const(np.ones_like(scale), "variance")
