@@ -6,7 +6,7 @@ reciprocal of ONNX's and the zero point its negative (section 4.4 does not say s
 layer without a known integer form is refused by name.
 
 quant_params   scale, zero point and type of a tensor; nodes that quantise and dequantise
-requantize     factors as multiplier and shift; integers carried by floats; the steps of integer arithmetic
+requantize     factors as multiplier and shift; the steps of integer arithmetic, carried by floats
 tables         look-up tables
 context        what converters see of a layer that is read, and of one that is written
 rules          the table: each kind of layer with its converters, whose families are
