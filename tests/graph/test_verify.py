@@ -51,6 +51,7 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "axis": ("Softmax", [2, 3], [], {"axis": 2}),
     "elements": ("Reshape", [2, 3], [np.array([4, 2])], {}),
     "slope": ("PRelu", [2, 3], [np.ones(2, F)], {}),
+    "number of parts": ("Split", [2, 6], [], {"axis": 1, "num_outputs": 3}),
     "repeats": ("Tile", [2, 3], [np.array([2])], {}),
     "steps": ("Slice", [2, 3], [np.array([0]), np.array([2]), np.array([0]), np.array([0])], {}),
     "starts and ends": ("Slice", [2, 3], [np.array([0, 0]), np.array([2])], {}),

@@ -68,6 +68,9 @@ def check_attributes(node: ir.Node) -> str | None:
                 ]
                 if beyond:
                     return f"{a.name} is {beyond[0]}"
+    if node.op_type == "Split" and (count := node.attributes.get("num_outputs")) is not None:
+        parts = len(node.outputs)
+        return None if count.value == parts else f"num_outputs is {count.value} of {parts} outputs"
     return nested(node) if node.op_type == "GatherND" else None
 
 
