@@ -8,7 +8,8 @@ An extension operator *is* a Python function that writes its definition in stand
         return x / b.Sqrt(b.Max(b.ReduceSum(x * x, axes), b.like(x, eps)))
 
 Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones
-attributes with their defaults. The body may look at the types and shapes of its inputs. From this
+attributes with their defaults. The body may look at the types and shapes of its inputs; how many
+axes it takes for granted, the decorator says: `@extension(x=4, rois=2)`. From this
 one definition come: shape inference, the model-local function that makes an ONNX file
 self-contained (overload = hash of the body, so that bodies for other attributes or ranks do not
 clash), and the expansion for targets that lack the operator.
@@ -25,20 +26,27 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, overload
 
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
-from converter.graph.infer import InferenceError, known, set_known, set_type
+from converter.graph.infer import (
+    InferenceError,
+    known,
+    rank_of,
+    set_known,
+    set_type,
+)
 from converter.graph.infer import infer as infer_node
 from converter.graph.names import Names
 from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes, discard, subgraphs, take_over
+from converter.io.limits import MOST_AXES
 
 Body = Callable[..., Any]
 Spelling = Callable[[ir.Graph, Names], None]
@@ -54,12 +62,21 @@ class Extension:
     doc: str
     opaque: bool = False
     required: int = 0  # inputs without a default
+    present: frozenset[str] = frozenset()  # inputs that may not be left out
+    ranks: Mapping[str, range] = field(default_factory=dict)  # of the inputs that must have them
 
     def contradiction(self, node: ir.Node) -> str:
         """Why the operator cannot have the inputs and attributes of `node`; "" when it can."""
         count, most = len(node.inputs), len(self.inputs)
         if count < self.required or not (self.variadic or count <= most):
             return f"{count} inputs, {self.name} has {self.required} to {most}"
+        for i, v in enumerate(node.inputs):
+            name = self.inputs[min(i, most - 1)]  # a variadic parameter is the last
+            if v is None and name in self.present:
+                return f"{self.name} without {name!r}"
+            needed, found = self.ranks.get(name), rank_of(v)
+            if needed is not None and found is not None and found not in needed:
+                return f"{name!r} of {self.name} has {found} axes, {_counted(needed)} are needed"
         for name, default in self.attributes.items():
             if default is inspect.Parameter.empty and name not in node.attributes:
                 return f"{self.name} without {name!r}"
@@ -67,10 +84,19 @@ class Extension:
 
 
 CATALOGUE: dict[str, Extension] = {}
+SOME = range(1, MOST_AXES + 1)  # axes: the input is no scalar
 
 
-def extension(body: Body) -> Body:
-    """Enters `body` into the catalogue under its own name."""
+@overload
+def extension(body: Body, /) -> Body: ...
+@overload
+def extension(**ranks: int | range) -> Callable[[Body], Body]: ...
+def extension(body: Body | None = None, /, **ranks: int | range) -> Any:
+    """Enters `body` into the catalogue under its own name; `ranks` are the numbers of axes that
+    it needs of its inputs.
+    """
+    if body is None:
+        return partial(_enter, opaque=False, ranks=ranks)
     return _enter(body, opaque=False)
 
 
@@ -81,11 +107,13 @@ def opaque(types: Body) -> Body:
     return _enter(types, opaque=True)
 
 
-def _enter(body: Body, *, opaque: bool) -> Body:
+def _enter(body: Body, *, opaque: bool, ranks: Mapping[str, int | range] | None = None) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     inputs = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
     name = body.__name__
     assert name not in CATALOGUE, f"two extension operators are called {name}"
+    needed = {k: range(n, n + 1) if isinstance(n, int) else n for k, n in (ranks or {}).items()}
+    assert needed.keys() <= set(inputs), f"ranks of no input: {name}"
     CATALOGUE[name] = Extension(
         name=name,
         body=body,
@@ -95,8 +123,14 @@ def _enter(body: Body, *, opaque: bool) -> Body:
         doc=inspect.cleandoc(body.__doc__ or ""),
         opaque=opaque,
         required=sum(p.default is p.empty for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD),
+        present=frozenset(p.name for p in parameters if "None" not in str(p.annotation)),
+        ranks=needed,
     )
     return body
+
+
+def _counted(axes: range) -> str:
+    return f"{axes[0]}" if len(axes) == 1 else f"{axes[0]} to {axes[-1]}"
 
 
 def lookup(name: str) -> Extension | None:

@@ -51,7 +51,7 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
     return b.Reshape(inverse, list(shape))
 
 
-@extension
+@extension(step_ids=3, parents=3)
 def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end: Value) -> Value:
     """Beams followed back from their last step: ids and parents [T, B, W], lengths [B], end one
     token. Result [T, B, W].

@@ -16,7 +16,7 @@ def _static(x: Value) -> tuple[int, ...]:
     return shape
 
 
-@extension
+@extension(x=4)
 def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
     """[bh*bw*N, C, H, W] -> [N, C, H*bh, W*bw]; the block's offsets are the slower axes of the
     batch.
@@ -30,7 +30,7 @@ def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
     return b.Reshape(y, [n // (bh * bw), c, h * bh, w * bw])
 
 
-@extension
+@extension(x=4)
 def SpaceToBatch(b: Builder, x: Value, *, block_size: list[int], pads: list[int]) -> Value:
     """Pads height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] ->
     [bh*bw*N, C, H, W].

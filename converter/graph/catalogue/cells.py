@@ -222,7 +222,7 @@ def RNNCell(
     return y, b.Identity(y)
 
 
-@extension
+@extension(time=2)
 def SVDF(
     b: Builder,
     x: Value,

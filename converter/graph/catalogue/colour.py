@@ -10,7 +10,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.demands import at_least, of_length
-from converter.graph.extensions import extension
+from converter.graph.extensions import SOME, extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange
 
@@ -28,7 +28,7 @@ def _matrix(coefficient: Sequence[float], shift: int) -> tuple[Array, Array, Arr
     return c[:3], c[3:6], c[6:15].reshape(3, 3)
 
 
-@extension
+@extension(x=4)
 def RgbToYuv(
     b: Builder, x: Value, *, coefficient: Sequence[float], shift: int, format: str = "I420"
 ) -> Value:
@@ -50,7 +50,7 @@ def RgbToYuv(
     return b.Concat(light, b.Reshape(colours, [n, 2 * (h // 2) * (w // 2)]), axis=1)
 
 
-@extension
+@extension(x=SOME)
 def YuvToRgb(
     b: Builder,
     x: Value,

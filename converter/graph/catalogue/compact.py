@@ -54,7 +54,7 @@ def total(b: Builder, mask: Value, most: int, *, keepdims: int = 0) -> Value:
     return b.Min(count, b.like(count, most))
 
 
-@extension
+@extension(x=3)
 def GetValidCount(
     b: Builder, x: Value, *, score_threshold: float, score_index: int = 1, id_index: int = -1
 ) -> tuple[Value, Value, Value]:
@@ -75,7 +75,7 @@ def GetValidCount(
     )
 
 
-@extension
+@extension(selector=1)
 def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[Value, ...]:
     """Slices along `axis` of each of `data` where selector[n] is not 0 come first, zeros behind;
     last result: how many, int64 scalar.
@@ -92,7 +92,7 @@ def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[
     return (*results, b.Reshape(total(b, mask, n), []))
 
 
-@extension
+@extension(true_classes=2, sampled=1)
 def AccidentalHits(
     b: Builder, true_classes: Value, sampled: Value, *, size: int
 ) -> tuple[Value, Value, Value]:
@@ -110,7 +110,7 @@ def AccidentalHits(
     return b.Reshape(row, [size]), b.Reshape(column, [size]), total(b, mask, size)
 
 
-@extension
+@extension(predictions=2)
 def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
     """Whether predictions[i, targets[i]] is among the k largest of row i (equals of the last
     count): bool [n].
@@ -124,7 +124,7 @@ def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
     return b.Reshape(own >= least, [n])
 
 
-@extension
+@extension(x=2)
 def Histogram(
     b: Builder, x: Value, *, nbins: int, low: float, high: float, closed: int = 1
 ) -> Value:

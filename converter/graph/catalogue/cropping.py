@@ -12,7 +12,7 @@ from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
 
-@extension
+@extension(x=4, boxes=2, indices=1)
 def CropAndResize(
     b: Builder,
     x: Value,

@@ -13,7 +13,7 @@ from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
 
 
-@extension
+@extension(x=4, rois=2, offsets=4)
 def DeformablePSROIPooling(
     b: Builder,
     x: Value,

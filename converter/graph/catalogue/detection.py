@@ -12,7 +12,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import decoded
-from converter.graph.extensions import extension
+from converter.graph.demands import at_least
+from converter.graph.extensions import SOME, extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
 
@@ -20,7 +21,7 @@ LOWEST = float(np.finfo(np.float32).min)
 NOTHING = float("-inf")  # the score of what takes no part
 
 
-@extension
+@extension(location=SOME, confidence=SOME, priors=SOME)
 def DetectionOutput(
     b: Builder,
     location: Value,
@@ -119,6 +120,7 @@ def _sizes(
         raise MappingError("DetectionOutput needs static shapes", "X203", "fix them with --inputs")
     loc, conf, prior = ([int(d) for d in s] for s in shapes if s is not None)
     p = prior[-1] // size
+    at_least(1, priors=p)
     return loc[0], p, num_classes or int(np.prod(conf[1:])) // p
 
 

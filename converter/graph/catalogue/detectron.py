@@ -15,13 +15,13 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
 from converter.graph.catalogue.suppression import one_class, ranked
-from converter.graph.demands import above
+from converter.graph.demands import above, not_zero
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange
 
 
-@extension
+@extension(priors=2, features=4, image=4)
 def DetectronPriorGridGenerator(
     b: Builder,
     priors: Value,
@@ -44,6 +44,7 @@ def DetectronPriorGridGenerator(
     if fm is None or im is None:
         raise MappingError("the grid of priors needs static shapes", "X203")
     height, width = h or fm[2], w or fm[3]
+    not_zero(height=height, width=width)
     step_y, step_x = stride_y or im[2] / height, stride_x or im[3] / width
     y, x = np.meshgrid(
         (arange(height) + 0.5) * step_y, (arange(width) + 0.5) * step_x, indexing="ij"
@@ -63,7 +64,7 @@ def DetectronTopKROIs(b: Builder, rois: Value, scores: Value, *, max_rois: int) 
     return filled(b, top(b, rois, scores, max_rois)[0], max_rois)
 
 
-@extension
+@extension(deltas=3, scores=3)
 def DetectronGenerateProposals(
     b: Builder,
     image: Value,
@@ -106,7 +107,7 @@ def _limit(b: Builder, image: Value) -> Value:
     return b.Gather(b.Reshape(image, [-1]), [1, 0, 1, 0])
 
 
-@extension
+@extension(rois=2, deltas=2, scores=2)
 def DetectronDetectionOutput(
     b: Builder,
     rois: Value,

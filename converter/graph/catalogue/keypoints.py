@@ -22,7 +22,7 @@ def columns(b: Builder, boxes: Value, count: int = 4) -> list[Value]:
     return [b.Slice(boxes, [i], [i + 1], [rank - 1]) for i in range(count)]
 
 
-@extension
+@extension(rois=2, deltas=2, index=1, image=2)
 def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: Value) -> Value:
     """rois [n, 4] (x1, y1, x2, y2) moved and scaled by deltas [n, 4c] (dx, dy, log of width and
     height), one box for each class.

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.extensions import extension
+from converter.graph.extensions import SOME, extension
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 
@@ -30,7 +30,7 @@ def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> t
     return b.Where(hit, rows, b.like(values, 0)), b.Cast(hits, to=ir.DataType.UINT8)
 
 
-@extension
+@extension(seeds=2, x=SOME)
 def LSHProjection(
     b: Builder, seeds: Value, x: Value, weight: Value | None = None, *, kind: int = 1
 ) -> Value:

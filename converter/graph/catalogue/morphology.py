@@ -35,7 +35,7 @@ def _windows(
         raise MappingError("morphology of integers, whose padding is the least float")
     of_counts(2, strides=strides, dilations=dilations)
     of_length(4, pads=pads)
-    of_length(3, kernel=kernel)
+    of_counts(3, kernel=kernel)
     top, left, bottom, right = pads
     padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))
     size = [shape[2] + top + bottom, shape[3] + left + right]
@@ -65,7 +65,7 @@ def _fold(b: Builder, kind: str, values: list[Value]) -> Value:
     return result
 
 
-@extension
+@extension(x=4, w=3)
 def Dilation2D(
     b: Builder,
     x: Value,
@@ -87,7 +87,7 @@ def Dilation2D(
     return _fold(b, "Max", [v + k for v, k in values])
 
 
-@extension
+@extension(x=4, w=3)
 def Erosion2D(
     b: Builder,
     x: Value,

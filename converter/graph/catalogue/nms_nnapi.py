@@ -23,7 +23,7 @@ LOWEST = float(np.finfo(np.float32).min)
 Picked = tuple[Value, Value, Value, Value]
 
 
-@extension
+@extension(scores=2, rois=2, index=1)
 def ClassNMS(
     b: Builder,
     scores: Value,
@@ -134,7 +134,7 @@ def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     return b.ScatterElements(np.zeros(count, np.int64), order, rank, axis=0)
 
 
-@extension
+@extension(scores=4, deltas=4, anchors=2, image=2)
 def GridProposals(
     b: Builder,
     scores: Value,
@@ -224,7 +224,7 @@ def _usable(b: Builder, boxes: Value, image: Value, least: float) -> Value:
     return b.Squeeze(found, [2])
 
 
-@extension
+@extension(scores=3, deltas=3, anchors=2)
 def AnchorDetections(
     b: Builder,
     scores: Value,

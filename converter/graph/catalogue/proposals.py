@@ -22,7 +22,7 @@ from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange
 
 
-@extension
+@extension(scores=4, deltas=4)
 def Proposal(
     b: Builder,
     scores: Value,

@@ -17,7 +17,7 @@ def _scaled(b: Builder, rois: Value, ratio: list[float]) -> Value:
     return rois * b.const(np.array([1 / ratio[1], 1 / ratio[0]] * 2, dtype))
 
 
-@extension
+@extension(x=4, rois=2, index=1)
 def RegionAlign(
     b: Builder,
     x: Value,
@@ -81,7 +81,7 @@ def _inside(b: Builder, at: Value, length: int) -> tuple[Value, Value]:
     return at >= -1, at <= length
 
 
-@extension
+@extension(x=4, rois=2, index=1)
 def RegionPool(
     b: Builder, x: Value, rois: Value, index: Value, *, size: list[int], ratio: list[float]
 ) -> Value:

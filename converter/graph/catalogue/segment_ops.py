@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import FLOAT, INT64, static
-from converter.graph.extensions import extension
+from converter.graph.extensions import SOME, extension
 from converter.graph.infer import rank_of
 from converter.graph.sizes import arange
 
@@ -18,7 +18,7 @@ def _members(b: Builder, ids: Value, rows: int) -> Value:
     return b.Cast(b.Equal(given, arange(rows).reshape(rows, 1)), to=FLOAT)
 
 
-@extension
+@extension(x=SOME)
 def SegmentSum(b: Builder, x: Value, ids: Value, *, rows: int) -> Value:
     """y[r, ...] = sum of x[i, ...] with ids[i] == r, for `rows` rows.
 
@@ -30,7 +30,7 @@ def SegmentSum(b: Builder, x: Value, ids: Value, *, rows: int) -> Value:
     return y if x.dtype in (None, ir.DataType.FLOAT) else b.Cast(y, to=x.dtype)
 
 
-@extension
+@extension(params=SOME)
 def EmbeddingLookupSparse(
     b: Builder,
     params: Value,

@@ -25,7 +25,7 @@ BOOL = int(ir.DataType.BOOL)
 DEAD = -1e38  # candidates that are out have the score -inf
 
 
-@extension
+@extension(counts=2, scores=2)
 def GroupedSoftNMS(
     b: Builder,
     boxes: Value,

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import static
-from converter.graph.demands import at_least
-from converter.graph.extensions import extension
+from converter.graph.demands import at_least, axis_of
+from converter.graph.extensions import SOME, extension
 from converter.graph.infer import rank_of
 from converter.graph.sizes import arange
 from converter.graph.value import with_operators
@@ -23,7 +23,7 @@ def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
     if size is None or size == -1:
         return with_operators(x)
     rank = rank_of(x)
-    found = None if x.shape is None else x.shape[axis]
+    found = None if x.shape is None else x.shape[axis_of(axis, x.shape.rank())]
     if rank is None or not isinstance(found, int):
         raise MappingError("the length of the signal must be known", "X203")
     if size == found:
@@ -35,7 +35,7 @@ def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
     return b.Pad(x, pads)
 
 
-@extension
+@extension(x=SOME)
 def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
     """Real numbers in, the first half of the spectrum along the last of the axes out; `sizes` of
     the signal, -1 those of the data.
@@ -51,7 +51,7 @@ def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value
     return y
 
 
-@extension
+@extension(x=SOME)
 def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
     """Half a spectrum in, real numbers out: the other half along the last of the axes is the first,
     mirrored and conjugated.
@@ -62,7 +62,10 @@ def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = b.DFT(fitted(b, x, axis, size), None, axis, inverse=1)
     last = axes[-1]
-    size = sizes[-1] if sizes[-1] != -1 else 2 * (static(x)[last] - 1)
+    size = sizes[-1]
+    if size == -1:
+        shape = static(x)
+        size = 2 * (shape[axis_of(last, len(shape))] - 1)
     return b.Squeeze(_real_inverse(b, fitted(b, x, last, size // 2 + 1), last, size), [-1])
 
 
@@ -90,7 +93,7 @@ def _window(b: Builder, window: Value, size: int) -> Value:
     )
 
 
-@extension
+@extension(x=range(1, 3), window=1)
 def FramedDFT(
     b: Builder, x: Value, window: Value, *, size: int, step: int, bins_first: int = 0
 ) -> Value:
@@ -111,7 +114,7 @@ def FramedDFT(
     return b.Squeeze(y, [0]) if alone else y
 
 
-@extension
+@extension(x=range(3, 5), window=1)
 def InverseFramedDFT(
     b: Builder,
     x: Value,

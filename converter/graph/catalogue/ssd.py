@@ -90,7 +90,7 @@ def RefineBoxes(
     return refined(b, middles(b, boxes), deltas, _inverse(divisors=divisors))
 
 
-@extension
+@extension(scores=3, deltas=3)
 def DecodeBoxes(
     b: Builder,
     scores: Value,
@@ -118,7 +118,7 @@ def DecodeBoxes(
     return grouped(b, b.Transpose(own, perm=[0, 2, 1]), boxes, threshold, size, classes)
 
 
-@extension
+@extension(x=5)
 def RegionGroups(
     b: Builder,
     x: Value,
@@ -174,7 +174,7 @@ def _members(b: Builder, label: Value, real: Value, classes: int) -> Value:
     return same & b.Unsqueeze(real, [1])
 
 
-@extension
+@extension(s0=2, s1=2, n0=2, n1=2)
 def FuseRegions(
     b: Builder,
     s0: Value,
@@ -212,7 +212,7 @@ def FuseRegions(
     )
 
 
-@extension
+@extension(counts=2, scores=2)
 def GroupedNMS(
     b: Builder,
     boxes: Value,
@@ -278,7 +278,7 @@ def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
     return b.Min(at, b.like(at, size))
 
 
-@extension
+@extension(scores=3)
 def MultiboxDecode(
     b: Builder,
     scores: Value,

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.demands import of_counts
+from converter.graph.demands import at_least, of_counts
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange, demand_small
@@ -27,6 +27,7 @@ def _static(x: Value, what: str) -> tuple[int, ...]:
 def _bins(size: int, out: int) -> list[tuple[int, int]]:
     """Bin i covers floor(i*size/out) to ceil((i+1)*size/out)."""
     demand_small(out)
+    at_least(1, size=size)
     return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
 
 
@@ -79,7 +80,7 @@ def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Va
     return b.Reshape(largest, size), b.Reshape(places, size)
 
 
-@extension
+@extension(x=4, offset=4, w=4)
 def DeformableConvolution(
     b: Builder,
     x: Value,

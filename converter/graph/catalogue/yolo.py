@@ -72,7 +72,7 @@ def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     )
 
 
-@extension
+@extension(logits=3, mask=2)
 def CTCGreedyDecoder(
     b: Builder, logits: Value, mask: Value, *, ctc_merge_repeated: int = 1
 ) -> Value:

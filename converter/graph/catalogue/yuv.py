@@ -29,7 +29,7 @@ def _stored(b: Builder, v: Value, like: Value) -> Value:
     return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=dtype)
 
 
-@extension
+@extension(planes=4)
 def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB") -> Value:
     """y[N, H, W, 1] and colours -> [N, H, W, 3]. One input: all below each other, [N, 3H/2, W, 1].
 
@@ -87,7 +87,7 @@ def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
     ]
 
 
-@extension
+@extension(x=4)
 def ColourToPlanes(
     b: Builder, x: Value, *, order: str = "RGB", single: int = 1
 ) -> Value | tuple[Value, ...]:
