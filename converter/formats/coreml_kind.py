@@ -5,9 +5,9 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from converter.formats.coreml_wire import WireError, fields
 from converter.formats.mlpackage import is_package, parts_of
 from converter.formats.mlpackage_zip import MAGIC, begin_of_model, is_zip
+from converter.io.protobuf import WireError, fields
 
 # Model: everything beside the kinds (all from 200), with the wire types they have
 _COMMON = {(1, 0), (2, 2), (10, 0)}

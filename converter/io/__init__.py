@@ -7,6 +7,7 @@ atomic.py       how several files are published at once
 strict_json.py  JSON that anybody may have written
 limits.py       memory and time of this process, axes of a tensor
 progress.py     what this process is doing, for whoever shows it
+protobuf.py     protobuf's wire format, without decoding messages
 resources.py    the data files of this package
 signals.py      signals that ask a process to end
 """

@@ -23,9 +23,9 @@ from converter.formats.coreml.format import sniff
 from converter.formats.coreml.model import MLModel
 from converter.formats.coreml.weights import REFERENCE, WeightData
 from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
-from converter.formats.coreml_wire import LEN, WireError, encode_tag, encode_varint, fields
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output
+from converter.io.protobuf import LEN, WireError, encode_tag, encode_varint, fields
 
 MODEL, WEIGHTS = Model_pb2.Model.DESCRIPTOR, NeuralNetwork_pb2.WeightParams.DESCRIPTOR
 FLOATS = np.arange(3000, dtype="<f4")

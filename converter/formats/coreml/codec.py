@@ -17,9 +17,9 @@ from converter.formats import mlpackage
 from converter.formats.coreml.locate_error import path_at, undecodable
 from converter.formats.coreml.model import NETWORKS, PIPELINES, MLModel
 from converter.formats.coreml_proto import Model_pb2
-from converter.formats.coreml_wire import LEN, VARINT, WireError, fields, varint
 from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
+from converter.io.protobuf import LEN, VARINT, WireError, fields, varint
 
 # the highest specificationVersion whose meaning is known here; the network itself is unchanged
 # since 5

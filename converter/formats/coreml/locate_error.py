@@ -4,47 +4,36 @@ certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from converter.formats.coreml_wire import LEN, Field, WireError, fields
+from converter.io.protobuf import LEN, Field, WireError, fields
 
 
 def path_at(data: memoryview, descriptor: Any, offset: int) -> str:
     """The path of the innermost message of type `descriptor` around byte `offset`, such as
     `neuralNetwork.layers[3].convolution`.
     """
-    steps: list[str] = []
-    start, end = 0, len(data)
-    while descriptor is not None:
-        inside = (
-            (step, kind, field)
-            for step, kind, field in _members(data, descriptor, start, end)
-            if field.start <= offset < field.end
-        )
-        step, descriptor, field = next(inside, ("", None, None))
-        if field is not None:
-            steps.append(step)
-            start, end = field.start, field.end
-    return ".".join(steps)
+    return _innermost(data, descriptor, lambda _, field: field.start <= offset < field.end)
 
 
 def undecodable(data: memoryview, descriptor: Any) -> str:
     """The path of the innermost message or string that protobuf cannot decode; "" when that is the
     whole.
     """
+    return _innermost(data, descriptor, lambda kind, field: not _decodes(data, kind, field))
+
+
+def _innermost(data: memoryview, descriptor: Any, meant: Callable[[Any, Field], bool]) -> str:
+    """The path to the first member that is meant, to the first of its members, and so on."""
     steps: list[str] = []
     start, end = 0, len(data)
     while descriptor is not None:
-        bad = (
-            (step, kind, field)
-            for step, kind, field in _members(data, descriptor, start, end)
-            if not _decodes(data, kind, field)
-        )
-        step, descriptor, field = next(bad, ("", None, None))
+        found = (m for m in _members(data, descriptor, start, end) if meant(*m[1:]))
+        step, descriptor, field = next(found, ("", None, None))
         if field is not None:
             steps.append(step)
             start, end = field.start, field.end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from converter.formats.coreml.weights import (
     take_apart,
 )
 from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
-from converter.formats.coreml_wire import Piece, Rewrite, WireError, routes
 from converter.graph.lazy_tensor import LazyTensor
+from converter.io.protobuf import Piece, Rewrite, WireError, buffers, routes
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
@@ -68,7 +67,7 @@ class MLModel:
             )
 
         splice = Rewrite(data, lambda start, end: end - start > _WORTH_SPLICING, take_out)
-        return b"".join(_buffers(splice.pieces(_TO_WEIGHTS, 0, len(data))))
+        return b"".join(buffers(splice.pieces(_TO_WEIGHTS, 0, len(data))))
 
     def weights(self, params: Any, where: Where | None = None) -> WeightData:
         """The content of a WeightParams of this model; one without content is an empty float32
@@ -137,7 +136,7 @@ class MLModel:
 
     def to_bytes(self) -> bytes:
         """The whole file in memory: for small models and tests."""
-        return b"".join(_buffers(self.pieces()))
+        return b"".join(buffers(self.pieces()))
 
     def _keep(self, payloads: dict[int, LazyTensor]) -> bytes:
         """Stores payloads and returns the field that refers to them."""
@@ -193,12 +192,6 @@ def _quantised(kind: Kind, weight: LazyTensor, quantization: Any, where: Where) 
 
 def _floats(repeated: Any) -> Array:
     return np.fromiter(repeated, np.float32, len(repeated))
-
-
-def _buffers(pieces: list[Piece]) -> Iterator[memoryview]:
-    """The bytes of each piece in turn."""
-    for piece in pieces:
-        yield piece if isinstance(piece, memoryview) else memoryview(piece.bytes())
 
 
 def _positions(data: bytes, key: bytes) -> list[int]:

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.formats.coreml_wire import (
+from converter.graph.lazy_tensor import LazyTensor
+from converter.io.protobuf import (
     FIXED32,
     LEN,
     Piece,
@@ -28,7 +29,6 @@ from converter.formats.coreml_wire import (
     encode_varint,
     read_field,
 )
-from converter.graph.lazy_tensor import LazyTensor
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

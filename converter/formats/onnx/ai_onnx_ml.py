@@ -60,9 +60,9 @@ def _kept(op: Op, b: Builder) -> Sequence[Value]:
     if op.kind in ("Normalizer", "Imputer"):
         set_type(results[0], None, list(x.shape))
     elif op.kind in ("SVMRegressor", "LinearRegressor"):
-        set_type(results[0], None, [rows, int(op.attrs.get("targets", 1))])
+        set_type(results[0], None, [rows, int(op.attr("targets", 1))])
     elif op.kind in ("TreeEnsemble", "TreeEnsembleRegressor"):
-        set_type(results[0], None, [rows, int(op.attrs.get("n_targets", 1))])
+        set_type(results[0], None, [rows, int(op.attr("n_targets", 1))])
     elif op.kind in ("SVMClassifier", "LinearClassifier"):
         set_type(results[0], None, [rows])
         if len(results) > 1 and results[1].shape is None:
@@ -75,28 +75,28 @@ def _real(b: Builder, x: Value) -> Value:
 
 
 def _numbers(op: Op, name: str) -> np.ndarray:
-    return np.array(op.attrs.get(name) or [], np.float32)
+    return np.array(op.attr(name) or [], np.float32)
 
 
 @ROWS.always("Scaler")
 def scaler(op: Op, b: Builder) -> Results:
     """(x - offset) * scale, for each feature or for all."""
-    x, offset, scale = _real(b, op.need(0)), _numbers(op, "offset"), _numbers(op, "scale")
+    x, offset, scale = _real(b, op.x), _numbers(op, "offset"), _numbers(op, "scale")
     return (x - offset) * scale if offset.size and scale.size else None
 
 
 @ROWS.always("Binarizer")
 def binarizer(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    return b.Cast(x > op.attrs.get("threshold", 0.0), to=x.dtype or _FLOAT)
+    x = op.x
+    return b.Cast(x > op.attr("threshold", 0.0), to=x.dtype or _FLOAT)
 
 
 @ROWS.always("ArrayFeatureExtractor")
 def array_feature_extractor(op: Op, b: Builder) -> Results:
     """Columns; a vector is one row."""
-    if op.need(0).dtype == ir.DataType.STRING:
+    if op.x.dtype == ir.DataType.STRING:
         return None
-    x = b.Unsqueeze(op.need(0), [0]) if op.rank(0) == 1 else op.need(0)
+    x = b.Unsqueeze(op.x, [0]) if op.rank(0) == 1 else op.x
     return b.Gather(x, b.Reshape(op.need(1), [-1]), axis=op.rank(0) - 1 if op.rank(0) > 1 else 1)
 
 
@@ -110,20 +110,20 @@ def feature_vectorizer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("OneHotEncoder")
 def one_hot_encoder(op: Op, b: Builder) -> Results:
-    categories = op.attrs.get("cats_int64s")
-    if not categories or not op.attrs.get("zeros", 1) or op.need(0).dtype == ir.DataType.STRING:
+    categories = op.attr("cats_int64s")
+    if not categories or not op.attr("zeros", 1) or op.x.dtype == ir.DataType.STRING:
         return None
-    number = b.Cast(op.need(0), to=ir.DataType.INT64)
+    number = b.Cast(op.x, to=ir.DataType.INT64)
     return b.Cast(b.Equal(b.Unsqueeze(number, [-1]), np.array(categories, np.int64)), to=_FLOAT)
 
 
 @ROWS.always("Imputer")
 def imputer(op: Op, b: Builder) -> Results:
     """Numbers that stand for absent ones are replaced, column by column."""
-    x, values = op.need(0), _numbers(op, "imputed_value_floats")
+    x, values = op.x, _numbers(op, "imputed_value_floats")
     if x.dtype != ir.DataType.FLOAT or not values.size:
         return None
-    mark = float(op.attrs.get("replaced_value_float", 0.0))
+    mark = float(op.attr("replaced_value_float", 0.0))
     absent = b.IsNaN(x) if np.isnan(mark) else b.Equal(x, b.like(x, mark))
     return b.Where(absent, values, x)
 
@@ -132,18 +132,18 @@ def imputer(op: Op, b: Builder) -> Results:
 def linear_regressor(op: Op, b: Builder) -> Results:
     """x times the coefficients [targets, features], plus the intercepts."""
     targets, weights, bias = (
-        int(op.attrs.get("targets", 1)),
+        int(op.attr("targets", 1)),
         _numbers(op, "coefficients"),
         _numbers(op, "intercepts"),
     )
     if (
-        op.attrs.get("post_transform", "NONE") != "NONE"
+        op.attr("post_transform", "NONE") != "NONE"
         or op.rank(0) != 2
         or not weights.size
         or weights.size % targets
     ):
         return None
-    y = _real(b, op.need(0)) @ b.const(
+    y = _real(b, op.x) @ b.const(
         np.ascontiguousarray(weights.reshape(targets, -1).T), "coefficients"
     )
     return y + bias if bias.size else y

@@ -39,7 +39,7 @@ def window(op: Op, b: Builder) -> Results:
         op.attrs["pads"] = [0] * (2 * spatial)
         return None
     ones = [1] * spatial
-    strides, dilations = op.attrs.get("strides") or ones, op.attrs.get("dilations") or ones
+    strides, dilations = op.attr("strides") or ones, op.attr("dilations") or ones
     sizes = _sizes(op, spatial)
     # with a stride of 1 the size does not matter
     if any(size is None and s != 1 for size, s in zip(sizes, strides, strict=True)):
@@ -59,7 +59,7 @@ def explicit(
 
 
 def _kernel(op: Op) -> list[int] | None:
-    if op.attrs.get("kernel_shape"):
+    if op.attr("kernel_shape"):
         return list(op.attrs["kernel_shape"])
     weight = (
         op.input(3 if op.kind == "QLinearConv" else 1)
@@ -76,7 +76,7 @@ def _kernel(op: Op) -> list[int] | None:
 
 
 def _sizes(op: Op, spatial: int) -> list[int | None]:
-    shape = op.need(0).shape
+    shape = op.x.shape
     if shape is None:
         return [None] * spatial
     return [d if isinstance(d, int) else None for d in list(shape)[2:]]
@@ -87,7 +87,7 @@ def _pad_at_run_time(
 ) -> Results:
     if op.kind not in ("Conv", "MaxPool", "AveragePool"):
         raise MappingError(f"{op.kind} with auto_pad={mode} needs a static spatial shape")
-    x, spatial = op.need(0), len(kernel)
+    x, spatial = op.x, len(kernel)
     size = b.Shape(x, start=2, end=2 + spatial)
     stride = np.array(strides, np.int64)
     reach = (np.array(kernel) - 1) * np.array(dilations) + 1
@@ -105,7 +105,7 @@ def _pad_at_run_time(
         lowest = int(np.iinfo(dtype).min) if np.issubdtype(dtype, np.integer) else -np.inf
         op.set_input(0, b.Pad(x, pads, b.like(x, lowest), axes))
         return None
-    if op.kind == "AveragePool" and not op.attrs.get("count_include_pad", 0):
+    if op.kind == "AveragePool" and not op.attr("count_include_pad", 0):
         ones = b.Expand(b.like(x, 1), b.Shape(x))
         share = b.op("AveragePool", b.Pad(ones, pads, None, axes), **op.attrs)
         return b.op("AveragePool", b.Pad(x, pads, None, axes), **op.attrs) / share
@@ -114,23 +114,23 @@ def _pad_at_run_time(
 
 
 @ROWS.always("ConvTranspose")
-def conv_transpose(op: Op, b: Builder) -> Results:
+def conv_transpose(op: Op, b: Builder) -> None:
     """auto_pad and output_shape -> pads and output_padding."""
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
-    wanted = op.attrs.get("output_shape")
+    wanted = op.attr("output_shape")
     if kernel is None or (mode == "NOTSET" and not wanted):
-        return None
+        return
     spatial = len(kernel)
     if mode == "VALID" and not wanted:
         op.attrs["pads"] = [0] * (2 * spatial)
-        return None
+        return
     ones = [1] * spatial
-    strides, dilations = op.attrs.get("strides") or ones, op.attrs.get("dilations") or ones
-    extra = list(op.attrs.get("output_padding") or [0] * spatial)
+    strides, dilations = op.attr("strides") or ones, op.attr("dilations") or ones
+    extra = list(op.attr("output_padding") or [0] * spatial)
     sizes = _sizes(op, spatial)
     if wanted and None in sizes:
-        return None  # stays as it is: the pads follow at run time
+        return  # stays as it is: the pads follow at run time
     totals = []
     for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         # without a wanted size the result has `size * s` elements, whatever the size is
@@ -142,14 +142,12 @@ def conv_transpose(op: Op, b: Builder) -> Results:
     op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     if any(extra):
         op.attrs["output_padding"] = extra
-    return None
 
 
 @ROWS.always("MeanVarianceNormalization")
-def mean_variance_normalization(op: Op, b: Builder) -> Results:
+def mean_variance_normalization(op: Op, b: Builder) -> None:
     """The default axes are written out: onnx's checker stumbles where they are not."""
     op.attrs.setdefault("axes", [0, 2, 3])
-    return None
 
 
 @ROWS.always("LSTM", "GRU", "RNN")
@@ -166,12 +164,11 @@ def recurrent(op: Op, b: Builder) -> Results:
 
 
 @ROWS.always(*REDUCTIONS)
-def no_axes(op: Op, b: Builder) -> Results:
+def no_axes(op: Op, b: Builder) -> None:
     """Axes from outside that are known to be none are left out."""
     axes = op.input(1)
     if axes is not None and shape_of(axes) == (0,):
         op.set_input(1, None)
-    return None
 
 
 @ROWS.always("OptionalHasElement", "OptionalGetElement")
@@ -190,7 +187,7 @@ def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
     a dense one.
     """
     if len(op.attrs) != 1:
-        raise MappingError("Constant needs exactly one attribute", code="R105")
+        raise MappingError("Constant needs exactly one attribute", "R105")
     ((name, value),) = op.attrs.items()
     if name == "value":
         return value  # type: ignore[no-any-return]
@@ -209,7 +206,7 @@ def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
         "value_ints": np.int64,
     }
     if name not in dtypes:
-        raise MappingError(f"Constant has the unknown attribute {name!r}", code="R111")
+        raise MappingError(f"Constant has the unknown attribute {name!r}", "R111")
     return lazy(np.array(value, dtypes[name]))
 
 
@@ -228,12 +225,12 @@ def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> lis
     results = len(body.output) - len(states)
     fits = len(body.input) == len(operands) and 1 <= count <= len(operands)
     if results < 0 or not fits:
-        raise MappingError("Scan and its body do not fit each other", code="R105")
+        raise MappingError("Scan and its body do not fit each other", "R105")
     axes_in, back_in = (
-        op.attrs.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
+        op.attr(f"scan_input_{what}") or [0] * count for what in ("axes", "directions")
     )
     axes_out, back_out = (
-        op.attrs.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions")
+        op.attr(f"scan_output_{what}") or [0] * results for what in ("axes", "directions")
     )
     trips = length if length is not None else b.Squeeze(_extent(b, scanned[0], axes_in[0]))
 
@@ -276,8 +273,8 @@ def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
     operands = [op.need(i) for i in range(1, len(op.inputs))]
     split = len(operands) - count
     if len(body.input) != len(operands) or not 0 <= split <= len(body.output) or count < 1:
-        raise MappingError("Scan and its body do not fit each other", code="R105")
-    directions = op.attrs.get("directions") or [0] * count
+        raise MappingError("Scan and its body do not fit each other", "R105")
+    directions = op.attr("directions") or [0] * count
     batch = b.Squeeze(b.Shape(operands[0], start=0, end=1))
     extent = b.Shape(operands[split], start=1, end=2)
     newer = {"body": body, "num_scan_inputs": count, "scan_input_directions": directions}

@@ -7,6 +7,7 @@ before protobuf sees the file (wire.py) and `Weights` hands them out as views of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from converter.errors import Diagnostic, Where, WriteError, unreadable
-from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton, varint
+from converter.formats.onnx.wire import FLOATS, SPAN, header, skeleton
 from converter.graph.lazy_tensor import LazyTensor, lazy
 from converter.io.chunks import write_array
 from converter.io.files import Output, open_side_file
@@ -182,9 +183,7 @@ _FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data
 def _from_bytes(
     raw: np.ndarray, dtype: ir.DataType, shape: list[int], name: str, where: Where
 ) -> ir.TensorProtocol:
-    count = 1
-    for d in shape:
-        count *= d
+    count = math.prod(shape)
     if dtype == _STRING or (count * dtype.bitwidth + 7) // 8 != raw.size:
         raise unreadable("R103", f"{raw.size} bytes do not hold {dtype.name}{shape}", where)
     return LazyTensor(raw if dtype.bitwidth < 8 else raw.view(dtype.numpy()), dtype, shape, name)
@@ -194,9 +193,7 @@ def _from_fields(
     proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where
 ) -> ir.TensorProtocol:
     """A tensor whose values lie in float_data, int32_data, ...: small ones, as writers use them."""
-    count = 1
-    for d in shape:
-        count *= d
+    count = math.prod(shape)
     held = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1
     packed = (
@@ -318,15 +315,3 @@ def _stream(
         f.write(head)
         if weight is not None:
             _write(f, weight)
-
-
-__all__ = [
-    "INLINE_LIMIT",
-    "Weights",
-    "read_onnx",
-    "read_proto",
-    "reference",
-    "varint",
-    "write_onnx",
-    "write_proto",
-]

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from converter.io.protobuf import varint
+
 # field number -> wire type, from onnx.proto: ir_version, producer_name, producer_version, domain,
 # model_version, doc_string, graph, opset_import, metadata_props, training_info, functions,
 # configuration
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-    raise ValueError
 
 
 def looks_like_onnx(head: bytes, path: Path) -> bool:
@@ -30,11 +21,11 @@ def looks_like_onnx(head: bytes, path: Path) -> bool:
         with open(path, "rb") as f:
             while at < size:
                 f.seek(at)
-                chunk = f.read(24)
-                tag, used = _varint(chunk, 0)
+                chunk = memoryview(f.read(24))
+                tag, used = varint(chunk, 0, len(chunk))
                 if _FIELDS.get(tag >> 3) != tag & 7:
                     return False
-                value, used = _varint(chunk, used)
+                value, used = varint(chunk, used, len(chunk))
                 seen.add(tag >> 3)
                 at += used + (value if tag & 7 == 2 else 0)
     except ValueError:

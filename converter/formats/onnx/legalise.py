@@ -22,7 +22,7 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names, tell_nodes_apart
-from converter.graph.value import optional, with_operators
+from converter.graph.value import maker, operand, optional
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.normalization import local_response as lrn
@@ -152,33 +152,25 @@ def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
 
 def _boundary(graph: ir.Graph, names: Names) -> None:
     for value in graph.inputs:
-        target = (
-            BOUNDARY.get(value.dtype)
-            if value.dtype is not None and isinstance(value.type, ir.TensorType)
-            else None
-        )
+        target = _fed_as(value)
         if target is None or value.dtype is None:
             continue
         cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(value.dtype))], num_outputs=1)
         inner = cast.outputs[0]
-        inner.name, inner.type, inner.shape = (
-            names.fresh(f"{value.name}_stored"),
-            value.type,
-            value.shape,
-        )
+        inner.name = names.fresh(f"{value.name}_stored")
+        inner.type, inner.shape = value.type, value.shape
         value.replace_all_uses_with(inner, replace_graph_outputs=True)
         cast.replace_input_with(0, value)
         value.type = ir.TensorType(target)
         graph.insert_before(graph[0], cast) if len(graph) else graph.append(cast)
     for i, value in enumerate(list(graph.outputs)):
-        target = (
-            BOUNDARY.get(value.dtype)
-            if value.dtype is not None and isinstance(value.type, ir.TensorType)
-            else None
-        )
-        if target is not None:
-            b = Builder(graph, names)
-            graph.outputs[i] = b.Cast(value, to=target)
+        if (target := _fed_as(value)) is not None:
+            graph.outputs[i] = Builder(graph, names).Cast(value, to=target)
+
+
+def _fed_as(value: ir.Value) -> ir.DataType | None:
+    """The type in which a tensor is fed or returned, where its own cannot pass."""
+    return BOUNDARY.get(value.type.dtype) if isinstance(value.type, ir.TensorType) else None
 
 
 # where a kernel deviates from the operator's specification
@@ -186,17 +178,12 @@ def _boundary(graph: ir.Graph, names: Names) -> None:
 
 def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
     """onnxruntime refuses fmod=0 on floats: the remainder with the divisor's sign, from fmod."""
-    x, y = node.inputs[0], node.inputs[1]
-    if (
-        attrs_of(node).get("fmod", 0)
-        or x is None
-        or y is None
-        or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
-    ):
+    x, y = operand(node), operand(node, 1)
+    real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16, _T.BFLOAT16)
+    if attrs_of(node).get("fmod", 0) or not real:
         return None
     rest = b.Mod(x, y, fmod=1)
-    zero = b.like(x, 0)
-    other = ((rest < zero) ^ (y < zero)) & ~b.Equal(rest, zero)
+    other = ((rest < 0) ^ (y < 0)) & ~b.Equal(rest, b.like(x, 0))
     return b.Where(other, rest + y, rest)
 
 
@@ -206,11 +193,7 @@ def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
     """
     if len(node.inputs) < 4:
         return None
-    amounts, axes, rank = (
-        known(node.inputs[1]),
-        known(node.inputs[3]),
-        None if node.inputs[0] is None else rank_of(node.inputs[0]),
-    )
+    amounts, axes, rank = known(node.inputs[1]), known(node.inputs[3]), rank_of(operand(node))
     if amounts is None or axes is None or rank is None:
         return None
     every = np.zeros((2, rank), np.int64)
@@ -223,9 +206,9 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
     """The kernel takes odd windows only, and four axes."""
     if node.attributes["size"].as_int() % 2 == 0:
         return lrn(node, b)
-    x = node.inputs[0]
-    rank = None if x is None else rank_of(x)
-    if x is None or rank is None or rank == 4:
+    x = operand(node)
+    rank = rank_of(x)
+    if rank is None or rank == 4:
         return None
     flat = b.Reshape(x, [0, 0, -1, 1] if rank > 2 else [0, 0, 1, 1])
     return b.Reshape(b.op("LRN", flat, **attrs_of(node)), b.Shape(x))
@@ -240,8 +223,8 @@ def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
     """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
-    x, y = node.inputs[0], node.inputs[1]
-    if x is None or y is None or rank_of(y) != 1 or rank_of(x) in (None, 1):
+    x, y = operand(node), operand(node, 1)
+    if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None
     return b.Squeeze(x @ b.Unsqueeze(y, [1]), [-1])
 
@@ -310,20 +293,18 @@ def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
     """Old kernels, where margins count, take those in front for those behind; zeros that are put
     around before are the same.
     """
-    x, a = node.inputs[0], attrs_of(node)
-    pads, counted = (
-        np.array(a.pop("pads", [])).reshape(2, -1),
-        a.pop("count_include_pad", node.op_type == "LpPool"),
-    )
-    if x is None or not counted or a.get("ceil_mode", 0) or (pads[0] == pads[1]).all():
+    x, a = operand(node), attrs_of(node)
+    pads = np.array(a.pop("pads", [])).reshape(2, -1)
+    counted = a.pop("count_include_pad", node.op_type == "LpPool")
+    if not counted or a.get("ceil_mode", 0) or (pads[0] == pads[1]).all():
         return None
     return b.op(node.op_type, b.Pad(x, np.pad(pads, ((0, 0), (2, 0))).reshape(-1)), **a)
 
 
 def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
     """Old kernels do not count axes from the end."""
-    a, x = attrs_of(node), node.inputs[0]
-    axes, rank = a.get("axes") or [], None if x is None else rank_of(x)
+    a, rank = attrs_of(node), rank_of(operand(node))
+    axes = a.get("axes") or []
     if rank is None or all(i >= 0 for i in axes):
         return None
     return b.op("Resize", *node.inputs, **{**a, "axes": [i % rank for i in axes]})
@@ -331,8 +312,8 @@ def _resize_of_last_axes(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
     """The kernel refuses an empty set of truth values."""
-    x = node.inputs[0]
-    if reduces_nothing(node) or x is None or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
+    x = operand(node)
+    if reduces_nothing(node) or x.dtype != _T.BOOL or 0 not in (shape_of(x) or ()):
         return _reduction(node, b)
     small = b.op(node.op_type, b.Cast(x, to=_T.UINT8), *node.inputs[1:], **attrs_of(node))
     return b.Cast(small, to=_T.BOOL)
@@ -340,31 +321,25 @@ def _largest_truth_of_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
     """Sin has a kernel for doubles in every release, Cos has not."""
-    x = node.inputs[0]
-    return b.Sin(x + (np.pi / 2)) if x is not None and x.dtype == _T.DOUBLE else None
+    x = operand(node)
+    return b.Sin(x + (np.pi / 2)) if x.dtype == _T.DOUBLE else None
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
     """Old kernels leave out sequences of length 0, which are as they are, like those of length
     1.
     """
-    x, lengths = node.inputs[:2]
-    array, made = (None, None) if lengths is None else (known(lengths), lengths.producer())
-    if (
-        lengths is None
-        or (array is not None and array.all())
-        or (made is not None and made.op_type == "Max")
-    ):
+    lengths = operand(node, 1)
+    array = known(lengths)
+    if (array is not None and array.all()) or maker(lengths, "Max") is not None:
         return None
-    return b.op("ReverseSequence", x, b.Max(lengths, 1), **attrs_of(node))
+    return b.op("ReverseSequence", node.inputs[0], b.Max(lengths, 1), **attrs_of(node))
 
 
 def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
     """Where has no kernel for truth values; this is the same in logic."""
-    condition, x, y = (with_operators(v) for v in node.inputs)
-    if x is None or y is None or condition is None or x.dtype != _T.BOOL:
-        return None
-    return (condition & x) | (~condition & y)
+    condition, x, y = (operand(node, i) for i in range(3))
+    return (condition & x) | (~condition & y) if x.dtype == _T.BOOL else None
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
@@ -376,13 +351,9 @@ def _max_pool_of_wide_margins(node: ir.Node, b: Builder) -> ir.Value | None:
     """The kernel refuses margins as large as the window, which a dilated one can reach over; these
     are padded before.
     """
-    x, a = node.inputs[0], attrs_of(node)
-    if (
-        x is None
-        or x.dtype not in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16)
-        or len(node.outputs) > 1
-        or "pads" not in a
-    ):
+    x, a = operand(node), attrs_of(node)
+    real = x.dtype in (_T.FLOAT, _T.DOUBLE, _T.FLOAT16)
+    if not real or len(node.outputs) > 1 or "pads" not in a:
         return None
     window = np.array(a["kernel_shape"] * 2)
     inner = np.minimum(a["pads"], window - 1)

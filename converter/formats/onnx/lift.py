@@ -391,7 +391,7 @@ class Lifter:
             if results is not None:
                 return several(results)
         if op.kind == "Identity":
-            return [op.need(0)]
+            return [op.x]
         op.take("consumed_inputs")
         schema = schema_of(op.kind)
         if schema is None or schema.deprecated:

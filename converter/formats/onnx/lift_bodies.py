@@ -40,7 +40,7 @@ def control_flow(lifter: Lifter, op: Op, scope: Scope, path: str) -> Sequence[ir
     if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (
         op.kind == "Loop" and set(bodies) != {"body"}
     ):
-        raise MappingError(f"{op.kind} lacks its body", code="R105")
+        raise MappingError(f"{op.kind} lacks its body", "R105")
     if op.kind == "Loop":
         _check_loop(op, bodies["body"])
         if (
@@ -77,7 +77,7 @@ def _check_loop(op: Op, body: ir.Graph) -> None:
         or len(body.outputs) < carried + 1
         or len(op.outputs) > len(body.outputs) - 1
     ):
-        raise MappingError("Loop and its body do not fit each other", code="R105")
+        raise MappingError("Loop and its body do not fit each other", "R105")
 
 
 def with_sizes(model: ir.Model) -> ir.Model:

@@ -2,7 +2,7 @@
 options. The meaning stays.
 
 What it has no kernel for is computed between Casts or by other operators
-(formats/onnx/onnxruntime_legalise.py), but for operators that an ONNX file came with: these stay as
+(legalise.py), but for operators that an ONNX file came with: these stay as
 they are. Quantised operators are spelled so that its optimiser gets along with them.
 """
 
@@ -19,13 +19,13 @@ from converter.formats.onnx.legalise import inlined, legalise_node, narrowed
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant, set_type, shape_of
 from converter.graph.names import Names
+from converter.graph.value import maker, operand, optional
 from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
 
-OUTPUT_TYPE = 21  # the opset from which QuantizeLinear names the type of its output
 # other opsets had another Mod and other ways to name no axis: what the file came with may be loaded
 # where opset 21's is not
 _OTHER_OPSETS = frozenset({"Mod", *REDUCTIONS})
@@ -78,7 +78,7 @@ def _average_pool(node: ir.Node, names: Names) -> None:
         return
     if set(node.attributes["dilations"].as_ints()) <= {1}:
         del node.attributes["dilations"]
-    elif _dequantised(node.inputs[0]):
+    elif maker(node.inputs[0], "DequantizeLinear"):
         rewritten(node, names, DECOMPOSITIONS["", "AveragePool"])
 
 
@@ -104,14 +104,12 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     after, x of two axes:    Gemm(x, DequantizeLinear(weights transposed), transB=1)
     after, x of others:      MatMul(x, Unsqueeze(DequantizeLinear(weights), 0))
     """
-    x, weights = node.inputs
-    source, shape = None if weights is None else weights.producer(), x.shape if x else None
-    turned = source is not None and source.op_type == "Transpose"
-    if source is not None and turned:
-        if list(attrs_of(source).get("perm", [1, 0])) != [1, 0]:
-            return None
-        source = source.inputs[0].producer() if source.inputs[0] else None
-    if source is None or source.op_type != "DequantizeLinear" or shape is None or _from_bytes(x):
+    x, weights = operand(node), operand(node, 1)
+    transpose = maker(weights, "Transpose")
+    if transpose is not None and list(attrs_of(transpose).get("perm", [1, 0])) != [1, 0]:
+        return None
+    source = maker(weights if transpose is None else transpose.inputs[0], "DequantizeLinear")
+    if source is None or x.shape is None or _from_bytes(x):
         return None
     stored, a = constant(source.inputs[0]), attrs_of(source)
     if source.graph is not node.graph:  # dequantised once, outside of a loop
@@ -120,26 +118,25 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     if a.get("block_size"):  # as language models have them, whose engine is meant to do that
         return None
-    if len(shape) != 2:
-        y = b.MatMul(x, b.Unsqueeze(weights, [0]))
-        return b.Squeeze(y, [0]) if len(shape) == 1 else y
-    if turned:
+    if len(x.shape) != 2:
+        y = x @ b.Unsqueeze(weights, [0])
+        return b.Squeeze(y, [0]) if len(x.shape) == 1 else y
+    if transpose is not None:
         return b.Gemm(x, source.outputs[0], transB=1)
     rows, axis = b.const(np.ascontiguousarray(stored.T)), 1 - int(a.get("axis", 1)) % 2
     return b.Gemm(x, b.DequantizeLinear(rows, *source.inputs[1:], axis=axis), transB=1)
 
 
 def _from_bytes(value: ir.Value | None) -> bool:
-    source = value.producer() if value is not None and _dequantised(value) else None
-    stored = None if source is None else source.inputs[0]
-    return stored is not None and stored.dtype in (_T.INT8, _T.UINT8)
+    source = maker(value, "DequantizeLinear")
+    return source is not None and operand(source).dtype in (_T.INT8, _T.UINT8)
 
 
 def _quantise(node: ir.Node, names: Names) -> None:
     """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
     forgets the other.
     """
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
+    if optional(node, 2) is not None:
         node.attributes.pop("output_dtype", None)
 
 
@@ -147,21 +144,14 @@ def _dequantise(node: ir.Node, names: Names) -> None:
     """The zero point that is implied, 0: without one, what the optimiser quantises anew are
     unsigned bytes.
     """
-    stored, scale = node.inputs[:2]
-    if (
-        stored is None
-        or scale is None
-        or stored.dtype not in _NEED_POINT
-        or (len(node.inputs) > 2 and node.inputs[2] is not None)
-    ):
+    dtype, scale = operand(node).dtype, operand(node, 1)
+    if dtype not in _NEED_POINT or optional(node, 2) is not None:
         return
     b, shape = builder_before(node, names), shape_of(scale)
-    zero = np.zeros((), stored.dtype.numpy())
+    zero = np.zeros(shape or (), dtype.numpy())
     node.resize_inputs(3)
-    node.replace_input_with(
-        2,
-        b.Expand(zero, b.Shape(scale)) if shape is None else b.const(np.broadcast_to(zero, shape)),
-    )
+    point = b.Expand(zero, b.Shape(scale)) if shape is None else b.const(zero)
+    node.replace_input_with(2, point)
 
 
 _T = ir.DataType
@@ -173,11 +163,6 @@ _QUANTISED = {
     "MatMul": _float_product,
     "QuantizeLinear": _quantise,
 }
-
-
-def _dequantised(value: ir.Value | None) -> bool:
-    producer = None if value is None else value.producer()
-    return producer is not None and producer.op_type == "DequantizeLinear"
 
 
 def pair_int8(model: ir.Model, names: Names) -> None:
@@ -240,17 +225,12 @@ def _int8(value: ir.Value | None) -> bool:
     """Whether a value is made of signed bytes, that are no weights, by one scale and a zero
     point.
     """
-    node = None if value is None else value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) < 3:
+    node = maker(value, "DequantizeLinear")
+    if node is None or optional(node, 2) is None:
         return False
-    stored, scale, zero = node.inputs
-    if stored is None or scale is None or zero is None:
-        return False
-    return (
-        stored.dtype == ir.DataType.INT8
-        and constant(stored) is None
-        and shape_of(scale) in ((), (1,))
-    )
+    stored, scale = node.inputs[:2]
+    signed = operand(node).dtype == _T.INT8
+    return signed and constant(stored) is None and shape_of(scale) in ((), (1,))
 
 
 def _widen_bias(product: ir.Node, names: Names) -> None:
@@ -267,9 +247,8 @@ def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
     """A list as the last axis of `rank`; a constant that is dequantised has that shape itself: old
     releases would carry the DequantizeLinear over an Unsqueeze.
     """
-    source = bias.producer()
-    stored = source.inputs[0] if source is not None and _dequantised(bias) else None
-    array = constant(stored)
+    source = maker(bias, "DequantizeLinear")
+    array = None if source is None else constant(source.inputs[0])
     if source is None or array is None:
         return b.Unsqueeze(bias, list(range(rank - 1)))
     wide = b.const(array.reshape([1] * (rank - 1) + [-1]))
@@ -285,28 +264,18 @@ def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
     ):
         return None
     origin = {k: v for k, v in mover.metadata_props.items() if k.startswith("netconv.")}
-    quantise = ir.Node(
-        "",
-        "QuantizeLinear",
-        [None, *source.inputs[1:3]],
-        num_outputs=1,
-        metadata_props=dict(origin),
-    )
+
+    def made(kind: str, x: ir.Value | None, dtype: ir.DataType | None) -> ir.Node:
+        inputs = [x, *source.inputs[1:3]]
+        node = ir.Node("", kind, inputs, num_outputs=1, metadata_props=dict(origin))
+        set_type(node.outputs[0], dtype, moved.shape)
+        return node
+
+    quantise = made("QuantizeLinear", None, _T.INT8)
     stored = quantise.outputs[0]
-    dequantise = ir.Node(
-        "",
-        "DequantizeLinear",
-        [stored, *source.inputs[1:3]],
-        num_outputs=1,
-        metadata_props=dict(origin),
-    )
+    stored.name = names.fresh(f"{moved.name}_stored")
+    dequantise = made("DequantizeLinear", stored, moved.dtype)
     real = dequantise.outputs[0]
-    stored.name, stored.type, stored.shape = (
-        names.fresh(f"{moved.name}_stored"),
-        ir.TensorType(ir.DataType.INT8),
-        moved.shape,
-    )
-    real.type, real.shape = moved.type, moved.shape
     take_over(moved, real)
     quantise.replace_input_with(0, moved)
     moved.name, real.name = names.fresh(f"{moved.name}_moved"), moved.name

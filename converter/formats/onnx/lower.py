@@ -154,7 +154,7 @@ def _respell(model: ir.Model, version: int) -> None:
         b = Builder(graph, names)
         for node in graph:
             if node.domain == "":
-                respell(node, form(node, version), lambda array, b=b: b.const(array))  # type: ignore[misc]
+                respell(node, form(node, version), b)
         graph.opset_imports[""] = version
         for domain in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN):
             if not any(n.domain == domain for n in graph):

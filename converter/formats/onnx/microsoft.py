@@ -48,60 +48,58 @@ def rows() -> Rows:
     "LayerNormalization",
     "Unique",
 )
-def standard(op: Op, b: Builder) -> Results:
+def standard(op: Op, b: Builder) -> None:
     """The same operator is in ai.onnx by now."""
-    return None
 
 
 @ROWS.always("GridSample")
-def grid_sample(op: Op, b: Builder) -> Results:
-    mode = op.attrs.get("mode", "bilinear")
+def grid_sample(op: Op, b: Builder) -> None:
+    mode = op.attr("mode", "bilinear")
     op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return None
 
 
 @ROWS.always("ExpandDims")
 def expand_dims(op: Op, b: Builder) -> Results:
-    return b.Unsqueeze(op.need(0), b.Reshape(b.Cast(op.need(1), to=ir.DataType.INT64), [1]))
+    return b.Unsqueeze(op.x, b.Reshape(b.Cast(op.need(1), to=ir.DataType.INT64), [1]))
 
 
 @ROWS.always("TorchEmbedding")
 def torch_embedding(op: Op, b: Builder) -> Results:
-    return b.Gather(op.need(0), op.need(1))
+    return b.Gather(op.x, op.need(1))
 
 
 @ROWS.always("FastGelu")
 def fast_gelu(op: Op, b: Builder) -> Value:
-    return b.Gelu(plus(op.need(0), op.input(1)), approximate="tanh")
+    return b.Gelu(plus(op.x, op.input(1)), approximate="tanh")
 
 
 @ROWS.always("BiasGelu")
 def bias_gelu(op: Op, b: Builder) -> Results:
-    return b.Gelu(op.need(0) + op.need(1))
+    return b.Gelu(op.x + op.need(1))
 
 
 @ROWS.always("QuickGelu")
 def quick_gelu(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    return x * b.Sigmoid(x * op.attrs.get("alpha", 1.702))
+    x = op.x
+    return x * b.Sigmoid(x * op.attr("alpha", 1.702))
 
 
 @ROWS.always("BiasSplitGelu")
 def bias_split_gelu(op: Op, b: Builder) -> Results:
-    left, right = b.Split(op.need(0) + op.need(1), outputs=2, axis=-1, num_outputs=2)
+    left, right = b.Split(op.x + op.need(1), outputs=2, axis=-1, num_outputs=2)
     return left * b.Gelu(right)
 
 
 @ROWS.always("BiasAdd")
 def bias_add(op: Op, b: Builder) -> Results:
-    return op.need(0) + op.need(1) + op.need(2)
+    return op.x + op.need(1) + op.need(2)
 
 
 @ROWS.always("BiasSoftmax")
 def bias_softmax(op: Op, b: Builder) -> Results:
     """Softmax over all axes from `axis` on."""
-    total, axis, rank = op.need(0) + op.need(1), op.attrs.get("axis", 1), op.rank(0)
-    if not op.attrs.get("is_inner_broadcast", 1):
+    total, axis, rank = op.x + op.need(1), op.attr("axis", 1), op.rank(0)
+    if not op.attr("is_inner_broadcast", 1):
         raise MappingError("BiasSoftmax with an outer broadcast is not supported")
     return b.Softmax(total, axis=-1) if axis % rank == rank - 1 else softmax_from(b, total, axis)
 
@@ -113,9 +111,9 @@ def softmax_from(b: Builder, x: Value, axis: int) -> Value:
 
 @ROWS.always("CDist")
 def cdist(op: Op, b: Builder) -> Results:
-    difference = b.Unsqueeze(op.need(0), [1]) - b.Unsqueeze(op.need(1), [0])
+    difference = b.Unsqueeze(op.x, [1]) - b.Unsqueeze(op.need(1), [0])
     squares = b.ReduceSumSquare(difference, [-1], keepdims=0)
-    return b.Sqrt(squares) if op.attrs.get("metric", "sqeuclidean") == "euclidean" else squares
+    return b.Sqrt(squares) if op.attr("metric", "sqeuclidean") == "euclidean" else squares
 
 
 @ROWS.always("FusedMatMul", "TransposeMatMul")
@@ -126,7 +124,7 @@ def fused_matmul(op: Op, b: Builder) -> Value:
     sides = []
     for i, side in enumerate("AB"):
         value = op.need(i)
-        turn, batch = op.attrs.get(f"trans{side}", 0), op.attrs.get(f"transBatch{side}", 0)
+        turn, batch = op.attr(f"trans{side}", 0), op.attr(f"transBatch{side}", 0)
         if turn or batch:
             rank = op.rank(i)
             perm = [*range(1, rank - 1), 0, rank - 1] if batch and rank > 2 else list(range(rank))
@@ -135,7 +133,7 @@ def fused_matmul(op: Op, b: Builder) -> Value:
             value = b.Transpose(value, perm=perm)
         sides.append(value)
     y = b.MatMul(*sides)
-    alpha = op.attrs.get("alpha", 1.0)
+    alpha = op.attr("alpha", 1.0)
     return y if alpha == 1.0 else y * alpha
 
 
@@ -186,7 +184,7 @@ def plus(x: Value, y: Value | None) -> Value:
 
 @ROWS.always("SimplifiedLayerNormalization")
 def simplified_layer_normalization(op: Op, b: Builder) -> Results:
-    return rms(b, op.need(0), op.need(1), op.attrs.get("epsilon", 1e-5), op.attrs.get("axis", -1))
+    return rms(b, op.x, op.need(1), op.attr("epsilon", 1e-5), op.attr("axis", -1))
 
 
 def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:
@@ -209,17 +207,17 @@ def skip_layer_normalization(op: Op, b: Builder) -> Results:
     """(input, skip, gamma, beta, bias) -> normalised, mean, 1/deviation, the sum that was
     normalised.
     """
-    total = plus(op.need(0) + op.need(1), op.input(4))
+    total = plus(op.x + op.need(1), op.input(4))
     y, mean, factor = b.LayerNormalization(
-        total, op.need(2), op.input(3), outputs=3, axis=-1, epsilon=op.attrs.get("epsilon", 1e-12)
+        total, op.need(2), op.input(3), outputs=3, axis=-1, epsilon=op.attr("epsilon", 1e-12)
     )
     return y, mean, factor, total
 
 
 @ROWS.always("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(op: Op, b: Builder) -> Results:
-    total = plus(op.need(0) + op.need(1), op.input(3))
-    y, factor = rms(b, total, op.need(2), op.attrs.get("epsilon", 1e-12))
+    total = plus(op.x + op.need(1), op.input(3))
+    y, factor = rms(b, total, op.need(2), op.attr("epsilon", 1e-12))
     return y, None, factor, total
 
 
@@ -228,7 +226,7 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
     """(ids, segment ids, word, position, segment, gamma, beta, mask, position ids) -> normalised,
     mask length, sum.
     """
-    ids, word, position = op.need(0), op.need(2), op.need(3)
+    ids, word, position = op.x, op.need(2), op.need(3)
     total = b.Gather(word, ids)
     if (places := op.input(8)) is None:
         length = b.Squeeze(b.Shape(ids, start=1, end=2))
@@ -237,7 +235,7 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
     if op.input(1) is not None and op.input(4) is not None:
         total = total + b.Gather(op.need(4), op.need(1))
     y = b.LayerNormalization(
-        total, op.need(5), op.need(6), axis=-1, epsilon=op.attrs.get("epsilon", 1e-12)
+        total, op.need(5), op.need(6), axis=-1, epsilon=op.attr("epsilon", 1e-12)
     )
     mask = op.input(7)
     if mask is not None:
@@ -250,15 +248,15 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
 @ROWS.always("GroupNorm")
 def group_norm(op: Op, b: Builder) -> Value:
     """Channels last unless told otherwise; `activation` 1 is x * sigmoid(x)."""
-    x, rank = op.need(0), op.rank(0)
-    last = op.attrs.get("channels_last", 1)
+    x, rank = op.x, op.rank(0)
+    last = op.attr("channels_last", 1)
     y = b.GroupNormalization(
         channels_first(b, x, rank) if last else x,
         *(v if v.dtype == x.dtype else b.Cast(v, to=x.dtype) for v in (op.need(1), op.need(2))),
         num_groups=op.attrs["groups"],
-        epsilon=op.attrs.get("epsilon", 1e-5),
+        epsilon=op.attr("epsilon", 1e-5),
     )
-    if op.attrs.get("activation", 0):
+    if op.attr("activation", 0):
         y = y * b.Sigmoid(y)
     return channels_last(b, y, rank) if last else y
 
@@ -277,7 +275,7 @@ def channels_last(b: Builder, x: Value, rank: int) -> Value:
 @ROWS.always("NhwcMaxPool")
 def nhwc_max_pool(op: Op, b: Builder) -> Results:
     rank = op.rank(0)
-    x = channels_first(b, op.need(0), rank)
+    x = channels_first(b, op.x, rank)
     return channels_last(b, explicit(b, "MaxPool", [x], op.attrs), rank)
 
 
@@ -286,10 +284,10 @@ def crop_and_resize(op: Op, b: Builder) -> Results:
     """Boxes (y1, x1, y2, x2) in 0..1 of the image's corners, each resampled to crop_size; outside
     lies the extrapolation value.
     """
-    x = b.Gather(op.need(0), op.need(2))
+    x = b.Gather(op.x, op.need(2))
     size = [int(n) for n in op.constant(3)]
     edges = b.Split(op.need(1), outputs=4, axis=1, num_outputs=4)
-    nearest = op.attrs.get("mode", "bilinear") == "nearest"
+    nearest = op.attr("mode", "bilinear") == "nearest"
     lines = []
     for axis in (0, 1):
         start, end = edges[axis], edges[axis + 2]
@@ -309,7 +307,7 @@ def crop_and_resize(op: Op, b: Builder) -> Results:
     )
     reach = b.ReduceMax(b.Abs(grid), [-1], keepdims=0)
     outside = b.Unsqueeze(reach > 1.0, [1])
-    return b.Where(outside, b.like(y, op.attrs.get("extrapolation_value", 0.0)), y)
+    return b.Where(outside, b.like(y, op.attr("extrapolation_value", 0.0)), y)
 
 
 @ROWS.always("Inverse")
@@ -317,7 +315,7 @@ def inverse(op: Op, b: Builder) -> Results:
     """Gauss-Jordan elimination with partial pivoting, unrolled: each step swaps rows k and p and
     clears column k.
     """
-    x, n = op.need(0), op.shape(0)[-1]
+    x, n = op.x, op.shape(0)[-1]
     if n > 32:
         raise MappingError(f"Inverse of {n} x {n} matrices (32 at most)")
     dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)

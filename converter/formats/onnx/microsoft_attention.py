@@ -21,13 +21,13 @@ def attention(op: Op, b: Builder) -> Results:
     """(input [B,S,H], weights [H, q+k+v], bias, mask, past [2,B,N,P,D], bias to the scores) ->
     [B,S,v], present.
     """
-    shared = op.attrs.get("past_present_share_buffer") or op.input(6) is not None
-    if op.attrs.get("do_rotary") or shared:
+    shared = op.attr("past_present_share_buffer") or op.input(6) is not None
+    if op.attr("do_rotary") or shared:
         raise MappingError("Attention with rotary embedding or a shared buffer is not supported")
     heads = int(op.attrs["num_heads"])
     total = op.shape(1)[1]
-    sizes = list(op.attrs.get("qkv_hidden_sizes") or [total // 3] * 3)
-    projected = plus(op.need(0) @ op.need(1), op.input(2))
+    sizes = list(op.attr("qkv_hidden_sizes") or [total // 3] * 3)
+    projected = plus(op.x @ op.need(1), op.input(2))
     q, k, v = (heads_of(b, part, heads) for part in b.Split(projected, sizes, outputs=3, axis=-1))
     present = None
     if (past := op.input(4)) is not None:
@@ -59,7 +59,7 @@ def multi_head_attention(op: Op, b: Builder) -> Results:
 
 
 def _operands(op: Op, b: Builder, heads: int) -> tuple[Value, Value, Value]:
-    query, key, value, bias = op.need(0), op.input(1), op.input(2), op.input(3)
+    query, key, value, bias = op.x, op.input(1), op.input(2), op.input(3)
     biases: list[Value | None] = [None] * 3
     if bias is not None:
         hidden = (
@@ -73,12 +73,12 @@ def _operands(op: Op, b: Builder, heads: int) -> tuple[Value, Value, Value]:
         return q, k, v
     q = heads_of(b, plus(query, biases[0]), heads)
     if key is None:
-        raise MappingError("MultiHeadAttention without a key", code="R105")
+        raise MappingError("MultiHeadAttention without a key", "R105")
     if op.rank(1) == 5:
         k, v = (_packed(b, key, i, biases[1 + i], heads) for i in range(2))
         return q, k, v
     if value is None:
-        raise MappingError("MultiHeadAttention without a value", code="R105")
+        raise MappingError("MultiHeadAttention without a value", "R105")
     if op.rank(1) == 4:
         return q, key, value
     k, v = (heads_of(b, plus(x, h), heads) for x, h in ((key, biases[1]), (value, biases[2])))
@@ -120,8 +120,8 @@ def _attend(
 ) -> Value:
     scores = plus(scaled_scores(op, b, q, k, size), bias)
     if mask is not None:
-        scores = scores + _penalty(op, b, scores, mask, op.attrs.get("mask_filter_value", -10000.0))
-    if op.attrs.get("unidirectional", 0):
+        scores = scores + _penalty(op, b, scores, mask, op.attr("mask_filter_value", -10000.0))
+    if op.attr("unidirectional", 0):
         ones = b.Expand(True, b.Shape(scores, start=2))
         past = b.Shape(k, start=2, end=3) - b.Shape(q, start=2, end=3)
         scores = masked(b, b.Trilu(ones, b.Squeeze(past), upper=0), scores)
@@ -130,7 +130,7 @@ def _attend(
 
 def scaled_scores(op: Op, b: Builder, q: Value, k: Value, size: int) -> Value:
     """[B,N,S,T]"""
-    scale = op.attrs.get("scale", 0.0) or 1.0 / np.sqrt(size)
+    scale = op.attr("scale", 0.0) or 1.0 / np.sqrt(size)
     return q @ b.Transpose(k, perm=[0, 1, 3, 2]) * b.like(q, scale)
 
 
@@ -165,20 +165,20 @@ def rotary_embedding(op: Op, b: Builder) -> Results:
     """(x [B,S,H] or [B,N,S,D], position ids [1] or [B,S], cos and sin [max, R/2]): pairs of
     features are turned by an angle.
     """
-    if op.attrs.get("is_packed_batching", 0):
+    if op.attr("is_packed_batching", 0):
         raise MappingError("RotaryEmbedding with packed batching is not supported")
-    x, rank, places = op.need(0), op.rank(0), op.need(1)
+    x, rank, places = op.x, op.rank(0), op.need(1)
     half = op.shape(2)[1]
-    partial = int(op.attrs.get("rotary_embedding_dim", 0))
-    heads = int(op.attrs.get("num_heads", 0))
+    partial = int(op.attr("rotary_embedding_dim", 0))
+    heads = int(op.attr("num_heads", 0))
     if rank == 3:
         shape = [0, 0, heads, -1] if partial and heads else [0, 0, -1, 2 * half]
         x = b.Transpose(b.Reshape(x, shape), perm=[0, 2, 1, 3])
     if op.rank(1) == 1:
         length = b.Squeeze(b.Shape(x, start=2, end=3))
         places = b.Unsqueeze(b.Range(0, length, 1) + places, [0])
-    y = turned(op, b, x, op.need(2), op.need(3), places, bool(op.attrs.get("interleaved", 0)))
-    return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.need(0))) if rank == 3 else y
+    y = turned(op, b, x, op.need(2), op.need(3), places, bool(op.attr("interleaved", 0)))
+    return b.Reshape(b.Transpose(y, perm=[0, 2, 1, 3]), b.Shape(op.x)) if rank == 3 else y
 
 
 def turned(

@@ -48,25 +48,25 @@ def qlinear_conv(op: Op, b: Builder) -> Results:
     if not op.take("channels_last", 0):
         return CANONICAL.apply(op, b)
     rank = op.rank(0)
-    inputs = [channels_first(b, op.need(0), rank), *op.inputs[1:]]
+    inputs = [channels_first(b, op.x, rank), *op.inputs[1:]]
     return channels_last(b, explicit(b, "QLinearConv", inputs, op.attrs), rank)
 
 
 @ROWS.always("SkipGroupNorm")
 def skip_group_norm(op: Op, b: Builder) -> Results:
     """(X, gamma, beta, skip, bias) -> GroupNorm of the sum, the sum."""
-    skip, bias, last = op.need(3), op.input(4), op.attrs.get("channels_last", 1)
+    skip, bias, last = op.need(3), op.input(4), op.attr("channels_last", 1)
     if rank_of(skip) == 2:
         skip = b.Unsqueeze(skip, [1, 2] if last else [2, 3])
     if bias is not None and not last:
         bias = b.Reshape(bias, [-1, *[1] * (op.rank(0) - 2)])
-    total = plus(op.need(0) + skip, bias)
+    total = plus(op.x + skip, bias)
     return group_norm(replace(op, inputs=[total, op.need(1), op.need(2)]), b), total
 
 
 @ROWS.always("GemmFastGelu")
 def gemm_fast_gelu(op: Op, b: Builder) -> Results:
-    return fast_gelu(replace(op, inputs=[op.need(0) @ op.need(1), op.input(2)]), b)
+    return fast_gelu(replace(op, inputs=[op.x @ op.need(1), op.input(2)]), b)
 
 
 @ROWS.always("FusedMatMulActivation")
@@ -81,19 +81,19 @@ def fourier(op: Op, b: Builder) -> Results:
     """Along the last axis of real numbers; complex ones are pairs behind it. The inverse knows an
     even number of samples.
     """
-    plain = not op.attrs.get("normalized", 0) and op.attrs.get("onesided", 1)
-    if op.attrs.get("signal_ndim", 1) != 1 or not plain:
+    plain = not op.attr("normalized", 0) and op.attr("onesided", 1)
+    if op.attr("signal_ndim", 1) != 1 or not plain:
         raise MappingError(f"{op.kind} of more axes, normalised or of both sides is not supported")
     if op.kind == "Irfft":
         return _from_half(op, b)
-    return b.DFT(b.Unsqueeze(op.need(0), [-1]), None, op.rank(0) - 1, onesided=1)
+    return b.DFT(b.Unsqueeze(op.x, [-1]), None, op.rank(0) - 1, onesided=1)
 
 
 def _from_half(op: Op, b: Builder) -> Value:
     """The missing half of the spectrum is the conjugate of the first, backwards; the imaginary
     parts of its ends do not count.
     """
-    x, rank = op.need(0), op.rank(0)
+    x, rank = op.x, op.rank(0)
     half = op.shape(0)[-2]
     keep = np.ones((half, 2), np.float32)
     keep[[0, -1], 1] = 0
@@ -122,7 +122,7 @@ def is_all_finite(op: Op, b: Builder) -> Results:
         odd = [
             b.op(kind, value)
             for kind, other in (("IsNaN", "isinf_only"), ("IsInf", "isnan_only"))
-            if not op.attrs.get(other, 0)
+            if not op.attr(other, 0)
         ]
         flags = b.Or(*odd) if len(odd) == 2 else odd[0]
         one = b.ReduceMax(b.Cast(flags, to=ir.DataType.INT32), keepdims=0)
@@ -142,16 +142,16 @@ def mul_integer(op: Op, b: Builder) -> Results:
 
 @ROWS.always("MatMulInteger16")
 def matmul_integer_16(op: Op, b: Builder) -> Results:
-    signed = op.need(0).dtype == ir.DataType.INT16
+    signed = op.x.dtype == ir.DataType.INT16
     to = int(ir.DataType.INT32 if signed else ir.DataType.UINT32)
-    return b.Cast(op.need(0), to=to) @ b.Cast(op.need(1), to=to)
+    return b.Cast(op.x, to=to) @ b.Cast(op.need(1), to=to)
 
 
 @ROWS.always("ReduceSumInteger")
 def reduce_sum_integer(op: Op, b: Builder) -> Results:
-    signed = op.need(0).dtype == ir.DataType.INT8
-    x = b.Cast(op.need(0), to=ir.DataType.INT32 if signed else ir.DataType.UINT32)
-    return b.ReduceSum(x, op.attrs.get("axes"), keepdims=op.attrs.get("keepdims", 1))
+    signed = op.x.dtype == ir.DataType.INT8
+    x = b.Cast(op.x, to=ir.DataType.INT32 if signed else ir.DataType.UINT32)
+    return b.ReduceSum(x, op.attr("axes"), keepdims=op.attr("keepdims", 1))
 
 
 @ROWS.always("BiasDropout")
@@ -161,7 +161,7 @@ def bias_dropout(op: Op, b: Builder) -> Results:
         raise MappingError("BiasDropout in training mode drops elements by chance")
     if op.has_output(1):
         raise MappingError("the mask of a BiasDropout is not supported")
-    return plus(op.need(0) + op.need(1), op.input(2))
+    return plus(op.x + op.need(1), op.input(2))
 
 
 @ROWS.always("UnfoldTensor")
@@ -169,49 +169,49 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
     """Windows of `size` elements every `step` along `dim`; the window's elements are the last axis
     of the result.
     """
-    rank, size, step = op.rank(0), int(op.attrs["size"]), int(op.attrs.get("step", 1))
-    axis = int(op.attrs.get("dim", -1)) % rank
+    rank, size, step = op.rank(0), int(op.attrs["size"]), int(op.attr("step", 1))
+    axis = int(op.attr("dim", -1)) % rank
     extent = op.shape(0)[axis]
     places = arange(0, extent - size + 1, step)[:, None] + arange(size)
-    y = b.Gather(op.need(0), places, axis=axis)
+    y = b.Gather(op.x, places, axis=axis)
     return b.Transpose(y, perm=[*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
 @ROWS.always("SampleOp")
 def sample_op(op: Op, b: Builder) -> Results:
-    return b.Identity(op.need(0))
+    return b.Identity(op.x)
 
 
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
     """The step is 1 unless given."""
-    start, step = op.need(0), op.input(2)
+    start, step = op.x, op.input(2)
     return b.Range(start, op.need(1), b.like(start, 1) if step is None else step)
 
 
 @ROWS.always("ScaledSiLU")
 def scaled_silu(op: Op, b: Builder) -> Results:
     slope = op.input(1)
-    z = op.need(0) * (op.number("alpha", 1.0) if slope is None else slope)
+    z = op.x * (op.number("alpha", 1.0) if slope is None else slope)
     return z * b.Sigmoid(z)
 
 
 @ROWS.always("GatedAdd")
 def gated_add(op: Op, b: Builder) -> Results:
-    return op.need(0) + op.need(1) * op.need(2)
+    return op.x + op.need(1) * op.need(2)
 
 
 @ROWS.always("GatedRMSNorm")
 def gated_rms_norm(op: Op, b: Builder) -> Results:
     """Over groups of as many elements as `scale` has, in float; times the activated gate."""
-    x, (width,) = op.need(0), op.shape(1)
+    x, (width,) = op.x, op.shape(1)
     wide, scale, gate = (
         v if v.dtype == _FLOAT else b.Cast(v, to=_FLOAT) for v in (x, op.need(1), op.need(2))
     )
     shape = b.Shape(x)
     groups = b.Reshape(wide, b.Concat(shape[:-1], [-1, width], axis=0))
-    y = b.Reshape(rms(b, groups, scale, op.attrs.get("epsilon", 1e-5))[0], shape)
-    silu = op.attrs.get("activation", "silu") != "sigmoid"
+    y = b.Reshape(rms(b, groups, scale, op.attr("epsilon", 1e-5))[0], shape)
+    silu = op.attr("activation", "silu") != "sigmoid"
     y = y * (gate * b.Sigmoid(gate) if silu else b.Sigmoid(gate))
     return b.Cast(y, to=x.dtype) if x.dtype not in (None, _FLOAT) else y
 
@@ -221,16 +221,16 @@ def causal_conv(op: Op, b: Builder) -> Results:
     """(x [B,C,L], weight [C,1,k], bias, the last inputs before x [B,C,k-1]) -> y, the last inputs
     of all.
     """
-    special = op.attrs.get("channels_last", 0) or op.attrs.get("state_window", 0)
-    if op.attrs.get("ndim", 1) != 1 or special:
+    special = op.attr("channels_last", 0) or op.attr("state_window", 0)
+    if op.attr("ndim", 1) != 1 or special:
         raise MappingError(
             "CausalConvWithState of several axes, channels-last or with a window of states "
             "is not supported"
         )
     channels, _, k = op.shape(1)
-    dilation = int(op.attrs.get("dilation", 1))
+    dilation = int(op.attr("dilation", 1))
     reach = (k - 1) * dilation
-    x = op.need(0)
+    x = op.x
     x = b.Pad(x, [reach, 0], None, [2]) if op.input(3) is None else b.Concat(op.need(3), x, axis=2)
     y = b.Conv(
         x,
@@ -242,7 +242,7 @@ def causal_conv(op: Op, b: Builder) -> Results:
         strides=[1],
         dilations=[dilation],
     )
-    if op.attrs.get("activation", "none") in ("silu", "swish"):
+    if op.attr("activation", "none") in ("silu", "swish"):
         y = y * b.Sigmoid(y)
     end = np.iinfo(np.int64).max
     return y, b.Slice(x, [-reach if reach else end], [end], [2])
@@ -254,7 +254,7 @@ def relative_position_bias(op: Op, b: Builder) -> Results:
     the others grow up to max_distance.
     """
     queries, keys = (int(op.constant(i).reshape(())) for i in (1, 2))
-    buckets, both = op.shape(0)[0], bool(op.attrs.get("is_bidirectional", 0))
+    buckets, both = op.shape(0)[0], bool(op.attr("is_bidirectional", 0))
     distance = arange(keys)[None, :] - arange(queries)[:, None]
     base = np.zeros_like(distance)
     if both:
@@ -269,4 +269,4 @@ def relative_position_bias(op: Op, b: Builder) -> Results:
     )
     far = np.minimum(exact + (ratio * (buckets - exact)).astype(np.int64), buckets - 1)
     index = base + np.where(distance < exact, distance, far)
-    return b.Unsqueeze(b.Transpose(b.Gather(op.need(0), index), perm=[2, 0, 1]), [0])
+    return b.Unsqueeze(b.Transpose(b.Gather(op.x, index), perm=[2, 0, 1]), [0])

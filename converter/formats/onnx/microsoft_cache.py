@@ -39,9 +39,9 @@ def group_query_attention(op: Op, b: Builder) -> Results:
     lengths = b.Cast(b.Reshape(op.need(5), [-1]), to=_I64) + 1
     past = b.Max(lengths - fresh, 0)  # [B]; a first prompt may be shorter than S
     places = b.Unsqueeze(past, [1]) + b.Range(0, fresh, 1)  # [B,S]
-    if op.attrs.get("do_rotary", 0):
+    if op.attr("do_rotary", 0):
         given = b.Cast(op.need(9), to=_I64) if op.input(9) is not None else places
-        pairs = bool(op.attrs.get("rotary_interleaved", 0))
+        pairs = bool(op.attr("rotary_interleaved", 0))
         q, k = (turned(op, b, x, op.need(7), op.need(8), given, pairs) for x in (q, k))
     if op.input(3) is not None:
         k, v = (_extended(op, b, op.need(i), x, past) for i, x in ((3, k), (4, v)))
@@ -52,9 +52,9 @@ def group_query_attention(op: Op, b: Builder) -> Results:
 def _check(op: Op) -> None:
     if op.input(12) is not None or op.input(13) is not None:
         raise MappingError("GroupQueryAttention with a quantised cache is not supported")
-    if op.attrs.get("qk_output", 0) or op.has_output(3):
+    if op.attr("qk_output", 0) or op.has_output(3):
         raise MappingError("GroupQueryAttention with the scores as an output is not supported")
-    if op.attrs.get("sliding_window_cache", 0):
+    if op.attr("sliding_window_cache", 0):
         raise MappingError(
             "GroupQueryAttention with a cache as large as its window is not supported"
         )
@@ -69,9 +69,9 @@ def _operands(op: Op, b: Builder, heads: int, groups: int) -> list[Value]:
     if op.input(1) is not None:
         parts = [op.need(i) for i in range(3)]
     else:
-        width = head_size(op, op.need(0)) // (heads + 2 * groups)
+        width = head_size(op, op.x) // (heads + 2 * groups)
         sizes = [n * width for n in (heads, groups, groups)]
-        parts = list(b.Split(op.need(0), sizes, outputs=3, axis=-1))
+        parts = list(b.Split(op.x, sizes, outputs=3, axis=-1))
     q, k, v = (heads_of(b, x, n) for x, n in zip(parts, (heads, groups, groups), strict=True))
     if op.input(14) is not None:
         epsilon = op.number("qk_norm_epsilon", 1e-6)
@@ -119,9 +119,9 @@ def _attend(op: Op, b: Builder, q: Value, k: Value, v: Value, places: Value) -> 
         scores = scores + _bias(op, b, columns)
     own = b.Unsqueeze(places, [1, 3])  # [B,1,S,1]
     keep = columns <= own
-    if not op.attrs.get("causal", 1):
+    if not op.attr("causal", 1):
         keep = columns <= b.ReduceMax(own, [2])
-    window = int(op.attrs.get("local_window_size", -1))
+    window = int(op.attr("local_window_size", -1))
     if window > 0:
         keep = keep & (columns > own - window)
     return _softmax(op, b, masked(b, keep, scores)) @ v
@@ -137,7 +137,7 @@ def _bias(op: Op, b: Builder, columns: Value) -> Value:
 def _softmax(op: Op, b: Builder, scores: Value) -> Value:
     """`head_sink` (zeros for smooth_softmax) is one more score in the denominator."""
     sink = op.input(11)
-    if sink is None and op.attrs.get("smooth_softmax", 0) != 1:
+    if sink is None and op.attr("smooth_softmax", 0) != 1:
         return b.Softmax(scores, axis=-1)
     column = b.Reshape(b.like(scores, 0) if sink is None else sink, [1, -1, 1, 1])
     shape = b.Concat(b.Shape(scores, start=0, end=3), [1], axis=0)

@@ -47,8 +47,8 @@ def unary(op: Op, b: Builder) -> Results:
 @ROWS.always("QLinearSoftmax")
 def softmax(op: Op, b: Builder) -> Results:
     """`opset` below 13: over all axes from `axis` on."""
-    x, axis, rank = _real(op, b, 0), op.attrs.get("axis", -1), op.rank(0)
-    single = op.attrs.get("opset", 13) >= 13 or axis % rank == rank - 1
+    x, axis, rank = _real(op, b, 0), op.attr("axis", -1), op.rank(0)
+    single = op.attr("opset", 13) >= 13 or axis % rank == rank - 1
     return _stored(op, b, b.Softmax(x, axis=axis) if single else softmax_from(b, x, axis), 3)
 
 
@@ -68,13 +68,13 @@ def concat(op: Op, b: Builder) -> Results:
 
 @ROWS.always("QLinearReduceMean")
 def reduce_mean(op: Op, b: Builder) -> Results:
-    axes, kept = op.attrs.get("axes"), op.attrs.get("keepdims", 1)
+    axes, kept = op.attr("axes"), op.attr("keepdims", 1)
     return _stored(op, b, b.ReduceMean(_real(op, b, 0), axes, keepdims=kept), 3)
 
 
 @ROWS.always("QLinearWhere")
 def where(op: Op, b: Builder) -> Results:
-    return _stored(op, b, b.Where(op.need(0), _real(op, b, 1), _real(op, b, 4)), 7)
+    return _stored(op, b, b.Where(op.x, _real(op, b, 1), _real(op, b, 4)), 7)
 
 
 @ROWS.always("QGemm")
@@ -82,7 +82,7 @@ def gemm(op: Op, b: Builder) -> Results:
     """(A, B with scale and zero point each, C int32 in units of scaleA * scaleB, scale and zero
     point of the result)
     """
-    turned, alpha = [op.attrs.get(f"trans{side}", 0) for side in "AB"], op.number("alpha", 1.0)
+    turned, alpha = [op.attr(f"trans{side}", 0) for side in "AB"], op.number("alpha", 1.0)
     a, w = _real(op, b, 0), columns(op, b, 3, 4, 5, turned[1])
     y = b.Gemm(a, w, transA=turned[0], transB=turned[1], alpha=alpha)
     if op.input(6) is not None:
@@ -118,14 +118,14 @@ def product(
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
     """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
-    quantised = b.DynamicQuantizeLinear(op.need(0), outputs=3)
+    quantised = b.DynamicQuantizeLinear(op.x, outputs=3)
     return plus(product(b, quantised, op.need(1), op.need(2), op.input(3)), op.input(4))
 
 
 @ROWS.always("MatMulIntegerToFloat")
 def matmul_integer_to_float(op: Op, b: Builder) -> Results:
     """(A, B, scales of A and B, zero points of A and B, bias)"""
-    quantised = (op.need(0), op.need(2), op.input(4))
+    quantised = (op.x, op.need(2), op.input(4))
     return plus(product(b, quantised, op.need(1), op.need(3), op.input(5)), op.input(6))
 
 
@@ -137,7 +137,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
     if op.input(4) is not None:
         raise MappingError("MatMulNBits with group indices is not supported")
     k, n, bits, block = (
-        int(op.attrs.get(a, d)) for a, d in (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))
+        int(op.attr(a, d)) for a, d in (("K", 0), ("N", 0), ("bits", 4), ("block_size", 0))
     )
     if bits not in (2, 4, 8):
         raise MappingError(f"MatMulNBits of {bits} bits is not supported")
@@ -159,7 +159,7 @@ def matmul_n_bits(op: Op, b: Builder) -> Results:
         real = b.DequantizeLinear(weights, scales, packed(points, dtype), axis=1, block_size=block)
     if blocks * block != k:
         real = real[:, :k]
-    return plus(op.need(0) @ b.Transpose(real, perm=[1, 0]), op.input(5))
+    return plus(op.x @ b.Transpose(real, perm=[1, 0]), op.input(5))
 
 
 def unpack(data: np.ndarray, bits: int) -> np.ndarray:

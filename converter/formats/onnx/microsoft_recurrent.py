@@ -30,9 +30,9 @@ def dynamic_quantize_lstm(op: Op, b: Builder) -> Results:
     """(X [steps, batch, I], W [ways, I, 4H], R [ways, H, 4H], B, lengths, h, c, P, scales and zero
     points of W and R [ways] or [ways, 4H]).
     """
-    if op.attrs.get("layout", 0):
+    if op.attr("layout", 0):
         raise MappingError("DynamicQuantizeLSTM with the batch first is not supported")
-    ways = _WAYS[op.attrs.get("direction", "forward")]
+    ways = _WAYS[op.attr("direction", "forward")]
     functions = gate_functions("LSTM", op.attrs)
     if functions is None or op.shape(2)[0] != len(ways):
         raise MappingError(
@@ -50,8 +50,8 @@ def _direction(
     """Y [steps, batch, H], then state and cell behind the last step, [batch, H] each."""
     size = op.shape(2)[1]
     lengths = None if (given := op.input(4)) is None else b.Cast(given, to=_T.INT64)
-    steps = b.Shape(op.need(0), start=0, end=1)
-    x = _turned(b, op.need(0), lengths) if backward else op.need(0)
+    steps = b.Shape(op.x, start=0, end=1)
+    x = _turned(b, op.x, lengths) if backward else op.x
     weights = [entry(b, op.need(i), d) for i in (1, 8, 9)]
     rows = product(b, b.DynamicQuantizeLinear(_reached(b, x, lengths, steps), outputs=3), *weights)
     recurrent = [entry(b, op.need(i), d) for i in (2, 10, 11)]
@@ -60,7 +60,7 @@ def _direction(
         bias = b.Add(*b.Split(entry(b, given, d), outputs=2, axis=0, num_outputs=2))
     if (given := op.input(7)) is not None:
         peepholes = list(b.Split(entry(b, given, d), outputs=3, axis=0, num_outputs=3))
-    coupled, zeroed = bool(op.attrs.get("input_forget", 0)), op.has_output(0)
+    coupled, zeroed = bool(op.attr("input_forget", 0)), op.has_output(0)
     start = [_initial(op, b, i, d, size) for i in (5, 6)]
     more = start[:1] if zeroed and lengths is not None else []
     with b.loop(b.Squeeze(steps), *start, *more) as inner:
@@ -99,10 +99,10 @@ def _turned(b: Builder, x: Value, lengths: Value | None) -> Value:
 def _initial(op: Op, b: Builder, index: int, d: int, size: int) -> Value:
     if (given := op.input(index)) is not None:
         return entry(b, given, d)
-    shape = op.need(0).shape
+    shape = op.x.shape
     if shape is not None and isinstance(shape[1], int):
         return b.const(np.zeros((shape[1], size), np.float32))
-    batch = b.Shape(op.need(0), start=1, end=2)
+    batch = b.Shape(op.x, start=1, end=2)
     return b.ConstantOfShape(b.Concat(batch, [size], axis=0), value=np.zeros(1, np.float32))
 
 

@@ -23,7 +23,7 @@ _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], np.float32)
 @ROWS.always("QAttention")
 def q_attention(op: Op, b: Builder) -> Results:
     """(input, weights, bias, scales of both, mask, zero points of both, past)"""
-    x = b.DequantizeLinear(op.need(0), op.need(3), op.input(6))
+    x = b.DequantizeLinear(op.x, op.need(3), op.input(6))
     inputs: list[ir.Value | None] = [
         x,
         columns(op, b, 1, 4, 7),
@@ -43,7 +43,7 @@ def q_embed_layer_normalization(op: Op, b: Builder) -> Results:
         else None
         for i in range(2, 7)
     ]
-    inputs: list[ir.Value | None] = [op.need(0), op.input(1), *tables, op.input(7)]
+    inputs: list[ir.Value | None] = [op.x, op.input(1), *tables, op.input(7)]
     return embed_layer_normalization(replace(op, inputs=inputs), b)
 
 
@@ -52,9 +52,9 @@ def gather_block_quantized(op: Op, b: Builder) -> Results:
     """Rows of a table in blocks along `quantize_axis`; bytes hold two 4-bit numbers, the low one
     first, where `bits` is 4.
     """
-    rank, bits = op.rank(0), int(op.attrs.get("bits", 4))
-    axis, block = int(op.attrs.get("quantize_axis", 1)) % rank, int(op.attrs.get("block_size", 128))
-    table, zero = op.need(0), op.input(3)
+    rank, bits = op.rank(0), int(op.attr("bits", 4))
+    axis, block = int(op.attr("quantize_axis", 1)) % rank, int(op.attr("block_size", 128))
+    table, zero = op.x, op.input(3)
     if table.dtype == ir.DataType.UINT8:
         if bits == 4:
             table = b.const(_four(op.constant(0)), "table")
@@ -63,7 +63,7 @@ def gather_block_quantized(op: Op, b: Builder) -> Results:
             half = np.full(op.shape(2), 1 << (bits - 1))
             zero = b.const(packed(half, ir.DataType.UINT4 if bits == 4 else ir.DataType.UINT8))
     rows = b.DequantizeLinear(table, op.need(2), zero, axis=axis, block_size=block)
-    return b.Gather(rows, op.need(1), axis=op.attrs.get("gather_axis", 0))
+    return b.Gather(rows, op.need(1), axis=op.attr("gather_axis", 0))
 
 
 def _four(data: np.ndarray, count: int | None = None) -> ir.TensorProtocol:
@@ -76,7 +76,7 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     largest number of their block.
     """
     k, n, block, kind = (int(op.attrs[a]) for a in ("K", "N", "block_size", "quant_type"))
-    if not op.attrs.get("transB", 1):
+    if not op.attr("transB", 1):
         raise MappingError("MatMulBnb4 of weights that are not transposed is not supported")
     if block < 1 or n * k % block or n * k % 2:
         raise MappingError(f"MatMulBnb4 of {n} times {k} weights in blocks of {block}")
@@ -88,4 +88,4 @@ def matmul_bnb4(op: Op, b: Builder) -> Results:
     if scales.dtype is not None and scales.dtype != table.dtype:
         table = b.Cast(table, to=scales.dtype)
     real = b.Gather(table, codes) * scales
-    return op.need(0) @ b.Transpose(b.Reshape(real, [n, k]), perm=[1, 0])
+    return op.x @ b.Transpose(b.Reshape(real, [n, k]), perm=[1, 0])

@@ -38,12 +38,24 @@ class Op:
     def need(self, index: int) -> Value:
         value = self.input(index)
         if value is None:
-            raise MappingError(f"{self.kind} lacks its input {index}", code="R105")
+            raise MappingError(f"{self.kind} lacks its input {index}", "R105")
         return value
+
+    @property
+    def x(self) -> Value:
+        """The first input."""
+        return self.need(0)
 
     def set_input(self, index: int, value: ir.Value | None) -> None:
         self.inputs.extend([None] * (index + 1 - len(self.inputs)))
         self.inputs[index] = value
+
+    def set_constant(
+        self, b: Builder, index: int, name: str, value: Any, dtype: Any = np.int64
+    ) -> None:
+        """What was an attribute before as input `index`; nothing where it is None."""
+        if value is not None:
+            self.set_input(index, b.const(np.array(value, dtype), name))
 
     def has_output(self, index: int) -> bool:
         return index < len(self.outputs) and self.outputs[index] != ""
@@ -52,8 +64,11 @@ class Op:
         """Removes an attribute and returns it."""
         return self.attrs.pop(name, default)
 
+    def attr(self, name: str, default: Any = None) -> Any:
+        return self.attrs.get(name, default)
+
     def number(self, name: str, default: float) -> float:
-        return float(self.attrs.get(name, default))
+        return float(self.attr(name, default))
 
     def rank(self, index: int = 0) -> int:
         rank = rank_of(self.need(index))

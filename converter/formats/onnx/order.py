@@ -4,8 +4,9 @@ dense.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+import math
 from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -41,32 +42,18 @@ def _sorted(
     refusal: Callable[[str, int], ConverterError],
 ) -> list[tuple[int, onnx.NodeProto]]:
     writer = {o: i for i, n in enumerate(graph.node) for o in n.output if o}
-    readers: dict[int, list[int]] = defaultdict(list)
-    waiting = []
+    order = TopologicalSorter[int]({i: () for i in range(len(needs))})
     for i, names in enumerate(needs):
-        missing = {n for n in names if n not in known}
-        unknown = missing - writer.keys()
-        if unknown:
+        missing = names - known.keys()
+        if unknown := missing - writer.keys():
             raise refusal(f"the name {min(unknown, key=str)!r} is read but never written", i)
-        waiting.append(len({writer[n] for n in missing}))
-        for w in {writer[n] for n in missing}:
-            readers[w].append(i)
-    ready, result = deque(i for i, count in enumerate(waiting) if count == 0), []
-    while ready:
-        i = ready.popleft()
-        result.append((i, graph.node[i]))
-        for r in readers[i]:
-            waiting[r] -= 1
-            if waiting[r] == 0:
-                ready.append(r)
-    if len(result) != len(graph.node):
-        stuck = next(i for i, count in enumerate(waiting) if count)
-        raise refusal(
-            f"the graph is cyclic: {graph.node[stuck].op_type} reads what follows from its "
-            "own output",
-            stuck,
-        )
-    return result
+        order.add(i, *(writer[n] for n in missing))
+    try:
+        return [(i, graph.node[i]) for i in order.static_order()]
+    except CycleError as e:
+        stuck = min(e.args[1])
+        own = f"{graph.node[stuck].op_type} reads what follows from its own output"
+        raise refusal(f"the graph is cyclic: {own}", stuck) from None
 
 
 def _needs(node: onnx.NodeProto) -> set[str]:
@@ -95,9 +82,7 @@ def dense(weights: Weights, sparse: onnx.SparseTensorProto, path: str) -> ir.Ten
     """A sparse tensor written out: indices are linear (rank 1) or coordinates (rank 2)."""
     where = Where(str(weights.model), path=f"{path} sparse tensor {sparse.values.name}")
     shape = tuple(int(d) for d in sparse.dims)
-    size = 1
-    for d in shape:
-        size *= d
+    size = math.prod(shape)
     values, indices = weights.tensor(sparse.values).numpy(), weights.tensor(sparse.indices).numpy()
     if min(shape, default=0) < 0 or size > DENSE_LIMIT:
         raise unreadable("R103", f"a sparse tensor of shape {list(shape)}", where)

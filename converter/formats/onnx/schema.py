@@ -48,7 +48,7 @@ def check_declared(op: Op) -> None:
         if not _is(value, kinds.get(name)):
             raise MappingError(
                 f"the attribute {name!r} of {op.kind} is not of the type {kinds[name].name}",
-                code="R110",
+                "R110",
             )
 
 
@@ -68,10 +68,10 @@ def _check_node(op: Op, schema: Any) -> None:
         op.attrs.keys() - kinds.keys() - {"consumed_inputs"}
     )  # which opset 1 had, and old exporters went on to write
     if unknown:
-        raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", code="R111")
+        raise MappingError(f"{op.kind} has the unknown attribute {min(unknown)!r}", "R111")
     absent = [n for n in required if n not in op.attrs]
     if absent:
-        raise MappingError(f"{op.kind} lacks the attribute {absent[0]!r}", code="R105")
+        raise MappingError(f"{op.kind} lacks the attribute {absent[0]!r}", "R105")
     if (
         not schema.min_input <= len(op.inputs) <= schema.max_input
         or not schema.min_output <= len(op.outputs) <= schema.max_output
@@ -79,7 +79,7 @@ def _check_node(op: Op, schema: Any) -> None:
         raise MappingError(
             f"{op.kind} has {len(op.inputs)} inputs and {len(op.outputs)} outputs, which its "
             "schema does not allow",
-            code="R105",
+            "R105",
         )
 
 
@@ -101,7 +101,7 @@ def _check_body(op: Op, name: str, graph: onnx.GraphProto) -> None:
         onnx.checker.check_graph(graph)
     except (onnx.checker.ValidationError, ValueError) as e:
         raise MappingError(
-            f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", code="R105"
+            f"{name} of {op.kind}: {' '.join(str(e).split())[:200]}", "R105"
         ) from None
 
 

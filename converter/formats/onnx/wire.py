@@ -1,5 +1,4 @@
-"""Just enough of protobuf's wire format to cut large tensor data out of a ModelProto before parsing
-it.
+"""Large tensor data is cut out of a ModelProto before protobuf parses it.
 
 A tensor's bytes are replaced by an `external_data` entry that says where in the file they lie, so
 protobuf parses a few kilobytes and the weights stay in the mapped file. A file that does not follow
@@ -13,52 +12,44 @@ import re
 import numpy as np
 import onnx
 
+from converter.io.protobuf import (
+    LEN,
+    Piece,
+    Rewrite,
+    WireError,
+    buffers,
+    encode_tag,
+    encode_varint,
+    fields,
+    routes,
+)
+
 SPAN, FLOATS = "netconv.span", "netconv.floats"  # keys of the entry: raw_data, packed float_data
 THRESHOLD = 1024  # bytes from which a field is worth cutting out
-_DEPTH = 50
 
-# message -> {field number: message of the field}; onnx.proto
-_INTO: dict[str, dict[int, str]] = {
-    "Model": {7: "Graph", 25: "Function"},
-    "Graph": {1: "Node", 5: "Tensor"},
-    "Function": {7: "Node"},
-    "Node": {5: "Attribute"},
-    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph"},
-}
+_TO_TENSORS = routes(onnx.ModelProto.DESCRIPTOR, onnx.TensorProto.DESCRIPTOR)
 _DATA = {4: FLOATS, 9: SPAN}  # of TensorProto
 # an entry {key: "location", value: path} of external_data; each string is preceded by its length
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")
-Chunks = list[bytes | memoryview]
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def header(field: int, size: int) -> bytes:
     """The bytes before a length-delimited field."""
-    return varint(field << 3 | 2) + varint(size)
-
-
-class _Malformed(Exception):
-    pass
+    return encode_tag(field, LEN) + encode_varint(size)
 
 
 def skeleton(data: np.ndarray) -> bytes:
-    """The file without the contents of large tensors; the file itself when there are none or it is
-    malformed.
-    """
+    """The file without the contents of large tensors; the file itself when it is malformed."""
     view = data.data if data.size else memoryview(b"")
+
+    def cut_out(start: int, end: int) -> list[Piece]:
+        return _tensor(view, start, end)
+
+    splice = Rewrite(view, lambda start, end: end - start >= THRESHOLD, cut_out)
     try:
-        chunks = _message(view, 0, len(view), "Model", 0)
-    except _Malformed:
-        chunks = None
-    return b"".join(chunks) if chunks is not None else bytes(view)
+        return b"".join(buffers(splice.pieces(_TO_TENSORS, 0, len(view))))
+    except WireError:
+        return bytes(view)
 
 
 def locations(data: np.ndarray) -> set[str]:
@@ -72,69 +63,20 @@ def locations(data: np.ndarray) -> set[str]:
     return found
 
 
-def _number(view: memoryview, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end and shift < 70:
-        byte = view[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-    raise _Malformed
-
-
-def _message(view: memoryview, start: int, end: int, kind: str, depth: int) -> Chunks | None:
-    """The message's bytes with large data cut out; None when nothing was."""
-    if depth > _DEPTH:
-        raise _Malformed
-    if kind == "Tensor":
-        return _tensor(view, start, end)
-    into, chunks, kept, at = _INTO[kind], [], start, start
-    while at < end:
-        begin = at
-        tag, at = _number(view, at, end)
-        at, size = _skip(view, at, end, tag & 7)
-        if size < THRESHOLD or tag & 7 != 2 or tag >> 3 not in into:
+def _tensor(view: memoryview, start: int, end: int) -> list[Piece]:
+    chunks: list[Piece] = []
+    kept, cut = start, {}
+    for field in fields(view, start, end):
+        if field.number not in _DATA:
             continue
-        inner = _message(view, at - size, at, into[tag >> 3], depth + 1)
-        if inner is not None:
-            chunks += [view[kept:begin], header(tag >> 3, sum(len(c) for c in inner)), *inner]
-            kept = at
-    return [*chunks, view[kept:end]] if chunks else None
-
-
-def _tensor(view: memoryview, start: int, end: int) -> Chunks | None:
-    chunks: Chunks = []
-    kept = at = start
-    cut: dict[int, tuple[int, int]] = {}
-    while at < end:
-        begin = at
-        tag, at = _number(view, at, end)
-        at, size = _skip(view, at, end, tag & 7)
-        if tag >> 3 in _DATA and (tag & 7 != 2 or tag >> 3 in cut):
-            return None  # unpacked or repeated: protobuf knows how to join them
-        if tag >> 3 in _DATA and size >= THRESHOLD:
-            chunks.append(view[kept:begin])
-            cut[tag >> 3], kept = (at - size, size), at
+        if field.wire != LEN or field.number in cut:
+            return [view[start:end]]  # unpacked or repeated: protobuf knows how to join them
+        if field.end - field.start >= THRESHOLD:
+            chunks.append(view[kept : field.tag])
+            cut[field.number], kept = field, field.end
     if len(cut) != 1:
-        return None
-    (field, (offset, size)) = cut.popitem()
+        return [view[start:end]]
+    ((number, field),) = cut.items()
     note = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-    note.external_data.add(key=_DATA[field], value=f"{offset}:{size}")
-    return [*chunks, view[kept:end], note.SerializeToString()]
-
-
-def _skip(view: memoryview, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Behind the field, and the size of its contents."""
-    if wire == 0:
-        _, after = _number(view, at, end)
-        return after, after - at
-    if wire == 2:
-        size, at = _number(view, at, end)
-    elif wire in (1, 5):
-        size = 8 if wire == 1 else 4
-    else:
-        raise _Malformed
-    if at + size > end:
-        raise _Malformed
-    return at + size, size
+    note.external_data.add(key=_DATA[number], value=f"{field.start}:{field.end - field.start}")
+    return [*chunks, view[kept:end], memoryview(note.SerializeToString())]

@@ -9,20 +9,36 @@ widening (passes/promote_types.py) follows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.onnx.op import Op
+from converter.formats.onnx.schema import schema_at
 from converter.graph import REDUCTIONS
-from converter.graph.build import attribute, attrs_of
+from converter.graph.build import Builder, attribute, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 
 Form = Callable[[Op], None]
 FORMS: dict[str, list[tuple[int, Form]]] = {}
+# attributes that came with an opset, and what was meant before
+_ATTRIBUTES = (
+    (14, "BatchNormalization", "training_mode", 0),
+    (14, "LSTM GRU RNN", "layout", 0),
+    (15, "Shape", "start", 0),
+    (16, "ScatterElements ScatterND", "reduction", "none"),
+    (18, "LpPool", "ceil_mode", 0),
+    (18, "Resize", "antialias", 0),
+    (18, "Resize", "keep_aspect_ratio_policy", "stretch"),
+    (21, "QuantizeLinear DequantizeLinear", "block_size", 0),
+)
+# values of attributes that came with an opset
+_VALUES = (
+    (18, "ScatterElements ScatterND", "reduction", ("min", "max")),
+    (19, "Pad", "mode", ("wrap",)),
+    (19, "Resize", "coordinate_transformation_mode", ("half_pixel_symmetric",)),
+)
 
 
 def below(version: int, *kinds: str) -> Callable[[Form], Form]:
@@ -40,35 +56,30 @@ def below(version: int, *kinds: str) -> Callable[[Form], Form]:
 
 def form(node: ir.Node, version: int) -> Op:
     """The node as opset `version` spells it. MappingError when it cannot."""
-    op = Op(
-        node.op_type,
-        "",
-        version,
-        list(node.inputs),
-        attrs_of(node),
-        [str(o.name) for o in node.outputs],
-    )
-    try:
-        schema: Any = onnx.defs.get_schema(node.op_type, version)
-    except onnx.defs.SchemaError:
-        raise MappingError(f"opset {version} has no {node.op_type}", code="X206") from None
-    if schema.deprecated:
-        raise MappingError(f"opset {version} has no {node.op_type}", code="X206")
-    for limit, change in FORMS.get(node.op_type, ()):
-        if version < limit:
+    outputs = [str(o.name) for o in node.outputs]
+    op = Op(node.op_type, "", version, list(node.inputs), attrs_of(node), outputs)
+    schema = schema_at(node.op_type, version)
+    if schema is None or schema.deprecated:
+        raise MappingError(f"opset {version} has no {node.op_type}", "X206")
+    for since, kinds, key, meant in _ATTRIBUTES:
+        if version < since and op.kind in kinds.split() and op.take(key, meant) != meant:
+            raise MappingError(f"{op.kind} has {key} since opset {since}", "X206")
+    for since, kinds, key, values in _VALUES:
+        if version < since and op.kind in kinds.split() and (value := op.attr(key)) in values:
+            raise MappingError(f"{op.kind} has the {key} {value} since opset {since}", "X206")
+    for since, change in FORMS.get(node.op_type, ()):
+        if version < since:
             change(op)
     while op.inputs and op.inputs[-1] is None:
         op.inputs.pop()
     if unknown := op.attrs.keys() - schema.attributes.keys():
-        raise MappingError(f"{node.op_type} of opset {version} has no {min(unknown)}", code="X206")
+        raise MappingError(f"{node.op_type} of opset {version} has no {min(unknown)}", "X206")
     if len(op.inputs) > schema.max_input or len(op.outputs) > schema.max_output:
-        raise MappingError(
-            f"{node.op_type} of opset {version} has fewer inputs or outputs", code="X206"
-        )
+        raise MappingError(f"{node.op_type} of opset {version} has fewer inputs or outputs", "X206")
     return op
 
 
-def respell(node: ir.Node, op: Op, constant_value: Callable[[Any], ir.Value]) -> None:
+def respell(node: ir.Node, op: Op, b: Builder) -> None:
     """Gives the node the spelling that `form` found."""
     before = attrs_of(node)
     for key in before.keys() - op.attrs.keys():
@@ -79,12 +90,7 @@ def respell(node: ir.Node, op: Op, constant_value: Callable[[Any], ir.Value]) ->
     node.resize_inputs(len(op.inputs))
     for i, operand in enumerate(op.inputs):
         if operand is not node.inputs[i]:
-            node.replace_input_with(
-                i,
-                operand
-                if operand is None or isinstance(operand, ir.Value)
-                else constant_value(operand),
-            )
+            node.replace_input_with(i, b.value(operand))
 
 
 def _ints(op: Op, index: int, what: str) -> list[int] | None:
@@ -93,23 +99,15 @@ def _ints(op: Op, index: int, what: str) -> list[int] | None:
         return None
     array = value if isinstance(value, np.ndarray) else constant(value)
     if array is None:
-        raise MappingError(
-            f"{op.kind} before its {what} were an input needs them constant", code="X206"
-        )
-    return [int(n) for n in np.asarray(array).reshape(-1)]
-
-
-def _default(op: Op, key: str, value: Any, since: int) -> None:
-    """Drops an attribute that came later, when it has the value that was meant before."""
-    if op.take(key, value) != value:
-        raise MappingError(f"{op.kind} has {key} since opset {since}", code="X206")
+        raise MappingError(f"{op.kind} before its {what} were an input needs them constant", "X206")
+    return [int(n) for n in array.reshape(-1)]
 
 
 @below(18, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
 def axes_attribute(op: Op) -> None:
     axes = _ints(op, 1, "axes")
-    if not axes and op.attrs.get("noop_with_empty_axes", 0):
-        raise MappingError(f"{op.kind} over no axis at all", code="X206")
+    if not axes and op.attr("noop_with_empty_axes", 0):
+        raise MappingError(f"{op.kind} over no axis at all", "X206")
     op.take("noop_with_empty_axes")
     op.inputs = op.inputs[:1]
     if axes:
@@ -122,11 +120,11 @@ def split(op: Op) -> None:
     count = op.take("num_outputs")
     if count is None or op.input(1) is not None:
         return
-    shape = op.need(0).shape
-    size = shape[int(op.attrs.get("axis", 0))] if shape is not None else None
+    shape = op.x.shape
+    size = shape[int(op.attr("axis", 0))] if shape is not None else None
     if not isinstance(size, int):
         raise MappingError(
-            "Split into equal parts of a dynamic extent, which may not divide evenly", code="X206"
+            "Split into equal parts of a dynamic extent, which may not divide evenly", "X206"
         )
     part = -(-size // count)
     if size % count:
@@ -138,73 +136,42 @@ def pad(op: Op) -> None:
     axes = _ints(op, 3, "axes")
     if axes is None:
         return
-    amounts, rank = _ints(op, 1, "pads"), rank_of(op.need(0))
+    amounts, rank = _ints(op, 1, "pads"), rank_of(op.x)
     if amounts is None or rank is None:
-        raise MappingError("Pad of some axes needs the rank of its input", code="X206")
+        raise MappingError("Pad of some axes needs the rank of its input", "X206")
     every = np.zeros((2, rank), np.int64)
     every[:, axes] = np.array(amounts).reshape(2, -1)
     op.inputs = [*op.inputs[:1], every.reshape(-1), *op.inputs[2:3]]  # type: ignore[list-item]
 
 
-@below(19, "Pad")
-def pad_wrap(op: Op) -> None:
-    if op.attrs.get("mode") == "wrap":
-        raise MappingError("Pad has the mode wrap since opset 19", code="X206")
-
-
 @below(18, "Resize")
 def resize(op: Op) -> None:
-    _default(op, "antialias", 0, 18)
-    _default(op, "keep_aspect_ratio_policy", "stretch", 18)
     axes = op.take("axes")
     if axes is None:
         return
-    shape = shape_of(op.need(0))
+    shape = shape_of(op.x)
     if shape is None:
-        raise MappingError("Resize of some axes needs a static shape", code="X206")
+        raise MappingError("Resize of some axes needs a static shape", "X206")
     for index, neutral in ((2, np.ones(len(shape), np.float32)), (3, np.array(shape, np.int64))):
         value = op.input(index)
         if value is not None:
             array = constant(value)
             if array is None:
-                raise MappingError(
-                    "Resize of some axes needs constant scales or sizes", code="X206"
-                )
+                raise MappingError("Resize of some axes needs constant scales or sizes", "X206")
             neutral[list(axes)] = array.reshape(-1)
             op.set_input(index, neutral)  # type: ignore[arg-type]
 
 
-@below(19, "Resize")
-def resize_symmetric(op: Op) -> None:
-    if op.attrs.get("coordinate_transformation_mode") == "half_pixel_symmetric":
-        raise MappingError("Resize has the mode half_pixel_symmetric since opset 19", code="X206")
-
-
-@below(16, "ScatterElements", "ScatterND")
-def scatter(op: Op) -> None:
-    _default(op, "reduction", "none", 16)
-
-
-@below(18, "ScatterElements", "ScatterND")
-def scatter_extremes(op: Op) -> None:
-    if op.attrs.get("reduction") in ("min", "max"):
-        raise MappingError(
-            f"{op.kind} has the reduction {op.attrs['reduction']} since opset 18", code="X206"
-        )
-
-
 @below(21, "GroupNormalization")
 def group_normalization(op: Op) -> None:
-    raise MappingError(
-        "GroupNormalization had one scale for each group before opset 21", code="X206"
-    )
+    raise MappingError("GroupNormalization had one scale for each group before opset 21", "X206")
 
 
 @below(20, "GridSample")
 def grid_sample(op: Op) -> None:
-    if rank_of(op.need(0)) != 4:
-        raise MappingError("GridSample of volumes came with opset 20", code="X206")
-    mode = op.attrs.get("mode", "linear")
+    if rank_of(op.x) != 4:
+        raise MappingError("GridSample of volumes came with opset 20", "X206")
+    mode = op.attr("mode", "linear")
     op.attrs["mode"] = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
 
 
@@ -221,7 +188,7 @@ _SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
 def sixteen_bits(op: Op) -> None:
     stored = op.input(2 if op.kind == "QuantizeLinear" else 0)
     if stored is not None and stored.dtype in _SHORT:
-        raise MappingError(f"{op.kind} of 16 bits came with opset 21", code="X206")
+        raise MappingError(f"{op.kind} of 16 bits came with opset 21", "X206")
 
 
 @below(21, "QLinearMatMul")
@@ -231,16 +198,15 @@ def half_scales(op: Op) -> None:
         raise MappingError(
             f"{op.kind} had scales of float32 before opset "
             f"{21 if op.kind == 'QLinearMatMul' else 19}",
-            code="X206",
+            "X206",
         )
 
 
 @below(21, "QuantizeLinear", "DequantizeLinear")
 def block(op: Op) -> None:
-    _default(op, "block_size", 0, 21)
     if op.kind == "QuantizeLinear" and op.take("output_dtype", 0) and op.input(2) is None:
         raise MappingError(
-            "QuantizeLinear without a zero point has a type of its own since opset 21", code="X206"
+            "QuantizeLinear without a zero point has a type of its own since opset 21", "X206"
         )
 
 
@@ -248,12 +214,7 @@ def block(op: Op) -> None:
 @below(18, "LpPool")
 def dilations(op: Op) -> None:
     if any(d != 1 for d in op.take("dilations", [])):
-        raise MappingError(f"{op.kind} had no dilations before", code="X206")
-
-
-@below(18, "LpPool")
-def ceil_mode(op: Op) -> None:
-    _default(op, "ceil_mode", 0, 18)
+        raise MappingError(f"{op.kind} had no dilations before", "X206")
 
 
 @below(20, "DFT")
@@ -266,29 +227,22 @@ def dft(op: Op) -> None:
 @below(14, "Reshape")
 def reshape(op: Op) -> None:
     if op.take("allowzero", 0) and 0 in (_ints(op, 1, "shape") or []):
-        raise MappingError("Reshape to an extent of zero came with opset 14", code="X206")
+        raise MappingError("Reshape to an extent of zero came with opset 14", "X206")
 
 
 @below(14, "BatchNormalization")
 def batch_normalization(op: Op) -> None:
-    _default(op, "training_mode", 0, 14)
     if len(op.outputs) > 1:
-        raise MappingError("BatchNormalization in training mode", code="X206")
-
-
-@below(14, "LSTM", "GRU", "RNN")
-def recurrent(op: Op) -> None:
-    _default(op, "layout", 0, 14)
+        raise MappingError("BatchNormalization in training mode", "X206")
 
 
 @below(15, "Shape")
 def shape_range(op: Op) -> None:
-    _default(op, "start", 0, 15)
     if op.take("end") is not None:
-        raise MappingError("Shape has an end since opset 15", code="X206")
+        raise MappingError("Shape has an end since opset 15", "X206")
 
 
 @below(16, "RoiAlign")
 def roi_align(op: Op) -> None:
     if op.take("coordinate_transformation_mode", "half_pixel") != "output_half_pixel":
-        raise MappingError("RoiAlign has the mode half_pixel since opset 16", code="X206")
+        raise MappingError("RoiAlign has the mode half_pixel since opset 16", "X206")

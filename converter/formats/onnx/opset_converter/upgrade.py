@@ -23,9 +23,9 @@ from converter.graph.value import Value
 ROWS = Rows()
 
 
-@ROWS.until(8, "BatchNormalization")
+@ROWS.until(13, "BatchNormalization")
 def batch_normalization(op: Op, b: Builder) -> Results:
-    """`spatial` = 0: statistics for each element of a sample, not for each channel."""
+    """`spatial` = 0, before 9: statistics for each element of a sample, not for each channel."""
     op.take("is_test")
     if any(op.outputs[1:]):
         raise MappingError(
@@ -34,57 +34,42 @@ def batch_normalization(op: Op, b: Builder) -> Results:
     if op.take("spatial", 1):
         return None
     x, scale, bias, mean, var = (op.need(i) for i in range(5))
-    deviation = b.Sqrt(var + op.attrs.get("epsilon", 1e-5))
+    deviation = b.Sqrt(var + op.attr("epsilon", 1e-5))
     return (x - mean) / deviation * scale + bias
 
 
-@ROWS.until(13, "BatchNormalization")
-def batch_normalization_training(op: Op, b: Builder) -> Results:
-    if any(op.outputs[1:]):
-        raise MappingError(
-            "BatchNormalization in training mode, as opsets before 14 spell it, is not supported"
-        )
-    return None
-
-
 @ROWS.until(10, "Clip")
-def clip(op: Op, b: Builder) -> Results:
+def clip(op: Op, b: Builder) -> None:
     for index, key in ((1, "min"), (2, "max")):
         bound = op.take(key)
         if bound is not None:
-            op.set_input(index, b.like(op.need(0), bound, key))
-    return None
+            op.set_input(index, b.like(op.x, bound, key))
 
 
 @ROWS.until(19, "DFT")
-def dft(op: Op, b: Builder) -> Results:
-    op.set_input(2, b.const(np.array(op.take("axis", 1), np.int64), "axis"))
-    return None
+def dft(op: Op, b: Builder) -> None:
+    op.set_constant(b, 2, "axis", op.take("axis", 1))
 
 
 @ROWS.until(19, "GridSample")
-def grid_sample(op: Op, b: Builder) -> Results:
-    mode = op.attrs.get("mode", "bilinear")
+def grid_sample(op: Op, b: Builder) -> None:
+    mode = op.attr("mode", "bilinear")
     op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    return None
 
 
 @ROWS.until(20, "GroupNormalization")
-def group_normalization(op: Op, b: Builder) -> Results:
+def group_normalization(op: Op, b: Builder) -> None:
     """Before 21 scale and bias had one element per group."""
     groups = int(op.attrs["num_groups"])
     at_least(1, num_groups=groups)
-    channels = op.need(0).shape[1] if op.need(0).shape is not None else None  # type: ignore[index]
-    per = (
-        [channels // groups]
-        if isinstance(channels, int)
-        else b.Div(b.Shape(op.need(0), start=1, end=2), [groups])
-    )
+    channels = op.x.shape[1] if op.x.shape is not None else None
+    if isinstance(channels, int):
+        target: Any = [groups, channels // groups]
+    else:
+        target = b.Concat([groups], b.Shape(op.x, start=1, end=2) / groups, axis=0)
     for i in (1, 2):
         column = b.Reshape(op.need(i), [-1, 1])
-        target = [groups, *per] if isinstance(per, list) else b.Concat([groups], per, axis=0)
         op.set_input(i, b.Reshape(b.Expand(column, target), [-1]))
-    return None
 
 
 @ROWS.until(12, "Softmax", "LogSoftmax", "Hardmax")
@@ -92,7 +77,7 @@ def softmax(op: Op, b: Builder) -> Results:
     """Before 13 the input was seen as a matrix, split at `axis` (default 1), and the function ran
     over its rows.
     """
-    x, rank, axis = op.need(0), op.rank(0), op.take("axis", 1)
+    x, rank, axis = op.x, op.rank(0), op.take("axis", 1)
     axis += rank if axis < 0 else 0
     if axis == rank - 1:
         op.attrs["axis"] = -1
@@ -102,30 +87,23 @@ def softmax(op: Op, b: Builder) -> Results:
 
 
 @ROWS.until(10, "Pad")
-def pad(op: Op, b: Builder) -> Results:
-    op.set_input(1, b.const(np.array(op.take("pads", []), np.int64), "pads"))
+def pad(op: Op, b: Builder) -> None:
+    op.set_constant(b, 1, "pads", op.take("pads", []))
     value = op.take("value", 0.0)
     if value:
-        op.set_input(2, b.like(op.need(0), value, "value"))
-    return None
+        op.set_input(2, b.like(op.x, value, "value"))
 
 
 @ROWS.until(12, "ReduceSum", "Squeeze", "Unsqueeze")
 @ROWS.until(17, *(kind for kind in REDUCTIONS if kind != "ReduceSum"))
-def axes_input(op: Op, b: Builder) -> Results:
-    axes = op.take("axes")
-    if axes:
-        op.set_input(1, b.const(np.array(axes, np.int64), "axes"))
-    return None
+def axes_input(op: Op, b: Builder) -> None:
+    op.set_constant(b, 1, "axes", op.take("axes") or None)
 
 
 @ROWS.until(9, "Upsample")
-def upsample(op: Op, b: Builder) -> Results:
-    scales = op.take("scales")
-    if scales is not None:
-        op.set_input(1, b.const(np.array(scales, np.float32), "scales"))
+def upsample(op: Op, b: Builder) -> None:
+    op.set_constant(b, 1, "scales", op.take("scales"), np.float32)
     op.kind, op.version = "Resize", 10
-    return None
 
 
 @ROWS.until(10, "Resize")
@@ -133,8 +111,8 @@ def resize_10(op: Op, b: Builder) -> Results:
     """X, scales; sampled at i / scale. Nearest takes the floor when it enlarges and the ceiling
     when it shrinks.
     """
-    x, scales = op.need(0), op.need(1)
-    mode = op.attrs.get("mode", "nearest")
+    x, scales = op.x, op.need(1)
+    mode = op.attr("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
 
     def resized(y: Value, scales: Any, rounding: str | None) -> Value:
@@ -155,7 +133,7 @@ def resize_10(op: Op, b: Builder) -> Results:
 
 
 @ROWS.always("Resize")
-def resize(op: Op, b: Builder) -> Results:
+def resize(op: Op, b: Builder) -> None:
     """Absent operands were spelled as empty tensors.
 
     tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples
@@ -165,12 +143,12 @@ def resize(op: Op, b: Builder) -> Results:
         value = op.input(i)
         if value is not None and value.shape is not None and list(value.shape) == [0]:
             op.set_input(i, None)
-    if op.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+    if op.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
         op.set_input(1, None)
-    if op.attrs.get("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
+    if op.attr("coordinate_transformation_mode") == "tf_half_pixel_for_nn":
         if (
-            op.attrs.get("mode", "nearest") != "nearest"
-            or op.attrs.get("nearest_mode", "round_prefer_floor") != "floor"
+            op.attr("mode", "nearest") != "nearest"
+            or op.attr("nearest_mode", "round_prefer_floor") != "floor"
         ):
             raise MappingError(
                 "Resize in tf_half_pixel_for_nn mode is only supported with mode=nearest, "
@@ -179,53 +157,44 @@ def resize(op: Op, b: Builder) -> Results:
         op.attrs.update(
             coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil"
         )
-    return None
 
 
 @ROWS.until(15, "RoiAlign")
-def roi_align(op: Op, b: Builder) -> Results:
+def roi_align(op: Op, b: Builder) -> None:
     op.attrs.setdefault("coordinate_transformation_mode", "output_half_pixel")
-    return None
 
 
 @ROWS.until(10, "Scatter")
-def scatter(op: Op, b: Builder) -> Results:
+def scatter(op: Op, b: Builder) -> None:
     op.kind = "ScatterElements"
-    return None
 
 
 @ROWS.until(9, "Slice")
-def slice_(op: Op, b: Builder) -> Results:
+def slice_(op: Op, b: Builder) -> None:
     for index, key in ((1, "starts"), (2, "ends"), (3, "axes")):
-        numbers = op.take(key)
-        if numbers is not None:
-            op.set_input(index, b.const(np.array(numbers, np.int64), key))
-    return None
+        op.set_constant(b, index, key, op.take(key))
 
 
 @ROWS.until(12, "Split")
-def split(op: Op, b: Builder) -> Results:
+def split(op: Op, b: Builder) -> None:
     """`split` was an input in version 1 and an attribute in 2 and 11."""
     op.attrs.setdefault("axis", 0)
     sizes = op.take("split")
     if sizes:
-        op.set_input(1, b.const(np.array(sizes, np.int64), "split"))
+        op.set_constant(b, 1, "split", sizes)
     elif (given := op.input(1)) is not None and given.dtype != ir.DataType.INT64:
         op.set_input(1, b.Cast(given, to=ir.DataType.INT64))
-    return None
 
 
 @ROWS.until(17, "Split")
-def split_equal(op: Op, b: Builder) -> Results:
+def split_equal(op: Op, b: Builder) -> None:
     if op.input(1) is None:
         op.attrs["num_outputs"] = len(op.outputs)
-    return None
 
 
 @ROWS.until(9, "TopK")
-def top_k(op: Op, b: Builder) -> Results:
-    op.set_input(1, b.const(np.array([op.take("k", 1)], np.int64), "k"))
-    return None
+def top_k(op: Op, b: Builder) -> None:
+    op.set_constant(b, 1, "k", [op.take("k", 1)])
 
 
 @ROWS.always("Dropout")
@@ -240,7 +209,7 @@ def dropout(op: Op, b: Builder) -> Results:
             return None
     mask = None
     if op.has_output(1):
-        x = op.need(0)
+        x = op.x
         ones = b.ConstantOfShape(b.Shape(x), value=np.array([True]))
         mask = ones if op.version >= 10 else b.Cast(ones, to=x.dtype)
-    return (op.need(0), mask)
+    return (op.x, mask)

@@ -16,7 +16,7 @@ _BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal",
 
 
 @ROWS.until(6, *_BROADCASTING)
-def broadcast(op: Op, b: Builder) -> Results:
+def broadcast(op: Op, b: Builder) -> None:
     """Before 7 the second operand was aligned at `axis`, only when `broadcast` was set."""
     axis, wanted = op.take("axis"), op.take("broadcast", 0)
     if wanted and axis is not None:
@@ -24,81 +24,71 @@ def broadcast(op: Op, b: Builder) -> Results:
         trailing = first - (axis % max(first, 1)) - second
         if trailing > 0:
             op.set_input(1, b.Unsqueeze(op.need(1), list(range(second, second + trailing))))
-    return None
 
 
 @ROWS.until(6, "PRelu")
-def prelu(op: Op, b: Builder) -> Results:
+def prelu(op: Op, b: Builder) -> None:
     """Before 7 the slope was one number or one per channel."""
     rank, slope = op.rank(0), op.need(1)
     if op.rank(1) == 1 and rank > 2 and slope.shape is not None and slope.shape[0] != 1:
         op.set_input(1, b.Unsqueeze(slope, list(range(1, rank - 1))))
-    return None
 
 
 @ROWS.until(6, "Gemm")
-def gemm(op: Op, b: Builder) -> Results:
+def gemm(op: Op, b: Builder) -> None:
     op.take("broadcast")
-    return None
 
 
 @ROWS.until(5, "Cast")
-def cast(op: Op, b: Builder) -> Results:
-    to = op.attrs.get("to")
+def cast(op: Op, b: Builder) -> None:
+    to = op.attr("to")
     if isinstance(to, str):
         if to.upper() not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
-            raise MappingError(f"Cast to the unknown type {to!r}", code="R110")
+            raise MappingError(f"Cast to the unknown type {to!r}", "R110")
         op.attrs["to"] = int(onnx.TensorProto.DataType.Value(to.upper()))
-    return None
 
 
 @ROWS.until(3, "Concat")
-def concat(op: Op, b: Builder) -> Results:
+def concat(op: Op, b: Builder) -> None:
     op.attrs.setdefault("axis", 1)
-    return None
 
 
 @ROWS.until(1, "GlobalLpPool", "LpPool")
-def lp_pool(op: Op, b: Builder) -> Results:
-    p = float(op.attrs.get("p", 2.0))
+def lp_pool(op: Op, b: Builder) -> None:
+    p = float(op.attr("p", 2.0))
     if p != int(p):
         raise MappingError(f"{op.kind} with p={p} (only integers)")
     op.attrs["p"] = int(p)
-    return None
 
 
 @ROWS.until(6, "GRU", "LSTM", "RNN")
-def recurrent(op: Op, b: Builder) -> Results:
+def recurrent(op: Op, b: Builder) -> None:
     op.take("output_sequence")
-    if op.attrs.get("direction") == "foward":  # the default of GRU-1, spelled so
+    if op.attr("direction") == "foward":  # the default of GRU-1, spelled so
         op.attrs["direction"] = "forward"
-    return None
 
 
 @ROWS.until(1, "Pad")
-def pad_1(op: Op, b: Builder) -> Results:
-    op.attrs["pads"] = op.take("paddings", op.attrs.get("pads"))
-    return None
+def pad_1(op: Op, b: Builder) -> None:
+    op.attrs["pads"] = op.take("paddings", op.attr("pads"))
 
 
 @ROWS.until(4, "Reshape")
-def reshape(op: Op, b: Builder) -> Results:
-    op.set_input(1, b.const(np.array(op.take("shape", []), np.int64), "shape"))
-    return None
+def reshape(op: Op, b: Builder) -> None:
+    op.set_constant(b, 1, "shape", op.take("shape", []))
 
 
 @ROWS.until(6, "Upsample")
-def upsample_1(op: Op, b: Builder) -> Results:
+def upsample_1(op: Op, b: Builder) -> None:
     if "height_scale" in op.attrs:
         op.attrs["scales"] = [1.0, 1.0, op.take("height_scale"), op.take("width_scale", 1.0)]
-    return None
 
 
 @ROWS.until(5, "Tile")
 def tile(op: Op, b: Builder) -> Results:
     repeats = np.ones(op.rank(0), np.int64)
     repeats[int(op.constant(2).reshape(()))] = int(op.constant(1).reshape(()))
-    return b.Tile(op.need(0), repeats)
+    return b.Tile(op.x, repeats)
 
 
 # operators of the first ONNX releases that never became standard
@@ -106,26 +96,26 @@ def tile(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Affine")
 def affine(op: Op, b: Builder) -> Results:
-    x = op.need(0)
+    x = op.x
     return x * op.number("alpha", 1.0) + op.number("beta", 0.0)
 
 
 @ROWS.always("ScaledTanh")
 def scaled_tanh(op: Op, b: Builder) -> Results:
-    x = op.need(0)
+    x = op.x
     return b.Tanh(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
 
 
 @ROWS.always("ParametricSoftplus")
 def parametric_softplus(op: Op, b: Builder) -> Results:
-    x = op.need(0)
+    x = op.x
     return b.Softplus(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
 
 
 @ROWS.always("ImageScaler")
 def image_scaler(op: Op, b: Builder) -> Results:
-    x = op.need(0)
-    bias = np.array(
-        op.attrs.get("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32
-    ).reshape(-1, 1, 1)
+    x = op.x
+    bias = np.array(op.attr("bias", [0.0]), x.dtype.numpy() if x.dtype else np.float32).reshape(
+        -1, 1, 1
+    )
     return x * op.number("scale", 1.0) + bias

@@ -22,27 +22,27 @@ _KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to
 def cast(op: Op, b: Builder) -> Results:
     """`round_mode` speaks of float8e8m0 only, which opset 21 does not have."""
     op.take("round_mode")
-    to = op.attrs.get("to") if op.kind == "Cast" else op.need(1).dtype
+    to = op.attr("to") if op.kind == "Cast" else op.need(1).dtype
     if to is not None and int(to) not in _KNOWN_TYPES:
         raise MappingError(
             f"Cast to the type {_T(to).name if to in _T.__members__.values() else to}, which "
             "opset 21 does not have"
         )
     if op.kind == "CastLike" and to is not None:
-        return b.Cast(op.need(0), to=to, saturate=op.attrs.get("saturate"))
+        return b.Cast(op.x, to=to, saturate=op.attr("saturate"))
     return None
 
 
 @ROWS.always("BitShift")
 def bit_shift(op: Op, b: Builder) -> Results:
     """Signed integers: multiplied or divided (rounding down) by a power of two, in 64 bits."""
-    x, by = op.need(0), op.need(1)
+    x, by = op.x, op.need(1)
     if x.dtype not in (_T.INT8, _T.INT16, _T.INT32, _T.INT64):
         return None
     count = b.Cast(by, to=_T.UINT64)  # a negative count is a huge one
     wide = b.Cast(x, to=_T.INT64)
     near = b.Min(count, np.array(63, np.uint64))
-    if op.attrs.get("direction") == "LEFT":
+    if op.attr("direction") == "LEFT":
         kept = b.Where(count < 64, wide, 0)
         return b.Cast(kept * _power(b, near), to=x.dtype)
     half = near / 2
@@ -62,24 +62,23 @@ def dequantize_linear(op: Op, b: Builder) -> Results:
     if not wanted or op.need(1).dtype == wanted:
         return None
     scale = b.Cast(op.need(1), to=wanted)
-    return b.op("DequantizeLinear", op.need(0), scale, op.input(2), **op.attrs)
+    return b.op("DequantizeLinear", op.x, scale, op.input(2), **op.attrs)
 
 
 @ROWS.always("QuantizeLinear")
-def quantize_linear(op: Op, b: Builder) -> Results:
+def quantize_linear(op: Op, b: Builder) -> None:
     """`precision` (or else the scale's type) is the type of the division; in opset 21 x and scale
     have one type.
     """
-    x, scale = op.need(0), op.need(1)
+    x, scale = op.x, op.need(1)
     precision = op.take("precision", 0)
     target = _T(precision) if precision else scale.dtype
     if x.dtype == target == scale.dtype or target is None:
-        return None
+        return
     if x.dtype in (_T.INT32,) and not precision:
-        return None
+        return
     op.set_input(0, b.Cast(x, to=target) if x.dtype != target else x)
     op.set_input(1, b.Cast(scale, to=target) if scale.dtype != target else scale)
-    return None
 
 
 @ROWS.always("Range")
@@ -91,7 +90,7 @@ def range_(op: Op, b: Builder) -> Results:
     for i in range(3):
         if rank_of(op.need(i)) != 0:
             op.set_input(i, b.Reshape(op.need(i), []))
-    dtype = op.need(0).dtype
+    dtype = op.x.dtype
     if dtype not in (_T.FLOAT16, _T.BFLOAT16):
         return None
     wide = [b.Cast(op.need(i), to=stash) for i in range(3)]
@@ -103,7 +102,7 @@ def space_to_depth(op: Op, b: Builder) -> Results:
     """`mode` CRD: the channel is the slowest of the new channels."""
     if op.take("mode", "DCR") == "DCR":
         return None
-    size, x = int(op.attrs["blocksize"]), op.need(0)
+    size, x = int(op.attrs["blocksize"]), op.x
     shape = b.Shape(x)
     n, c, h, w = (b.Slice(shape, [i], [i + 1]) for i in range(4))
     block = b.const(np.array([size], np.int64))
@@ -118,8 +117,8 @@ def cum_prod(op: Op, b: Builder) -> Results:
     """Along an axis that is known only at run time, every axis has its turn, and the one that was
     asked for is kept.
     """
-    x, rank, axis = op.need(0), max(op.rank(0), 1), constant(op.need(1))
-    how = {"exclusive": op.attrs.get("exclusive", 0), "reverse": op.attrs.get("reverse", 0)}
+    x, rank, axis = op.x, max(op.rank(0), 1), constant(op.need(1))
+    how = {"exclusive": op.attr("exclusive", 0), "reverse": op.attr("reverse", 0)}
     if axis is not None:
         return b.ext("CumProd", x, axis=int(axis.reshape(())) % rank, **how)
     place = b.Cast(b.Reshape(op.need(1), []), to=_T.INT64) % np.array(rank, np.int64)
@@ -132,7 +131,7 @@ def cum_prod(op: Op, b: Builder) -> Results:
 @ROWS.always("BitCast")
 def bit_cast(op: Op, b: Builder) -> Results:
     to = int(op.attrs["to"])
-    return b.BitCast(op.need(0), to=to) if to in _KNOWN_TYPES else missing(op)
+    return b.BitCast(op.x, to=to) if to in _KNOWN_TYPES else missing(op)
 
 
 @ROWS.always("TensorScatter")
@@ -140,23 +139,23 @@ def tensor_scatter(op: Op, b: Builder) -> Results:
     """Writes `update` into the cache from each batch's write index on; circular indices wrap
     around.
     """
-    cache, update, start = op.need(0), op.need(1), op.input(2)
+    cache, update, start = op.x, op.need(1), op.input(2)
     rank = op.rank(0)
-    axis = int(op.attrs.get("axis", -2)) % rank
+    axis = int(op.attr("axis", -2)) % rank
     if axis == 0:
-        raise MappingError("TensorScatter along the batch axis", code="R110")
+        raise MappingError("TensorScatter along the batch axis", "R110")
     count = b.Squeeze(b.Shape(update, start=axis, end=axis + 1))
     places = b.Range(0, count, 1)
     places = b.Reshape(places, [1] * axis + [-1] + [1] * (rank - axis - 1))
     if start is not None:
         places = places + b.Reshape(start, [-1] + [1] * (rank - 1))
-    if op.attrs.get("mode", "linear") == "circular":
+    if op.attr("mode", "linear") == "circular":
         places = places % b.Shape(cache, start=axis, end=axis + 1)
     return b.ScatterElements(cache, b.Expand(places, b.Shape(update)), update, axis=axis)
 
 
 @ROWS.always("Attention")
-def attention(op: Op, b: Builder) -> Results:
+def attention(op: Op, b: Builder) -> None:
     """Its function shapes keys and values by the batch of the queries, and would take any others
     apart to fit.
     """
@@ -173,7 +172,7 @@ def attention(op: Op, b: Builder) -> Results:
             raise MappingError(
                 f"Attention has queries of the shape {list(q)} for keys or values of the "
                 f"shape {list(other)}",
-                code="R105",
+                "R105",
             )
     if (
         k is not None
@@ -182,5 +181,4 @@ def attention(op: Op, b: Builder) -> Results:
         and isinstance(v[-2], int)
         and k[-2] != v[-2]
     ):
-        raise MappingError(f"Attention has {k[-2]} keys and {v[-2]} values", code="R105")
-    return None
+        raise MappingError(f"Attention has {k[-2]} keys and {v[-2]} values", "R105")

@@ -2,7 +2,7 @@
 chosen messages deep inside a file.
 
 Source: protobuf's encoding document (tag = number * 8 + wire type, little-endian base-128 varints,
-length-delimited nesting). Nothing here copies payloads or knows Core ML; which messages are looked
+length-delimited nesting). Nothing here copies payloads or knows a format; which messages are looked
 into is decided by descriptors (`Route`).
 """
 
@@ -51,6 +51,12 @@ class Deferred(Protocol):
 
 
 Piece = memoryview | Deferred
+
+
+def buffers(pieces: list[Piece]) -> Iterator[memoryview]:
+    """The bytes of each piece in turn."""
+    for piece in pieces:
+        yield piece if isinstance(piece, memoryview) else memoryview(piece.bytes())
 
 
 def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
