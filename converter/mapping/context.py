@@ -215,6 +215,18 @@ class Reading:
         """Attributes of the operator."""
         self.node.attrs |= attrs
 
+    @property
+    def data(self) -> Value:
+        """The first input of the operator so far; MappingError R105 when it is left out."""
+        value = self.node.input(0)
+        if value is None:
+            raise MappingError("input 0 is absent", "R105")
+        return with_operators(value)
+
+    @data.setter
+    def data(self, value: ir.Value) -> None:
+        self.node.set_input(0, value)
+
     def set_input(self, index: int, operand: Any) -> None:
         """Input `index` of the operator; arrays and Python numbers become constants."""
         self.node.set_input(index, self.b.value(operand))

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import Value, known_sizes, with_operators
+from converter.graph.value import Value, known_sizes, maker, optional, with_operators
 from converter.mapping.context import Reading
 
 T = ir.DataType
@@ -41,19 +41,12 @@ def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The source of a widening Cast (bool or integer -> float), when going back to its type or to
     another exact one.
     """
-    node = value.producer()
-    if node is None or node.op_type != "Cast" or node.domain:
+    whole, node = (T.INT64, T.INT32), maker(value, "Cast")
+    source = None if node is None else node.inputs[0]
+    if source is None or value.dtype not in (T.FLOAT, *whole):
         return value
-    source = node.inputs[0]
-    exact = source is not None and (
-        source.dtype == T.BOOL
-        or (source.dtype in (T.INT64, T.INT32) and dtype in (T.INT64, T.INT32))
-    )
-    return (
-        source
-        if exact and source is not None and value.dtype in (T.FLOAT, T.INT64, T.INT32)
-        else value
-    )
+    exact = source.dtype == T.BOOL or (source.dtype in whole and dtype in whole)
+    return source if exact else value
 
 
 def floats(b: Builder, value: ir.Value) -> Value:
@@ -116,25 +109,24 @@ def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | None:
     """What a Squeeze or Unsqueeze of the same axes, which makes the value, was made of."""
-    node = value.producer()
-    if node is None or node.op_type != op_type or node.domain or len(node.inputs) < 2:
-        return None
-    found = constant(node.inputs[1])
-    return node.inputs[0] if found is not None and found.tolist() == list(axes) else None
+    node = maker(value, op_type)
+    found = None if node is None else constant(optional(node, 1))
+    same = found is not None and found.tolist() == list(axes)
+    return node.inputs[0] if node is not None and same else None
+
+
+def unreshaped(value: ir.Value) -> ir.Value:
+    """What a Reshape to a known shape made a value of, as two in a row are one; other values as
+    they are.
+    """
+    node = maker(value, "Reshape")
+    source = None if node is None or shape_of(value) is None else node.inputs[0]
+    return value if source is None else source
 
 
 def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:
-    """Reshape with literal zeros; two in a row are one."""
-    node = value.producer()
-    if (
-        node is not None
-        and node.op_type == "Reshape"
-        and not node.domain
-        and node.inputs[0] is not None
-        and shape_of(value) is not None
-    ):
-        value = node.inputs[0]
-    return b.Reshape(value, shape)
+    """Reshape with literal zeros."""
+    return b.Reshape(unreshaped(value), shape)
 
 
 def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:

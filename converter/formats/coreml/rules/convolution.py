@@ -330,8 +330,8 @@ class Transposed(Field):
         w.set(outputShape=[1, *target] if n == 1 else target)
 
 
-SMALL = Guard("over one or two axes only", lower_if=lambda w: w.rank(1, "the weights") in (3, 4))
-LARGE = Guard("over three axes only", lower_if=lambda w: w.rank(1, "the weights") == 5)
+SMALL = Guard("over one or two axes only", lambda w: w.rank(1, "the weights") in (3, 4))
+LARGE = Guard("over three axes only", lambda w: w.rank(1, "the weights") == 5)
 CONVOLVES, TRANSPOSES = Fixed("isDeconvolution", False), Fixed("isDeconvolution", True)
 SHAPELESS = ignore("outputShape")
 

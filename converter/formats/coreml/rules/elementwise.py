@@ -101,7 +101,7 @@ class Scaled(Field):
 
     def lift(self, r: Reading) -> None:
         scale, shift = r.attr("scale", unset(1.0)), r.attr("shift", float)
-        r.node.inputs[0] = affine(r, r.input(0), scale, shift)
+        r.data = affine(r, r.input(0), scale, shift)
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["scale"] = 1.0
@@ -126,8 +126,8 @@ class Epsilon(Field):
         self.root, self.otherwise = root, otherwise
 
     def lift(self, r: Reading) -> None:
-        x = r.node.inputs[0] + r.attr("epsilon", unset(1e-6))
-        r.node.inputs[0] = r.b.Sqrt(x) if self.root else x
+        x = r.data + r.attr("epsilon", unset(1e-6))
+        r.data = r.b.Sqrt(x) if self.root else x
 
     def lower(self, w: Writing) -> None:
         inner = maker(w.input(0), "Sqrt") if self.root else w.input(0).producer()
@@ -242,7 +242,7 @@ UNARY = [
 
 
 def leaky(r: Reading) -> None:
-    r.node.inputs[0] = r.b.LeakyRelu(r.node.inputs[0], alpha=r.attr("alpha", float))
+    r.data = r.b.LeakyRelu(r.data, alpha=r.attr("alpha", float))
 
 
 # activations -------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ def slope_of(w: Writing) -> Any:
 
 def channels(r: Reading, path: str) -> Value:
     """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
-    x, stored = r.node.inputs[0], r.layer.blobs[path]
+    x, stored = r.data, r.layer.blobs[path]
     assert x is not None
     array, rank = stored.array([stored.data().count]), r.rank(x)
     size = x.shape[-3] if rank >= 3 and x.shape is not None else None
@@ -308,11 +308,11 @@ def channels(r: Reading, path: str) -> Value:
 def line(r: Reading) -> None:
     """alpha * x + beta; the operator is an Identity behind it."""
     p = r.layer.attrs["linear"]
-    r.node.inputs[0] = affine(r, r.input(0), p["alpha"], p["beta"])
+    r.data = affine(r, r.input(0), p["alpha"], p["beta"])
 
 
 def inner_scale(r: Reading) -> None:
-    r.node.inputs[0] = affine(r, r.input(0), r.layer.attrs["scaledTanh"]["beta"], 0.0)
+    r.data = affine(r, r.input(0), r.layer.attrs["scaledTanh"]["beta"], 0.0)
 
 
 def outer_scale(r: Reading, y: Value) -> Value:
@@ -321,7 +321,7 @@ def outer_scale(r: Reading, y: Value) -> Value:
 
 def inner_channels(r: Reading) -> None:
     beta = channels(r, "parametricSoftplus.beta")
-    r.node.inputs[0] = r.node.inputs[0] * beta
+    r.data = r.data * beta
 
 
 def outer_channels(r: Reading, y: Value) -> Value:
@@ -379,7 +379,7 @@ ACTIVATIONS = [
 
 
 def slowed(r: Reading) -> None:
-    r.node.inputs[0] = r.input(0) * 1.702
+    r.data = r.input(0) * 1.702
 
 
 # arithmetic --------------------------------------------------------------------------------------
@@ -477,13 +477,13 @@ def biased(r: Reading) -> None:
 
 ONE_SHAPE = Guard(
     "the operands have different shapes",
-    lower_if=lambda w: (
+    lambda w: (
         len({str(v.shape) for v in w.node.inputs if v is not None}) == 1
         and known_sizes(w.input(0)) is not None
     ),
 )
-TWO = Guard("two operands are taken at once", lower_if=lambda w: len(w.node.inputs) == 2)
-WHOLE = Guard("with fmod only", lower_if=lambda w: bool(w.attr("fmod")))
+TWO = Guard("two operands are taken at once", lambda w: len(w.node.inputs) == 2)
+WHOLE = Guard("with fmod only", lambda w: bool(w.attr("fmod")))
 BY_ALPHA = "2,3 ="
 
 ARITHMETIC = [
@@ -531,7 +531,7 @@ def products(r: Reading) -> None:
 
 # comparisons and logic ---------------------------------------------------------------------------
 
-NOT_TEXT = Guard("texts cannot be compared", lower_if=lambda w: w.input(0).dtype != T.STRING)
+NOT_TEXT = Guard("texts cannot be compared", lambda w: w.input(0).dtype != T.STRING)
 
 
 class Unequal(Field):

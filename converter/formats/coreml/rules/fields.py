@@ -30,10 +30,10 @@ ONE = Guard("of one input only", lift_if=lambda r: len(r.layer.inputs) == 1)
 SEVERAL = Guard("of several inputs only", lift_if=lambda r: len(r.layer.inputs) > 1)
 NOTHING_MORE = Guard(
     "its further results have no counterpart",
-    lower_if=lambda w: not any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]),
+    lambda w: not any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]),
 )
-FLOATS = Guard("of numbers with a fraction only", lower_if=lambda w: is_float(w.out))
-RANK_4 = Guard("of four axes only", lower_if=lambda w: rank_of_value(w.input(0)) == 4)
+FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.out))
+RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.input(0)) == 4)
 
 
 def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
@@ -163,7 +163,7 @@ class AsRank(Field):
 
     def lift(self, r: Reading) -> None:
         value, back = blobs.ranked(r.b, r.input(0), self.rank)
-        r.node.inputs[0] = value
+        r.data = value
         r.then(lambda results: [back(results[0]), *results[1:]])
 
 

@@ -161,7 +161,7 @@ class WholeRows(Field):
             return
         order = [axis, *(i for i in range(rank) if i != axis)]
         front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
-        r.node.inputs[0] = b.Transpose(data, perm=order)
+        r.data = b.Transpose(data, perm=order)
         r.node.inputs[2] = b.Transpose(updates, perm=front)
         back = [order.index(i) for i in range(rank)]
         r.behind(lambda y: b.Transpose(y, perm=back))
@@ -473,7 +473,7 @@ class BatchAndSequence(Field):
     keys = ("batchAxis", "sequenceAxis")
 
     def lift(self, r: Reading) -> None:
-        b, x, a = r.b, r.node.inputs[0], r.node.attrs
+        b, x, a = r.b, r.data, r.node.attrs
         rank = blobs.rank(r)
         batch, time = (r.axis(key, rank) for key in self.keys)
         a["batch_axis"], a["time_axis"] = batch, time
@@ -481,7 +481,7 @@ class BatchAndSequence(Field):
             a["batch_axis"], a["time_axis"] = 0, 1
             order = [batch, time, *(i for i in range(rank) if i not in (batch, time))]
             back = [order.index(i) for i in range(rank)]
-            r.node.inputs[0] = b.Transpose(x, perm=order)
+            r.data = b.Transpose(x, perm=order)
             r.behind(lambda y: b.Transpose(y, perm=back))
 
     def lower(self, w: Writing) -> None:
@@ -496,7 +496,7 @@ AXIS = Attr("axis", kind=int)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
     "texts have no place in Core ML's tensors",
-    lower_if=lambda w: w.input(0).dtype != ir.DataType.STRING,
+    lambda w: w.input(0).dtype != ir.DataType.STRING,
 )
 
 RULES: list[Rule | Custom] = [

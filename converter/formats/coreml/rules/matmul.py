@@ -127,7 +127,7 @@ def as_columns(r: Reading) -> None:
     b, x = r.b, r.input(0)
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
-    r.node.inputs[0] = blobs.reshape(b, x, rows)
+    r.data = blobs.reshape(b, x, rows)
     shape: Any = [*[1] * (rank - 3), out, 1, 1]
     if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
         front = b.Slice(b.Shape(x), [0], [rank - 3])
@@ -178,7 +178,7 @@ def up_to(most: int) -> Guard:
     """innerProduct contracts three axes from rank 4 on."""
     return Guard(
         f"of at most {most} axes only",
-        lower_if=lambda w: w.rank() <= most,
+        lambda w: w.rank() <= most,
         lift_if=lambda r: r.rank(r.input(0)) <= most,
     )
 

@@ -140,12 +140,12 @@ class NormalizedShape(Field):
             w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
 
-STORED = Guard("in training", lower_if=lambda w: not w.attr("training_mode"))
+STORED = Guard("in training", lambda w: not w.attr("training_mode"))
 EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind=unset(1e-6))
 GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
 NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
-BIASED = Guard("with a bias only", lower_if=lambda w: w.optional(2) is not None)
+BIASED = Guard("with a bias only", lambda w: w.optional(2) is not None)
 LAYER = (NOTHING_MORE, NormalizedShape(), Attr("epsilon", "eps", float), Implied(("stash_type",)))
 MVN = (NORMALIZED, ACROSS)
 

@@ -112,7 +112,7 @@ class WidePadding(Field):
         pads, n = a["pads"], len(a["kernel_shape"])
         if any(p >= k for p, k in zip(pads, a["kernel_shape"] * 2, strict=True)):
             amounts = [0, 0, *pads[:n], 0, 0, *pads[n:]]
-            r.node.inputs[0] = r.b.Pad(r.node.inputs[0], amounts, self.value)
+            r.data = r.b.Pad(r.data, amounts, self.value)
             a["pads"] = [0] * (2 * n)
 
 
@@ -127,7 +127,7 @@ class CountedPadding(Field):
         self.keys = (key,)
 
     def lift(self, r: Reading) -> None:
-        b, a, x = r.b, r.node.attrs, r.node.inputs[0]
+        b, a, x = r.b, r.node.attrs, r.data
         kernel, stride, pads = a["kernel_shape"], a["strides"], a["pads"]
         exclude, ceil, n = r.attr(self.keys[0], bool), a.get("ceil_mode"), len(kernel)
         wide = any(p >= k for p, k in zip(pads, kernel * 2, strict=True))
@@ -145,7 +145,7 @@ class CountedPadding(Field):
             amounts[n + 4 :] = [
                 after + _more(d or 0, k, s, after, p) for d, k, s, after, p in windows
             ]
-        r.node.inputs[0] = b.Pad(x, amounts, 0.0)
+        r.data = b.Pad(x, amounts, 0.0)
         a["pads"], a["ceil_mode"], a["count_include_pad"] = [0] * (2 * n), 0, 0
 
     def lower(self, w: Writing) -> None:
@@ -177,8 +177,8 @@ def _more_at_run_time(
     return b.Max(steps * step + width - whole, 0) + after
 
 
-UP_TO_TWO = Guard("over one or two axes only", lower_if=lambda w: w.rank() in (3, 4))
-THREE = Guard("over three axes only", lower_if=lambda w: w.rank() == 5)
+UP_TO_TWO = Guard("over one or two axes only", lambda w: w.rank() in (3, 4))
+THREE = Guard("over three axes only", lambda w: w.rank() == 5)
 LOCAL, GLOBAL = Fixed("globalPooling", False), Fixed("globalPooling", True)
 WINDOWS = ("kernelSize", "stride", "same", "includeLastPixel", "avgPoolExcludePadding")
 PLANES = (UP_TO_TWO, LOCAL, AsRank(4), PoolPlanes())
@@ -198,8 +198,8 @@ ALL = (
 ALL_3D = (AsRank(5), THREE)
 IMAGE, VOLUME = "1,4,8,8", "1,4,4,4,4"
 
-ROUNDS_UP = Guard("that rounds up only", lower_if=lambda w: bool(w.attr("ceil_mode")))
-ROUNDS_DOWN = Guard("that rounds down only", lower_if=lambda w: not w.attr("ceil_mode"))
+ROUNDS_UP = Guard("that rounds up only", lambda w: bool(w.attr("ceil_mode")))
+ROUNDS_DOWN = Guard("that rounds down only", lambda w: not w.attr("ceil_mode"))
 
 
 def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:

@@ -64,7 +64,7 @@ class FlatMaximum(Field):
         r.set(axis=axes[0])
         if axes[1:]:
             front = b.Slice(b.Shape(x), [0], [axes[0]])
-            r.node.inputs[0] = b.Reshape(x, b.Concat(front, [-1], axis=0))
+            r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
             r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
 
     def lower(self, w: Writing) -> None:
@@ -109,14 +109,14 @@ class PlacesInRows(Field):
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
-NO_MEAN = Guard("the mean of integers", lower_if=lambda w: is_float(w.out))
+NO_MEAN = Guard("the mean of integers", lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
 
 
 def logarithm(r: Reading) -> None:
     """LOGSUM is the sum of logarithms."""
-    x = r.node.inputs[0] + r.attr("epsilon", unset(1e-6))
-    r.node.inputs[0] = r.b.Log(x)
+    x = r.data + r.attr("epsilon", unset(1e-6))
+    r.data = r.b.Log(x)
 
 
 RULES = [

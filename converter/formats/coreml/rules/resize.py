@@ -100,7 +100,7 @@ class Fractions(Scales):
     """Other factors: to the sizes floor(factor * size), from which the positions follow."""
 
     def lift(self, r: Reading) -> None:
-        b, x, factors = r.b, r.node.inputs[0], [1.0, 1.0, *factors_of(r)]
+        b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]
         assert x is not None
         size = blobs.dims(x)
         if None not in size:
@@ -206,7 +206,7 @@ def by_fractions(r: Reading) -> None:
     size = static(blobs.dims(r)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
     grids = [sampling_grid("UPSAMPLE", n, m) for n, m in zip(size, out, strict=True)]
-    r.node.inputs[0] = resample(r, r.input(0), grids)
+    r.data = resample(r, r.input(0), grids)
 
 
 UNALIGNED = Guard(
@@ -255,7 +255,7 @@ def to_target(r: Reading) -> None:
 def by_positions(r: Reading) -> None:
     mode, size, target = target_of(r)
     grids = [sampling_grid(mode, n, t) for n, t in zip(size, target, strict=True)]
-    r.node.inputs[0] = resample(r, r.input(0), grids)
+    r.data = resample(r, r.input(0), grids)
 
 
 # pixels ------------------------------------------------------------------------------------------
@@ -294,14 +294,14 @@ HALVES = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
 REPEATED = Guard("by factors that are whole numbers only", lambda w: wanted_factors(w)[1])
 MIDDLES = Guard(
     "of the nearest of half pixels only",
-    lower_if=lambda w: (
+    lambda w: (
         w.attr("coordinate_transformation_mode") in HALVES
         and w.attr("nearest_mode").startswith("round")
     ),
 )
 WHOLE = Guard(
     "by factors that are whole numbers only",
-    lower_if=lambda w: wanted_factors(w)[1],
+    lambda w: wanted_factors(w)[1],
     lift_if=lambda r: _is_whole(factors_of(r)),
 )
 BILINEAR = Fixed("mode", "BILINEAR")

@@ -33,7 +33,6 @@ from converter.graph.build import Builder
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import maker
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -56,12 +55,11 @@ class SizeOne(Field):
     opposite = "Squeeze"
 
     def lift(self, r: Reading) -> None:
-        axes = self.axes(r)
-        if axes is None:
+        if (axes := self.axes(r)) is None:
             return
-        before = blobs.undone(r.input(0), self.opposite, axes)
+        before = blobs.undone(r.data, self.opposite, axes)
         if before is not None or not axes:
-            r.alias(before or r.input(0))
+            r.alias(before or r.data)
         r.set_input(1, axes)
 
     def axes(self, r: Reading) -> list[int] | None:
@@ -111,11 +109,8 @@ class Squeezed(SizeOne):
             w.set(axes=sorted(a % rank for a in axes))
 
 
-class Ones(Field):
+class Ones(StaticResult):
     """A number, which has one axis here, gets further ones."""
-
-    keys = ("targetShape",)
-    inputs = (1,)
 
     def lower(self, w: Writing) -> None:
         w.set(targetShape=[1] * rank_of_value(w.out))
@@ -124,18 +119,12 @@ class Ones(Field):
 # shapes ------------------------------------------------------------------------------------------
 
 
-class Target(Field):
+class Target(StaticResult):
     """The shape of the result, where it is known; -1 may stand in it."""
 
-    keys = ("targetShape",)
-    inputs = (1,)
-
     def lift(self, r: Reading) -> None:
-        x = r.node.inputs[0]
-        before = maker(x, "Reshape")  # two in a row are one
-        if before is not None and x is not None and shape_of(x) is not None:
-            r.node.inputs[0] = before.inputs[0]
-        r.set_input(1, r.attr("targetShape", list))
+        r.data = blobs.unreshaped(r.data)
+        super().lift(r)
 
     def lower(self, w: Writing) -> None:
         x, shape, wanted = w.input(0), shape_of(w.out), w.known(1)
@@ -162,14 +151,8 @@ def flattened(x: Value) -> Value:
     return x if source is None else source
 
 
-class KeptSizes(Field):
+class KeptSizes(StaticResult):
     """A shape of the rank of the input, in which 0 keeps a size."""
-
-    keys = ("targetShape",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, r.attr("targetShape", list))
 
     def lower(self, w: Writing) -> None:
         wanted = w.known(1)
@@ -197,18 +180,15 @@ def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
 
 def planes(r: Reading) -> None:
     lead, sizes = of_planes(r)
-    x = r.input(0)
-    before = maker(x, "Reshape")
-    if before is not None and shape_of(x) is not None:
-        r.node.inputs[0] = before.inputs[0]
-    r.set_input(1, r.b.value(blobs.shape_as(r.b, [*lead, *sizes], x)))
+    r.set_input(1, blobs.shape_as(r.b, [*lead, *sizes], r.data))
+    r.data = blobs.unreshaped(r.data)
 
 
 def pixels(r: Reading) -> None:
     """Numbers in the order H, W, C in both shapes; the operator is the Transpose behind."""
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
-    r.node.inputs[0] = r.b.Reshape(channels_last(r, r.input(0)), shape)
+    r.data = r.b.Reshape(channels_last(r, r.input(0)), shape)
     r.set(perm=[*range(n), n + 2, n, n + 1])
 
 
@@ -219,8 +199,8 @@ def vector(r: Reading) -> None:
     tail = size[rank - 3 :]
     count = -1 if None in tail else math.prod(int(d or 0) for d in tail)
     shape = blobs.shape_as(r.b, [*size[: rank - 3], count, 1, 1], x)
-    r.node.inputs[0] = channels_last(r, x) if r.attr("mode", str) == "CHANNEL_LAST" else x
-    r.set_input(1, r.b.value(shape))
+    r.data = channels_last(r, x) if r.attr("mode", str) == "CHANNEL_LAST" else x
+    r.set_input(1, shape)
 
 
 def permuted(r: Reading) -> None:
@@ -384,10 +364,10 @@ class Repeats(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        x, repeats, rank = r.input(0), r.optional(1), blobs.rank(r)
+        repeats, rank = r.optional(1), blobs.rank(r)
         if repeats is None:
             amounts = r.attr("reps", list)
-            r.node.inputs[0] = blobs.unsqueeze(r.b, x, list(range(len(amounts) - rank)))
+            r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
             r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
             return
         count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
@@ -513,10 +493,10 @@ def band(r: Reading) -> None:
     """Negative numbers keep the whole triangle; the operator cuts the lower one off."""
     lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
     if upper >= 0:
-        r.node.inputs[0] = r.b.Trilu(r.node.inputs[0], upper, upper=0)
+        r.data = r.b.Trilu(r.data, upper, upper=0)
     r.set_input(1, -lower)
     if lower < 0:
-        r.alias(r.node.inputs[0])
+        r.alias(r.data)
 
 
 # padding -----------------------------------------------------------------------------------------
@@ -637,22 +617,20 @@ NUMBER = Codec(int, lambda v: int(np.asarray(v).reshape(-1)[0]))
 K = Const(1, "k", NUMBER, node_default=0)
 FILL = Codec(lambda v: np.array([v], np.float32), lambda v: float(np.asarray(v).reshape(-1)[0]))
 FILL_VALUE = Attr("value", kind=FILL, node_default=0.0)
-COLUMN = Guard(
-    "a Flatten into one row or column", lower_if=lambda w: w.attr("axis") not in (0, w.rank())
-)
-SCALAR = Guard("of a number only", lower_if=lambda w: w.rank() == 0)
+COLUMN = Guard("a Flatten into one row or column", lambda w: w.attr("axis") not in (0, w.rank()))
+SCALAR = Guard("of a number only", lambda w: w.rank() == 0)
 CONSTANT = Only("mode", "constant")
 
 RULES: list[Rule | Custom] = [
     op("Squeeze", "squeeze", ANY, Squeezed()),
     op("Unsqueeze", "expandDims", ANY, SizeOne()),
-    op("Unsqueeze", "reshapeStatic", SCALAR, Ones(), given="f32: =[0,1]", lower_only=True),
-    op("Reshape", "reshapeStatic", ANY, Target(), Only("allowzero", 0)),
+    op("Unsqueeze", "reshapeStatic", SCALAR, Ones(1), given="f32: =[0,1]", lower_only=True),
+    op("Reshape", "reshapeStatic", ANY, Target(1), Only("allowzero", 0)),
     op(
         "Reshape",
         "rankPreservingReshape",
         ANY,
-        KeptSizes(),
+        KeptSizes(1),
         Only("allowzero", 0),
         given="2,n,3 =[0,3,-1]",
     ),
@@ -664,7 +642,7 @@ RULES: list[Rule | Custom] = [
         Only("allowzero", 0),
         Guard(
             "zeros that copy a size into another rank",
-            lower_if=lambda w: not may_copy(w.node.inputs[1]),
+            lambda w: not may_copy(w.node.inputs[1]),
         ),
         given="n,6 Shape(6,n)",
     ),

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import Reading, Writing, compressed
-from converter.formats.mlprogram.rules.fields import Window, data, listed, mil
+from converter.formats.mlprogram.rules.fields import Window, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
@@ -44,7 +44,7 @@ class WantedSize(Field):
 
     def lift(self, r: Reading) -> None:
         wanted, a = listed(r, "output_shape"), r.node.attrs
-        shape = list(data(r).shape or ())[2:]
+        shape = list(r.data.shape or ())[2:]
         if wanted is None:
             return
         if not all(isinstance(n, int) for n in shape) or len(wanted) < len(shape):

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import data, mil, mils
+from converter.formats.mlprogram.rules.fields import mil, mils
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker, with_operators
 from converter.mapping.codecs import enum
@@ -52,11 +52,11 @@ class Added(Field):
     keys = ("epsilon",)
 
     def lift(self, r: Reading) -> None:
-        x = data(r)
+        x = r.data
         kind = (x.dtype or D.FLOAT).numpy()
         epsilon = kind.type(r.attr("epsilon", float, self.default))
         if epsilon > np.finfo(kind).tiny:
-            r.node.inputs[0] = x + float(epsilon)
+            r.data = x + float(epsilon)
 
     def lower(self, w: Writing) -> None:
         w.set(epsilon=0.0)
@@ -74,7 +74,7 @@ class Number(Field):
         object.__setattr__(self, "inputs", (self.index,))
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, r.b.like(data(r), r.attr(self.key, float)))
+        r.node.set_input(self.index, r.b.like(r.data, r.attr(self.key, float)))
 
     def lower(self, w: Writing) -> None:
         array = w.constant(self.index, self.key)
@@ -99,9 +99,9 @@ class Channels(Field):
         w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
     def lift(self, r: Reading) -> None:
-        slopes, rank = r.value("alpha"), r.rank(data(r))
+        slopes, rank = r.value("alpha"), r.rank(r.data)
         shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
-        r.node.inputs[1:] = [r.reshape(r.cast(slopes, data(r).dtype or D.FLOAT), shape)]
+        r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
 
 
 class To(Field):
@@ -139,7 +139,7 @@ def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(data(r))]
+    r.node.inputs = [r.b.Sqrt(r.data)]
 
 
 def write_silu(w: Writing) -> None:
@@ -173,11 +173,11 @@ def write_root(w: Writing) -> None:
 
 
 def twice(r: Reading) -> None:
-    r.node.inputs = [data(r), data(r)]
+    r.node.inputs = [r.data, r.data]
 
 
 def of_sigmoid(r: Reading) -> None:
-    r.node.inputs.append(r.b.Sigmoid(data(r)))
+    r.node.inputs.append(r.b.Sigmoid(r.data))
 
 
 def floor(r: Reading, y: ir.Value) -> ir.Value:
@@ -250,7 +250,7 @@ class Powers(Field):
     """The base 2 of an exponent."""
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs.insert(0, r.b.like(data(r), 2))
+        r.node.inputs.insert(0, r.b.like(r.data, 2))
 
 
 RULES: list[Rule | Custom] = [
@@ -286,7 +286,7 @@ RULES: list[Rule | Custom] = [
         "Clip",
         "relu6",
         "x",
-        before_lift=lambda r: r.node.inputs.extend(r.b.like(data(r), n) for n in (0, 6)),
+        before_lift=lambda r: r.node.inputs.extend(r.b.like(r.data, n) for n in (0, 6)),
         lift_only=True,
     ),
     mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),

@@ -28,14 +28,6 @@ def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule
     return [mil(a, b, operands, *fields, **options) for a, _, b in split]
 
 
-def data(r: Reading) -> Value:
-    """The first input of the operator."""
-    value = r.node.input(0)
-    if value is None:
-        raise MappingError("the input is absent", "R105")
-    return with_operators(value)
-
-
 def whole(r: Reading, value: ir.Value) -> Value:
     """Indices, sizes and axes, as ONNX has them: 64 bits."""
     return with_operators(r.cast(value, INT64))
@@ -97,7 +89,7 @@ class Axes(Field):
         self.index, self.inputs = index, (index,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, numbers(r, axes_of(r, data(r)), "axes"))
+        r.node.set_input(self.index, numbers(r, axes_of(r, r.data), "axes"))
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -122,7 +114,7 @@ class Window(Field):
         self.names = ("strides", "pads", "dilations", "kernel_shape", "auto_pad", "ceil_mode")
 
     def lift(self, r: Reading) -> None:
-        a, rank = r.node.attrs, r.rank(data(r)) - 2
+        a, rank = r.node.attrs, r.rank(r.data) - 2
         kernel = self.kernel(r)
         if len(kernel) != rank or rank < 1:
             raise MappingError(f"a window of {len(kernel)} axes over {rank}", "R105")
@@ -157,7 +149,7 @@ class Window(Field):
         elif scheme == "valid":
             a["pads"] = [0] * len(amounts)
         elif scheme in ("same", "same_lower"):
-            sizes = (known_sizes(data(r)) or [None] * 3)[2:]
+            sizes = (known_sizes(r.data) or [None] * 3)[2:]
             if None not in sizes:
                 upper = scheme == "same"
                 a["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import axes_of, data, first_axis, mil
+from converter.formats.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
@@ -25,7 +25,7 @@ class Filled(Field):
             w.layer.attrs[key] = w.weight(i + 1, key)
 
     def lift(self, r: Reading) -> None:
-        x = data(r)
+        x = r.data
         channels = (x.shape or [None, None])[1]
         for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
             value = r.given(key)
@@ -48,7 +48,7 @@ class Statistics(Field):
             w.layer.attrs[key] = w.weight(i + 3, key)
 
     def lift(self, r: Reading) -> None:
-        dtype = data(r).dtype or ir.DataType.FLOAT
+        dtype = r.data.dtype or ir.DataType.FLOAT
         for i, key in enumerate(self.keys):
             r.node.set_input(i + 3, r.cast(r.value(key), dtype))
 
@@ -75,7 +75,7 @@ class Neighbours(Field):
     def turn(self, r: Reading) -> None:
         """The channels in the other order, in front and behind."""
         last = np.iinfo(np.int64).min + 1
-        r.node.inputs[0] = r.b.Slice(data(r), [-1], [last], [1], [-1])
+        r.data = r.b.Slice(r.data, [-1], [last], [1], [-1])
         r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
 
 

@@ -9,7 +9,6 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import (
     Axes,
-    data,
     first_axis,
     mil,
     mils,
@@ -47,7 +46,7 @@ class Count(Field):
         axis = int(r.node.attrs.get("axis", -1))
         array = r.layer.attrs.get("k", 1)
         if isinstance(array, int):
-            size = (data(r).shape or [None])[axis] if array == -1 else array
+            size = (r.data.shape or [None])[axis] if array == -1 else array
             if not isinstance(size, int):
                 raise MappingError("the size of the axis must be known", "X203")
             r.node.set_input(1, numbers(r, [size], "k"))
@@ -84,12 +83,12 @@ def nothing(w: Writing) -> bool:
 
 def whole_axis(r: Reading) -> None:
     """argsort: all of an axis by size."""
-    axis = axis_of(int(r.node.attrs["axis"]), r.rank(data(r)))
-    size = (data(r).shape or [None])[axis]
+    axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
+    size = (r.data.shape or [None])[axis]
     if isinstance(size, int):
         r.node.set_input(1, numbers(r, [size], "k"))
     else:
-        r.node.set_input(1, r.b.Slice(r.b.Shape(data(r)), [axis], [axis + 1], [0]))
+        r.node.set_input(1, r.b.Slice(r.b.Shape(r.data), [axis], [axis + 1], [0]))
     r.outputs = 2
     r.then(lambda results: [results[1]])
 

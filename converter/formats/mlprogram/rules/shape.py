@@ -12,7 +12,6 @@ from converter.formats.mlprogram.rules.context import Reading, Several, Writing
 from converter.formats.mlprogram.rules.fields import (
     Whole,
     axes_of,
-    data,
     first_axis,
     listed,
     mil,
@@ -99,7 +98,7 @@ class Permutation(Field):
     names = ("perm",)
 
     def lift(self, r: Reading) -> None:
-        rank, perm = r.rank(data(r)), listed(r, "perm") or []
+        rank, perm = r.rank(r.data), listed(r, "perm") or []
         found = [p % rank for p in perm] if rank else []
         if sorted(found) != list(range(rank)):
             raise MappingError(f"{perm} is no permutation of {rank} axes", "R110")
@@ -207,7 +206,7 @@ class Amounts(Field):
         w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
 
     def lift(self, r: Reading) -> None:
-        rank, given = r.rank(data(r)), whole(r, r.value("pad"))
+        rank, given = r.rank(r.data), whole(r, r.value("pad"))
         (count,) = r.static(given, "the amounts")
         if count % 2 or count // 2 > rank:
             raise MappingError(f"{count} amounts for {rank} axes", "R110")
@@ -240,7 +239,7 @@ class PadMode(Field):
         r.node.attrs["mode"] = modes[mode]
         if mode == "constant":
             value = r.attr("constant_val", float, 0.0)
-            r.node.set_input(2, r.b.like(data(r), value))
+            r.node.set_input(2, r.b.like(r.data, value))
 
 
 # slices ------------------------------------------------------------------------------------------

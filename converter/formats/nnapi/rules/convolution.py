@@ -83,11 +83,9 @@ class TransposedWindow(Field):
 
 UNDILATED = Guard(
     "a grouped convolution has no dilation there",
-    lower_if=lambda w: all(d == 1 for d in w.attr("dilations", None) or ()),
+    lambda w: all(d == 1 for d in w.attr("dilations", None) or ()),
 )
-DEPTHWISE = Guard(
-    "not a depthwise convolution", lower_if=lambda w: w.attr("group") > 1 and depth(w) == 1
-)
+DEPTHWISE = Guard("not a depthwise convolution", lambda w: w.attr("group") > 1 and depth(w) == 1)
 RULES = [
     op(
         "Conv",

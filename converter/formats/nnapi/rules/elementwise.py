@@ -11,7 +11,6 @@ from converter.formats.nnapi.rules.fields import (
     FLOATS,
     TWO,
     FusedActivation,
-    data,
     of_types,
 )
 from converter.mapping.fields import Attr, Field, Guard
@@ -22,7 +21,7 @@ REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)
 WHOLE = of_types("whole numbers", lambda dtype: dtype is not None and dtype.is_integer())
 BOUNDED = Guard(
     "numbers of 8 bits wrap around there and end at their bounds here",
-    lower_if=lambda w: w.input(0).dtype not in BYTES,
+    lambda w: w.input(0).dtype not in BYTES,
 )
 
 
@@ -44,7 +43,7 @@ class Bounds(Field):
 
     def lift(self, r: Reading) -> None:
         bounds = {2: (-1, 1), 3: (0, 6)}[self.code]
-        r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in bounds]
+        r.node.inputs[1:] = [r.b.like(r.data, bound) for bound in bounds]
 
     def lower(self, w: Writing) -> None:
         if activation_code(w.source) != self.code:
@@ -53,15 +52,15 @@ class Bounds(Field):
 
 def broadcast_slope(r: Reading) -> None:
     """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
-    b, x, slope = r.b, r.node.inputs[0], r.node.inputs[1]
+    b, x, slope = r.b, r.data, r.node.inputs[1]
     assert x is not None and slope is not None
     larger = x + slope
     if larger.shape != x.shape:
-        r.node.inputs[0] = b.Expand(x, b.Shape(larger))
+        r.data = b.Expand(x, b.Shape(larger))
 
 
 def root(r: Reading) -> None:
-    r.set_inputs(r.b.Sqrt(data(r)))
+    r.set_inputs(r.b.Sqrt(r.data))
 
 
 def one_shape(w: Writing) -> bool:
@@ -100,6 +99,6 @@ RULES: list[Rule | Custom] = [
     op("Pow", "POW"),
     op("PRelu", "PRELU", before_lift=broadcast_slope),
     op("Elu", "ELU", Attr("alpha", kind=float)),
-    op("Where", "SELECT", Guard("its operands are broadcast", lower_if=one_shape)),
+    op("Where", "SELECT", Guard("its operands are broadcast", one_shape)),
     custom("Identity", "", lower=same_operand),
 ]

@@ -30,17 +30,9 @@ STRIDES = ("stride_height", "stride_width")
 DILATIONS = ("dilation_height", "dilation_width")
 
 
-def data(r: Reading) -> ir.Value:
-    """The first input of the operator."""
-    value = r.node.input(0)
-    if value is None:
-        raise MappingError("the input is absent", "R105")
-    return value
-
-
 # conditions --------------------------------------------------------------------------------------
 
-TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
+TWO = Guard("it takes two operands", lambda w: len(w.node.inputs) == 2)
 
 
 def of_types(what: str, holds: Callable[[ir.DataType | None], bool]) -> Guard:
@@ -52,14 +44,14 @@ def of_types(what: str, holds: Callable[[ir.DataType | None], bool]) -> Guard:
 
     return Guard(
         f"of {what} only",
-        lower_if=lambda w: holds(w.input(0).dtype),
+        lambda w: holds(w.input(0).dtype),
         lift_if=lambda r: holds(first(r)),
     )
 
 
 def from_level(level: int) -> Guard:
     """The row is written from a feature level on."""
-    return Guard(f"it needs feature level {level}", lower_if=lambda w: w.version >= level)
+    return Guard(f"it needs feature level {level}", lambda w: w.version >= level)
 
 
 # axes --------------------------------------------------------------------------------------------
@@ -74,7 +66,7 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(data(r))))
+        r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(r.data)))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = w.axis()
@@ -89,7 +81,7 @@ class ChannelAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        x = data(r)
+        x = r.data
         rank = r.rank(x)
         axis = r.attr("axis", int, -1) % max(1, rank)
         if axis == rank - 1 == 3:
@@ -98,7 +90,7 @@ class ChannelAxis(Field):
         axis += 4 - rank
         order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
         x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
-        r.node.inputs[0], r.node.last = r.transpose(x, order), False
+        r.data, r.node.last = r.transpose(x, order), False
         back = [order.index(i) for i in range(4)]
         r.behind(lambda y: r.transpose(y, back))
         if rank != 4:

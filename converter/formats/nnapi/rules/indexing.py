@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
-from converter.formats.nnapi.rules.fields import Axis, data, from_level
+from converter.formats.nnapi.rules.fields import Axis, from_level
 from converter.formats.nnapi.table import OperandType
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Guard, Only
@@ -71,7 +71,7 @@ class BeginSize(Field):
             to_the_end = b.Equal(size, -1)
             ends = b.Where(to_the_end, LARGE, begin + size)
         axes = list(range(r.static(begin)[0]))
-        r.set_inputs(data(r), begin, ends, axes)
+        r.set_inputs(r.data, begin, ends, axes)
 
     def lower(self, w: Writing) -> None:
         found = parts(w)
@@ -125,7 +125,7 @@ class Backwards(Field):
     def lift(self, r: Reading) -> None:
         first = int(np.iinfo(np.int64).min) + 1
         bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
-        r.set_inputs(data(r), *(r.b.const(v) for v in bounds))
+        r.set_inputs(r.data, *(r.b.const(v) for v in bounds))
 
 
 @record
@@ -166,7 +166,7 @@ def is_old(w: Writing) -> bool:
 
 FROM_FRONT = Guard(
     "negative indices count from the end, which they do not do there",
-    lower_if=lambda w: counts_from_front(w.source),
+    lambda w: counts_from_front(w.source),
 )
 RULES = [
     op("Slice", "SLICE", from_level(3), BeginSize(), given="4,6 =[1] =[4]"),
@@ -177,7 +177,7 @@ RULES = [
         "Gather",
         "EMBEDDING_LOOKUP",
         FROM_FRONT,
-        Guard("a GATHER says it", lower_if=is_old),
+        Guard("a GATHER says it", is_old),
         Only("axis", 0),
         Stored(),
         Indices("lookups"),

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import FusedActivation, data, real_bias
+from converter.formats.nnapi.rules.fields import FusedActivation, real_bias
 from converter.formats.nnapi.rules.weights import bias, matrices, weights
 from converter.graph.infer import shape_of
 from converter.mapping.fields import Field, Guard, Only
@@ -28,10 +28,10 @@ class Dense(Field):
     keys = ("weights", "bias")
 
     def lift(self, r: Reading) -> None:
-        x = data(r)
+        x = r.data
         _, size = r.shape("weights", axes=2)
         if x.shape is None or len(x.shape) != 2 or x.shape[1] != size:
-            r.node.inputs[0] = r.b.Reshape(x, [-1, size])
+            r.data = r.b.Reshape(x, [-1, size])
         r.set_input(1, r.permuted("weights", (1, 0)))
         r.behind(lambda y: y + real_bias(r, "weights"))
 
@@ -97,14 +97,14 @@ def is_dense(w: Writing) -> bool:
     return not whole and len(w.static(1)) == 2 <= len(w.static())
 
 
-DENSE = Guard("weights have two axes, and what they are multiplied with", lower_if=is_dense)
-STACKS = Guard("weights are those of a dense layer", lower_if=lambda w: not is_dense(w))
+DENSE = Guard("weights have two axes, and what they are multiplied with", is_dense)
+STACKS = Guard("weights are those of a dense layer", lambda w: not is_dense(w))
 RULES = [
     op("MatMul", "FULLY_CONNECTED", DENSE, Dense(), FusedActivation(), given="2,3 =3,4"),
     op(
         "Gemm",
         "FULLY_CONNECTED",
-        Guard("a vector is no operand there", lower_if=lambda w: len(w.static()) > 1),
+        Guard("a vector is no operand there", lambda w: len(w.static()) > 1),
         Dense(),
         Only("transA", 0),
         Only("alpha", 1.0),

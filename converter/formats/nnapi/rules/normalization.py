@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import ChannelAxis, data
+from converter.formats.nnapi.rules.fields import ChannelAxis
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field
 from converter.mapping.fusing import only_user
@@ -46,7 +46,7 @@ class Beta(Field):
     def lift(self, r: Reading) -> None:
         beta = r.attr("beta", float)
         if beta != 1.0:
-            r.node.inputs[0] = data(r) * r.b.like(data(r), beta)
+            r.data = r.data * r.b.like(r.data, beta)
 
     def lower(self, w: Writing) -> None:
         producer = w.input(0).producer()
@@ -67,7 +67,7 @@ class SoftmaxAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int, -1) % max(1, r.rank(data(r))))
+        r.set(axis=r.attr("axis", int, -1) % max(1, r.rank(r.data)))
 
     def lower(self, w: Writing) -> None:
         dims = w.static()
@@ -86,11 +86,11 @@ class Norm(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        x = data(r)
+        x = r.data
         axis = r.attr("axis", int, -1) % max(1, r.rank(x))
         r.node.attrs |= {"axes": [axis], "eps": SMALLEST_NORM**2, "eps_mode": "max"}
         if x.dtype == ir.DataType.FLOAT16:  # its own square would vanish there
-            r.node.inputs[0] = r.cast(x, ir.DataType.FLOAT)
+            r.data = r.cast(x, ir.DataType.FLOAT)
             r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
     def lower(self, w: Writing) -> None:
@@ -113,7 +113,7 @@ class Uniform(Field):
     keys = ("gamma", "beta")
 
     def lift(self, r: Reading) -> None:
-        x, channels = data(r), r.channels()
+        x, channels = r.data, r.channels()
         dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)
         numbers = (r.attr(key, float) for key in self.keys)
         r.node.inputs[1:] = [r.b.const(np.full(channels, n, dtype)) for n in numbers]

@@ -69,7 +69,7 @@ class WholeImage(Field):
 
 NO_INDICES = Guard(
     "the indices of the maxima are not available",
-    lower_if=lambda w: not any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]),
+    lambda w: not any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]),
 )
 
 RULES = [

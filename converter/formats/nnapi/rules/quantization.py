@@ -17,7 +17,6 @@ from converter.formats.nnapi.rules.context import (
     numbers_of,
     quantisation_of,
 )
-from converter.formats.nnapi.rules.fields import data
 from converter.formats.nnapi.table import Array, Operand
 from converter.graph.infer import constant, evaluate, known
 from converter.graph.lazy_tensor import LazyTensor
@@ -62,13 +61,13 @@ class To(Field):
     names = ("to", "saturate", "round_mode")
 
     def lift(self, r: Reading) -> None:
-        x, wanted = data(r), DATA_TYPES[r.output().type]
+        x, wanted = r.data, DATA_TYPES[r.output().type]
         r.set(to=int(wanted))
         if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
             limits = np.iinfo(wanted.numpy())
             wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
             bounds = [r.b.like(wide, n) for n in (limits.min, limits.max)]
-            r.node.inputs[0] = r.b.Clip(wide, *bounds)
+            r.data = r.b.Clip(wide, *bounds)
 
     def lower(self, w: Writing) -> None:
         have, want = types_of(w)
@@ -129,7 +128,7 @@ class Scale(Field):
             return
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
-        r.node.inputs[0] = r.cast(data(r), DT.FLOAT) if self.of_result else data(r)
+        r.data = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
         numbers = (np.array(operand.scale, np.float32), zero_point(operand))
         r.node.inputs[1:] = [r.b.const(n) for n in numbers]
 
@@ -195,8 +194,8 @@ def is_plain(w: Writing) -> bool:
     return operand.scale == 1 and operand.zero_point == 0
 
 
-TRUTH = Guard("no truth value", lower_if=lambda w: DT.BOOL in types_of(w)[:1])
-TO_TRUTH = Guard("no truth value", lower_if=lambda w: types_of(w)[1] == DT.BOOL)
+TRUTH = Guard("no truth value", lambda w: DT.BOOL in types_of(w)[:1])
+TO_TRUTH = Guard("no truth value", lambda w: types_of(w)[1] == DT.BOOL)
 
 RULES: list[Rule | Custom] = [
     custom("Cast", "", lower=same_type),
@@ -205,7 +204,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Cast",
         "DEQUANTIZE",
-        Guard("its integers have a scale", lower_if=is_plain),
+        Guard("its integers have a scale", is_plain),
         Stored(),
         To(),
         lower_only=True,
@@ -216,7 +215,7 @@ RULES: list[Rule | Custom] = [
     op(
         "DequantizeLinear",
         "MUL",
-        Guard("of integers of 32 bits", lower_if=is_whole),
+        Guard("of integers of 32 bits", is_whole),
         Stored(),
         WholeScale(),
         lower_only=True,

@@ -42,7 +42,7 @@ RULES = [
     op(
         "netconv::RandomCategorical",
         "RANDOM_MULTINOMIAL",
-        Guard("draws are from rows", lower_if=lambda w: len(w.static()) == 2),
+        Guard("draws are from rows", lambda w: len(w.static()) == 2),
         Stored(),
         Attr("samples", kind=int),
         Seeds(),

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import Axis, data
+from converter.formats.nnapi.rules.fields import Axis
 from converter.mapping.fields import Attr, Field, InputType, Only
 from converter.mapping.rules import op, ops
 
@@ -23,7 +23,7 @@ class Axes(Field):
     keys = ("axes",)
 
     def lift(self, r: Reading) -> None:
-        rank = r.rank(data(r))
+        rank = r.rank(r.data)
         axes = sorted({i % rank for i in r.attr("axes", list)})
         r.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
         if not axes:
@@ -43,7 +43,7 @@ class KeptAxis(Field):
     names = ("keepdims",)
 
     def lift(self, r: Reading) -> None:
-        r.set(keepdims=int(r.rank(data(r)) == 1))
+        r.set(keepdims=int(r.rank(r.data) == 1))
 
     def lower(self, w: Writing) -> None:
         shape = w.static()

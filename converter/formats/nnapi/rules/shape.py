@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import Axis, data
+from converter.formats.nnapi.rules.fields import Axis
 from converter.graph.demands import at_least
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange, demand_small
@@ -88,7 +88,7 @@ class Permutation(Field):
     keys = ("permutation",)
 
     def lift(self, r: Reading) -> None:
-        backwards = range(r.rank(data(r)))[::-1]
+        backwards = range(r.rank(r.data))[::-1]
         r.set(perm=r.attr("permutation", list, list(backwards)))
 
     def lower(self, w: Writing) -> None:
@@ -119,7 +119,7 @@ def same_dimensions(t: Writing) -> None:
     t.alias(t.node.outputs[0], t.input(0))
 
 
-EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", lower_if=expands)
+EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", expands)
 
 # join and split ----------------------------------------------------------------------------------
 
@@ -157,8 +157,8 @@ class Vector(Field):
     """What has no axes in the graph has one here."""
 
     def lift(self, r: Reading) -> None:
-        if r.rank(data(r)) == 0:
-            r.node.inputs[0] = r.reshape(data(r), [1])
+        if r.rank(r.data) == 0:
+            r.data = r.reshape(r.data, [1])
 
 
 class Repeated(Field):
@@ -197,12 +197,12 @@ class Filled(Field):
     blobs = ("value",)
 
     def lift(self, r: Reading) -> None:
-        shape = r.cast(data(r), ir.DataType.INT64)
+        shape = r.cast(r.data, ir.DataType.INT64)
         r.set_inputs(r.layer.blobs["value"], shape)
 
 
 def shape_of_input(r: Reading) -> None:
-    r.set_inputs(r.b.Shape(data(r)))
+    r.set_inputs(r.b.Shape(r.data))
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class PadValue(Field):
         operand = r.operand("input")
         if operand.scale and self.said and r.operand("pad_value").type.name == "INT32":
             value = (value - operand.zero_point) * operand.scale
-        r.set_input(2, r.b.like(data(r), value))
+        r.set_input(2, r.b.like(r.data, value))
 
     def lower(self, w: Writing) -> None:
         array = 0.0 if w.optional(2) is None else w.constant(2, "the value").reshape(-1)[0]
@@ -274,10 +274,10 @@ class Symmetric(Field):
         pairs = r.array("paddings").reshape(-1, 2).tolist()
         at_least(0, paddings=[n for pair in pairs for n in pair])
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
-        sizes = r.static(data(r))
+        sizes = r.static(r.data)
         orders = [np.pad(arange(sizes[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
-            r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
+            r.data = r.b.Gather(r.data, order, axis=axis)
         r.set_input(1, orders[-1])
         r.set(axis=axes[-1])
 
@@ -304,10 +304,10 @@ class Shuffled(Field):
     keys = ("axis", "groups")
 
     def lift(self, r: Reading) -> None:
-        shape, groups = list(r.static(data(r))), r.count("groups")
+        shape, groups = list(r.static(r.data)), r.count("groups")
         i = r.attr("axis", int) % len(shape)
         parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
-        r.node.inputs[0] = r.b.Reshape(data(r), parts)
+        r.data = r.b.Reshape(r.data, parts)
         r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
         r.behind(lambda y: r.b.Reshape(y, shape))
 
@@ -329,7 +329,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Transpose",
         "RESHAPE",
-        Guard("the data move", lower_if=stays),
+        Guard("the data move", stays),
         Shape(),
         lower_only=True,
         given="1,3",
@@ -342,7 +342,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Expand",
         "MUL",
-        Guard("it is repeated", lower_if=old_and_real),
+        Guard("it is repeated", old_and_real),
         TimesOnes(),
         lower_only=True,
     ),
