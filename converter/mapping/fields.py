@@ -619,20 +619,20 @@ class Guard(Field):
 class Hook(Field):
     """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
 
-    `before_lift(r)`      changes `r.node`, with nodes in front of it
+    `before_lift(r)`      changes `r.node`, with nodes in front of it, or gives its first input
     `after_lift(r, y)`    the first result of the layer, of that of the node
     `before_lower(w)`     changes `w.layer`, with layers in front of it
     `after_lower(w)`      layers behind it
     """
 
-    before_lift: Callable[[Any], None] | None = None
+    before_lift: Callable[[Any], ir.Value | None] | None = None
     after_lift: Callable[[Any, Value], ir.Value] | None = None
     before_lower: Callable[[Any], None] | None = None
     after_lower: Callable[[Any], None] | None = None
 
     def lift(self, r: Reading) -> None:
-        if self.before_lift is not None:
-            self.before_lift(r)
+        if self.before_lift is not None and (x := self.before_lift(r)) is not None:
+            r.data = x
         if (after := self.after_lift) is not None:
             r.behind(lambda y: after(r, y))
 

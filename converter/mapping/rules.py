@@ -136,7 +136,7 @@ def op(
     name: str,
     kind: str,
     *fields: Field,
-    before_lift: Callable[[Any], None] | None = None,
+    before_lift: Callable[[Any], ir.Value | None] | None = None,
     after_lift: Callable[[Any, Value], ir.Value] | None = None,
     before_lower: Callable[[Any], None] | None = None,
     after_lower: Callable[[Any], None] | None = None,

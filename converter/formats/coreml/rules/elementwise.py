@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, scalar
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import (
@@ -70,12 +71,10 @@ def shifts_out(node: ir.Node | None) -> bool:
 
 
 def _power_of_two(value: Value | None) -> bool:
-    node = value.producer() if value is not None else None
-    while node is not None and node.op_type in ("Cast", "Round", "Floor") and not node.domain:
-        source = node.inputs[0]
-        node = source.producer() if source is not None else None
-    power = node is not None and node.op_type == "Pow" and not node.domain
-    base = scalar(node.inputs[0]) if power and node is not None else None
+    while node := maker(value, "Cast") or maker(value, "Round") or maker(value, "Floor"):
+        value = node.inputs[0]
+    power = maker(value, "Pow")
+    base = None if power is None else scalar(power.inputs[0])
     return base is not None and base > 1 and math.frexp(base)[0] == 0.5
 
 
@@ -101,13 +100,13 @@ class Scaled(Field):
 
     def lift(self, r: Reading) -> None:
         scale, shift = r.attr("scale", unset(1.0)), r.attr("shift", float)
-        r.data = affine(r, r.input(0), scale, shift)
+        r.data = affine(r.data, scale, shift)
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["scale"] = 1.0
 
 
-def affine(r: Reading, x: Value, scale: float, shift: float) -> Value:
+def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
     """x * scale + shift, without the parts that say nothing."""
     y = x if scale == 1.0 else x * scale
     return y if shift == 0.0 else y + shift
@@ -130,9 +129,12 @@ class Epsilon(Field):
         r.data = r.b.Sqrt(x) if self.root else x
 
     def lower(self, w: Writing) -> None:
-        inner = maker(w.input(0), "Sqrt") if self.root else w.input(0).producer()
-        total = maker(inner.inputs[0], "Add") if self.root and inner is not None else inner
-        epsilon = scalar(total.inputs[1]) if total and total.op_type == "Add" else None
+        inner: Value | None = w.input(0)
+        if self.root:
+            root = maker(inner, "Sqrt")
+            inner = None if root is None else root.inputs[0]
+        total = maker(inner, "Add")
+        epsilon = None if total is None else scalar(total.inputs[1])
         if total is not None and epsilon is not None and epsilon > 0:
             w.layer.inputs, w.layer.attrs["epsilon"] = [total.inputs[0]], epsilon
         elif self.otherwise is not None:
@@ -235,14 +237,10 @@ UNARY = [
         "clampedReLU",
         ScalarOperand("beta"),
         ignore("alpha"),
-        before_lift=lambda r: leaky(r),
+        before_lift=lambda r: r.b.LeakyRelu(r.data, alpha=r.attr("alpha", float)),
         lift_only=True,
     ),
 ]
-
-
-def leaky(r: Reading) -> None:
-    r.data = r.b.LeakyRelu(r.data, alpha=r.attr("alpha", float))
 
 
 # activations -------------------------------------------------------------------------------------
@@ -295,37 +293,18 @@ def slope_of(w: Writing) -> Any:
 
 def channels(r: Reading, path: str) -> Value:
     """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
-    x, stored = r.data, r.layer.blobs[path]
-    assert x is not None
-    array, rank = stored.array([stored.data().count]), r.rank(x)
-    size = x.shape[-3] if rank >= 3 and x.shape is not None else None
-    if isinstance(size, int) and array.size > max(size, 1):
+    stored, rank = r.layer.blobs[path], r.rank(r.data)
+    array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
+    if size is not None and array.size > max(size, 1):
         array = array[:size]
     shape = (-1, 1, 1) if array.size > 1 or rank >= 3 else ()
     return r.b.const(array.reshape(shape), path.rpartition(".")[2])
 
 
-def line(r: Reading) -> None:
+def line(r: Reading) -> Value:
     """alpha * x + beta; the operator is an Identity behind it."""
     p = r.layer.attrs["linear"]
-    r.data = affine(r, r.input(0), p["alpha"], p["beta"])
-
-
-def inner_scale(r: Reading) -> None:
-    r.data = affine(r, r.input(0), r.layer.attrs["scaledTanh"]["beta"], 0.0)
-
-
-def outer_scale(r: Reading, y: Value) -> Value:
-    return affine(r, y, r.layer.attrs["scaledTanh"]["alpha"], 0.0)
-
-
-def inner_channels(r: Reading) -> None:
-    beta = channels(r, "parametricSoftplus.beta")
-    r.data = r.data * beta
-
-
-def outer_channels(r: Reading, y: Value) -> Value:
-    return r.b.Mul(y, channels(r, "parametricSoftplus.alpha"))
+    return affine(r.data, p["alpha"], p["beta"])
 
 
 class Weighted(Field):
@@ -353,8 +332,8 @@ ACTIVATIONS = [
         "Tanh",
         "scaledTanh",
         ignore("alpha", "beta"),
-        before_lift=inner_scale,
-        after_lift=outer_scale,
+        before_lift=lambda r: affine(r.data, r.layer.attrs["scaledTanh"]["beta"]),
+        after_lift=lambda r, y: affine(y, r.layer.attrs["scaledTanh"]["alpha"]),
         lift_only=True,
     ),
     op(
@@ -362,8 +341,8 @@ ACTIVATIONS = [
         "activation",
         Nested("parametricSoftplus"),
         Weighted("parametricSoftplus.alpha", "parametricSoftplus.beta"),
-        before_lift=inner_channels,
-        after_lift=outer_channels,
+        before_lift=lambda r: r.data * channels(r, "parametricSoftplus.beta"),
+        after_lift=lambda r, y: y * channels(r, "parametricSoftplus.alpha"),
         lift_only=True,
     ),
     op("Gelu", "gelu", Attr("approximate", "mode", enum(GELU))),
@@ -371,15 +350,11 @@ ACTIVATIONS = [
         "Sigmoid",
         "gelu",
         Fixed("mode", "SIGMOID_APPROXIMATION"),
-        before_lift=lambda r: slowed(r),
+        before_lift=lambda r: r.data * 1.702,
         after_lift=lambda r, y: r.input(0) * y,
         lift_only=True,
     ),
 ]
-
-
-def slowed(r: Reading) -> None:
-    r.data = r.input(0) * 1.702
 
 
 # arithmetic --------------------------------------------------------------------------------------
@@ -462,17 +437,17 @@ def like_channels(r: Reading, path: str, key: str) -> Value:
     return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
 
 
-def scaled(r: Reading) -> None:
-    r.set_input(1, like_channels(r, "scale", "shapeScale"))
-
-
 def shifted(r: Reading, y: Value) -> Value:
     has_bias = r.attr("hasBias", bool)
     return (y + like_channels(r, "bias", "shapeBias")) if has_bias else y
 
 
-def biased(r: Reading) -> None:
-    r.set_input(1, like_channels(r, "bias", "shape"))
+def products(r: Reading) -> None:
+    """Along axis -3; the cosine is the dot product of vectors divided by their norms."""
+    x, y = r.inputs(2)
+    if r.attr("cosineSimilarity", bool):
+        x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))
+    r.set_inputs(r.b.Mul(x, y), [-3])
 
 
 ONE_SHAPE = Guard(
@@ -506,27 +481,26 @@ ARITHMETIC = [
         "scale",
         ignore("shapeScale", "hasBias", "shapeBias"),
         Weighted("scale", "bias"),
-        before_lift=scaled,
+        before_lift=lambda r: r.set_input(1, like_channels(r, "scale", "shapeScale")),
         after_lift=shifted,
         lift_only=True,
     ),
-    op("Add", "bias", ignore("shape"), Weighted("bias"), before_lift=biased, lift_only=True),
+    op(
+        "Add",
+        "bias",
+        ignore("shape"),
+        Weighted("bias"),
+        before_lift=lambda r: r.set_input(1, like_channels(r, "bias", "shape")),
+        lift_only=True,
+    ),
     op(
         "ReduceSum",
         "dot",
         ignore("cosineSimilarity"),
-        before_lift=lambda r: products(r),
+        before_lift=products,
         lift_only=True,
     ),
 ]
-
-
-def products(r: Reading) -> None:
-    """Along axis -3; the cosine is the dot product of vectors divided by their norms."""
-    x, y = r.inputs(2)
-    if r.attr("cosineSimilarity", bool):
-        x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))
-    r.set_inputs(r.b.Mul(x, y), [-3])
 
 
 # comparisons and logic ---------------------------------------------------------------------------
@@ -572,9 +546,7 @@ LOGIC = [
 # values that are passed on -----------------------------------------------------------------------
 
 
-def lower_identity(w: Writing) -> None:
-    w.low.alias(w.out, w.input(0))
-
-
-MOVING = [custom("Identity", "copy", lambda r: r.input(0), lower_identity)]
+MOVING = [
+    custom("Identity", "copy", lambda r: r.input(0), lambda w: w.low.alias(w.out, w.input(0)))
+]
 RULES: list[Rule | Custom] = [*UNARY, *ACTIVATIONS, *ARITHMETIC, *LOGIC, *MOVING]

@@ -27,11 +27,13 @@ from converter.formats.coreml.rules.fields import (
 from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import cut_axes, never_negative
+from converter.passes.layout.axes import inverse
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -144,6 +146,14 @@ class Mode(Field):
         w.layer.attrs["mode"] = MODE.lower(w.attr("reduction"))
 
 
+def reordered(r: Reading, order: list[int]) -> None:
+    """The operator takes the axes of its first input in this order, and gives them back in the
+    layer's.
+    """
+    r.data = r.b.Transpose(r.data, perm=order)
+    r.behind(lambda y: r.b.Transpose(y, perm=inverse(order)))
+
+
 class WholeRows(Field):
     """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
     whose indices have one more.
@@ -152,24 +162,19 @@ class WholeRows(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        b, (data, indices, updates) = r.b, r.inputs(3)
-        assert data is not None and indices is not None
-        rank, n = blobs.rank(data), blobs.rank(indices)
+        b, (_, indices, updates) = r.b, r.inputs(3)
+        rank, n = blobs.rank(r), blobs.rank(r.input(1))
         axis = r.axis("axis", rank)
-        r.node.inputs[1] = b.Unsqueeze(indices, [n])
+        r.set_input(1, b.Unsqueeze(indices, [n]))
         if axis == 0:
             return
-        order = [axis, *(i for i in range(rank) if i != axis)]
         front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
-        r.data = b.Transpose(data, perm=order)
-        r.node.inputs[2] = b.Transpose(updates, perm=front)
-        back = [order.index(i) for i in range(rank)]
-        r.behind(lambda y: b.Transpose(y, perm=back))
+        r.set_input(2, b.Transpose(updates, perm=front))
+        reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
     def lower(self, w: Writing) -> None:
-        node = w.input(1).producer()
-        made = node is not None and node.op_type in ("Unsqueeze", "Reshape") and not node.domain
-        rows = node.inputs[0] if made and node is not None else None
+        node = maker(w.input(1), "Unsqueeze") or maker(w.input(1), "Reshape")
+        rows = None if node is None else node.inputs[0]
         before, after = shape_of(rows) if rows is not None else None, shape_of(w.input(1))
         if not before or after != (*before, 1):
             raise not_meant("no indices of whole rows")
@@ -269,9 +274,9 @@ class Strided(Field):
     def lift(self, r: Reading) -> None:
         begin, end = r.attr("beginIds", list), r.attr("endIds", list)
         pieces, gone = strided(r, begin, end, r.layer.attrs)
-        r.node.inputs += [r.b.const(v) for v in pieces]
+        r.set_inputs(*r.node.inputs, *pieces)
         if not pieces:
-            r.alias(r.input(0))
+            r.alias(r.data)
         r.behind(lambda y: blobs.squeeze(r.b, y, gone))
 
     def lower(self, w: Writing) -> None:
@@ -416,7 +421,7 @@ def piece(r: Reading) -> None:
     back = {"CHANNEL_AXIS": 3, "HEIGHT_AXIS": 2, "WIDTH_AXIS": 1}[r.attr("axis", str)]
     axis = blobs.rank(r, back) - back
     start, end = r.attr("startIndex", int), r.attr("endIndex", int)
-    r.node.inputs += [r.b.const([v]) for v in (start, end, axis, r.attr("stride", int) or 1)]
+    r.set_inputs(*r.node.inputs, [start], [end], [axis], [r.attr("stride", int) or 1])
 
 
 def inner_part(r: Reading) -> None:
@@ -424,7 +429,7 @@ def inner_part(r: Reading) -> None:
     rank = blobs.rank(r, 2)
     top, left, bottom, right = borders(r.layer.attrs.get("cropAmounts"))
     ends = [-n if n else LAST for n in (bottom, right)]
-    r.node.inputs += [r.b.const(v) for v in ([top, left], ends, [rank - 2, rank - 1])]
+    r.set_inputs(*r.node.inputs, [top, left], ends, [rank - 2, rank - 1])
 
 
 def part_like(r: Reading) -> None:
@@ -436,17 +441,16 @@ def part_like(r: Reading) -> None:
         raise MappingError(message, "R105")
     ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
     if None in size:
-        sizes = r.b.Shape(like, start=blobs.rank(like) - 2)
-        ends = r.b.Add(sizes, offset)
-    r.node.inputs[1:] = [r.b.value(v) for v in (offset, ends, [rank - 2, rank - 1])]
+        ends = r.b.Add(r.b.Shape(like, start=blobs.rank(like) - 2), offset)
+    r.set_inputs(r.data, offset, ends, [rank - 2, rank - 1])
 
 
 def backwards(r: Reading) -> None:
     axes = [i for i, flag in enumerate(r.attr("reverseDim", list)) if flag]
     n = len(axes)
-    r.node.inputs += [r.b.const(v) for v in ([-1] * n, [FIRST] * n, axes, [-1] * n)]
+    r.set_inputs(*r.node.inputs, [-1] * n, [FIRST] * n, axes, [-1] * n)
     if not axes:
-        r.alias(r.b.Identity(r.input(0)))
+        r.alias(r.b.Identity(r.data))
 
 
 def windows(r: Reading) -> None:
@@ -473,16 +477,12 @@ class BatchAndSequence(Field):
     keys = ("batchAxis", "sequenceAxis")
 
     def lift(self, r: Reading) -> None:
-        b, x, a = r.b, r.data, r.node.attrs
         rank = blobs.rank(r)
         batch, time = (r.axis(key, rank) for key in self.keys)
-        a["batch_axis"], a["time_axis"] = batch, time
         if {batch, time} != {0, 1}:
-            a["batch_axis"], a["time_axis"] = 0, 1
-            order = [batch, time, *(i for i in range(rank) if i not in (batch, time))]
-            back = [order.index(i) for i in range(rank)]
-            r.data = b.Transpose(x, perm=order)
-            r.behind(lambda y: b.Transpose(y, perm=back))
+            reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
+            batch, time = 0, 1
+        r.set(batch_axis=batch, time_axis=time)
 
     def lower(self, w: Writing) -> None:
         batch, time = (int(w.attr(name)) for name in self.names)

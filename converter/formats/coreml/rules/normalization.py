@@ -72,19 +72,18 @@ def _axes(r: Reading) -> list[int]:
 
 
 def centred(r: Reading) -> None:
-    x = r.input(0)
-    r.set_inputs(x, r.b.ReduceMean(x, _axes(r), keepdims=1))
+    r.set_input(1, r.b.ReduceMean(r.data, _axes(r), keepdims=1))
 
 
 def by_channel(r: Reading) -> None:
     channels = blobs.dims(r)[-3]
     ones = np.ones(channels or 0, np.float32)
-    r.node.inputs += [r.b.const(ones), r.b.const(np.zeros_like(ones))]
+    r.set_inputs(*r.node.inputs, ones, np.zeros_like(ones))
 
 
 def by_image(r: Reading) -> None:
     size = [int(d or 0) for d in blobs.dims(r)[-3:]]
-    r.node.inputs.append(r.b.const(np.ones(size, np.float32)))
+    r.set_input(1, np.ones(size, np.float32))
     r.set(axis=-3)
 
 

@@ -134,7 +134,6 @@ class CountedPadding(Field):
         a["count_include_pad"] = int(not exclude)
         if exclude or not (ceil or wide):
             return
-        assert x is not None
         size = blobs.dims(x)[-n:]
         amounts: Any = [0, 0, *pads[:n], 0, 0, *pads[n:]]
         if ceil and None in size:

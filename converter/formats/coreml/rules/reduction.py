@@ -11,6 +11,7 @@ from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
 from converter.graph.demands import axis_of
 from converter.graph.infer import rank_of
+from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op, ops
@@ -113,10 +114,17 @@ NO_MEAN = Guard("the mean of integers", lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
 
 
-def logarithm(r: Reading) -> None:
+def logarithm(r: Reading) -> Value:
     """LOGSUM is the sum of logarithms."""
-    x = r.data + r.attr("epsilon", unset(1e-6))
-    r.data = r.b.Log(x)
+    return r.b.Log(r.data + r.attr("epsilon", unset(1e-6)))
+
+
+def sort(r: Reading) -> None:
+    """All elements are the largest ones; the layer gives their places only."""
+    axis = r.node.attrs["axis"]
+    r.set_input(1, r.b.Shape(r.input(0))[axis : axis + 1])
+    r.outputs = 2
+    r.then(lambda results: results[1:])
 
 
 RULES = [
@@ -186,7 +194,7 @@ RULES = [
         PositiveAxis(),
         Attr("largest", "descending", bool),
         Only("sorted", 1),
-        before_lift=lambda r: sort(r),
+        before_lift=sort,
         lift_only=True,
     ),
     op(
@@ -199,11 +207,3 @@ RULES = [
     ),
     op("NonZero", "whereNonZero", ANY, PlacesInRows()),
 ]
-
-
-def sort(r: Reading) -> None:
-    """All elements are the largest ones; the layer gives their places only."""
-    axis = r.node.attrs["axis"]
-    r.set_input(1, r.b.Shape(r.input(0))[axis : axis + 1])
-    r.outputs = 2
-    r.then(lambda results: results[1:])

@@ -101,7 +101,6 @@ class Fractions(Scales):
 
     def lift(self, r: Reading) -> None:
         b, x, factors = r.b, r.data, [1.0, 1.0, *factors_of(r)]
-        assert x is not None
         size = blobs.dims(x)
         if None not in size:
             pairs = zip(size, factors, strict=True)
@@ -199,14 +198,14 @@ class Positions(Field):
             w.set(linearUpsampleMode=LINEAR.lower(where))
 
 
-def by_fractions(r: Reading) -> None:
+def by_fractions(r: Reading) -> Value:
     """The positions of fractional factors without alignment; the operator is an Identity behind
     them.
     """
     size = static(blobs.dims(r)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
     grids = [sampling_grid("UPSAMPLE", n, m) for n, m in zip(size, out, strict=True)]
-    r.data = resample(r, r.input(0), grids)
+    return resample(r, r.data, grids)
 
 
 UNALIGNED = Guard(
@@ -247,15 +246,14 @@ def _is_resize(r: Reading) -> bool:
 
 def to_target(r: Reading) -> None:
     mode, _, target = target_of(r)
-    lead = [int(d or 0) for d in blobs.dims(r)[:2]]
-    r.node.inputs += [None, None, r.b.const([*lead, *target])]
-    r.node.attrs |= {"mode": "linear", "coordinate_transformation_mode": ALIGNED[mode]}
+    r.set_inputs(*r.node.inputs, None, None, [*blobs.dims(r)[:2], *target])
+    r.set(mode="linear", coordinate_transformation_mode=ALIGNED[mode])
 
 
-def by_positions(r: Reading) -> None:
+def by_positions(r: Reading) -> Value:
     mode, size, target = target_of(r)
     grids = [sampling_grid(mode, n, t) for n, t in zip(size, target, strict=True)]
-    r.data = resample(r, r.input(0), grids)
+    return resample(r, r.data, grids)
 
 
 # pixels ------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Bounds(Field):
 
     def lift(self, r: Reading) -> None:
         bounds = {2: (-1, 1), 3: (0, 6)}[self.code]
-        r.node.inputs[1:] = [r.b.like(r.data, bound) for bound in bounds]
+        r.set_inputs(r.data, *(r.b.like(r.data, bound) for bound in bounds))
 
     def lower(self, w: Writing) -> None:
         if activation_code(w.source) != self.code:
@@ -52,15 +52,9 @@ class Bounds(Field):
 
 def broadcast_slope(r: Reading) -> None:
     """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
-    b, x, slope = r.b, r.data, r.node.inputs[1]
-    assert x is not None and slope is not None
-    larger = x + slope
-    if larger.shape != x.shape:
-        r.data = b.Expand(x, b.Shape(larger))
-
-
-def root(r: Reading) -> None:
-    r.set_inputs(r.b.Sqrt(r.data))
+    larger = r.b.Add(*r.inputs(2))
+    if larger.shape != r.data.shape:
+        r.data = r.b.Expand(r.data, r.b.Shape(larger))
 
 
 def one_shape(w: Writing) -> bool:
@@ -95,7 +89,7 @@ RULES: list[Rule | Custom] = [
     op("Clip", "RELU", REALS, Bounds(1), lower_only=True, given="2,3 =[0]"),
     op("Clip", "RELU1", REALS, Bounds(2), given="2,3 =[-1] =[1]"),
     op("Clip", "RELU6", REALS, Bounds(3), given="2,3 =[0] =[6]"),
-    op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
+    op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(r.data), lift_only=True),
     op("Pow", "POW"),
     op("PRelu", "PRELU", before_lift=broadcast_slope),
     op("Elu", "ELU", Attr("alpha", kind=float)),

@@ -22,6 +22,7 @@ from converter.mapping.codecs import enum
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
+from converter.passes.layout.axes import inverse
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 SAME, VALID = 1, 2
@@ -91,8 +92,7 @@ class ChannelAxis(Field):
         order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
         x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
         r.data, r.node.last = r.transpose(x, order), False
-        back = [order.index(i) for i in range(4)]
-        r.behind(lambda y: r.transpose(y, back))
+        r.behind(lambda y: r.transpose(y, inverse(order)))
         if rank != 4:
             r.behind(lambda y: r.b.Reshape(y, shape))
 

@@ -66,12 +66,10 @@ class BeginSize(Field):
         begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
         starts, sizes = known(begin), known(size)
         if starts is not None and sizes is not None:
-            ends: ir.Value = b.const(np.where(sizes == -1, LARGE, starts + sizes))
+            ends: Any = np.where(sizes == -1, LARGE, starts + sizes)
         else:
-            to_the_end = b.Equal(size, -1)
-            ends = b.Where(to_the_end, LARGE, begin + size)
-        axes = list(range(r.static(begin)[0]))
-        r.set_inputs(r.data, begin, ends, axes)
+            ends = b.Where(b.Equal(size, -1), LARGE, begin + size)
+        r.set_inputs(r.data, begin, ends, list(range(r.static(begin)[0])))
 
     def lower(self, w: Writing) -> None:
         found = parts(w)
@@ -97,7 +95,7 @@ class Strides(Field):
             self._bounds(*axis, *(bool(m >> i & 1) for m in masks)) for i, axis in enumerate(bounds)
         ]
         starts, ends, steps = ([f[k] for f in found] for k in range(3))
-        r.node.inputs[1:] = [r.b.const(v) for v in (starts, ends, list(range(len(found))), steps)]
+        r.set_inputs(r.data, starts, ends, list(range(len(found))), steps)
         if dropped := [i for i in range(len(found)) if masks[2] >> i & 1]:
             r.behind(lambda y: r.b.Squeeze(y, dropped))
 
@@ -124,8 +122,7 @@ class Backwards(Field):
 
     def lift(self, r: Reading) -> None:
         first = int(np.iinfo(np.int64).min) + 1
-        bounds = ([-1], [first], r.attr("axis", list)[:1], [-1])
-        r.set_inputs(r.data, *(r.b.const(v) for v in bounds))
+        r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
 
 
 @record

@@ -113,10 +113,9 @@ class Uniform(Field):
     keys = ("gamma", "beta")
 
     def lift(self, r: Reading) -> None:
-        x, channels = r.data, r.channels()
-        dtype = x.dtype.numpy() if x.dtype is not None else np.dtype(np.float32)
+        dtype = r.data.dtype.numpy() if r.data.dtype is not None else np.dtype(np.float32)
         numbers = (r.attr(key, float) for key in self.keys)
-        r.node.inputs[1:] = [r.b.const(np.full(channels, n, dtype)) for n in numbers]
+        r.set_inputs(r.data, *(np.full(r.channels(), n, dtype) for n in numbers))
 
     def lower(self, w: Writing) -> None:
         gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")

@@ -122,15 +122,14 @@ class Scale(Field):
 
     def lift(self, r: Reading) -> None:
         operand = r.output() if self.of_result else r.operand("input")
-        if operand.channel_quant is not None:
-            r.node.inputs[1:] = [r.b.const(np.array(operand.channel_quant.scales, np.float32))]
-            r.set(axis=operand.channel_quant.dim)
+        if (channel := operand.channel_quant) is not None:
+            r.set_inputs(r.data, np.array(channel.scales, np.float32))
+            r.set(axis=channel.dim)
             return
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
-        r.data = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
-        numbers = (np.array(operand.scale, np.float32), zero_point(operand))
-        r.node.inputs[1:] = [r.b.const(n) for n in numbers]
+        x = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
+        r.set_inputs(x, np.array(operand.scale, np.float32), zero_point(operand))
 
     def lower(self, w: Writing) -> None:
         found = parameters(w.source)

@@ -32,7 +32,7 @@ class Coordinates(Field):
         corners, half = (bool(r.attr(k, bool, False)) for k in self.keys[4:])
         a |= rule_of(corners, half, a["mode"])
         sizes = r.b.const([r.shape()[0], r.channels(), *target], "sizes")
-        r.node.inputs[1:] = [None, None, sizes]
+        r.set_inputs(r.data, None, None, sizes)
 
     def lower(self, w: Writing) -> None:
         mode = w.attr("mode")

@@ -197,12 +197,7 @@ class Filled(Field):
     blobs = ("value",)
 
     def lift(self, r: Reading) -> None:
-        shape = r.cast(r.data, ir.DataType.INT64)
-        r.set_inputs(r.layer.blobs["value"], shape)
-
-
-def shape_of_input(r: Reading) -> None:
-    r.set_inputs(r.b.Shape(r.data))
+        r.set_inputs(r.layer.blobs["value"], r.cast(r.data, ir.DataType.INT64))
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -348,7 +343,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("Expand", "TILE", Repeated(), lower_only=True),
     op("Expand", "FILL", Filled(), lift_only=True),
-    op("Size", "RANK", before_lift=shape_of_input, lift_only=True),
+    op("Size", "RANK", before_lift=lambda r: r.b.Shape(r.data), lift_only=True),
     op("Pad", "PAD", Only("mode", "constant"), Amounts(), PadValue(False)),
     op("Pad", "PAD_V2", Only("mode", "constant"), Amounts(), PadValue(True)),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Amounts()),
