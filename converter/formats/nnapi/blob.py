@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from converter.errors import Diagnostic, UnsupportedError, Where, unreadable
 from converter.formats.nnapi.codec import view
-from converter.formats.nnapi.layout import lay_out, value_bytes
-from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, names_by_code, operations
+from converter.formats.nnapi.layout import by_size, lay_out, value_bytes
+from converter.formats.nnapi.operations import code_of, names_by_code
 from converter.formats.nnapi.table import (
     Bytes,
     Lifetime,
@@ -171,15 +171,7 @@ def _read_values(table: Table, values: Iterable[tuple[int, ...]], at: _Cursor, p
                 place,
             )
         operand = table.operands[index]
-        expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
-        if expected is not None and expected != data.size:
-            raise unreadable(
-                "R103",
-                f"the value has {data.size} bytes, {operand.type.name} of "
-                f"{operand.dimensions} needs {expected}",
-                place,
-            )
-        operand.value = view(operand, data)
+        operand.value = view(operand, data, place)
 
 
 def _referenced(data: Bytes, buffers: dict[int, Bytes], path: Path, place: Where) -> Bytes:
@@ -214,7 +206,7 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
     problems, warnings = _limits(table)
     if problems:
         raise UnsupportedError(problems)
-    layout = lay_out(_unstated(table))
+    layout = lay_out(by_size(replace(table, referenced=[])))
     (lifetimes,), (locations,) = layout.lifetimes, layout.locations
     if layout.pool_size >= 2**31:
         raise UnsupportedError(
@@ -248,7 +240,8 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
             for i in constants
         )
         f.writelines(
-            _OPERATION.pack(_code(o.type), len(o.inputs), len(o.outputs)) for o in table.operations
+            _OPERATION.pack(code_of(o.type), len(o.inputs), len(o.outputs))
+            for o in table.operations
         )
         f.writelines(_words(o.dimensions) for o in table.operands)
         for i in constants:
@@ -263,18 +256,6 @@ def write_blob(table: Table, out: Output) -> list[Diagnostic]:
     if large:
         out.stream(".weights" if out.stem.endswith(".nnapi") else ".nnapi.weights", layout.pool())
     return warnings
-
-
-def _unstated(table: Table) -> Table:
-    """The table with lifetimes to be computed: what was read may have placed a small value in a
-    pool.
-    """
-    return Table(
-        [replace(o, lifetime=None) for o in table.operands],
-        table.operations,
-        table.inputs,
-        table.outputs,
-    )
 
 
 def reason_against(
@@ -310,10 +291,6 @@ def _limits(table: Table) -> tuple[list[Diagnostic], list[Diagnostic]]:
             )
         )
     return problems, warnings
-
-
-def _code(name: str) -> int:
-    return OEM_CODE if name == OEM_OPERATION else operations()[name].code
 
 
 def _words(values: list[int]) -> bytes:

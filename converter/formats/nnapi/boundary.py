@@ -6,10 +6,10 @@ written with its inputs and outputs as it stored them, in whatever order of axes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic
@@ -33,23 +33,22 @@ class Stored:
 
     def turn(self, model: ir.Model) -> None:
         """Inputs and outputs get the order of axes in which the table stored them; in place."""
-        turns = [
-            {name: inverse(o.permutation) for name, o in side.items() if o.permutation}
-            for side in (self.inputs, self.outputs)
-        ]
-        restore_boundary(model, turns[0], turns[1])
+        restore_boundary(model, *self._turns(inverse))
 
     def restore(self, model: ir.Model) -> None:
         """The reverse, and the shapes that the source had; in place."""
-        turns = [
-            {name: o.permutation for name, o in side.items() if o.permutation}
-            for side in (self.inputs, self.outputs)
-        ]
-        restore_boundary(model, turns[0], turns[1])
+        restore_boundary(model, *self._turns(tuple))
         ends = ((model.graph.inputs, self.inputs), (model.graph.outputs, self.outputs))
         stored = ([side.get(public_name(v)) for v in values] for values, side in ends)
         shapes = [[None if o is None else o.source_shape for o in side] for side in stored]
         _reshape_ends(model, *shapes)
+
+    def _turns(
+        self, order: Callable[[list[int]], tuple[int, ...]]
+    ) -> Iterator[dict[str, tuple[int, ...]]]:
+        """Of inputs and of outputs, by name: the order that `order` makes of what is noted."""
+        for side in (self.inputs, self.outputs):
+            yield {name: order(o.permutation) for name, o in side.items() if o.permutation}
 
     def note(self, table: Table) -> None:
         """The operands of a new table say what those of the old one said of their order."""
@@ -135,8 +134,5 @@ def fewer(shape: Sequence[int]) -> list[int]:
     found = list(shape)
     while len(found) > MOST and found[0] == 1:
         del found[0]
-    return (
-        found
-        if len(found) <= MOST
-        else [int(np.prod(found[: len(found) - MOST + 1])), *found[len(found) - MOST + 1 :]]
-    )
+    front = len(found) - MOST + 1
+    return [math.prod(found[:front]), *found[front:]] if front > 1 else found

@@ -240,23 +240,22 @@ def _read_value(operand: Operand, stored: Stored, fields: Fields) -> Value | Non
             f"{source.size}",
             where,
         )
-    expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
-    if expected is not None and expected != at.length:
-        what = f"{operand.type.name} of dimensions {operand.dimensions}"
-        raise unreadable("R103", f"the value has {at.length} bytes, {what} needs {expected}", where)
-    return view(operand, source[at.offset : at.offset + at.length])
+    return view(operand, source[at.offset : at.offset + at.length], where)
 
 
-def view(operand: Operand, data: Bytes) -> Value:
-    """`data`, the exact bytes of an operand's value, as an array of its type and dimensions; OEM
-    values stay flat bytes.
+def view(operand: Operand, data: Bytes, where: Where) -> Value:
+    """The bytes of an operand's value as an array of its type and dimensions, ReadError R103 where
+    it needs another number of them; OEM values stay flat bytes.
     """
+    expected = operand.nbytes if operand.nbytes is not None or operand.type.is_oem else 0
+    if expected is not None and expected != data.size:
+        what = f"{operand.type.name} of dimensions {operand.dimensions}"
+        raise unreadable("R103", f"the value has {data.size} bytes, {what} needs {expected}", where)
     if operand.type.is_oem or operand.type.dtype is None:
         return data
     if operand.type.dtype == np.bool_:
-        return cast(
-            Value, (data != 0).reshape(operand.dimensions)
-        )  # any non-zero byte is true, numpy wants 1
+        # any non-zero byte is true, numpy wants 1
+        return cast(Value, (data != 0).reshape(operand.dimensions))
     return data.view(operand.type.dtype).reshape(operand.dimensions)
 
 
@@ -268,7 +267,7 @@ def write_table(table: Table, out: Output) -> None:
     values are streamed one after the other, while the text is made. ValueError when a value does
     not have the size that its operand states.
     """
-    layout = lay_out(table) if table.stored is None else None
+    layout = None
     if table.stored is not None:
         suffixes = _pool_suffixes(out, table.stored)
         pools = {
@@ -276,7 +275,7 @@ def write_table(table: Table, out: Output) -> None:
         }
         values = table.stored.values.tobytes()
     else:
-        assert layout is not None
+        layout = lay_out(table)
         suffixes = [_suffix(out, ".nnapi.bin")] if layout.chunks else []
         pools = {suffix: layout.pool() for suffix in suffixes}
         values = layout.values
@@ -317,11 +316,9 @@ def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
 def _document(table: Table, layout: Layout | None, values: str, pools: list[str]) -> Iterator[str]:
     """The JSON text, one operand or operation on a line."""
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    level = (
-        table.feature_level
-        if table.feature_level is not None or table.stored is not None
-        else feature_level(table)[0]
-    )
+    level = table.feature_level
+    if level is None and table.stored is None:
+        level = feature_level(table)[0]
     if level is not None:
         head["featureLevel"] = level
     yield "{" + ", ".join(f"{_json(k)}: {_json(v)}" for k, v in head.items())

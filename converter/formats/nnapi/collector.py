@@ -36,6 +36,7 @@ from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
+from converter.graph.value import maker, optional
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
 
@@ -177,11 +178,9 @@ class Writer:
         """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
         still changes.
         """
-        return (
-            quantisation(value, set(), _NEAR)
-            if self.dry
-            else quantisation(value, self._plain, sys.maxsize)
-        )
+        if self.dry:
+            return quantisation(value, set(), _NEAR)
+        return quantisation(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand that an operation will write `value` to."""
@@ -234,10 +233,7 @@ class Writer:
                 f"{kind} of this kind needs feature level {needed}, the limit is {self.level}",
                 "X206",
             )
-        if (
-            self.objects is not None
-            and (reason := self.objects(subgraph, operation, lifetimes)) is not None
-        ):
+        if self.objects is not None and (reason := self.objects(subgraph, operation, lifetimes)):
             raise MappingError(reason)
 
     def node(self, node: ir.Node, forced: bool = False) -> None:
@@ -261,24 +257,21 @@ class Writer:
             return
         mark = self.mark()
         self.enter(self.done, node, True)
-        if any(dequantised(v) is not None for v in node.inputs):
-            try:
-                self._write(node, quantised=True)
-                return
-            except (MappingError, InferenceError):
-                self.undo(mark)
+        if self.takes_integers(node):
+            return
+        self.undo(mark)
         self.enter(self.done, node, True)
         try:
             self._write(node, quantised=False)
-        except (
-            MappingError,
-            InferenceError,
-        ) as e:  # the latter: a table that would be too large, mostly
+        except MappingError:
             self.undo(mark)
-            raise e if isinstance(e, MappingError) else MappingError(str(e)) from None
+            raise
+        except InferenceError as e:  # a table that would be too large, mostly
+            self.undo(mark)
+            raise MappingError(str(e)) from None
 
     def takes_integers(self, node: ir.Node) -> bool:
-        """Whether an operation on the stored integers says this node; tried in a dry run."""
+        """Whether an operation on the stored integers says this node, which is written then."""
         if not any(dequantised(v) is not None for v in node.inputs):
             return False
         try:
@@ -296,22 +289,25 @@ class Writer:
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
-    node = None if value is None else value.producer()
-    if node is not None and node.op_type == "Transpose" and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return (
-        node
-        if node is not None and node.op_type == "DequantizeLinear" and node.domain == ""
-        else None
-    )
+    transpose = maker(value, "Transpose")
+    return maker(value if transpose is None else transpose.inputs[0], "DequantizeLinear")
 
 
 def parameters(node: ir.Node) -> tuple[Array, Array] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear, when they are constants."""
-    scale = constant(node.inputs[1])
-    given = node.inputs[2] if len(node.inputs) > 2 else None
+    scale, given = constant(node.inputs[1]), optional(node, 2)
     zero = np.zeros(1, np.int32) if given is None else constant(given)
     return None if scale is None or zero is None else (scale, zero.astype(np.int32))
+
+
+def one_scale(node: ir.Node) -> tuple[np.float32, int] | None:
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each, as they
+    compare equal.
+    """
+    found = parameters(node)
+    if found is None or found[0].size != 1:
+        return None
+    return np.float32(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
 
 
 _MOVES = {
@@ -346,11 +342,10 @@ def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[floa
             continue
         seen.add(v)
         producer, users = v.producer(), [u.node for u in islice(v.uses(), most) if u.idx == 0]
-        nodes = [producer] if producer is not None and producer.op_type == "QuantizeLinear" else []
-        for node in nodes + [n for n in users if n.op_type == "DequantizeLinear"]:
-            found = parameters(node)
-            if found is not None and found[0].size == 1:
-                return float(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
+        behind = [n for n in users if n.op_type == "DequantizeLinear"]
+        for node in filter(None, (maker(v, "QuantizeLinear"), *behind)):
+            if (found := one_scale(node)) is not None:
+                return float(found[0]), found[1]
         moves = [producer] if producer is not None and producer.op_type in _MOVES else []
         around = [i for n in moves for i in n.inputs if i is not None] + [
             o for n in users if n.op_type in _MOVES for o in n.outputs

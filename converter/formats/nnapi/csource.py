@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from graphlib import TopologicalSorter
 from string import Template
 
 import numpy as np
 
 from converter.errors import Diagnostic
-from converter.formats.nnapi.layout import Layout, lay_out
+from converter.formats.nnapi.layout import Layout, by_size, lay_out
 from converter.formats.nnapi.levels import feature_level
-from converter.formats.nnapi.operations import OEM_CODE, OEM_OPERATION, operations
-from converter.formats.nnapi.table import Lifetime, Operand, Subgraph, Table
+from converter.formats.nnapi.operations import code_of
+from converter.formats.nnapi.table import Lifetime, Subgraph, Table
 from converter.io.files import Output
 
 # API levels of the feature levels; later ones are updated apart from the platform.
@@ -35,7 +35,7 @@ def write_c(table: Table, out: Output) -> list[Diagnostic]:
     """Write a table as C source and its large values as a file beside it; nothing that a table says
     about computing is lost.
     """
-    clean = _recomputed(table)
+    clean = by_size(table)
     layout = lay_out(clean)
     name = identifier(out.stem.removesuffix(".nnapi"))
     suffix = ".c.bin" if out.stem.endswith(".nnapi") else ".nnapi.c.bin"
@@ -50,28 +50,6 @@ def identifier(name: str) -> str:
     """A C identifier made of a file name."""
     word = re.sub(r"[^0-9A-Za-z_]", "_", name)
     return word if re.match(r"[A-Za-z]", word) else f"model_{word}"
-
-
-def _recomputed(table: Table) -> Table:
-    """The table with lifetimes as NeuralNetworks.h makes them: constants by size alone."""
-
-    def clean(operands: list[Operand]) -> list[Operand]:
-        return [
-            replace(o, lifetime=None) if o.lifetime is not None and o.lifetime.is_constant else o
-            for o in operands
-        ]
-
-    referenced = [
-        Subgraph(clean(s.operands), s.operations, s.inputs, s.outputs) for s in table.referenced
-    ]
-    return Table(
-        clean(table.operands),
-        table.operations,
-        table.inputs,
-        table.outputs,
-        referenced=referenced,
-        relaxed=table.relaxed,
-    )
 
 
 _HEAD = Template("""\
@@ -146,7 +124,7 @@ def _tables(subgraph: Subgraph, layout: Layout, n: int) -> Iterator[str]:
         for i, o in enumerate(subgraph.operands)
     ]
     rows = [
-        f"{{{_code(o.type)}, {keep(o.inputs)}, {len(o.inputs)}, {keep(o.outputs)}, "
+        f"{{{code_of(o.type)}, {keep(o.inputs)}, {len(o.inputs)}, {keep(o.outputs)}, "
         f"{len(o.outputs)}}} /* {o.type} */"
         for o in subgraph.operations
     ]
@@ -315,21 +293,11 @@ def _children_first(table: Table) -> list[int]:
     """Numbers of subgraphs (0 the main one), each after those that it refers to; the main one is
     last.
     """
-    graphs = [s for _, s in table.subgraphs()]
-    order: list[int] = []
-    seen: set[int] = set()
-    stack = [(0, False), *((i, False) for i in range(1, len(graphs)))]
-    while stack:
-        number, done = stack.pop()
-        if done:
-            order.append(number)
-        elif number not in seen:
-            seen.add(number)
-            stack.append((number, True))
-            stack += [
-                (o.subgraph + 1, False) for o in graphs[number].operands if o.subgraph is not None
-            ]
-    return order
+    children = {
+        number: [o.subgraph + 1 for o in graph.operands if o.subgraph is not None]
+        for number, (_, graph) in enumerate(table.subgraphs())
+    }
+    return [*filter(None, TopologicalSorter(children).static_order()), 0]
 
 
 def _float(value: float) -> str:
@@ -339,7 +307,3 @@ def _float(value: float) -> str:
 
 def _comment(name: str) -> str:
     return re.sub(r"[^ -~]|[*/\\?]", "_", name)[:60]
-
-
-def _code(name: str) -> int:
-    return OEM_CODE if name == OEM_OPERATION else operations()[name].code

@@ -149,10 +149,10 @@ class Fields:
         value = self.get(key, _MISSING)
         if not isinstance(value, dict):
             raise self._bad(key, "an object", value)
-        return Fields(value, self._file, f"{self._path}.{key}" if self._path else key)
+        return Fields(value, self._file, self.where(key).path)
 
     def objects(self, key: str, optional: bool = False) -> Iterator[Fields]:
-        path = f"{self._path}.{key}" if self._path else key
+        path = self.where(key).path
         for i, value in enumerate(self._list(key, optional)):
             if not isinstance(value, dict):
                 raise self._bad(f"{key}[{i}]", "an object", value)

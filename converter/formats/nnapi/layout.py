@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from converter.formats.nnapi.table import (
     Location,
     Operand,
     OperandType,
+    Subgraph,
     Table,
 )
 from converter.graph.equal_weights import EqualWeights
@@ -25,6 +27,7 @@ from converter.graph.lazy_tensor import LazyTensor
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
 # (Android's default request alignment).
 POOL_ALIGNMENT = 64
+_S = TypeVar("_S", bound=Subgraph)
 
 
 @dataclass(slots=True)
@@ -70,6 +73,23 @@ def lay_out(table: Table) -> Layout:
         layout.locations.append(locations)
     layout.values = bytes(values)
     return layout
+
+
+def by_size(table: Table) -> Table:
+    """The table with constants that are small or large by their size alone, as NeuralNetworks.h
+    has them: what was read may have placed a small value in a pool.
+    """
+
+    def clean(graph: _S) -> _S:
+        return replace(
+            graph,
+            operands=[
+                replace(o, lifetime=None) if o.lifetime and o.lifetime.is_constant else o
+                for o in graph.operands
+            ],
+        )
+
+    return replace(clean(table), referenced=[clean(s) for s in table.referenced])
 
 
 def _place(operand: Operand, lifetime: Lifetime, values: bytearray, layout: Layout) -> Location:

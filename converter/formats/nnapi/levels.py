@@ -18,10 +18,8 @@ def feature_level(table: Table) -> tuple[int, str]:
 
     A JSON place with the type of the operation or operand.
     """
-    level, reason = (
-        1,
-        "",
-    )  # the permission to relax is no operation: a level 1 driver just does not use it
+    # the permission to relax is no operation: a level 1 driver just does not use it
+    level, reason = 1, ""
     if table.referenced:
         level, reason = 4, "referenced"
     for prefix, subgraph in table.subgraphs():
@@ -80,10 +78,8 @@ def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
         and binding.types["T"] is _Q8
         and binding.types["F"] is _Q8
     ):
-        x, w = (
-            one(binding.inputs["input"]),
-            one(binding.inputs.get("filter", binding.inputs.get("weights"))),
-        )
+        x = one(binding.inputs["input"])
+        w = one(binding.inputs.get("filter", binding.inputs.get("weights")))
         # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where
         # the documentation says that of the output
         bound = one(binding.outputs["output"]) if name == "FULLY_CONNECTED" else x

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError
@@ -18,12 +19,13 @@ from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.legalise import MOST, prepare, rewrites
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.mapping import MAPPING
-from converter.formats.nnapi.table import Operand, Table
+from converter.formats.nnapi.table import Operand, OperandType, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_nodes
 from converter.io.files import Output
 from converter.mapping.lifting import refuse
@@ -158,10 +160,8 @@ class Search:
 
     def _between(self, graph: ir.Model, newest: Written) -> Written:
         """By halves; the first level has been tried."""
-        best, levels = (
-            newest,
-            [level for level in LEVELS[1:] if level < feature_level(newest[0])[0]],
-        )
+        best, needed = newest, feature_level(newest[0])[0]
+        levels = [level for level in LEVELS[1:] if level < needed]
         while levels:
             middle = len(levels) // 2
             found = self.attempt(graph.clone(), levels[middle])
@@ -269,23 +269,12 @@ def refused(node: ir.Node, dry: Writer) -> bool:
     """
     if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
         return True
-    if (
-        node.op_type == "DequantizeLinear"
-        and node.domain == ""
-        and node.inputs[0] is not None
-        and whole_floats(node.inputs[0]) is not None
-    ):
+    kind, x = "" if node.domain else node.op_type, optional(node, 0)
+    if kind == "DequantizeLinear" and x is not None and whole_floats(x) is not None:
         return True  # its integers have no type here, or were not to be had
-    if node.op_type == "QuantizeLinear" and node.domain == "" and part_of(node.inputs[0], dry):
+    if kind == "QuantizeLinear" and part_of(x, dry):
         return False
-    x = node.inputs[0] if node.inputs else None
-    if (
-        node.op_type == "MaxPool"
-        and node.domain == ""
-        and x is not None
-        and x.dtype in BYTES
-        and rank_of(x) == MOST
-    ):
+    if kind == "MaxPool" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
         # the scale, which the operation keeps, is known when what comes before is written
         return False
     mark = dry.mark()
@@ -302,7 +291,7 @@ def part_of(value: ir.Value | None, like: Writer) -> bool:
     """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
     operation.
     """
-    producer = None if value is None else value.producer()
+    producer = producer_of(value)
     return (
         producer is not None
         and not producer.op_type.endswith("Linear")
@@ -341,21 +330,10 @@ def output(writer: Writer, value: ir.Value) -> int:
     ref = writer.operand(value)
     subgraph = writer.subgraph
     operand = subgraph.operands[ref.index]
-    if (
-        operand.value is None
-        and ref.index not in subgraph.inputs
-        and ref.index not in subgraph.outputs
-    ):
+    if operand.value is None and ref.index not in (*subgraph.inputs, *subgraph.outputs):
         return ref.index
-    copy = writer.add(
-        Operand(
-            operand.type,
-            list(operand.dimensions),
-            public_name(value),
-            operand.scale,
-            operand.zero_point,
-        )
-    )
+    dims, name = list(operand.dimensions), public_name(value)
+    copy = writer.add(Operand(operand.type, dims, name, operand.scale, operand.zero_point))
     copied(writer, ref, copy, operand)
     writer.operands[value] = copy.index
     return copy.index
@@ -363,15 +341,11 @@ def output(writer: Writer, value: ir.Value) -> int:
 
 def copied(writer: Writer, source: Ref, target: Ref, operand: Operand) -> None:
     """An operation that changes nothing, of the lowest level that the type has."""
-    integer = operand.type.name == "TENSOR_INT32"
-    if operand.type.name == "TENSOR_BOOL8":
+    integer = operand.type is OperandType.TENSOR_INT32
+    if operand.type is OperandType.TENSOR_BOOL8:
         writer.operation("LOGICAL_AND", [source.index, source.index], [target.index])
     elif integer or len(operand.dimensions) > 4:
         writer.operation("CAST", [source.index], [target.index])
     else:
-        import numpy as np
-
-        from converter.formats.nnapi.table import OperandType
-
         shape = writer.tensor(np.array(operand.dimensions, np.int32), OperandType.TENSOR_INT32)
         writer.operation("RESHAPE", [source.index, shape.index], [target.index])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from converter.errors import closest
@@ -132,6 +132,10 @@ def names_by_code() -> dict[int, str]:
     return {**{spec.code: name for name, spec in operations().items()}, OEM_CODE: OEM_OPERATION}
 
 
+def code_of(name: str) -> int:
+    return OEM_CODE if name == OEM_OPERATION else operations()[name].code
+
+
 def domain_values(name: str) -> list[int] | None:
     """The values of a named domain such as "activation"; None for a comparison such as ">=1"."""
     values: list[int] | None = _document()["domains"].get(name)
@@ -172,13 +176,11 @@ def _spec(name: str, item: dict[str, Any]) -> OperationSpec:
 
 
 def _arguments(items: list[dict[str, Any]]) -> tuple[Argument, ...]:
-    def one(item: dict[str, Any]) -> Argument:
-        rank = item.pop("rank", None) if (item := dict(item)) else None
-        return Argument(
-            rank=(rank, rank) if isinstance(rank, int) else tuple(rank) if rank else None, **item
-        )
+    def one(rank: Any = None, **item: Any) -> Argument:
+        both = (rank, rank) if isinstance(rank, int) else rank and tuple(rank)
+        return Argument(rank=both, **item)
 
-    return tuple(one(item) for item in items)
+    return tuple(one(**item) for item in items)
 
 
 def bind(operation: Operation, subgraph: Subgraph) -> Binding:
@@ -193,22 +195,17 @@ def bind(operation: Operation, subgraph: Subgraph) -> Binding:
         tuple(operands[i].type for i in operation.inputs),
         tuple(operands[i].type for i in operation.outputs),
     )
-    inputs, outputs = (
-        _placed(found.inputs, operation.inputs),
-        _placed(found.outputs, operation.outputs),
-    )
-    return Binding(found.spec, found.signature, found.level, found.types, inputs, outputs)
+    inputs = _placed(found.inputs, operation.inputs)
+    return replace(found, inputs=inputs, outputs=_placed(found.outputs, operation.outputs))
 
 
 def _placed(positions: Mapping[str, Bound], indexes: list[int]) -> dict[str, Bound]:
-    return {
-        name: [indexes[i] for i in at]
-        if isinstance(at, list)
-        else None
-        if at is None
-        else indexes[at]
-        for name, at in positions.items()
-    }
+    def placed(at: Bound) -> Bound:
+        if isinstance(at, list):
+            return [indexes[i] for i in at]
+        return None if at is None else indexes[at]
+
+    return {name: placed(at) for name, at in positions.items()}
 
 
 Types = tuple[OperandType, ...]
@@ -272,9 +269,8 @@ def _fit(
                 f"{name} takes at least {len(arguments) - 1 + arguments[repeated].minimum} "
                 f"{side}, it has {n}"
             )
-        arguments = (
-            arguments[:repeated] + (arguments[repeated],) * times + arguments[repeated + 1 :]
-        )
+        again = (arguments[repeated],) * times
+        arguments = (*arguments[:repeated], *again, *arguments[repeated + 1 :])
     else:
         allowed = counts or tuple(
             k for k in range(len(arguments) + 1) if all(a.since is not None for a in arguments[k:])

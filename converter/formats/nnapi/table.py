@@ -11,6 +11,7 @@ of the graph.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,9 +152,7 @@ class Operand:
     @property
     def elements(self) -> int | None:
         """Number of elements; None while a dimension is unspecified."""
-        count = 1
-        for n in self.dimensions:
-            count *= n
+        count = math.prod(self.dimensions)
         return count if count or not self.type.is_tensor else None
 
     @property

@@ -26,7 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.nnapi.collector import Ref, Writer, parameters
+from converter.formats.nnapi.collector import Ref, Writer, one_scale
 from converter.formats.nnapi.operations import (
     Argument,
     Binding,
@@ -40,6 +40,7 @@ from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import maker, operand
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
@@ -329,14 +330,13 @@ class Writing(context.Writing):
         """
         if not self.quantised or value.dtype not in FLOATS:
             return self.stored(value, dims)
-        producer = value.producer()
-        if producer is None or producer.op_type != "DequantizeLinear":
+        producer = maker(value, "DequantizeLinear")
+        if producer is None:
             raise MappingError(f"{value.name} is not quantised")
-        found, stored = parameters(producer), producer.inputs[0]
-        if found is None or stored is None or found[0].size != 1:
+        if (found := one_scale(producer)) is None:
             raise MappingError(f"{value.name} has no single constant scale")
-        ref = self.stored(stored, dims)
-        if quantisation_of(self.about(ref)) != numbers_of(found):
+        ref = self.stored(operand(producer), dims)
+        if quantisation_of(self.about(ref)) != found:
             raise MappingError(f"the integers of {value.name} are read with several scales")
         return ref
 
@@ -355,12 +355,11 @@ class Writing(context.Writing):
             value = self._activated(value)
         if self.quantised and real:
             user = only_user(value)
-            if user is None or user.op_type != "QuantizeLinear" or user.inputs[0] is not value:
+            reads = user is not None and user.op_type == "QuantizeLinear"
+            found = one_scale(user) if user and reads and user.inputs[0] is value else None
+            if user is None or found is None:
                 raise MappingError("the result is not quantised")
-            found = parameters(user)
-            if found is None or found[0].size != 1:
-                raise MappingError("the result is not quantised")
-            if not float(found[0].reshape(-1)[0]) < HUGE_SCALE:
+            if not found[0] < HUGE_SCALE:
                 raise MappingError(
                     "multiples of such a scale are beyond the floats in which integers are scaled"
                 )
@@ -389,8 +388,9 @@ class Writing(context.Writing):
         like = self.writer.like(value)
         assert like.type.dtype is not None
         stored = array.astype(like.type.dtype, copy=False)
-        more: dict[str, Any] = {"scale": like.scale, "zero_point": like.zero_point}
-        ref = self.writer.tensor(stored, like.type, like.name, **more)
+        ref = self.writer.tensor(
+            stored, like.type, like.name, scale=like.scale, zero_point=like.zero_point
+        )
         self.writer.enter(self.writer.operands, value, ref.index)
 
     def temp(self, dims: Sequence[int], like: Ref) -> Ref:
@@ -517,8 +517,3 @@ def activation_code(node: ir.Node) -> int:
 def quantisation_of(operand: Operand) -> tuple[np.float32, int]:
     """Scale and zero point, as they compare equal."""
     return np.float32(operand.scale), operand.zero_point
-
-
-def numbers_of(found: tuple[Array, Array]) -> tuple[np.float32, int]:
-    """The same of the parameters of a node that have one element."""
-    return np.float32(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.nnapi.collector import BYTES, NARROW, parameters
+from converter.formats.nnapi.collector import BYTES, NARROW, one_scale
 from converter.formats.nnapi.quantization import DATA_TYPES, zero_point
 from converter.formats.nnapi.rules.context import (
     Reading,
     Stored,
     Writing,
-    numbers_of,
     quantisation_of,
 )
 from converter.formats.nnapi.table import Array, Operand
@@ -97,10 +94,11 @@ class Truth(Field):
         if y.type.dtype is None or have != DT.BOOL:
             raise MappingError("there is no such cast")
         demand_small(*y.dimensions)
-        more: dict[str, Any] = {"scale": y.scale, "zero_point": y.zero_point}
         for name, number in (("a", 1), ("b", 0)):
             array = np.full(y.dimensions, number, y.type.dtype)
-            w.layer.attrs[name] = w.writer.tensor(array, y.type, **more)
+            w.layer.attrs[name] = w.writer.tensor(
+                array, y.type, scale=y.scale, zero_point=y.zero_point
+            )
         w.layer.attrs["mask"] = w.stored(w.input(0))
 
 
@@ -109,6 +107,13 @@ def zero(dtype: DT) -> ir.Value:
     made = ir.Value(name="zero", type=ir.TensorType(dtype), shape=ir.Shape([]))
     made.const_value = tensor
     return made
+
+
+def demanded_scale(w: Writing) -> tuple[np.float32, int]:
+    found = one_scale(w.source)
+    if found is None:
+        raise MappingError("scale and zero point must be constant, and one for all")
+    return found
 
 
 class Scale(Field):
@@ -132,12 +137,10 @@ class Scale(Field):
         r.set_inputs(x, np.array(operand.scale, np.float32), zero_point(operand))
 
     def lower(self, w: Writing) -> None:
-        found = parameters(w.source)
-        if found is None or found[0].size != 1:
-            raise MappingError("scale and zero point must be constant, and one for all")
+        found = demanded_scale(w)
         if not self.of_result:
             operand: Operand = w.about(w.stored(w.input(0)))
-            if quantisation_of(operand) != numbers_of(found):
+            if quantisation_of(operand) != found:
                 raise MappingError("the integers are read with several scales")
 
 
@@ -149,14 +152,12 @@ class WholeScale(Field):
     keys = ("a", "b", "activation")
 
     def lower(self, w: Writing) -> None:
-        found = parameters(w.source)
-        if found is None or found[0].size != 1:
-            raise MappingError("scale and zero point must be constant, and one for all")
+        scale, _ = demanded_scale(w)
         source = w.stored(w.input(0))
         y = w.writer.like(w.out)
         real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
         w.operation("CAST", real, input=source)
-        factor = w.number(found[0].reshape(1), real)
+        factor = w.number([scale], real)
         w.layer.attrs |= {"a": real, "b": factor, "activation": 0}
 
 

@@ -6,6 +6,7 @@ Permuted views, and the integer forms beside quantised data.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from converter.formats.nnapi.table import Array, ChannelQuant, OperandType
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor, whole_bytes
+from converter.graph.value import maker, operand
 from converter.mapping.context import static
 from converter.passes.constants import lazily
 
@@ -47,10 +49,8 @@ def swaps_last(node: ir.Node) -> bool:
 
 def before_transpose(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
     """The value that a Transpose turns, and its permutation."""
-    node = value.producer()
-    if node is None or node.op_type != "Transpose" or node.domain or node.inputs[0] is None:
-        return None
-    return node.inputs[0], [int(i) for i in attrs_of(node)["perm"]]
+    node = maker(value, "Transpose")
+    return None if node is None else (operand(node), [int(i) for i in attrs_of(node)["perm"]])
 
 
 def matrices(w: Writing, index: int) -> tuple[Ref, bool]:
@@ -146,8 +146,9 @@ def quantised_weights(
     if array.dtype.kind != kind.dtype.kind:
         step = -128 if signed else 128
         turned, zero_point = (turned.astype(np.int16) + step).astype(kind.dtype), zero_point + step
-    more: dict[str, Any] = {"scale": float(scale.reshape(-1)[0]), "zero_point": zero_point}
-    return w.writer.tensor(turned, kind, name, **more)
+    return w.writer.tensor(
+        turned, kind, name, scale=float(scale.reshape(-1)[0]), zero_point=zero_point
+    )
 
 
 def moving_weights(w: Writing, value: ir.Value, perm: Sequence[int]) -> Ref:
@@ -208,11 +209,9 @@ def rounded(array: Array, count: int) -> Array:
 
 def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
     """A constant filter O H W I with rows and columns of zeros behind."""
-    operand = w.about(filter_)
-    if operand.value is None:
+    found = w.about(filter_)
+    if found.value is None:
         raise MappingError("the filter of an output with extra rows must be constant")
     amounts = [(0, 0), (0, rows[0]), (0, rows[1]), (0, 0)]
-    array = np.pad(operand.array(), amounts, constant_values=operand.zero_point)
-    more: dict[str, Any] = {"scale": operand.scale, "zero_point": operand.zero_point}
-    more["channel_quant"] = operand.channel_quant
-    return w.writer.tensor(array, operand.type, operand.name, **more)
+    array = np.pad(found.array(), amounts, constant_values=found.zero_point)
+    return w.writer.add(replace(found, dimensions=list(array.shape), value=array))
