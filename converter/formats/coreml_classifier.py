@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
+from converter.graph.value import maker, operand
 from converter.passes.dead_code import remove_dead_code
 
 D = ir.DataType
@@ -69,16 +70,16 @@ def source_of(value: ir.Value) -> ir.Value:
 
 def _of_table(out: ir.Value) -> tuple[list[Any], ir.Value] | None:
     """Labels and scores of Gather(labels, ArgMax(scores))."""
-    lookup = source_of(out).producer()
-    if lookup is None or lookup.op_type != "Gather" or lookup.inputs[1] is None:
+    lookup = maker(source_of(out), "Gather")
+    best = None if lookup is None else maker(source_of(operand(lookup, 1)), "ArgMax")
+    if lookup is None or best is None:
         return None
-    best = source_of(lookup.inputs[1]).producer()
-    names, array = lookup.inputs[0], constant(lookup.inputs[0])
-    if names is None or names.const_value is None or best is None or best.op_type != "ArgMax":
+    names, scores = operand(lookup), operand(best)
+    if names.const_value is None or names.dtype not in (D.STRING, D.INT64):
         return None
+    array = constant(names)
     array = names.const_value.numpy() if array is None else array
-    scores = best.inputs[0]
-    if array.ndim != 1 or scores is None or names.dtype not in (D.STRING, D.INT64):
+    if array.ndim != 1:
         return None
     text = names.dtype == D.STRING
     words = [v.decode() if isinstance(v, bytes) else v for v in array.tolist()]

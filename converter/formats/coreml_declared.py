@@ -28,6 +28,7 @@ from converter.formats.coreml_features import (
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.value import known_sizes
 from converter.io.strict_json import note
 
 DOUBLE, INT32 = 65600, 131104  # types of arrays in a description
@@ -62,11 +63,6 @@ def has_halves(network: Network, model: ir.Model) -> bool:
     return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in told)
 
 
-def open_dims(value: ir.Value) -> list[int | None] | None:
-    """The sizes, None for those that are not known; None when not even the rank is."""
-    return None if value.shape is None else [d if isinstance(d, int) else None for d in value.shape]
-
-
 @dataclass
 class Declared:
     """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
@@ -97,7 +93,7 @@ class Declared:
         """The shape of an array; dimensions that are not static have the bounds that the source
         gives, else they are ranges from 1 on.
         """
-        name, shape = public_name(value), open_dims(value)
+        name, shape = public_name(value), known_sizes(value)
         if shape is None:
             return
         shape, sizes = shape or [1], self._sizes_of(value)
@@ -120,7 +116,7 @@ class Declared:
         where it is none, with a warning where its shape is none of an image, or open without
         bounds.
         """
-        name, shape = public_name(value), open_dims(value) or []
+        name, shape = public_name(value), known_sizes(value) or []
         if name not in self.images:
             return False
         sizes = self._sizes_of(value)
@@ -143,7 +139,7 @@ class Declared:
         said = self.told(PICTURES).get(public_name(value))
         if not isinstance(said, dict):
             return False
-        shape = open_dims(value) or []
+        shape = known_sizes(value) or []
         given = said.get("size", [])
         size = [n if d is None else d for d, n in zip(shape[-2:], given, strict=False)]
         coloured = said.get("colour") in ("RGB", "BGR")

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder
+from converter.graph.value import known_sizes
 
 Value = ir.Value
 
@@ -19,12 +20,9 @@ def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
     boxes that survive, best first.
     """
     names = (nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName)
-    if any(n not in env for n in names):
-        raise MappingError(
-            f"the suppression reads {next(n for n in names if n not in env)!r}, which nothing "
-            "writes",
-            "R105",
-        )
+    if missing := [n for n in names if n not in env]:
+        message = f"the suppression reads {missing[0]!r}, which nothing writes"
+        raise MappingError(message, "R105")
     with b.provenance(format="coreml", type="nonMaximumSuppression"):
         scores, boxes = (_table(b, env[n]) for n in names)
         iou = env.get(nms.iouThresholdInputFeatureName) or b.const(
@@ -33,26 +31,16 @@ def lift_suppression_model(b: Builder, nms: Any, env: dict[str, Value]) -> None:
         threshold = env.get(nms.confidenceThresholdInputFeatureName) or b.const(
             [nms.confidenceThreshold], dtype="float32"
         )
-        rows = _survivors(
-            b,
-            scores,
-            boxes,
-            iou,
-            threshold,
-            nms.WhichOneof("SuppressionMethod") == "pickTop" and nms.pickTop.perClass,
-        )
+        per_class = nms.WhichOneof("SuppressionMethod") == "pickTop" and nms.pickTop.perClass
+        rows = _survivors(b, scores, boxes, iou, threshold, per_class)
         env[nms.confidenceOutputFeatureName] = b.Gather(scores, rows, axis=0)
         env[nms.coordinatesOutputFeatureName] = b.Gather(boxes, rows, axis=0)
 
 
 def _table(b: Builder, value: Value) -> Value:
     """The last two axes, as float."""
-    width = value.shape[-1] if value.shape is not None and len(value.shape) else -1
-    return (
-        value
-        if value.shape is not None and len(value.shape) == 2
-        else b.Reshape(value, [-1, width if isinstance(width, int) else 4])
-    )
+    sizes = known_sizes(value) or [None]
+    return value if len(sizes) == 2 else b.Reshape(value, [-1, sizes[-1] or 4])
 
 
 def _survivors(

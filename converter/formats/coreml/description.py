@@ -40,10 +40,8 @@ class Boundary(Declared):
         self.model.proto.specificationVersion = max(spec, self.spec)
         if self.labels is None:
             return
-        network, description = (
-            self.model.proto.neuralNetworkClassifier,
-            self.model.proto.description,
-        )
+        network = self.model.proto.neuralNetworkClassifier
+        description = self.model.proto.description
         text = isinstance(self.labels.labels[0], str)
         table = network.stringClassLabels if text else network.int64ClassLabels
         table.vector.extend(self.labels.labels)

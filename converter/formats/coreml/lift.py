@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, Where, unreadable
+from converter.errors import Diagnostic, Where, unreadable
 from converter.formats.coreml.boundary import (
     graph_input,
     input_value,
@@ -67,30 +67,20 @@ class Reading:
     def where(self, path: str = "", name: str = "") -> Where:
         return Where(self.source.path, path=path, layer=name)
 
-    def refuse(self, e: MappingError, path: str, name: str = "") -> None:
-        self.lifting.problems.append(
-            Diagnostic(e.code, str(e), where=self.where(path, name), help=e.help)
-        )
-
     def inputs(self, proto: Any) -> Env:
         """Blobs of the model's inputs, by feature name."""
         env: Env = {}
         regime = self._regime_of_inputs(proto)
         for index, feature in enumerate(proto.description.input):
             place, kind = f"description.input[{index}]", feature.type.WhichOneof("Type")
-            try:
+            with self.lifting.noting(self.where(place, feature.name)):
                 if kind in SCALARS:
                     number = graph_input(self.b, feature.name, SCALARS[kind], [1])
                     env[feature.name] = floats(self.b, number)
                 else:
                     env[feature.name] = input_value(self.b, feature, regime, self.interface)[1]
-            except MappingError as e:
-                self.refuse(e, place, feature.name)
-        self._describe(proto)
-        return env
-
-    def _describe(self, proto: Any) -> None:
         self.interface["coreml"]["metadata"] = metadata_of(proto.description)
+        return env
 
     def _regime_of_inputs(self, proto: Any) -> Regime:
         while (members := _members(proto)) is not None:
@@ -123,15 +113,9 @@ class Reading:
         network = getattr(proto, kind)
         regime = Regime.of(network)
         if network.HasField("updateParams") or proto.isUpdatable:
+            text = "the parameters for training on the device are dropped"
             where = self.where(f"{path}.updateParams")
-            self.notes.append(
-                Diagnostic(
-                    "X207",
-                    "the parameters for training on the device are dropped",
-                    level="warning",
-                    where=where,
-                )
-            )
+            self.notes.append(Diagnostic("X207", text, level="warning", where=where))
         net = NetworkLift(self.source, self.lifting, regime)
         blobs = {f.name: env[f.name] for f in proto.description.input if f.name in env}
         net.refused.update(f.name for f in proto.description.input if f.name not in env)
@@ -178,13 +162,10 @@ class Reading:
             if name not in blobs:
                 continue
             colour = self.interface.get("images", {}).get(name, {}).get("colour", "RGB")
-            try:
-                with self.b.provenance(
-                    format="coreml", type="preprocessing", where=f"{path}.preprocessing[{i}]"
-                ):
-                    blobs[name] = preprocess(self.b, entry, blobs[name], colour)
-            except MappingError as e:
-                self.refuse(e, f"{path}.preprocessing[{i}]", name)
+            source = {"type": "preprocessing", "where": f"{path}.preprocessing[{i}]"}
+            noting = self.lifting.noting(self.where(source["where"], name))
+            with noting, self.b.provenance(format="coreml", **source):
+                blobs[name] = preprocess(self.b, entry, blobs[name], colour)
 
     def _score_name(self, network: Any) -> str:
         return network.labelProbabilityLayerName or (

@@ -84,11 +84,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
 def _large_bits(node: ir.Node) -> bool:
     """Whether the bits of integers of 32 or 64 bits are joined, or shifted."""
     dtype = node.outputs[0].dtype
-    return (
-        (node.op_type in (*BITS, "BitwiseNot", "BitShift") and not node.domain)
-        and dtype is not None
-        and dtype.bitwidth > 16
-    )
+    bits = node.op_type in (*BITS, "BitwiseNot", "BitShift") and not node.domain
+    return bits and dtype is not None and dtype.bitwidth > 16
 
 
 def _of_bits(node: ir.Node) -> Diagnostic:

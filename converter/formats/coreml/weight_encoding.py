@@ -20,7 +20,7 @@ from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, optional
+from converter.graph.value import Value, maker, operand, optional
 from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -42,7 +42,7 @@ class Stored:
         data = self.data()
         demand_few_axes(shape)
         shape = [int(d) for d in shape]
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         if data.count < count or (data.kind != "quantised" and data.count != count):
             raise MappingError(
                 f"the weights {self.name!r} have {data.count} elements, "
@@ -55,9 +55,8 @@ class Stored:
             return b.Cast(b.const(data.array().reshape(shape), self.name), to=ir.DataType.FLOAT)
         codes = self._codes(b, data, shape, count)
         if data.lut.size:
-            return b.Gather(
-                b.const(data.lut, f"{self.name}.table"), b.Cast(codes, to=ir.DataType.INT32)
-            )
+            table = b.const(data.lut, f"{self.name}.table")
+            return b.Gather(table, b.Cast(codes, to=ir.DataType.INT32))
         return _linear(b, codes, data, axis, len(shape))
 
     def _codes(self, b: Builder, data: WeightData, shape: list[int], count: int) -> Value:
@@ -70,12 +69,13 @@ class Stored:
         """Plain float32 numbers, for small weights (biases, slopes) that need no compact form."""
         array = plain(self.data())
         demand_few_axes(shape)
-        count = int(np.prod([int(d) for d in shape]))
+        shape = [int(d) for d in shape]
+        count = math.prod(shape)
         if array.size < count:
             raise MappingError(
                 f"the weights {self.name!r} have {array.size} elements, {count} are needed", "R103"
             )
-        return array[:count].reshape([int(d) for d in shape])
+        return array[:count].reshape(shape)
 
 
 def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int) -> Value:
@@ -109,17 +109,15 @@ def plain(data: WeightData) -> Array:
     """
     if data.kind in ("float32", "float16"):
         return data.array().astype(np.float32)
-    codes = (
-        unpack(data.array(), data.bits)
-        if data.kind == "quantised" and data.bits < 8
-        else data.array()
-    )
+    codes = data.array()
+    if data.kind == "quantised" and data.bits < 8:
+        codes = unpack(codes, data.bits)
     if data.lut.size:
         return data.lut[codes]
     scale = data.scale if data.scale.size else np.ones(1, np.float32)
     bias = data.bias if data.bias.size else np.zeros(1, np.float32)
-    if max(scale.size, bias.size) > 1 and codes.size > max(scale.size, bias.size):
-        codes = codes[: max(scale.size, bias.size)]
+    if 1 < (channels := max(scale.size, bias.size)) < codes.size:
+        codes = codes[:channels]
     return np.asarray(codes * scale + bias, np.float32)
 
 
@@ -135,9 +133,8 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
     """
     if value is None:
         return None
-    node = value.producer()
-    if value.const_value is None and node is not None:
-        compact = _half(node) or _quantised(node, axis)
+    if value.const_value is None:
+        compact = _half(value) or _quantised(value, axis)
         if compact is not None:
             return compact
     array = constant(value)
@@ -170,10 +167,9 @@ def turned_form(value: ir.Value) -> WeightData | None:
     """How the transpose of a quantised matrix is stored, with a scale for all or for each row of
     the transpose; None where it is no matrix, or its numbers are packed.
     """
-    node = value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or rank_of(value) != 2:
+    if maker(value, "DequantizeLinear") is None or rank_of(value) != 2:
         return None
-    return _quantised(node, 1, turned=True)
+    return _quantised(value, 1, turned=True)
 
 
 def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
@@ -210,47 +206,35 @@ def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
 def _survives(array: Array) -> bool:
     """Whether every number is one of half precision."""
     with np.errstate(over="ignore"):
-        return bool(
-            np.array_equal(array.astype(np.float16).astype(np.float32), array, equal_nan=True)
-        )
+        halves = array.astype(np.float16).astype(np.float32)
+    return bool(np.array_equal(halves, array, equal_nan=True))
 
 
 def _widened(data: WeightData) -> WeightData:
     return WeightData.lazy("float32", data.count, lambda: data.array().astype(np.float32))
 
 
-def _half(node: ir.Node) -> WeightData | None:
-    source = node.inputs[0] if node.inputs else None
-    if (
-        node.op_type == "Cast"
-        and source is not None
-        and source.const_value is not None
-        and source.dtype == ir.DataType.FLOAT16
-    ):
-        return of_array(source.const_value.numpy())
-    return None
+def _half(value: ir.Value) -> WeightData | None:
+    cast = maker(value, "Cast")
+    source = None if cast is None else cast.inputs[0]
+    if source is None or source.const_value is None or source.dtype != ir.DataType.FLOAT16:
+        return None
+    return of_array(source.const_value.numpy())
 
 
-def _quantised(node: ir.Node, axis: int, turned: bool = False) -> WeightData | None:
+def _quantised(value: ir.Value | None, axis: int, turned: bool = False) -> WeightData | None:
     """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
-    if node.op_type == "Add":
-        added, inner = constant(node.inputs[1]), node.inputs[0]
-        if added is None or inner is None or inner.producer() is None:
+    if (gather := maker(value, "Gather")) is not None:
+        return _table(gather)
+    if (add := maker(value, "Add")) is not None:
+        if (added := constant(add.inputs[1])) is None:
             return None
-        bias, node = np.asarray(added, np.float32).reshape(-1), inner.producer()  # type: ignore[assignment]
-    codes = node.inputs[0] if node.inputs else None
-    if (
-        node.op_type == "Gather"
-        and not bias.size
-        and constant(codes) is not None
-        and attrs_of(node).get("axis", 0) == 0
-    ):
-        return _table(node, np.asarray(constant(codes)))
-    if node.op_type != "DequantizeLinear" or codes is None or attrs_of(node).get("block_size", 0):
+        bias, value = np.asarray(added, np.float32).reshape(-1), add.inputs[0]
+    node = maker(value, "DequantizeLinear")
+    if node is None or attrs_of(node).get("block_size", 0):
         return None
-    scale = constant(node.inputs[1])
-    payload = _payload(codes, turned)
+    scale, payload = constant(node.inputs[1]), _payload(operand(node), turned)
     if scale is None or payload is None or scale.dtype != np.float32 or scale.size == 0:
         return None
     if scale.size > 1 and int(attrs_of(node).get("axis", 1)) != axis:
@@ -273,61 +257,34 @@ def channel_codes(value: ir.Value) -> ChannelCodes | None:
     """The parts of a DequantizeLinear of 8-bit weights (or packed ones) that has a scale for each
     channel of any axis.
     """
-    node = value.producer()
-    if (
-        node is None
-        or node.op_type != "DequantizeLinear"
-        or node.inputs[0] is None
-        or attrs_of(node).get("block_size", 0)
-        or value.shape is None
-    ):
+    node = maker(value, "DequantizeLinear")
+    if node is None or attrs_of(node).get("block_size", 0) or value.shape is None:
         return None
-    scale, payload, zero = (
-        constant(node.inputs[1]),
-        _payload(node.inputs[0]),
-        constant(node.inputs[2]) if len(node.inputs) > 2 else None,
-    )
-    if (
-        scale is None
-        or scale.size < 2
-        or scale.dtype != np.float32
-        or payload is None
-        or (zero is None and len(node.inputs) > 2)
-    ):
+    scale, payload, given = constant(node.inputs[1]), _payload(operand(node)), optional(node, 2)
+    zero = np.zeros(1) if given is None else constant(given)
+    if scale is None or scale.size < 2 or scale.dtype != np.float32:
+        return None
+    if payload is None or zero is None:
         return None
     rank, axis = value.shape.rank(), int(attrs_of(node).get("axis", 1))
     codes = _of_codes(*payload, np.ones(1, np.float32), None, np.zeros(0, np.float32))
     if codes is None:
         return None
     shape = [-1 if i == axis % rank else 1 for i in range(rank)]
-    zeros = (
-        np.zeros(1, np.float32)
-        if zero is None
-        else np.broadcast_to(zero.astype(np.float32), scale.shape)
-    )
-    return ChannelCodes(
-        codes, zeros.reshape(shape if zeros.size > 1 else [1] * rank), scale.reshape(shape)
-    )
+    zeros = np.broadcast_to(zero.astype(np.float32), scale.shape)
+    return ChannelCodes(codes, zeros.reshape(shape), scale.reshape(shape))
 
 
-def _table(node: ir.Node, table: Array) -> WeightData | None:
-    index = node.inputs[1]
-    cast = index.producer() if index is not None else None
-    codes = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else index
-    payload = _payload(codes) if codes is not None else None
-    if (
-        payload is None
-        or payload[0].dtype != np.uint8
-        or table.ndim != 1
-        or table.size != 1 << payload[1]
-    ):
+def _table(gather: ir.Node) -> WeightData | None:
+    table, index = constant(gather.inputs[0]), operand(gather, 1)
+    if table is None or table.ndim != 1 or attrs_of(gather).get("axis", 0):
         return None
-    return WeightData(
-        "quantised",
-        LazyTensor(payload[0]),
-        payload[1],
-        lut=np.asarray(table, np.float32),
-    )
+    cast = maker(index, "Cast")
+    payload = _payload(index if cast is None else operand(cast))
+    if payload is None or payload[0].dtype != np.uint8 or table.size != 1 << payload[1]:
+        return None
+    codes, bits = payload
+    return WeightData("quantised", LazyTensor(codes), bits, lut=np.asarray(table, np.float32))
 
 
 def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
@@ -335,12 +292,8 @@ def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
     None when they are not constant or of another type.
     """
     node = codes.producer()
-    if (
-        node is not None
-        and not turned
-        and node.op_type == "UnpackBits"
-        and attrs_of(node).get("order", "msb") == "msb"
-    ):
+    packs = node is not None and node.op_type == "UnpackBits" and not turned
+    if node is not None and packs and attrs_of(node).get("order", "msb") == "msb":
         packed = constant(node.inputs[0])
         return None if packed is None else (packed, int(attrs_of(node)["bits"]))
     array = constant(codes)
@@ -368,25 +321,20 @@ def _of_codes(
     offset = np.asarray(total, np.float32) if np.any(total) else np.zeros(0, np.float32)
     if offset.size and offset.size != scale.size:
         offset = np.broadcast_to(offset, scale.shape)
+    weight = LazyTensor(codes)
     if codes.dtype == np.int8:
-        return WeightData(
-            "quantised",
-            LazyTensor(codes).derived(
-                lambda array: np.ascontiguousarray(array).view(np.uint8) ^ 0x80, ir.DataType.UINT8
-            ),
-            bits,
-            scale=scale,
-            bias=offset,
+        weight = weight.derived(
+            lambda array: np.ascontiguousarray(array).view(np.uint8) ^ 0x80, ir.DataType.UINT8
         )
-    return WeightData("quantised", LazyTensor(codes), bits, scale=scale, bias=offset)
+    return WeightData("quantised", weight, bits, scale=scale, bias=offset)
 
 
 def dynamic_int8(value: ir.Value | None) -> WeightData | None:
     """Signed 8-bit weights with one scale, as int8 dynamic quantisation stores them; None when
     `value` is not of that form.
     """
-    node = value.producer() if value is not None else None
-    if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) > 2:
+    node = maker(value, "DequantizeLinear")
+    if node is None or len(node.inputs) > 2:
         return None
     codes, scale = constant(node.inputs[0]), constant(node.inputs[1])
     if codes is None or scale is None or codes.dtype != np.int8 or scale.size != 1:

@@ -14,7 +14,7 @@ from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar
 from converter.formats.coreml.weight_encoding import computed, dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import maker
+from converter.graph.value import maker, producer_of
 from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
@@ -34,8 +34,8 @@ def turned(w: Writing, weights: Value) -> WeightData:
     if compact is not None:
         return compact
     cast = maker(weights, "Cast")
-    half = cast is not None and cast.inputs[0] is not None and cast.inputs[0].dtype == D.FLOAT16
-    source = cast.inputs[0] if half and cast is not None else weights
+    half = None if cast is None else cast.inputs[0]
+    source = half if half is not None and half.dtype == D.FLOAT16 else weights
     array = constant(source)
     data = computed(source, w.low.half, turned=True) if array is None else w.plain(array.T)
     if data is None:
@@ -92,10 +92,9 @@ class Dense(Field):
 
 def dynamic(weights: Value | None) -> WeightData | None:
     """Weights that a Core ML file held as int8 for dynamic quantisation."""
-    node = weights.producer() if weights is not None else None
-    if node is not None and node.op_type == "Transpose":
-        weights = node.inputs[0]
-        node = weights.producer() if weights is not None else None
+    if (transpose := maker(weights, "Transpose")) is not None:
+        weights = transpose.inputs[0]
+    node = producer_of(weights)
     own = node is not None and node.metadata_props.get("netconv.format") == "coreml"
     return dynamic_int8(weights) if own else None
 

@@ -86,10 +86,9 @@ def _only_indices(value: Value) -> bool:
 
 
 def _is_compact(x: Value) -> bool:
-    maker = x.producer()
-    return x.const_value is not None or (
-        maker is not None and maker.op_type in ("UnpackBits", "DequantizeLinear")
-    )
+    node = x.producer()
+    packed = node is not None and node.op_type in ("UnpackBits", "DequantizeLinear")
+    return packed or x.const_value is not None
 
 
 class Truth(Field):
