@@ -299,6 +299,13 @@ class Writing:
         """The first result of the operator."""
         return self.node.outputs[0]
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The format that the operator was read from, and the kind of its layer there."""
+        node = self.out.producer()
+        source = {} if node is None else node.metadata_props
+        return source.get("netconv.format", ""), source.get("netconv.type", "")
+
     def input(self, index: int) -> ir.Value:
         """Operand `index`; MappingError when it is left out."""
         value = self.node.input(index)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.coreml.rules.control_flow import unconditional
+from converter.formats.coreml.rules.control_flow import origin, unconditional
 from converter.formats.coreml.rules.elementwise import is_short, shifts_out
 from converter.formats.coreml.rules.quantization import wraps
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import known, rank_of, shape_of
-from converter.graph.value import maker, operand
+from converter.graph.value import operand
 from converter.graph.walk import release
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.decompositions.recurrent import looped
@@ -93,7 +93,7 @@ def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     """
     body, (trips, condition, *first) = node.attributes["body"].as_graph(), node.inputs
     count = known(trips) if trips is not None else None
-    results = [_origin(v) for v in body.outputs[1:]]
+    results = [origin(v) for v in body.outputs[1:]]
     ends, parts = results[: len(first)], results[len(first) :]
     unknown = [part for part in parts if shape_of(part) is None]
     if condition is not None and not (known(condition) and unconditional(body)):
@@ -118,13 +118,6 @@ def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
         found = turn.end(*new[: len(first)], *written)
     release(node)
     return found
-
-
-def _origin(value: Value) -> Value:
-    """The value that Identity hands on."""
-    while (node := maker(value, "Identity")) is not None and node.inputs[0] is not None:
-        value = node.inputs[0]
-    return value
 
 
 REWRITES: Rewrites = {

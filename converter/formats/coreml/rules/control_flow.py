@@ -10,7 +10,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.collector import CoreLowering, scalar
 from converter.formats.coreml.rules.context import Writing
 from converter.graph.infer import shape_of
-from converter.graph.value import known_sizes
+from converter.graph.value import known_sizes, maker
 from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
@@ -80,11 +80,16 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
         inner.add("copy", [value], [formal])
 
 
+def origin(value: Value) -> Value:
+    """The value that Identity hands on."""
+    while (node := maker(value, "Identity")) is not None and node.inputs[0] is not None:
+        value = node.inputs[0]
+    return value
+
+
 def unconditional(body: Any) -> bool:
     """Whether the body hands on its condition as it is, or always says yes."""
-    source = body.outputs[0]
-    while source.producer() is not None and source.producer().op_type == "Identity":
-        source = source.producer().inputs[0]
+    source = origin(body.outputs[0])
     return source is body.inputs[1] or scalar(source) == 1.0
 
 

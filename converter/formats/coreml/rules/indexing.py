@@ -99,8 +99,7 @@ def lower_embedding(w: Writing) -> None:
 
     Others may have negative indices, which embeddings do not know.
     """
-    table, indices, node = w.input(0), w.input(1), w.out.producer()
-    kind = node.metadata_props.get("netconv.type", "") if node is not None else ""
+    table, indices, (_, kind) = w.input(0), w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
         raise not_meant("no embedding")
@@ -198,10 +197,7 @@ class OnOff(Field):
 
 def _counts_up(w: Writing) -> bool:
     """The layer does not count from the end, nor does one that comes from Core ML."""
-    node = w.out.producer()
-    source = node.metadata_props if node is not None else {}
-    own = (source.get("netconv.format"), source.get("netconv.type")) == ("coreml", "oneHot")
-    return own or bool(never_negative(w.optional(0)))
+    return w.origin == ("coreml", "oneHot") or bool(never_negative(w.optional(0)))
 
 
 NOT_NEGATIVE = Guard(

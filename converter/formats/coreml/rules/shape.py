@@ -411,11 +411,9 @@ class Reached(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, shape, node = w.input(0), w.input(1), w.out.producer()
-        source = node.metadata_props if node is not None else {}
-        own_kind = source.get("netconv.type") == "broadcastToDynamic"
-        if own_kind and source.get("netconv.format") == "coreml":
+        if w.origin == ("coreml", "broadcastToDynamic"):
             return  # by the rules of the layer that it was
+        x, shape = w.input(0), w.input(1)
         own, rank = w.dims(x) or [None], rank_of_value(w.out)
         asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:

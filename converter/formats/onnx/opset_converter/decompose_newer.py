@@ -11,7 +11,7 @@ from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import optional
+from converter.graph.value import operand, optional
 from converter.graph.walk import all_graphs
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.legalise import Rewrites
@@ -55,31 +55,24 @@ def _reads_numbers(node: ir.Node, index: int, found: set[ir.Value]) -> bool:
 
 def shape_range(node: ir.Node, b: Builder) -> ir.Value:
     """Shape of some axes is a Slice of the whole."""
-    start, end = (
-        node.attributes[k].as_int() if k in node.attributes else None for k in ("start", "end")
-    )
-    return b.Slice(b.Shape(node.inputs[0]), [start or 0], [end if end is not None else (1 << 62)])
+    attrs = attrs_of(node)
+    return b.Shape(operand(node))[attrs.get("start") : attrs.get("end")]
 
 
 def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
     """Over no axis at all a reduction is what it does to each element; axes of run time are asked
     for one by one.
     """
-    x, axes = node.inputs[0], optional(node, 1)
-    if x is None:
-        return None
+    x, axes = operand(node), optional(node, 1)
     if reduces_nothing(node):
         return each_alone(node, b)
     if axes is None or constant(axes) is not None:
         return None
     if node.op_type == "ReduceMean":
-        kept, ones = (int(attrs_of(node).get("keepdims", 1)), b.Expand(b.like(x, 1), b.Shape(x)))
+        kept, ones = int(attrs_of(node).get("keepdims", 1)), b.Expand(b.like(x, 1), b.Shape(x))
         return b.ReduceSum(x, axes, keepdims=kept) / b.ReduceSum(ones, axes, keepdims=kept)
-    return (
-        _one_by_one(node, x, axes, b)
-        if node.op_type in ("ReduceMax", "ReduceMin", "ReduceProd")
-        else None
-    )
+    alone = node.op_type in ("ReduceMax", "ReduceMin", "ReduceProd")
+    return _one_by_one(node, x, axes, b) if alone else None
 
 
 def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Value | None:
@@ -122,25 +115,20 @@ def _all_axes(
 
 def pad(node: ir.Node, b: Builder) -> ir.Value | None:
     """The amounts of all axes."""
-    x, amounts, axes = node.inputs[0], node.inputs[1], optional(node, 3)
-    rank = None if x is None else rank_of(x)
-    if amounts is None or axes is None or rank is None:
+    x, axes = operand(node), optional(node, 3)
+    rank = rank_of(x)
+    if axes is None or rank is None:
         return None
-    every = _all_axes(b, amounts, axes, np.zeros(2 * rank, np.int64), rank, times=2)
+    every = _all_axes(b, operand(node, 1), axes, np.zeros(2 * rank, np.int64), rank, times=2)
     return b.Pad(x, every, optional(node, 2), mode=attrs_of(node).get("mode"))
 
 
 def resize(node: ir.Node, b: Builder) -> ir.Value | None:
     """The region, scales or sizes of all axes."""
-    x, attrs = node.inputs[0], attrs_of(node)
-    axes, rank = attrs.pop("axes", None), None if x is None else rank_of(x)
-    if (
-        not axes
-        or x is None
-        or rank is None
-        or attrs.get("antialias", 0)
-        or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch"
-    ):
+    x, attrs = operand(node), attrs_of(node)
+    axes, rank = attrs.pop("axes", None), rank_of(x)
+    stretched = attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+    if not axes or rank is None or attrs.get("antialias", 0) or not stretched:
         return None
     roi, scales, sizes = (optional(node, i) for i in (1, 2, 3))
     chosen = b.const(np.array(axes, np.int64))

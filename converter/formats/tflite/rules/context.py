@@ -27,7 +27,7 @@ from converter.formats.tflite.tensors import FLOATS, dequantise, is_quantised
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, known, rank_of
 from converter.graph.lazy_tensor import LazyTensor, whole_bytes
-from converter.graph.value import Value, known_sizes, with_operators
+from converter.graph.value import Value, known_sizes, maker, operand, optional, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN
 from converter.mapping.fusing import activation_of, only_user
@@ -67,8 +67,7 @@ class Quantisation:
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value."""
-    node = None if value is None else value.producer()
-    return node if node is not None and is_linear(node, "DequantizeLinear") else None
+    return maker(value, "DequantizeLinear")
 
 
 def any_quantised(values: Sequence[ir.Value]) -> bool:
@@ -83,8 +82,7 @@ def is_linear(node: ir.Node, kind: str) -> bool:
 
 def parameters(node: ir.Node) -> tuple[Array, Array] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear, when they are constants."""
-    scale = constant(node.inputs[1])
-    given = node.inputs[2] if len(node.inputs) > 2 else None
+    scale, given = constant(node.inputs[1]), optional(node, 2)
     if scale is None or attrs_of(node).get("block_size", 0):
         return None
     zero = np.zeros(scale.shape, np.int32) if given is None else constant(given)
@@ -570,21 +568,17 @@ def before_transpose(
     """The value that a Transpose of the same graph turns, and the order in which `perm` has its
     axes: what a body reads of an outer graph is handed to it.
     """
-    node = value.producer()
-    if node is None or node.op_type != "Transpose" or node.domain or node.inputs[0] is None:
-        return value, list(perm)
-    if node.graph is not graph:
+    node = maker(value, "Transpose")
+    if node is None or node.graph is not graph:
         return value, list(perm)
     own = [int(i) for i in attrs_of(node)["perm"]]
-    return node.inputs[0], [own[i] for i in perm]
+    return operand(node), [own[i] for i in perm]
 
 
 def _half(value: ir.Value) -> Array | None:
     """Constant numbers of half precision behind a Cast."""
-    node = value.producer()
-    if node is None or node.op_type != "Cast" or node.domain:
-        return None
-    array = constant(node.inputs[0])
+    node = maker(value, "Cast")
+    array = None if node is None else constant(node.inputs[0])
     return array if array is not None and array.dtype == np.float16 else None
 
 

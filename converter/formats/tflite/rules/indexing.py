@@ -57,9 +57,7 @@ def counts_from_front(w: Writing) -> bool:
     """Whether no index is negative at run time: it is known, or it comes from a format that has no
     negative ones.
     """
-    node = w.out.producer()
-    source = "" if node is None else node.metadata_props.get("netconv.format", "")
-    given = source in ("nnapi", "tflite")
+    given = w.origin[0] in ("nnapi", "tflite")
     return given or known(w.input(1)) is not None or never_negative(w.input(1))
 
 
