@@ -184,12 +184,19 @@ def lstm_weights(r: Reading, prefix: str) -> list[Value | None]:
     return [*stored(r, gates, q.get("hasBiasVectors", False)), peepholes]
 
 
-def lstm(r: Reading, parts: list[Value | None], **options: Any) -> tuple[Value, ...]:
-    """LSTM, or the extension operator whose cells are clipped where the threshold is low enough to
-    bind.
+def lstm(r: Reading, prefixes: Sequence[str], **options: Any) -> tuple[Value, ...]:
+    """LSTM of the directions whose weights begin so, or the extension operator whose cells are
+    clipped where the threshold is low enough to bind.
+
+    States are h and c of the first direction, then those of the second one.
     """
     q = r.layer.attrs.get("params", {})
-    weights, recursion, bias, hidden, cell, peepholes = parts
+    directions = [
+        [*lstm_weights(r, prefix), state(r, 1 + 2 * i), state(r, 2 + 2 * i)]
+        for i, prefix in enumerate(prefixes)
+    ]
+    joined = (_joined(r, parts) for parts in zip(*directions, strict=True))
+    weights, recursion, bias, peepholes, hidden, cell = joined
     operands = (sequence(r, 0), weights, recursion, bias, None, hidden, cell, peepholes)
     clip = float(q.get("cellClipThreshold", 0.0))
     if q.get("coupledInputAndForgetGate", False):
@@ -200,24 +207,18 @@ def lstm(r: Reading, parts: list[Value | None], **options: Any) -> tuple[Value, 
 
 
 def lift_lstm(r: Reading) -> list[Value]:
-    *parts, peepholes = lstm_weights(r, "weightParams.")
     chosen = activations(r.layer.attrs["activations"], ["sigmoid", "tanh", "tanh"])
-    y, *last = lstm(r, [*parts, state(r, 1), state(r, 2), peepholes], **common(r), **chosen)
+    y, *last = lstm(r, ["weightParams."], **common(r), **chosen)
     whole = r.layer.attrs.get("params", {}).get("sequenceOutput", False)
     return [result(r, y, last[0], whole), *(blob(r, v) for v in last)]
 
 
 def lift_bidirectional(r: Reading) -> list[Value]:
-    """States are h, c, h reversed, c reversed; the backward half of the output is aligned with
-    time.
-    """
+    """The backward half of the output is aligned with time."""
     b, given = r.b, r.layer.attrs
-    directions = [lstm_weights(r, f"weightParams[{i}].") for i in (0, 1)]
-    *parts, peepholes = (_both(r, list(pair)) for pair in zip(*directions, strict=True))
-    states = [_both(r, [state(r, i), state(r, i + 2)]) for i in (1, 2)]
     chosen = activations(given["activationsForwardLSTM"], ["sigmoid", "tanh", "tanh"], 2)
-    options = {**common(r, "bidirectional"), **chosen}
-    y, *last = lstm(r, [*parts, *states, peepholes], **options)
+    prefixes = ["weightParams[0].", "weightParams[1]."]
+    y, *last = lstm(r, prefixes, **common(r, "bidirectional"), **chosen)
     (h, back_h), (c, back_c) = (b.Split(v, outputs=2, axis=0, num_outputs=2) for v in last)
     if given.get("params", {}).get("sequenceOutput", False):
         size = 2 * r.attr("outputVectorSize", int)
@@ -227,14 +228,17 @@ def lift_bidirectional(r: Reading) -> list[Value]:
     return [blob(r, v) for v in (joined, h, c, back_h, back_c)]
 
 
-def _both(r: Reading, values: list[Value | None]) -> Value | None:
-    first, second = values
-    if first is None or second is None:
+def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
+    """What the directions have, one behind the other; nothing where one has none."""
+    values = [v for v in parts if v is not None]
+    if len(values) < len(parts):
         return None
-    if first.const_value is not None and second.const_value is not None:
-        arrays = [v.const_value.numpy() for v in (first, second) if v.const_value is not None]
-        return r.b.const(np.concatenate(arrays), str(first.name))
-    return r.b.Concat(first, second, axis=0)
+    if len(values) == 1:
+        return values[0]
+    arrays = [v.const_value.numpy() for v in values if v.const_value is not None]
+    if len(arrays) == len(values):
+        return r.b.const(np.concatenate(arrays), str(values[0].name))
+    return r.b.Concat(*values, axis=0)
 
 
 # writing -----------------------------------------------------------------------------------------
