@@ -39,6 +39,7 @@ from converter.mapping.fields import (
     Guard,
     Nested,
     Only,
+    attrs,
     ignore,
 )
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -245,7 +246,7 @@ UNARY = [
 
 # activations -------------------------------------------------------------------------------------
 
-ALPHA, BETA = Attr("alpha", kind=float), Attr("beta", kind=float)
+ALPHA, BETA = attrs(alpha=float, beta=float)
 # x >= alpha passes there, x > alpha in ONNX: the next smaller bound
 PASSES = Codec(
     lambda v: float(np.nextafter(np.float32(v), np.float32(-np.inf))),

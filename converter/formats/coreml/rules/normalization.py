@@ -14,7 +14,7 @@ from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, Axis, Weights
 from converter.formats.coreml.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -222,8 +222,7 @@ RULES: list[Rule] = [
         RANK_4,
         AsRank(4),
         Attr("size", "localSize", int),
-        Attr("alpha", kind=float),
-        Attr("beta", kind=float),
+        *attrs(alpha=float, beta=float),
         Attr("bias", "k", unset(1.0)),
         given="1,4,8,8",
     ),

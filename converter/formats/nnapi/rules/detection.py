@@ -6,7 +6,7 @@ from typing import Any
 
 from converter.formats.nnapi.rules.context import Stored, Writing
 from converter.formats.nnapi.rules.fields import ChannelsFirst
-from converter.mapping.fields import Attr, Field, Only, spread
+from converter.mapping.fields import Attr, Field, Only, attrs, spread
 from converter.mapping.rules import op
 
 SIZE = spread("size", "out_height", "out_width", kind=int)
@@ -57,10 +57,7 @@ RULES = [
         "BOX_WITH_NMS_LIMIT",
         Attr("score_threshold", kind=float),
         Attr("limit", "max_boxes", int),
-        Attr("kernel", kind=int),
-        Attr("iou_threshold", kind=float),
-        Attr("sigma", kind=float),
-        Attr("nms_score_threshold", kind=float),
+        *attrs(kernel=int, iou_threshold=float, sigma=float, nms_score_threshold=float),
         given="2,3 =[[0,0,3,3,0,0,3,3,0,0,3,3],[1,1,5,4,1,1,5,4,1,1,5,4]] =i32:[0,0]",
     ),
     op(
@@ -70,8 +67,7 @@ RULES = [
         RATIO,
         Attr("before", "pre_nms_max", int),
         Attr("after", "post_nms_max", int),
-        Attr("iou_threshold", kind=float),
-        Attr("min_size", kind=float),
+        *attrs(iou_threshold=float, min_size=float),
         given="1,2,3,3 1,8,3,3 =[[0,0,3,3],[1,1,5,4]] =[[6,6]]",
     ),
     op(
@@ -82,8 +78,7 @@ RULES = [
         Attr("limit", "max_detections", int),
         Attr("classes_each", "max_classes_per_detection", int),
         Attr("limit_each", "max_detections_per_class", int),
-        Attr("score_threshold", kind=float),
-        Attr("iou_threshold", kind=float),
+        *attrs(score_threshold=float, iou_threshold=float),
         Attr("background", "background_in_labels", bool),
         given="1,3,4 1,3,4 =[[0.5,0.5,0.5,0.5],[0.2,0.2,0.3,0.3],[0.7,0.6,0.2,0.4]]",
     ),

@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import ChannelAxis
 from converter.graph.infer import known
-from converter.mapping.fields import Attr, Field
+from converter.mapping.fields import Attr, Field, attrs
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op, ops
 from converter.passes.lite.fields import Neighbours
@@ -144,8 +144,7 @@ RULES = [
         "LOCAL_RESPONSE_NORMALIZATION",
         ChannelAxis(),
         Neighbours(),
-        Attr("beta", kind=float),
-        Attr("bias", kind=float),
+        *attrs(beta=float, bias=float),
     ),
     op("netconv::NormalizeL2", "L2_NORMALIZATION", Norm(), given="2,3,4,5"),
     op(

@@ -30,7 +30,7 @@ from converter.graph.infer import constant
 from converter.graph.recurrent import clipped
 from converter.graph.value import Value, optional, with_operators
 from converter.mapping.context import static
-from converter.mapping.fields import Attr, Guard
+from converter.mapping.fields import Attr, Guard, attrs
 from converter.mapping.rules import Custom, Rule, custom, op
 
 LSTM_STATES = ("output_state_in", "cell_state_in")
@@ -303,8 +303,7 @@ RULES: list[Rule | Custom] = [
         "netconv::LSTMCell",
         "LSTM",
         ACTIVATION,
-        Attr("cell_clip", kind=float),
-        Attr("proj_clip", kind=float),
+        *attrs(cell_clip=float, proj_clip=float),
         given="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
     ),
     custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", sequence_lstm, lower_lstm),
