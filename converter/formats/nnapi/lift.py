@@ -10,7 +10,7 @@ from converter.errors import Diagnostic, Where
 from converter.formats.nnapi.boundary import Stored
 from converter.formats.nnapi.lift_bodies import lift_control
 from converter.formats.nnapi.mapping import MAPPING
-from converter.formats.nnapi.operations import Binding, NoMatch, bind
+from converter.formats.nnapi.operations import Binding, bind
 from converter.formats.nnapi.quantization import DATA_TYPES, quantise
 from converter.formats.nnapi.rules.context import Reading
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
@@ -51,11 +51,6 @@ def lift(table: Table, file: str = "") -> Network:
 
 # Operations whose results are as long as the data make them; the table may state how long they are.
 DATA_DEPENDENT = ("BOX_WITH_NMS_LIMIT", "GENERATE_PROPOSALS", "SLICE")
-
-
-def reason(e: Exception) -> tuple[str, str, str]:
-    """Code, message and help of what went wrong in one operation."""
-    return ("R105", str(e), "") if isinstance(e, NoMatch) else code_message_help(e)
 
 
 class SubgraphLift:
@@ -109,8 +104,8 @@ class SubgraphLift:
         try:
             with self.b.provenance(**origin):
                 results = self._results(operation)
-        except (NoMatch, *CONVERSION_ERRORS) as e:
-            code, message, help = reason(e)
+        except CONVERSION_ERRORS as e:
+            code, message, help = code_message_help(e)
             self.problems.append(Diagnostic(code, message, where=where, help=help))
             self.refused.update(operation.outputs)
             return

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from converter.errors import closest
+from converter.errors import MappingError, closest
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
 from converter.io.resources import schema_path
 
@@ -99,16 +99,14 @@ class Binding:
     outputs: Mapping[str, Bound] = field(default_factory=dict)
 
 
-class NoMatch(Exception):
+class NoMatch(MappingError):
     """No signature fits: the reason of the one that came closest, and its place ("inputs[3]")
     within the operation.
     """
 
     def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
-        super().__init__(message)
-        self.message = message
-        self.place = place
-        self.allowed = allowed
+        super().__init__(message, "R105")
+        self.place, self.allowed = place, allowed
 
 
 @functools.cache
@@ -242,7 +240,7 @@ def _closest(failures: list[NoMatch]) -> NoMatch:
     if best.place or not best.allowed:
         return best
     allowed = sorted({n for e in failures for n in e.allowed})
-    return NoMatch(best.message.replace(_either(best.allowed), _either(allowed)))
+    return NoMatch(str(best).replace(_either(best.allowed), _either(allowed)))
 
 
 def _either(counts: Sequence[int]) -> str:

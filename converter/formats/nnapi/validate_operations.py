@@ -103,7 +103,7 @@ class _Check:
         try:
             self.binding = binding = bind(self.operation, self.found.subgraph)
         except NoMatch as e:
-            self.add(e.place, e.message)
+            self.add(e.place, str(e))
             return None
         before, strict = len(self.found), self.found.strict
         for place, argument, index in arguments_of(binding):

@@ -20,12 +20,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.findings import Findings
-from converter.formats.nnapi.lift import SubgraphLift, reason
+from converter.formats.nnapi.lift import SubgraphLift
 from converter.formats.nnapi.operations import Binding, arguments_of, bind
 from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.table import Dimensions, Lifetime, Operation, Subgraph, fits
 from converter.graph.build import new_model
-from converter.mapping.conversion_errors import CONVERSION_ERRORS
+from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 
 # operation, argument: what its last dimension is
 SIZES = {
@@ -73,20 +73,16 @@ class _ShapeLift(SubgraphLift):
             _check_sizes(operation, binding, self.subgraph)
             self.lift(operation, binding)
         except CONVERSION_ERRORS as e:
-            code, message, _ = reason(e)
+            code, message, _ = code_message_help(e)
             if code.startswith("R"):
                 shapes = (
                     f"{argument.name} {self.subgraph.operands[i].dimensions}"
                     for place, argument, i in arguments_of(binding)
                     if place.startswith("inputs") and self.subgraph.operands[i].dimensions
                 )
-                self.found.add(
-                    self.place,
-                    message,
-                    code=code,
-                    kind=operation.type,
-                    evidence=(", ".join(shapes),),
-                )
+                told = (", ".join(shapes),)
+                kind = operation.type
+                self.found.add(self.place, message, code=code, kind=kind, evidence=told)
 
     def settle(self, operation: Operation, results: Sequence[ir.Value]) -> None:
         """The dimensions that were inferred against those that the table states."""

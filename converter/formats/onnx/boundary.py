@@ -58,25 +58,19 @@ def check_constants(
             )
 
 
+def values_of(graph: ir.Graph) -> list[ir.Value]:
+    """The inputs and initializers of a graph, and what its nodes make."""
+    made = (o for n in graph for o in n.outputs)
+    return [*graph.inputs, *graph.initializers.values(), *made]
+
+
 def declare_outputs(
     graph: ir.Graph, outputs: list[ir.Value], proto: onnx.GraphProto, b: Builder
 ) -> None:
     """Makes values the graph's outputs, under the names that the file gives them."""
-    taken = {
-        v.name
-        for v in (
-            *graph.inputs,
-            *graph.initializers.values(),
-            *outputs,
-            *(o for n in graph for o in n.outputs),
-        )
-    }
+    taken = {v.name for v in (*outputs, *values_of(graph))}
     bodies = (g for g in all_graphs(graph) if g is not graph)
-    inner = {
-        v.name: v
-        for g in bodies
-        for v in (*g.inputs, *g.initializers.values(), *(o for n in g for o in n.outputs))
-    }
+    inner = {v.name: v for g in bodies for v in values_of(g)}
     for value, info in zip(outputs, proto.output, strict=True):
         before = len(graph.outputs)
         b.output(value)

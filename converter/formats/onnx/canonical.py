@@ -17,7 +17,7 @@ from converter.graph import OPSET, REDUCTIONS
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import lazy
-from converter.graph.value import Value
+from converter.graph.value import Value, known_sizes
 from converter.graph.windows import halves, overhang, same_pads
 
 ROWS = Rows()
@@ -61,25 +61,16 @@ def explicit(
 def _kernel(op: Op) -> list[int] | None:
     if op.attr("kernel_shape"):
         return list(op.attrs["kernel_shape"])
-    weight = (
-        op.input(3 if op.kind == "QLinearConv" else 1)
-        if op.kind not in ("MaxPool", "AveragePool", "LpPool")
-        else None
-    )
-    if (
-        weight is None
-        or weight.shape is None
-        or not all(isinstance(d, int) for d in list(weight.shape)[2:])
-    ):
+    if op.kind in ("MaxPool", "AveragePool", "LpPool"):
         return None
-    return [int(d) for d in list(weight.shape)[2:]]  # type: ignore[arg-type]
+    sizes = (known_sizes(op.input(3 if op.kind == "QLinearConv" else 1)) or [])[2:]
+    kernel = [d for d in sizes if d is not None]
+    return kernel if sizes and kernel == sizes else None
 
 
 def _sizes(op: Op, spatial: int) -> list[int | None]:
-    shape = op.x.shape
-    if shape is None:
-        return [None] * spatial
-    return [d if isinstance(d, int) else None for d in list(shape)[2:]]
+    sizes = known_sizes(op.x)
+    return [None] * spatial if sizes is None else sizes[2:]
 
 
 def _pad_at_run_time(

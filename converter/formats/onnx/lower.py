@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, UsageError, Where
 from converter.formats.format import Flavour
-from converter.formats.onnx.boundary import DEFAULTS, STATES
+from converter.formats.onnx.boundary import DEFAULTS, STATES, values_of
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
 from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, bytes_for_nibbles
 from converter.formats.onnx.opset_converter.downgrade import form, respell
@@ -113,11 +113,7 @@ def _public_names(model: ir.Model) -> None:
         wanted.setdefault(public_name(value), value)
     names = Names(model)
     for graph in all_graphs(model.graph):
-        for value in [
-            *graph.inputs,
-            *graph.initializers.values(),
-            *(o for n in graph for o in n.outputs),
-        ]:
+        for value in values_of(graph):
             if value.name and wanted.get(value.name, value) is not value:
                 value.name = names.fresh(value.name)
     for name, value in wanted.items():

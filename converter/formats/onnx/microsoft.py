@@ -52,20 +52,24 @@ def standard(op: Op, b: Builder) -> None:
     """The same operator is in ai.onnx by now."""
 
 
+ROWS.enter(
+    ExpandDims=lambda op, b: b.Unsqueeze(
+        op.x, b.Reshape(b.Cast(op.need(1), to=ir.DataType.INT64), [1])
+    ),
+    TorchEmbedding=lambda op, b: b.Gather(op.x, op.need(1)),
+    BiasGelu=lambda op, b: b.Gelu(op.x + op.need(1)),
+    QuickGelu=lambda op, b: op.x * b.Sigmoid(op.x * op.attr("alpha", 1.702)),
+    BiasAdd=lambda op, b: op.x + op.need(1) + op.need(2),
+    SimplifiedLayerNormalization=lambda op, b: rms(
+        b, op.x, op.need(1), op.attr("epsilon", 1e-5), op.attr("axis", -1)
+    ),
+)
+
+
 @ROWS.always("GridSample")
 def grid_sample(op: Op, b: Builder) -> None:
     mode = op.attr("mode", "bilinear")
     op.attrs["mode"] = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-
-
-@ROWS.always("ExpandDims")
-def expand_dims(op: Op, b: Builder) -> Results:
-    return b.Unsqueeze(op.x, b.Reshape(b.Cast(op.need(1), to=ir.DataType.INT64), [1]))
-
-
-@ROWS.always("TorchEmbedding")
-def torch_embedding(op: Op, b: Builder) -> Results:
-    return b.Gather(op.x, op.need(1))
 
 
 @ROWS.always("FastGelu")
@@ -73,26 +77,10 @@ def fast_gelu(op: Op, b: Builder) -> Value:
     return b.Gelu(plus(op.x, op.input(1)), approximate="tanh")
 
 
-@ROWS.always("BiasGelu")
-def bias_gelu(op: Op, b: Builder) -> Results:
-    return b.Gelu(op.x + op.need(1))
-
-
-@ROWS.always("QuickGelu")
-def quick_gelu(op: Op, b: Builder) -> Results:
-    x = op.x
-    return x * b.Sigmoid(x * op.attr("alpha", 1.702))
-
-
 @ROWS.always("BiasSplitGelu")
 def bias_split_gelu(op: Op, b: Builder) -> Results:
     left, right = b.Split(op.x + op.need(1), outputs=2, axis=-1, num_outputs=2)
     return left * b.Gelu(right)
-
-
-@ROWS.always("BiasAdd")
-def bias_add(op: Op, b: Builder) -> Results:
-    return op.x + op.need(1) + op.need(2)
 
 
 @ROWS.always("BiasSoftmax")
@@ -180,11 +168,6 @@ def plus(x: Value, y: Value | None) -> Value:
 
 
 # normalisation
-
-
-@ROWS.always("SimplifiedLayerNormalization")
-def simplified_layer_normalization(op: Op, b: Builder) -> Results:
-    return rms(b, op.x, op.need(1), op.attr("epsilon", 1e-5), op.attr("axis", -1))
 
 
 def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:

@@ -64,9 +64,11 @@ def skip_group_norm(op: Op, b: Builder) -> Results:
     return group_norm(replace(op, inputs=[total, op.need(1), op.need(2)]), b), total
 
 
-@ROWS.always("GemmFastGelu")
-def gemm_fast_gelu(op: Op, b: Builder) -> Results:
-    return fast_gelu(replace(op, inputs=[op.x @ op.need(1), op.input(2)]), b)
+ROWS.enter(
+    GemmFastGelu=lambda op, b: fast_gelu(replace(op, inputs=[op.x @ op.need(1), op.input(2)]), b),
+    SampleOp=lambda op, b: b.Identity(op.x),
+    GatedAdd=lambda op, b: op.x + op.need(1) * op.need(2),
+)
 
 
 @ROWS.always("FusedMatMulActivation")
@@ -177,11 +179,6 @@ def unfold_tensor(op: Op, b: Builder) -> Results:
     return b.Transpose(y, perm=[*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
-@ROWS.always("SampleOp")
-def sample_op(op: Op, b: Builder) -> Results:
-    return b.Identity(op.x)
-
-
 @ROWS.always("Range")
 def range_(op: Op, b: Builder) -> Results:
     """The step is 1 unless given."""
@@ -194,11 +191,6 @@ def scaled_silu(op: Op, b: Builder) -> Results:
     slope = op.input(1)
     z = op.x * (op.number("alpha", 1.0) if slope is None else slope)
     return z * b.Sigmoid(z)
-
-
-@ROWS.always("GatedAdd")
-def gated_add(op: Op, b: Builder) -> Results:
-    return op.x + op.need(1) * op.need(2)
 
 
 @ROWS.always("GatedRMSNorm")

@@ -121,6 +121,11 @@ class Rows:
     def always(self, *kinds: str) -> Callable[[AnyRow], AnyRow]:
         return self.until(1 << 30, *kinds)
 
+    def enter(self, **rows: Row) -> None:
+        """Enters rows of one expression for all versions, by their operators."""
+        for kind, row in rows.items():
+            self.always(kind)(row)
+
     def apply(self, op: Op, b: Builder) -> Results:
         """The rows for the operator's version, oldest first; the first that returns values ends
         it.

@@ -193,9 +193,9 @@ class Writing(context.Writing):
             raise MappingError(message)
         return data
 
-    def unquantised(self, value: ir.Value | None, what: str = "weights") -> WeightData:
+    def unquantised(self, value: ir.Value | None) -> WeightData:
         """As `stored`, for a layer that takes no quantised weights."""
-        data = self.stored(value, what)
+        data = self.stored(value)
         if data.kind in ("float32", "float16"):
             return data
         array = evaluate_constant(value)

@@ -173,20 +173,15 @@ class Swapped(Field):
                 r.node.inputs[i] = r.b.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
 
 
-def up_to(most: int) -> Guard:
-    """innerProduct contracts three axes from rank 4 on."""
-    return Guard(
-        f"of at most {most} axes only",
-        lambda w: w.rank() <= most,
-        lift_if=lambda r: r.rank(r.input(0)) <= most,
-    )
-
-
 INNER = ("inputChannels", "outputChannels")
 STORED = ("weightMatrixFirstDimension", "weightMatrixSecondDimension")
 AFFINE = (Affine(*INNER), Only("alpha", 1.0), Only("beta", 1.0), Only("transA", 0))
 TURNED = Only("transB", 1)
 NO_SWAP = ignore(*Swapped.keys)
+# innerProduct contracts three axes from rank 4 on
+FEW_AXES = Guard(
+    "of at most 3 axes only", lambda w: w.rank() <= 3, lambda r: r.rank(r.input(0)) <= 3
+)
 MATRIX = Guard("of a matrix only", lift_if=lambda r: r.rank(r.input(0)) == 2)
 BIASED = "MatMul(2,3;=3,4) =4"
 
@@ -195,7 +190,7 @@ RULES = [
     op("Add", "batchedMatmul", Bias(*STORED), given="MatMul(1,2,2,3;=3,4) =4", lower_only=True),
     op("Gemm", "innerProduct", MATRIX, *AFFINE, TURNED),
     op("Gemm", "innerProduct", *AFFINE, Only("transB", 0), lower_only=True),
-    op("MatMul", "innerProduct", up_to(3), Dense(*INNER), given="2,2,3 =3,4"),
+    op("MatMul", "innerProduct", FEW_AXES, Dense(*INNER), given="2,2,3 =3,4"),
     op("Gemm", "innerProduct", *AFFINE, TURNED, before_lift=as_columns, lift_only=True),
     op("MatMul", "batchedMatmul", ONE, Dense(*STORED), NO_SWAP, given="1,2,2,3 =3,4"),
     op(

@@ -94,22 +94,13 @@ def tile(op: Op, b: Builder) -> Results:
 # operators of the first ONNX releases that never became standard
 
 
-@ROWS.always("Affine")
-def affine(op: Op, b: Builder) -> Results:
-    x = op.x
-    return x * op.number("alpha", 1.0) + op.number("beta", 0.0)
-
-
-@ROWS.always("ScaledTanh")
-def scaled_tanh(op: Op, b: Builder) -> Results:
-    x = op.x
-    return b.Tanh(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
-
-
-@ROWS.always("ParametricSoftplus")
-def parametric_softplus(op: Op, b: Builder) -> Results:
-    x = op.x
-    return b.Softplus(x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
+ROWS.enter(
+    Affine=lambda op, b: op.x * op.number("alpha", 1.0) + op.number("beta", 0.0),
+    ScaledTanh=lambda op, b: b.Tanh(op.x * op.number("beta", 1.0)) * op.number("alpha", 1.0),
+    ParametricSoftplus=lambda op, b: (
+        b.Softplus(op.x * op.number("beta", 1.0)) * op.number("alpha", 1.0)
+    ),
+)
 
 
 @ROWS.always("ImageScaler")
