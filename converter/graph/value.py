@@ -221,6 +221,12 @@ def maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
+def made_of(value: ir.Value | None, op_type: str) -> Value | None:
+    """The first operand of the standard operator `op_type` that makes a value, if it does."""
+    node = maker(value, op_type)
+    return None if node is None else optional(node, 0)
+
+
 def _bounds(part: slice) -> tuple[int, int]:
     """Start and end of a slice; what it leaves out reaches as far as there are elements."""
     first, last = (0, MAX) if part.step is None or part.step > 0 else (-1, -MAX)

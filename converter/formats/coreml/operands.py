@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import Value, known_sizes, maker, optional, with_operators
+from converter.graph.value import Value, known_sizes, made_of, maker, optional, with_operators
 from converter.mapping.context import Reading
 
 T = ir.DataType
@@ -41,8 +41,7 @@ def _origin(value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The source of a widening Cast (bool or integer -> float), when going back to its type or to
     another exact one.
     """
-    whole, node = (T.INT64, T.INT32), maker(value, "Cast")
-    source = None if node is None else node.inputs[0]
+    whole, source = (T.INT64, T.INT32), made_of(value, "Cast")
     if source is None or value.dtype not in (T.FLOAT, *whole):
         return value
     exact = source.dtype == T.BOOL or (source.dtype in whole and dtype in whole)
@@ -119,9 +118,8 @@ def unreshaped(value: ir.Value) -> ir.Value:
     """What a Reshape to a known shape made a value of, as two in a row are one; other values as
     they are.
     """
-    node = maker(value, "Reshape")
-    source = None if node is None or shape_of(value) is None else node.inputs[0]
-    return value if source is None else source
+    source = made_of(value, "Reshape")
+    return value if source is None or shape_of(value) is None else source
 
 
 def reshape(b: Builder, value: ir.Value, shape: Any) -> ir.Value:

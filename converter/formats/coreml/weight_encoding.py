@@ -20,7 +20,7 @@ from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, maker, operand, optional
+from converter.graph.value import Value, made_of, maker, operand, optional
 from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
@@ -215,8 +215,7 @@ def _widened(data: WeightData) -> WeightData:
 
 
 def _half(value: ir.Value) -> WeightData | None:
-    cast = maker(value, "Cast")
-    source = None if cast is None else cast.inputs[0]
+    source = made_of(value, "Cast")
     if source is None or source.const_value is None or source.dtype != ir.DataType.FLOAT16:
         return None
     return of_array(source.const_value.numpy())
@@ -279,8 +278,7 @@ def _table(gather: ir.Node) -> WeightData | None:
     table, index = constant(gather.inputs[0]), operand(gather, 1)
     if table is None or table.ndim != 1 or attrs_of(gather).get("axis", 0):
         return None
-    cast = maker(index, "Cast")
-    payload = _payload(index if cast is None else operand(cast))
+    payload = _payload(made_of(index, "Cast") or index)
     if payload is None or payload[0].dtype != np.uint8 or table.size != 1 << payload[1]:
         return None
     codes, bits = payload

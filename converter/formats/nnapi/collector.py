@@ -36,7 +36,7 @@ from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
-from converter.graph.value import maker, optional
+from converter.graph.value import made_of, maker, optional
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
 
@@ -289,8 +289,7 @@ class Writer:
 
 def dequantised(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
-    transpose = maker(value, "Transpose")
-    return maker(value if transpose is None else transpose.inputs[0], "DequantizeLinear")
+    return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 
 def parameters(node: ir.Node) -> tuple[Array, Array] | None:

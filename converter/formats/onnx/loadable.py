@@ -21,7 +21,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, set_type, shape_of
 from converter.graph.names import Names
-from converter.graph.value import maker, operand, optional
+from converter.graph.value import made_of, maker, operand, optional
 from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
@@ -128,8 +128,8 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _from_bytes(value: ir.Value | None) -> bool:
-    source = maker(value, "DequantizeLinear")
-    return source is not None and operand(source).dtype in (_T.INT8, _T.UINT8)
+    stored = made_of(value, "DequantizeLinear")
+    return stored is not None and stored.dtype in (_T.INT8, _T.UINT8)
 
 
 def _quantise(node: ir.Node, names: Names) -> None:

@@ -10,7 +10,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.collector import CoreLowering, scalar
 from converter.formats.coreml.rules.context import Writing
 from converter.graph.infer import shape_of
-from converter.graph.value import known_sizes, maker
+from converter.graph.value import known_sizes, made_of
 from converter.mapping.node import Node
 from converter.mapping.rules import custom
 
@@ -82,8 +82,8 @@ def _assign(inner: CoreLowering, finals: list[tuple[Value, Value]]) -> None:
 
 def origin(value: Value) -> Value:
     """The value that Identity hands on."""
-    while (node := maker(value, "Identity")) is not None and node.inputs[0] is not None:
-        value = node.inputs[0]
+    while (source := made_of(value, "Identity")) is not None:
+        value = source
     return value
 
 

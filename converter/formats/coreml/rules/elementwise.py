@@ -27,7 +27,7 @@ from converter.formats.coreml.rules.fields import (
     truncate,
 )
 from converter.graph.infer import rank_of
-from converter.graph.value import known_sizes, maker
+from converter.graph.value import known_sizes, made_of, maker
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -74,8 +74,7 @@ def shifts_out(node: ir.Node | None) -> bool:
 def _power_of_two(value: Value | None) -> bool:
     while node := maker(value, "Cast") or maker(value, "Round") or maker(value, "Floor"):
         value = node.inputs[0]
-    power = maker(value, "Pow")
-    base = None if power is None else scalar(power.inputs[0])
+    base = scalar(made_of(value, "Pow"))
     return base is not None and base > 1 and math.frexp(base)[0] == 0.5
 
 
@@ -132,8 +131,7 @@ class Epsilon(Field):
     def lower(self, w: Writing) -> None:
         inner: Value | None = w.input(0)
         if self.root:
-            root = maker(inner, "Sqrt")
-            inner = None if root is None else root.inputs[0]
+            inner = made_of(inner, "Sqrt")
         total = maker(inner, "Add")
         epsilon = None if total is None else scalar(total.inputs[1])
         if total is not None and epsilon is not None and epsilon > 0:

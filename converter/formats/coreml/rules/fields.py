@@ -14,7 +14,7 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, rank_of_value
 from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.value import maker
+from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Field, Guard, InputType
 from converter.mapping.record import record
@@ -289,10 +289,10 @@ class ShapeOf(Field):
         r.node.inputs[self.index] = r.b.Shape(r.node.inputs[self.index])
 
     def lower(self, w: Writing) -> None:
-        shape = maker(w.input(self.index), "Shape")
-        if shape is None:
+        source = made_of(w.input(self.index), "Shape")
+        if source is None:
             raise not_meant("no shape of another value")
-        w.layer.inputs[self.index] = shape.inputs[0]
+        w.layer.inputs[self.index] = source
 
 
 class StaticResult(Field):

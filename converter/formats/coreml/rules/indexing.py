@@ -27,7 +27,7 @@ from converter.formats.coreml.rules.fields import (
 from converter.formats.coreml.rules.matmul import turned
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import maker
+from converter.graph.value import made_of
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -172,9 +172,8 @@ class WholeRows(Field):
         reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
     def lower(self, w: Writing) -> None:
-        node = maker(w.input(1), "Unsqueeze") or maker(w.input(1), "Reshape")
-        rows = None if node is None else node.inputs[0]
-        before, after = shape_of(rows) if rows is not None else None, shape_of(w.input(1))
+        rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
+        before, after = shape_of(rows), shape_of(w.input(1))
         if not before or after != (*before, 1):
             raise not_meant("no indices of whole rows")
         w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0

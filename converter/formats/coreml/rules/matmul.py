@@ -14,7 +14,7 @@ from converter.formats.coreml.rules.fields import ONE, SEVERAL, NotScalar
 from converter.formats.coreml.weight_encoding import computed, dynamic_int8, turned_form
 from converter.formats.coreml.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import maker, producer_of
+from converter.graph.value import made_of, maker, producer_of
 from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
@@ -27,14 +27,13 @@ def turned(w: Writing, weights: Value) -> WeightData:
     """The transpose of a constant matrix [K,N] as stored [N,K]: what a Transpose was made of, or a
     view.
     """
-    transpose = maker(weights, "Transpose")
-    if weights.const_value is None and transpose is not None and rank_of(weights) == 2:
-        return w.stored(transpose.inputs[0])
+    stored = made_of(weights, "Transpose")
+    if weights.const_value is None and stored is not None and rank_of(weights) == 2:
+        return w.stored(stored)
     compact = turned_form(weights)
     if compact is not None:
         return compact
-    cast = maker(weights, "Cast")
-    half = None if cast is None else cast.inputs[0]
+    half = made_of(weights, "Cast")
     source = half if half is not None and half.dtype == D.FLOAT16 else weights
     array = constant(source)
     data = computed(source, w.low.half, turned=True) if array is None else w.plain(array.T)
@@ -92,8 +91,7 @@ class Dense(Field):
 
 def dynamic(weights: Value | None) -> WeightData | None:
     """Weights that a Core ML file held as int8 for dynamic quantisation."""
-    if (transpose := maker(weights, "Transpose")) is not None:
-        weights = transpose.inputs[0]
+    weights = made_of(weights, "Transpose") or weights
     node = producer_of(weights)
     own = node is not None and node.metadata_props.get("netconv.format") == "coreml"
     return dynamic_int8(weights) if own else None

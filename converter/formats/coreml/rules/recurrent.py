@@ -18,7 +18,7 @@ from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX
 from converter.graph.demands import of_length
 from converter.graph.infer import Array, shape_of
-from converter.graph.value import maker
+from converter.graph.value import made_of, maker
 from converter.mapping.rules import custom
 
 Value = ir.Value
@@ -416,8 +416,7 @@ class Recurrent:
 
 def _parts(value: Value) -> list[Value] | None:
     """The gates of Unsqueeze(Concat(..)), as lifting makes them of compact weights."""
-    outer = maker(value, "Unsqueeze")
-    inner = maker(outer.inputs[0], "Concat") if outer is not None else None
+    inner = maker(made_of(value, "Unsqueeze"), "Concat")
     return None if inner is None else [v for v in inner.inputs if v is not None]
 
 

@@ -420,11 +420,15 @@ class Writing(context.Writing):
         same = self.about(x).dimensions == dims
         return x if same else self.step("RESHAPE", dims, x, input=x, shape=dims)
 
+    def added(self, x: Ref, wanted: list[int]) -> list[int]:
+        """The axes of length 1 each of which alone an operand lacks of these dimensions."""
+        dims, ones = self.about(x).dimensions, (i for i, n in enumerate(wanted) if n == 1)
+        return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
+
     def reshape(self, x: Ref, y: Ref) -> None:
         """Level 6 reshapes integers too; below, what only adds an axis can be said."""
-        dims, wanted = self.about(x).dimensions, self.about(y).dimensions
-        ones = [i for i, n in enumerate(wanted) if n == 1]
-        added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
+        wanted = self.about(y).dimensions
+        added = self.added(x, wanted)
         whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6
         if whole and added:
             self.operation("EXPAND_DIMS", y, input=x, axis=added[0])

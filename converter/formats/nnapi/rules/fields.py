@@ -246,7 +246,7 @@ class Window(Field):
         return w.image(value)[1:3]
 
     def kernel_of(self, r: Reading) -> list[int]:
-        shape = shape_of(r.node.inputs[1]) if r.node.inputs[1] is not None else None
+        shape = shape_of(r.node.input(1))
         if shape is None:
             raise MappingError("the shape of the filter must be known")
         return list(shape[2:])

@@ -58,9 +58,7 @@ class AddedAxis(Field):
         r.set_input(1, [r.attr("axis", int)])
 
     def lower(self, w: Writing) -> None:
-        dims, wanted = w.about(w.ref(0)).dimensions, list(w.result_shape())
-        ones = [i for i, n in enumerate(wanted) if n == 1]
-        added = [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
+        added = w.added(w.ref(0), list(w.result_shape()))
         if not added:
             raise MappingError("more than an axis of length 1 is added")
         w.layer.attrs["axis"] = added[0]

@@ -27,7 +27,15 @@ from converter.formats.tflite.tensors import FLOATS, dequantise, is_quantised
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, known, rank_of
 from converter.graph.lazy_tensor import LazyTensor, whole_bytes
-from converter.graph.value import Value, known_sizes, maker, operand, optional, with_operators
+from converter.graph.value import (
+    Value,
+    known_sizes,
+    made_of,
+    maker,
+    operand,
+    optional,
+    with_operators,
+)
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN
 from converter.mapping.fusing import activation_of, only_user
@@ -577,8 +585,7 @@ def before_transpose(
 
 def _half(value: ir.Value) -> Array | None:
     """Constant numbers of half precision behind a Cast."""
-    node = maker(value, "Cast")
-    array = None if node is None else constant(node.inputs[0])
+    array = constant(made_of(value, "Cast"))
     return array if array is not None and array.dtype == np.float16 else None
 
 
