@@ -313,6 +313,11 @@ class Writing:
             raise MappingError(f"input {index} is absent")
         return value
 
+    @property
+    def data(self) -> ir.Value:
+        """The first operand; MappingError when it is left out."""
+        return self.input(0)
+
     def optional(self, index: int) -> ir.Value | None:
         return self.node.input(index)
 

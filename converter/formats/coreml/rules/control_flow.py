@@ -37,7 +37,7 @@ def lower_if(w: Writing) -> None:
             inner.add("copy", [value], [out])
         low.problems += inner.problems
         bodies[far] = inner.layers
-    low.add("branch", [w.input(0)], [], extra=bodies)
+    low.add("branch", [w.data], [], extra=bodies)
 
 
 def lower_loop(w: Writing) -> None:

@@ -157,7 +157,7 @@ def lengthened(sizes: Sequence[Any] | None) -> list[Any] | None:
 
 
 def flatten_input(w: Writing) -> None:
-    x = w.input(0)
+    x = w.data
     sizes = lengthened(w.dims(x))
     w.layer.inputs[0] = w.emit("expandDims", x, shape=sizes, axes=[2])
 
@@ -323,7 +323,7 @@ class Transposed(Field):
         if not w.attr("output_shape", None):
             return
         shape = shape_of(w.out)
-        if shape is None or shape_of(w.input(0)) is None:
+        if shape is None or shape_of(w.data) is None:
             # where the output begins depends on the input's size
             raise MappingError("a stated output size needs static shapes", "X203", FIX)
         target = [int(d) for d in shape[2:]]

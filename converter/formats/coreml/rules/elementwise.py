@@ -129,7 +129,7 @@ class Epsilon(Field):
         r.data = r.b.Sqrt(x) if self.root else x
 
     def lower(self, w: Writing) -> None:
-        inner: Value | None = w.input(0)
+        inner: Value | None = w.data
         if self.root:
             inner = made_of(inner, "Sqrt")
         total = maker(inner, "Add")
@@ -155,7 +155,7 @@ class Exponent(ScalarOperand):
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        if w.input(0).dtype in INTEGERS and w.layer.attrs[self.key] < 0:
+        if w.data.dtype in INTEGERS and w.layer.attrs[self.key] < 0:
             raise not_meant("a negative power of whole numbers")
 
 
@@ -169,7 +169,7 @@ class Square(Field):
         r.node.inputs *= 2
 
     def lower(self, w: Writing) -> None:
-        if w.input(0) is not w.input(1):
+        if w.data is not w.input(1):
             raise not_meant("two operands")
         w.layer.attrs["alpha"] = 2.0
 
@@ -181,8 +181,8 @@ class QuotientOf(Field):
         r.set_inputs(r.b.Div(*r.node.inputs))
 
     def lower(self, w: Writing) -> None:
-        quotient = maker(w.input(0), "Div")
-        if quotient is None or not is_float(w.input(0)):
+        quotient = maker(w.data, "Div")
+        if quotient is None or not is_float(w.data):
             raise not_meant("of a quotient only")
         w.layer.inputs = list(quotient.inputs)
 
@@ -382,7 +382,7 @@ class Whole(Field):
     """A fraction, of which whole numbers keep what lies towards zero."""
 
     def lower(self, w: Writing) -> None:
-        x, c = w.input(0), w.scalar(1)
+        x, c = w.data, w.scalar(1)
         if x.dtype in INTEGERS and not (c is not None and c >= 0):
             TowardsZero().lower(w)
 
@@ -408,7 +408,7 @@ class Remainder(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        x, y, out = w.input(0), w.input(1), w.out
+        x, y, out = w.data, w.input(1), w.out
         shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
         def behind() -> None:
@@ -453,7 +453,7 @@ ONE_SHAPE = Guard(
     "the operands have different shapes",
     lambda w: (
         len({str(v.shape) for v in w.node.inputs if v is not None}) == 1
-        and known_sizes(w.input(0)) is not None
+        and known_sizes(w.data) is not None
     ),
 )
 TWO = Guard("two operands are taken at once", lambda w: len(w.node.inputs) == 2)
@@ -504,7 +504,7 @@ ARITHMETIC = [
 
 # comparisons and logic ---------------------------------------------------------------------------
 
-NOT_TEXT = Guard("texts cannot be compared", lambda w: w.input(0).dtype != T.STRING)
+NOT_TEXT = Guard("texts cannot be compared", lambda w: w.data.dtype != T.STRING)
 
 
 class Unequal(Field):
@@ -519,7 +519,7 @@ class Unequal(Field):
         r.set_inputs(r.b.Equal(*r.node.inputs, *other))
 
     def lower(self, w: Writing) -> None:
-        inner = maker(w.input(0), "Equal")
+        inner = maker(w.data, "Equal")
         x, y = inner.inputs if inner is not None else (None, None)
         if x is None or y is None:
             raise not_meant("of a comparison only")
@@ -545,7 +545,5 @@ LOGIC = [
 # values that are passed on -----------------------------------------------------------------------
 
 
-MOVING = [
-    custom("Identity", "copy", lambda r: r.input(0), lambda w: w.low.alias(w.out, w.input(0)))
-]
+MOVING = [custom("Identity", "copy", lambda r: r.input(0), lambda w: w.low.alias(w.out, w.data))]
 RULES: list[Rule | Custom] = [*UNARY, *ACTIVATIONS, *ARITHMETIC, *LOGIC, *MOVING]

@@ -33,7 +33,7 @@ NOTHING_MORE = Guard(
     lambda w: not any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]),
 )
 FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.out))
-RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.input(0)) == 4)
+RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.data) == 4)
 
 
 def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
@@ -65,7 +65,7 @@ class ScalarOperand(Field):
         r.set_input(1, np.array(self.sign * r.attr(self.key, float), np.float32))
 
     def lower(self, w: Writing) -> None:
-        x, y = w.input(0), w.input(1)
+        x, y = w.data, w.input(1)
         number = w.scalar(1) if len(w.node.inputs) == 2 else None
         if number is None and self.either and (number := w.scalar(0)) is not None:
             x, y = y, x
@@ -193,7 +193,7 @@ class PositiveAxis(Field):
         r.set(axis=r.axis("axis", blobs.rank(r)))
 
     def lower(self, w: Writing) -> None:
-        axis, rank = int(w.attr("axis")), rank_of(w.input(0))
+        axis, rank = int(w.attr("axis")), rank_of(w.data)
         w.layer.attrs["axis"] = axis % rank if rank else axis
 
 

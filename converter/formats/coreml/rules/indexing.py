@@ -49,7 +49,7 @@ class ScalarIndex(Field):
     """
 
     def lower(self, w: Writing) -> None:
-        rank, axis = rank_of_value(w.input(0)), w.attr("axis")
+        rank, axis = rank_of_value(w.data), w.attr("axis")
         if rank_of_value(w.input(1)) or rank < 2:
             return
         sizes = w.dims(w.out)
@@ -62,7 +62,7 @@ class ScalarIndex(Field):
 
 def _same_places(w: Writing) -> bool:
     scatter = w.node.op != "GatherElements"
-    return not cut_axes(int(w.attr("axis")), w.input(0), w.input(1), scatter)
+    return not cut_axes(int(w.attr("axis")), w.data, w.input(1), scatter)
 
 
 SAME_PLACES = Guard("indices that are smaller than the data along other axes", _same_places)
@@ -99,7 +99,7 @@ def lower_embedding(w: Writing) -> None:
 
     Others may have negative indices, which embeddings do not know.
     """
-    table, indices, (_, kind) = w.input(0), w.input(1), w.origin
+    table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
     if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
         raise not_meant("no embedding")
@@ -278,7 +278,7 @@ class Strided(Field):
         starts, ends, axes, steps = limits(w)
         if starts is None or ends is None or steps is None:
             raise not_meant("limits that are known only at run time")
-        size, rank = w.dims(w.input(0)), w.rank()
+        size, rank = w.dims(w.data), w.rank()
         parts = zip(axes, starts, ends, steps, strict=True)
         w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
@@ -374,7 +374,7 @@ def lower_dynamic(w: Writing) -> None:
     last = list(masked)
     for i, a in enumerate(axes):
         last[a] = ends is not None and ends[i] >= FAR
-    inputs = [w.input(0), *(_spread(w, i, axes, 0) for i in (1, 2))]
+    inputs = [w.data, *(_spread(w, i, axes, 0) for i in (1, 2))]
     if steps is None:
         inputs.append(_spread(w, 4, axes, 1))
     # masks for squeezing, even if they are all false, need another version
@@ -491,7 +491,7 @@ AXIS = Attr("axis", kind=int)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
     "texts have no place in Core ML's tensors",
-    lambda w: w.input(0).dtype != ir.DataType.STRING,
+    lambda w: w.data.dtype != ir.DataType.STRING,
 )
 
 RULES: list[Rule | Custom] = [

@@ -65,7 +65,7 @@ class Dense(Field):
             r.behind(lambda y: y + bias)
 
     def lower(self, w: Writing) -> None:
-        x, weights = w.input(0), w.input(1)
+        x, weights = w.data, w.input(1)
         self.product(w, x, weights)
         if is_constant(x):
             raise not_meant("both operands are constant")

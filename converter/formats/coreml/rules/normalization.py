@@ -126,7 +126,7 @@ class NormalizedShape(Field):
         r.node.inputs += [r.weights(name, shape) for name in self.blobs]
 
     def lower(self, w: Writing) -> None:
-        axis, x = int(w.attr("axis")), w.input(0)
+        axis, x = int(w.attr("axis")), w.data
         shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
         if not shape or None in shape:
             message = "LayerNormalization over dimensions that are not static"

@@ -94,7 +94,7 @@ def without_rounding(w: Writing, window: Window) -> list[int]:
     count.
     """
     pads, n = window["pads"], len(window["kernel"])
-    size, counts = ((known_sizes(v) or [None] * (n + 2))[2:] for v in (w.input(0), w.out))
+    size, counts = ((known_sizes(v) or [None] * (n + 2))[2:] for v in (w.data, w.out))
     more = rounded_up(pads, size, window["kernel"], window["strides"], None, counts)
     if w.attr("count_include_pad", 0) and more != pads:
         raise MappingError("ceil_mode of an average that counts padding")

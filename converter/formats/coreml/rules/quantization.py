@@ -97,7 +97,7 @@ class Truth(Field):
     names = ("to", "saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        x, out = w.input(0), w.out
+        x, out = w.data, w.out
         if out.dtype != T.BOOL or x.dtype in (T.BOOL, T.STRING) or _is_compact(x):
             raise not_meant("to truth values only")
 
@@ -106,7 +106,7 @@ def lower_cast(w: Writing) -> None:
     """A Cast matters only where a number changes; compact weights that nobody stores with a layer
     are a constant of their own.
     """
-    x, out = w.input(0), w.out
+    x, out = w.data, w.out
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("texts have no place in Core ML's tensors")
     if _is_compact(x):

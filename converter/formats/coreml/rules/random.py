@@ -49,7 +49,7 @@ def lower_standard(w: Writing) -> None:
     if shape is not None:
         w.put(f"{kind}Static", **attrs, outputShape=list(shape) or [1])
     else:
-        w.put(f"{kind}Like", w.input(0), **attrs)
+        w.put(f"{kind}Like", w.data, **attrs)
 
 
 class FloatSeed(Field):

@@ -288,7 +288,7 @@ class Recurrent:
         if size is None:
             raise MappingError("the weights of a recurrent operator must be constant")
         self.size, self.into = size[1] // gates, size[2]
-        self.steps, self.batch, *_ = self.w.dims(w.input(0)) or [None, None]
+        self.steps, self.batch, *_ = self.w.dims(w.data) or [None, None]
 
     def blobs(self, gates: Sequence[str], direction: int = 0) -> dict[str, Any]:
         """The weights of one direction by their paths."""
@@ -326,7 +326,7 @@ class Recurrent:
         """The sequence and the states as blobs; absent states are zeros where the layer or another
         state needs them.
         """
-        x = self.blob(self.w.input(0))
+        x = self.blob(self.w.data)
         if all(s is None for s in states) and not needed:
             return [x]
         made = [self.blob(s) if s is not None else self._zeros() for s in states]

@@ -126,7 +126,7 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     """The factors of the last two axes, whether they are whole, and their sizes before and
     after.
     """
-    x, rank = w.input(0), w.rank()
+    x, rank = w.data, w.rank()
     given = w.known(2) if w.optional(2) is not None else None
     if given is None and w.optional(2) is not None and w.dims(w.input(2)) != [0]:
         raise MappingError("resizing by factors known only at run time")
@@ -271,7 +271,7 @@ class Block(Field):
     def lower(self, w: Writing) -> None:
         w.set(blockSize=int(w.attr("blocksize")))
         if w.attr("blocksize") < 2:
-            w.alias(w.input(0))
+            w.alias(w.data)
 
 
 SAMPLING = Codec(

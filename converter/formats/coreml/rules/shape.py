@@ -71,7 +71,7 @@ class SizeOne(Field):
     def lower(self, w: Writing) -> None:
         rank, axes = w.rank(), constant_axes(w)
         if not axes or (rank == 0 and len(axes) == 1):
-            w.alias(w.input(0))
+            w.alias(w.data)
         elif rank == 0:
             raise not_meant("of a number")
         w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
@@ -104,7 +104,7 @@ class Squeezed(SizeOne):
         if w.optional(1) is None:
             w.set(squeezeAll=True)
         elif not (axes := constant_axes(w)) or rank == 1:
-            w.alias(w.input(0))
+            w.alias(w.data)
         else:
             w.set(axes=sorted(a % rank for a in axes))
 
@@ -127,7 +127,7 @@ class Target(StaticResult):
         super().lift(r)
 
     def lower(self, w: Writing) -> None:
-        x, shape, wanted = w.input(0), shape_of(w.out), w.known(1)
+        x, shape, wanted = w.data, shape_of(w.out), w.known(1)
         if 0 in (shape_of(x) or ()):
             raise MappingError("tensors without elements have no place in Core ML")
         if shape is None and (wanted is None or 0 in wanted):
@@ -340,7 +340,7 @@ class Sizes(Field):
 
     def lower(self, w: Writing) -> None:
         count = len(w.node.outputs)
-        sizes, dims = w.known(1), w.dims(w.input(0))
+        sizes, dims = w.known(1), w.dims(w.data)
         if w.optional(1) is not None and sizes is None:
             raise MappingError("the sizes of a Split must be constant")
         length = dims[w.attr("axis", 0)] if dims is not None else None
@@ -350,7 +350,7 @@ class Sizes(Field):
         if sizes is not None and 0 in sizes:
             raise MappingError("a Split into parts without elements")
         if count == 1:
-            w.alias(w.input(0))
+            w.alias(w.data)
         elif sizes is not None and len(set(sizes)) > 1:
             w.set(splitSizes=[int(s) for s in sizes])
         else:
@@ -413,7 +413,7 @@ class Reached(Field):
     def lower(self, w: Writing) -> None:
         if w.origin == ("coreml", "broadcastToDynamic"):
             return  # by the rules of the layer that it was
-        x, shape = w.input(0), w.input(1)
+        x, shape = w.data, w.input(1)
         own, rank = w.dims(x) or [None], rank_of_value(w.out)
         asked = (w.dims(shape) or [None])[0]
         if all(d == 1 for d in own) and asked == rank:
@@ -459,10 +459,10 @@ class Limits(Field):
         r.node.inputs = [r.b.value(v) for v in (start, given[0], step)]
 
     def lower(self, w: Writing) -> None:
-        start, step = scalar(w.input(0)), scalar(w.input(2))
+        start, step = scalar(w.data), scalar(w.input(2))
         w.layer.inputs = [w.input(1)]
         if start is None or step is None:
-            w.layer.inputs.append(w.input(0))
+            w.layer.inputs.append(w.data)
         if step is None:
             w.layer.inputs.append(w.input(2))
         w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)

@@ -58,7 +58,7 @@ def write_cond(w: Writing) -> None:
         shapes = shape_of(one), shape_of(other)
         if None not in shapes and shapes[0] != shapes[1]:
             raise MappingError("branches whose results have different sizes")
-    layer = w.low.add("cond", [], w.node.outputs, {"pred": flag(w, w.input(0))})
+    layer = w.low.add("cond", [], w.node.outputs, {"pred": flag(w, w.data)})
     layer.extra = [(layers, (), results) for layers, results in branches]
 
 
@@ -110,7 +110,7 @@ class Collected:
         if part.dtype == ir.DataType.BOOL:
             raise MappingError("a loop that collects truth values")
         self.rank, shape = len(sizes) + 1, [None, *sizes]
-        count = flag(w, w.input(0))
+        count = flag(w, w.data)
         length = w.made("expand_dims", count.dtype, [1], x=count, axes=[0])
         if sizes:
             tail = w.const(np.array(sizes, np.int32), "sizes")

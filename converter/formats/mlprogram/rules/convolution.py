@@ -154,7 +154,7 @@ def linear(r: Reading) -> Value:
 
 def write_linear(w: Writing) -> None:
     """MatMul or Gemm with weights of two axes."""
-    x, weights = w.input(0), w.input(1)
+    x, weights = w.data, w.input(1)
     tensor, bias = weights.const_value, w.optional(2)
     if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
         w.operation("linear", x=x, weight=found)
@@ -188,7 +188,7 @@ def compact_matrix(value: ir.Value) -> ir.Value | None:
 
 def write_biased(w: Writing) -> None:
     """The product of a linear layer and the bias behind it, which are one operation."""
-    for value, bias in ((w.input(0), w.optional(1)), (w.input(1), w.optional(0))):
+    for value, bias in ((w.data, w.optional(1)), (w.input(1), w.optional(0))):
         product, numbers = maker(value, "MatMul"), constant(bias)
         if product is None or numbers is None or only_user(value) is None:
             continue
@@ -217,7 +217,7 @@ def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
 def write_product(w: Writing) -> None:
     if min(w.rank(0), w.rank(1)) < 2:
         raise MappingError("a product takes matrices")
-    x, y = w.input(0), w.input(1)
+    x, y = w.data, w.input(1)
     if x.const_value is not None and y.const_value is not None:
         raise MappingError("a product of constants")
     (x, first), (y, second) = (before_swap(v) for v in (x, y))

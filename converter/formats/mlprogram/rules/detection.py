@@ -62,7 +62,7 @@ def write_suppression(w: Writing) -> None:
     limits = [w.constant(i, "a threshold").reshape(-1)[0] for i in (2, 3)]
     w.operation(
         "non_maximum_suppression",
-        boxes=w.input(0),
+        boxes=w.data,
         scores=w.input(1),
         iou_threshold=float(limits[0]),
         score_threshold=float(limits[1]),

@@ -32,15 +32,15 @@ DTYPES = {
 }
 REALS = Guard(
     "of real numbers only",
-    lambda w: w.input(0).dtype in FLOATS,
+    lambda w: w.data.dtype in FLOATS,
     lambda r: r.value("x").dtype in FLOATS,
 )
 WHOLE = Guard(
     "of whole numbers only",
-    lambda w: w.input(0).dtype not in FLOATS,
+    lambda w: w.data.dtype not in FLOATS,
     lambda r: r.value("x").dtype not in FLOATS,
 )
-REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.input(0).dtype in FLOATS)
+REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.data.dtype in FLOATS)
 WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
 
 
@@ -89,7 +89,7 @@ class Channels(Field):
     keys, inputs = ("alpha",), (1,)
 
     def lower(self, w: Writing) -> None:
-        slopes, shape = w.constant(1, "the slopes"), tuple(w.input(0).shape or ())
+        slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
         axis = shape[1:2] if len(shape) > 2 else ()
         rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
         if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
@@ -115,7 +115,7 @@ class To(Field):
         r.node.attrs["to"] = int(DTYPES[word])
 
     def lower(self, w: Writing) -> None:
-        x, out = w.input(0), w.node.outputs[0]
+        x, out = w.data, w.node.outputs[0]
         before, after = (w.low.carried(v) for v in (x, out))
         if after not in WORDS or before not in WORDS:
             raise MappingError(f"no operation makes {after.name} of {before.name}")
@@ -144,7 +144,7 @@ def root(r: Reading) -> None:
 
 def write_silu(w: Writing) -> None:
     """x times its Sigmoid, which is left out in the end where nothing else needs it."""
-    x, y = w.input(0), w.input(1)
+    x, y = w.data, w.input(1)
     for one, other in ((x, y), (y, x)):
         gate = maker(other, "Sigmoid")
         if gate is not None and gate.inputs[0] is one:
@@ -155,7 +155,7 @@ def write_silu(w: Writing) -> None:
 
 def write_root(w: Writing) -> None:
     """1 divided by a root, of a sum with one number or of anything else."""
-    x = w.input(0)
+    x = w.data
     if w.node.op == "Div":
         one, x = constant(x), w.input(1)
         if one is None or one.size != 1 or one.reshape(-1)[0] != 1:

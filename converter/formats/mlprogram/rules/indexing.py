@@ -112,7 +112,7 @@ class Places(Field):
         array = constant(w.input(1))
         if array is None or (array >= 0).all():
             return
-        size = size_of(w.input(0), first_axis(w, w.attr("axis", 0)))
+        size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
         if not isinstance(size, int):
             return
         found = np.where(array < 0, array + size, array)
@@ -130,7 +130,7 @@ def write_scatter(kind: str) -> Callable[[Writing], None]:
         data, indices, updates = (w.input(i) for i in range(3))
         along = kind == "scatter_along_axis"
         axis = first_axis(w, w.attr("axis", 0)) if along else None
-        if along and _cut(w.input(0).shape, w.input(1).shape, axis):
+        if along and _cut(w.data.shape, w.input(1).shape, axis):
             raise MappingError("indices of other sizes than the data beside the axis")
         w.operation(kind, data=data, indices=indices, updates=updates, axis=axis, mode=modes[mode])
 
@@ -146,7 +146,7 @@ def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> 
 
 
 def alike(w: Writing) -> bool:
-    return not _cut(w.input(0).shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
+    return not _cut(w.data.shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
 
 
 # lists: a list is the tensor of its elements ------------------------------------------------------

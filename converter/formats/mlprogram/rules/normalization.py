@@ -107,7 +107,7 @@ def layer_norm(r: Reading) -> Value:
 
 def write_layer_norm(w: Writing) -> None:
     """Over the last axes, of which gamma and beta have the shape."""
-    shape = tuple(w.input(0).shape or ())
+    shape = tuple(w.data.shape or ())
     axis = first_axis(w, w.attr("axis", -1))
     if not all(isinstance(n, int) for n in shape[axis:]):
         raise MappingError("the sizes of the axes are not known", "X203")
@@ -123,7 +123,7 @@ def write_layer_norm(w: Writing) -> None:
         if value is not None and value.const_value is None:
             raise MappingError(f"{what} must be constant")
     axes, epsilon = list(range(axis, len(shape))), float(w.attr("epsilon"))
-    x, y = w.input(0), w.node.outputs[:1]
+    x, y = w.data, w.node.outputs[:1]
     w.operation("layer_norm", y, x=x, axes=axes, gamma=factors[0], beta=factors[1], epsilon=epsilon)
 
 

@@ -62,7 +62,7 @@ def write_quantize(w: Writing) -> None:
     """Numbers of eight bits. Operations other than dequantize take them in 32 bits: where nothing
     else needs these, the cast is left out in the end.
     """
-    x, out = w.input(0), w.node.outputs[0]
+    x, out = w.data, w.node.outputs[0]
     if out.dtype not in QUANTISED or x.dtype not in FLOATS:
         raise MappingError("numbers other than of eight bits")
     given = _scales(w, out.dtype, w.real)
@@ -74,7 +74,7 @@ def write_quantize(w: Writing) -> None:
 
 
 def _write_dequantize(w: Writing) -> None:
-    x = w.input(0)
+    x = w.data
     if x.dtype not in QUANTISED:
         raise MappingError("numbers other than of eight bits")
     given = _scales(w, x.dtype, w.real_of(w.node.outputs[0]))
@@ -318,7 +318,7 @@ def write_dequantized(w: Writing) -> None:
     """Constants of four or eight bits with a scale for all or each place of an axis, since iOS18
     with scales of blocks; before, those of four bits are stored in eight.
     """
-    data, scale = w.input(0).const_value, evaluate_constant(w.input(1))
+    data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:
         _write_dequantize(w)
         return
@@ -394,7 +394,7 @@ def compact_since(node: ir.Node) -> int:
 
 def write_looked_up(w: Writing) -> None:
     """Indices of four or eight bits into a table of numbers."""
-    found = looked_up_in(w.input(0), w.input(1))
+    found = looked_up_in(w.data, w.input(1))
     if found is None:
         raise not_meant("a table of at most 256 numbers and constant indices of few bits")
     w.needs(IOS16)

@@ -188,7 +188,7 @@ class Cell:
         self.w, self.order = w, order
         self.direction = w.attr("direction", "forward")
         self.both = self.direction == "bidirectional"
-        self.steps, self.batch = (size_of(w.input(0), i) for i in range(2))
+        self.steps, self.batch = (size_of(w.data, i) for i in range(2))
         self.hidden = w.static(2, "the weights")[2]
         told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
         if w.optional(4) is not None or any(w.attr(k, 0) for k in told):
@@ -202,7 +202,7 @@ class Cell:
         if {"Affine", "HardSigmoid"} & set(own):
             raise MappingError("activations with parameters")
         self.words = {k: back[n] for (k, _), n in zip(words, own, strict=True)}
-        half = w.low.carried(w.input(0)) == D.FLOAT16
+        half = w.low.carried(w.data) == D.FLOAT16
         if half and w.version < IOS17:
             raise MappingError("recurrent operations in half precision", "X206")
 
@@ -234,14 +234,14 @@ class Cell:
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
         """The operation, and its results as ONNX has them."""
-        dtype, ways = self.w.input(0).dtype, 2 if self.both else 1
+        dtype, ways = self.w.data.dtype, 2 if self.both else 1
         outputs = [*self.w.node.outputs, None, None][: 1 + len(states)]
         sizes = [self.steps, self.batch, ways * self.hidden]
         made = [self.w.temporary("sequence", dtype, sizes)]
         made += [self.w.temporary("last", dtype, sizes[1:]) for _ in states]
         self.w.operation(
             *(kind, made),
-            x=self.w.input(0),
+            x=self.w.data,
             **{f"initial_{k}": v for k, v in states.items()},
             **self.stacked(1, "weight_ih"),
             **self.stacked(2, "weight_hh"),

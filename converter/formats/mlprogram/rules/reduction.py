@@ -95,7 +95,7 @@ def whole_axis(r: Reading) -> None:
 
 def write_some(w: Writing) -> None:
     """A computed number of the largest: the first of the whole axis in order."""
-    x, count, rank = w.input(0), w.input(1), w.rank()
+    x, count, rank = w.data, w.input(1), w.rank()
     axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
     rising, shape = not w.attr("largest", 1), list(x.shape or ())
     order = w.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)

@@ -171,7 +171,7 @@ def write_bilinear(w: Writing) -> None:
         raise MappingError(f"coordinates {asked.rule!r}")
     size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
     sampling = modes[asked.rule]
-    w.operation("resize_bilinear", x=w.input(0), **size, sampling_mode=sampling)
+    w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
 
 
 def write_nearest(w: Writing) -> None:
@@ -185,7 +185,7 @@ def write_nearest(w: Writing) -> None:
     if (asked.rule, asked.rounding) not in same:
         raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
     size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
-    w.operation("resize_nearest_neighbor", x=w.input(0), **size)
+    w.operation("resize_nearest_neighbor", x=w.data, **size)
 
 
 def _rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
@@ -205,7 +205,7 @@ def write_upsampled(w: Writing) -> None:
     """By whole factors, of whatever size the image is; also by others where the sizes are rounded
     down and the coordinates computed from them.
     """
-    given, sized = w.optional(2), _rounded_down(w.input(0), w.optional(3))
+    given, sized = w.optional(2), _rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
     if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
         raise MappingError("other than factors of the last two of four axes")
@@ -219,9 +219,9 @@ def write_upsampled(w: Writing) -> None:
     rounded = [("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
     if mode == "linear" and rule in ("half_pixel", "align_corners"):
         corners = rule == "align_corners"
-        w.operation("upsample_bilinear", x=w.input(0), **scales, align_corners=corners)
+        w.operation("upsample_bilinear", x=w.data, **scales, align_corners=corners)
     elif mode == "nearest" and nearest in [("asymmetric", "floor"), *(rounded if whole else [])]:
-        w.operation("upsample_nearest_neighbor", x=w.input(0), **scales)
+        w.operation("upsample_nearest_neighbor", x=w.data, **scales)
     else:
         raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
 
@@ -329,7 +329,7 @@ def write_resample(w: Writing) -> None:
         grid = wide
     w.operation(
         "resample",
-        x=w.input(0),
+        x=w.data,
         coordinates=grid,
         sampling_mode=modes[mode],
         padding_mode=word,

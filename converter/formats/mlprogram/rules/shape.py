@@ -52,7 +52,7 @@ def write_reshape(w: Writing) -> None:
     """Into sizes that are known but for one, or are computed; one element without axes is
     squeezed.
     """
-    x, out = w.input(0), w.node.outputs[0]
+    x, out = w.data, w.node.outputs[0]
     sizes = None if out.shape is None else [n if isinstance(n, int) else -1 for n in out.shape]
     if sizes == [] and not w.rank():
         w.operation("identity", x=x)
@@ -279,7 +279,7 @@ def sliced(r: Reading) -> Value:
 
 def write_slice(w: Writing) -> None:
     """Ranges of all axes."""
-    x, rank = w.input(0), w.rank()
+    x, rank = w.data, w.rank()
     starts, ends = w.optional(1), w.optional(2)
     if constant(starts) is None or constant(ends) is None:
         _slice_at_places(w, rank)
@@ -317,7 +317,7 @@ def _slice_at_places(w: Writing, rank: int) -> None:
     steps = [1] * len(axes) if w.optional(4) is None else w.ints(4, "the steps")
     if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
         raise MappingError("computed bounds of some axes")
-    x, out = w.input(0), w.node.outputs[0]
+    x, out = w.data, w.node.outputs[0]
     sizes = [n if isinstance(n, int) else -1 for n in out.shape or ()]
     given = {"x": x, "begin": w.input(1), "end": w.input(2), "stride": steps}
     if 1 < sizes.count(-1) < rank:
@@ -378,7 +378,7 @@ def reverse_sequence(r: Reading) -> Value:
 
 def write_reverse_sequence(w: Writing) -> None:
     axes = {"seq_axis": w.attr("time_axis"), "batch_axis": w.attr("batch_axis")}
-    w.operation("reverse_sequence", x=w.input(0), lengths=w.input(1), **axes)
+    w.operation("reverse_sequence", x=w.data, lengths=w.input(1), **axes)
 
 
 def windows(r: Reading) -> Value:
@@ -393,7 +393,7 @@ def windows(r: Reading) -> Value:
 def write_shape(w: Writing) -> None:
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("a part of the shape")
-    w.operation("shape", x=w.input(0))
+    w.operation("shape", x=w.data)
 
 
 def write_fill(w: Writing) -> None:
@@ -404,7 +404,7 @@ def write_fill(w: Writing) -> None:
         else np.asarray(getattr(value, "numpy", lambda: value)())
     )
     number = w.const(array.reshape(()), "value")
-    w.operation("fill", shape=w.input(0), value=number)
+    w.operation("fill", shape=w.data, value=number)
 
 
 def write_range(w: Writing) -> None:
@@ -414,7 +414,7 @@ def write_range(w: Writing) -> None:
 
 def write_places(w: Writing) -> None:
     """[number, axes] turned round."""
-    x = w.input(0)
+    x = w.data
     found = w.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
     w.operation("transpose", x=found, perm=[1, 0])
 
@@ -475,7 +475,7 @@ def write_triangle(w: Writing) -> None:
     if (k > 0) if upper else (k < 0):
         raise MappingError("a band without its diagonal")
     sides = {"lower": -k, "upper": -1} if upper else {"lower": -1, "upper": k}
-    w.operation("band_part", x=w.input(0), **sides)
+    w.operation("band_part", x=w.data, **sides)
 
 
 # blocks ------------------------------------------------------------------------------------------

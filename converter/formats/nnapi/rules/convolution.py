@@ -67,7 +67,7 @@ class TransposedWindow(Field):
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
-        size, target = (w.image(v)[1:3] for v in (w.input(0), w.out))
+        size, target = (w.image(v)[1:3] for v in (w.data, w.out))
         axes = zip(target, w.static(1)[2:], a.get("strides") or (1, 1), (1, 1), size, strict=True)
         totals = [int(overhang(*axis)) for axis in axes]
         before = list(a.get("pads") or (0, 0, 0, 0))[:2]

@@ -21,7 +21,7 @@ REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)
 WHOLE = of_types("whole numbers", lambda dtype: dtype is not None and dtype.is_integer())
 BOUNDED = Guard(
     "numbers of 8 bits wrap around there and end at their bounds here",
-    lambda w: w.input(0).dtype not in BYTES,
+    lambda w: w.data.dtype not in BYTES,
 )
 
 
@@ -65,7 +65,7 @@ def one_shape(w: Writing) -> bool:
 def same_operand(t: Writing) -> None:
     if t.quantised:
         raise not_meant("nothing to compute")
-    t.alias(t.node.outputs[0], t.input(0))
+    t.alias(t.node.outputs[0], t.data)
 
 
 RULES: list[Rule | Custom] = [

@@ -45,7 +45,7 @@ def of_types(what: str, holds: Callable[[ir.DataType | None], bool]) -> Guard:
 
     return Guard(
         f"of {what} only",
-        lambda w: holds(w.input(0).dtype),
+        lambda w: holds(w.data.dtype),
         lift_if=lambda r: holds(first(r)),
     )
 
@@ -281,7 +281,7 @@ class Window(Field):
         pads = list(w.attr("pads", None) or (0, 0, 0, 0))
         if len(w.static()) != 4:
             raise MappingError("only two spatial dimensions are possible")
-        window = self.spatial(w, w.input(0)), kernel, strides, dilations
+        window = self.spatial(w, w.data), kernel, strides, dilations
         if auto in ("SAME_UPPER", "SAME_LOWER"):
             pads = same_pads(*window, upper=auto == "SAME_UPPER")
         if w.attr("ceil_mode", 0):

@@ -93,7 +93,7 @@ class Matrices(Field):
 
 
 def is_dense(w: Writing) -> bool:
-    whole = w.input(0).dtype in (ir.DataType.INT32, ir.DataType.INT64)
+    whole = w.data.dtype in (ir.DataType.INT32, ir.DataType.INT64)
     return not whole and len(w.static(1)) == 2 <= len(w.static())
 
 

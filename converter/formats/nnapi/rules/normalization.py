@@ -49,9 +49,9 @@ class Beta(Field):
             r.data = r.data * r.b.like(r.data, beta)
 
     def lower(self, w: Writing) -> None:
-        producer = w.input(0).producer()
+        producer = w.data.producer()
         scaled = producer is not None and scales_a_softmax(producer)
-        x, w.layer.attrs["beta"] = (factor_of(producer) if scaled else None) or (w.input(0), 1.0)
+        x, w.layer.attrs["beta"] = (factor_of(producer) if scaled else None) or (w.data, 1.0)
         w.operands[0] = w.real(x)
 
 

@@ -63,7 +63,7 @@ class WholeImage(Field):
         if len(w.static()) != 4:
             raise MappingError("only two spatial dimensions are possible")
         set_window(w, [0, 0, 0, 0])
-        size = w.image(w.input(0))[1:3]
+        size = w.image(w.data)[1:3]
         w.layer.attrs |= dict(zip(SIZE, size, strict=True))
 
 

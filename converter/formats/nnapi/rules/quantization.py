@@ -27,7 +27,7 @@ CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 def types_of(w: Writing) -> tuple[DT | None, DT | None]:
     """What a Cast reads and gives, in the types in which they are written."""
-    x, y = (v.dtype for v in (w.input(0), w.out))
+    x, y = (v.dtype for v in (w.data, w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
 
 
@@ -72,7 +72,7 @@ class To(Field):
             raise MappingError(
                 f"there is no cast from {have and have.name} to {want and want.name}"
             )
-        if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.input(0)):
+        if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.data):
             raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
 
 
@@ -88,7 +88,7 @@ class Truth(Field):
         if want == DT.BOOL:
             if have is None or have == DT.BOOL:
                 raise not_meant("nothing to compute")
-            w.layer.attrs |= {"a": w.stored(w.input(0)), "b": w.stored(zero(have))}
+            w.layer.attrs |= {"a": w.stored(w.data), "b": w.stored(zero(have))}
             return
         y = w.writer.like(w.out)
         if y.type.dtype is None or have != DT.BOOL:
@@ -99,7 +99,7 @@ class Truth(Field):
             w.layer.attrs[name] = w.writer.tensor(
                 array, y.type, scale=y.scale, zero_point=y.zero_point
             )
-        w.layer.attrs["mask"] = w.stored(w.input(0))
+        w.layer.attrs["mask"] = w.stored(w.data)
 
 
 def zero(dtype: DT) -> ir.Value:
@@ -139,7 +139,7 @@ class Scale(Field):
     def lower(self, w: Writing) -> None:
         found = demanded_scale(w)
         if not self.of_result:
-            operand: Operand = w.about(w.stored(w.input(0)))
+            operand: Operand = w.about(w.stored(w.data))
             if quantisation_of(operand) != found:
                 raise MappingError("the integers are read with several scales")
 
@@ -153,7 +153,7 @@ class WholeScale(Field):
 
     def lower(self, w: Writing) -> None:
         scale, _ = demanded_scale(w)
-        source = w.stored(w.input(0))
+        source = w.stored(w.data)
         y = w.writer.like(w.out)
         real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
         w.operation("CAST", real, input=source)
@@ -179,18 +179,18 @@ def same_type(t: Writing) -> None:
     have, want = types_of(t)
     if t.quantised or have != want:
         raise not_meant("a cast looks at stored numbers")
-    t.alias(t.node.outputs[0], t.input(0))
+    t.alias(t.node.outputs[0], t.data)
 
 
 def is_whole(w: Writing) -> bool:
-    return w.input(0).dtype == DT.INT32
+    return w.data.dtype == DT.INT32
 
 
 def is_plain(w: Writing) -> bool:
     """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantisation."""
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
-    operand = w.about(w.stored(w.input(0)))
+    operand = w.about(w.stored(w.data))
     return operand.scale == 1 and operand.zero_point == 0
 
 

@@ -255,7 +255,7 @@ def constants(w: Writing, rows: int) -> tuple[Array, Array, Array]:
 
 def lower_lstm(w: Writing) -> None:
     check(w, ["Sigmoid", "Tanh", "Tanh"])
-    x, size = w.stored(w.input(0)), w.static(2)[2]
+    x, size = w.stored(w.data), w.static(2)[2]
     weights, recurrent, bias = constants(w, 4 * size)
     more: dict[str, Any] = {"activation": 4, "cell_clip": 0.0, "proj_clip": 0.0, "time_major": True}
     for i, gate in enumerate(ORDER):
@@ -283,7 +283,7 @@ def lower_rnn(w: Writing) -> None:
     if names[0] not in ("Relu", "Tanh", "Sigmoid"):
         raise MappingError(f"the activation {names[0]} is not possible")
     check(w, names)
-    x, size = w.stored(w.input(0)), w.static(2)[2]
+    x, size = w.stored(w.data), w.static(2)[2]
     found = zip(("weights", "recurrent_weights", "bias"), constants(w, size), strict=True)
     more: dict[str, Any] = {name: w.number(array, x) for name, array in found}
     more |= {"activation": CODES.lower(names[0]), "time_major": 1}

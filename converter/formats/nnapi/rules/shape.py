@@ -106,15 +106,15 @@ def stays(w: Writing) -> bool:
 
 def expands(w: Writing) -> bool:
     """Level 6 reshapes integers too; below, what only adds an axis can be said."""
-    dtype = w.input(0).dtype
+    dtype = w.data.dtype
     return w.version < 6 and NARROW.get(dtype or ir.DataType.FLOAT, dtype) == ir.DataType.INT32
 
 
 def same_dimensions(t: Writing) -> None:
-    dims = t.about(t.real(t.input(0))).dimensions
+    dims = t.about(t.real(t.data)).dimensions
     if t.quantised or dims != (list(t.result_shape()) or [1]):
         raise not_meant("the dimensions change")
-    t.alias(t.node.outputs[0], t.input(0))
+    t.alias(t.node.outputs[0], t.data)
 
 
 EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", expands)

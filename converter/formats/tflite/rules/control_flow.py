@@ -63,7 +63,7 @@ def lower_if(w: Writing) -> None:
     outer = list(dict.fromkeys(v for g in graphs for v in captured(g)))
     bodies = [Body(outer, list(g), [], list(g.outputs)) for g in graphs]
     keys = ("then_subgraph_index", "else_subgraph_index")
-    layer = w.put("IF", w.input(0), *outer)
+    layer = w.put("IF", w.data, *outer)
     layer.attrs |= dict(zip(keys, bodies, strict=True))
 
 

@@ -101,13 +101,13 @@ class WantedSize(Field):
         a |= {f"stride_{x}": k for x, k in zip(self.axes, strides, strict=True)}
         if n == 3:
             a |= {f"dilation_{x}_factor": 1 for x in self.axes}
-        size, out = w.image(w.input(0)), w.image(w.out)
+        size, out = w.image(w.data), w.image(w.out)
         if None in (*size[1:-1], *out[1:-1]):
             raise MappingError("the sizes of the image must be known", "X203")
         cut = Cut(w, kernel, strides, size[1:-1], out[1:-1])
         a["padding"] = SAME if cut.same else VALID
         whole = out if cut.same else [out[0], *cut.whole, out[-1]]
-        w.layer.inputs = [w.shape(whole, w.input(0)), w.layer.inputs[1], w.real(w.input(0))]
+        w.layer.inputs = [w.shape(whole, w.data), w.layer.inputs[1], w.real(w.data)]
         if whole != out:
             result = w.result("whole")
             result.shape = ir.Shape(whole)
@@ -174,7 +174,7 @@ class Dense(Field):
 
     def lower(self, w: Writing) -> None:
         swapped = bool(w.attr("transB", 0))
-        x = w.real(w.input(0))
+        x = w.real(w.data)
         weights = w.weights(w.input(1), (0, 1) if swapped else (1, 0))
         w.symmetric(weights, 0)
         w.layer.inputs = [x, weights, None]

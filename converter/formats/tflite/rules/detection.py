@@ -109,7 +109,7 @@ def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
 
 def corners_of(t: Writing) -> ir.Value:
     """[x, y, width, height] around the centre as two corners."""
-    x, shape = t.input(0), list(t.static(0))
+    x, shape = t.data, list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
     for axis, (place, size) in enumerate(((1, 3), (0, 2), (1, 3), (0, 2))):
         matrix[axis, place], matrix[axis, size] = 1, -0.5 if axis < 2 else 0.5
@@ -132,7 +132,7 @@ def lower_suppression(w: Writing) -> None:
     if images * classes > MOST_CLASSES:
         raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
     limits, count = limits_of(w, boxes)
-    corners = w.input(0) if not w.attr("center_point_box", 0) else corners_of(w)
+    corners = w.data if not w.attr("center_point_box", 0) else corners_of(w)
     rows = []
     for image in range(images):
         own = w.emit("GATHER", corners, w.int32(image), shape=[boxes, 4], axis=0)
@@ -211,7 +211,7 @@ class Classes(Field):
             raise MappingError("several classes of one box without suppression by class")
         values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
         w.layer.attrs |= dict(zip(self.keys, values, strict=True))
-        w.layer.inputs = [w.input(1), w.input(0), w.input(2)]
+        w.layer.inputs = [w.input(1), w.data, w.input(2)]
         found, boxes, labels, count = w.layer.outputs
         real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
         w.layer.outputs = [boxes, real[0], found, real[1]]

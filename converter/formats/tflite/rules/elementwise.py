@@ -27,7 +27,7 @@ class Exponent(Field):
     """Of the type of the base."""
 
     def lower(self, w: Writing) -> None:
-        base, exponent = w.input(0), w.input(1)
+        base, exponent = w.data, w.input(1)
         if base.dtype != exponent.dtype:
             shape = None if exponent.shape is None else list(exponent.shape)
             w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
@@ -37,7 +37,7 @@ def lower_shift(w: Writing) -> None:
     """To the right; to the left it is a product."""
     if w.attr("direction") != "RIGHT":
         raise MappingError("a shift to the left")
-    w.put("RIGHT_SHIFT", w.input(0), w.input(1))
+    w.put("RIGHT_SHIFT", w.data, w.input(1))
 
 
 class Compared(Field):
@@ -206,7 +206,7 @@ class To(Field):
 
     def lower(self, w: Writing) -> None:
         """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
-        source = w.input(0)
+        source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
         if want in (D.FLOAT16, D.BFLOAT16):
@@ -221,7 +221,7 @@ class To(Field):
 
 def same_type(w: Writing) -> None:
     """A cast between types that are one here."""
-    source, result = w.input(0), w.out
+    source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
     if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
@@ -232,11 +232,11 @@ def same_type(w: Writing) -> None:
 def same_tensor(w: Writing) -> None:
     if w.quantised:
         raise not_meant("nothing to compute")
-    w.low.alias(w.out, w.input(0))
+    w.low.alias(w.out, w.data)
 
 
 def of_root(w: Writing) -> bool:
-    node = w.input(0).producer()
+    node = w.data.producer()
     return node is not None and node.op_type == "Sqrt" and not node.domain
 
 
@@ -246,13 +246,13 @@ class Root(Field):
     inputs = (0,)
 
     def lower(self, w: Writing) -> None:
-        node = w.input(0).producer()
+        node = w.data.producer()
         assert node is not None
         w.place(0, node.inputs[0])
 
 
 def of_difference(w: Writing) -> bool:
-    a, b = w.input(0), w.input(1)
+    a, b = w.data, w.input(1)
     node = a.producer()
     return a is b and node is not None and node.op_type == "Sub" and a.dtype in FLOATS
 
@@ -263,7 +263,7 @@ class Difference(Field):
     inputs = (0, 1)
 
     def lower(self, w: Writing) -> None:
-        node = w.input(0).producer()
+        node = w.data.producer()
         assert node is not None
         w.layer.inputs = list(node.inputs)
 

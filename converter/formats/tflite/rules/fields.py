@@ -55,7 +55,7 @@ def is_float(r: Reading) -> bool:
 
 
 def has_floats(w: Writing) -> bool:
-    return w.input(0).dtype in FLOATS
+    return w.data.dtype in FLOATS
 
 
 REALS = Guard("of real numbers only", lift_if=is_float, lower_if=has_floats)
@@ -131,7 +131,7 @@ class Bias(Field):
         count = dims_of(w.out)[-1 if w.node.last else 1]
         if count is None:
             raise MappingError("the number of filters is unknown", "X203")
-        image, filter_ = w.real(w.input(0)), w.layer.inputs[1]
+        image, filter_ = w.real(w.data), w.layer.inputs[1]
         assert filter_ is not None
         bias = w.optional(2) if w.optional(2) is not None else w.addend(count)
         w.place(self.index, w.bias(bias, count, image, filter_))
@@ -255,7 +255,7 @@ class Windows:
         self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
     ) -> None:
         self.auto = w.attr("auto_pad", "NOTSET")
-        self.sizes, counts = (w.image(v)[1:-1] for v in (w.input(0), w.out))
+        self.sizes, counts = (w.image(v)[1:-1] for v in (w.data, w.out))
         self.window = kernel, strides, dilations
         self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
         if self.auto in ("SAME_UPPER", "SAME_LOWER") and None not in self.sizes:
@@ -282,11 +282,11 @@ def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Valu
     """The image with padding: zeros, or `value` where it is given."""
     if min(pads) < 0:
         raise MappingError(f"the padding {pads} is negative")
-    n, shape = len(pads) // 2, t.image(t.input(0))
+    n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
     amounts[1:-1] = np.reshape(pads, (2, n)).T
     sizes = [d if d is None else d + int(sum(a)) for d, a in zip(shape, amounts, strict=True)]
-    image = t.real(t.input(0))
+    image = t.real(t.data)
     if value is None:
         return t.emit("PAD", image, amounts, shape=sizes)
     filling = t.like(image, value)

@@ -39,7 +39,7 @@ class Indices(Field):
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
-        array, shape = known(value), dims_of(w.input(0))
+        array, shape = known(value), dims_of(w.data)
         if array is not None:
             if (array < 0).any():
                 single = w.node.op == "Gather"
@@ -177,7 +177,7 @@ def places_of_truth(r: Reading) -> Value:
 
 def lower_places_of_truth(w: Writing) -> None:
     rank = w.rank()
-    found = w.emit("WHERE", w.input(0), dtype=ir.DataType.INT64, shape=[None, rank])
+    found = w.emit("WHERE", w.data, dtype=ir.DataType.INT64, shape=[None, rank])
     w.put("TRANSPOSE", found, w.int32([1, 0]))
 
 
@@ -231,7 +231,7 @@ def lower_scatter(w: Writing) -> None:
     ones in the same way.
     """
     reduction = w.attr("reduction", "none")
-    x, updates = w.input(0), w.input(2)
+    x, updates = w.data, w.input(2)
     if w.quantised or reduction not in ("none", "add") or not counts_from_front(w):
         raise MappingError(f"updates of the kind {reduction!r}, or places from the end")
     sizes = dims_of(x)
@@ -258,7 +258,7 @@ def lower_scatter(w: Writing) -> None:
 def lower_one_hot(w: Writing) -> None:
     """An index counts from the front; outside of the depth it is nowhere."""
     depth = number(w.input(1))
-    indices, rank, nothing = w.input(0), w.rank(), w.int32([])
+    indices, rank, nothing = w.data, w.rank(), w.int32([])
     array = known(indices)
     count = w.int32(int(depth or 0))
     if depth is None:

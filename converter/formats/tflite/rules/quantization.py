@@ -74,7 +74,7 @@ class Scale(Field):
         least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
         if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
             raise MappingError("a scale that is no ordinary number")
-        stored = w.out if self.of_result else w.input(0)
+        stored = w.out if self.of_result else w.data
         constant_weights = not self.of_result and stored.const_value is not None
         types = (*STORED, ir.DataType.INT4) if constant_weights else STORED
         if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and zeros.any()):
@@ -95,7 +95,7 @@ def between(w: Writing) -> None:
     node = w.out.producer()
     if not w.quantised or node is None:
         raise not_meant("a way between two scales")
-    stored = w.real(w.input(0))
+    stored = w.real(w.data)
     found = parameters(node)
     if found is None or found[0].size != 1 or stored.dtype != w.out.dtype:
         raise not_meant("a way between two types")

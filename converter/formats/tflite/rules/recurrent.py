@@ -418,7 +418,7 @@ def reason_against_lstm(node: ir.Node) -> str:
 
 
 def lower_lstm(w: Writing) -> None:
-    x, node = w.input(0), w.out.producer()
+    x, node = w.data, w.out.producer()
     assert node is not None
     if reason := reason_against_lstm(node):
         raise MappingError(reason)

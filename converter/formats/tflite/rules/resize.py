@@ -49,7 +49,7 @@ class Coordinates(Field):
         mode = w.attr("mode")
         if w.attr("antialias", 0) or w.rank() != 4:
             raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
-        (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.input(0), w.out))
+        (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.data, w.out))
         if (n, c) != (m, d):
             raise MappingError("only height and width can be resized")
         if None in (*size, *target):

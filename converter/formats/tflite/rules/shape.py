@@ -165,7 +165,7 @@ class JoinedAxis(OneAxis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
-        first = w.input(0).dtype if not w.quantised else w.real(w.input(0)).dtype
+        first = w.data.dtype if not w.quantised else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
 
@@ -207,7 +207,7 @@ class EqualParts(Field):
         parts = {dims_of(v)[axis] for v in w.node.outputs}
         if len(parts) > 1 or None in parts:
             raise not_meant("the parts are not of one size")
-        w.layer.inputs = [w.int32(axis, "axis"), w.input(0)]
+        w.layer.inputs = [w.int32(axis, "axis"), w.data]
         w.layer.attrs["num_splits"] = count
         w.one_scale()
 
@@ -239,7 +239,7 @@ class ListedParts(Field):
         if None in parts and w.optional(1) is None:
             raise MappingError("the sizes of the parts are unknown", "X203")
         lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
-        w.layer.inputs = [w.input(0), lengths, w.int32(axis, "axis")]
+        w.layer.inputs = [w.data, lengths, w.int32(axis, "axis")]
         w.layer.attrs["num_splits"] = len(parts)
         w.one_scale()
 
@@ -293,7 +293,7 @@ class PadValue(Field):
         value = w.input(2)
         found = number(value)
         if found is not None:
-            value = w.like(w.real(w.input(0)), found)
+            value = w.like(w.real(w.data), found)
         elif w.quantised:
             raise MappingError("the value of the padding is computed")
         w.place(2, value)
@@ -368,7 +368,7 @@ class Ranges(Field):
         for place, axis in enumerate(order):
             step = strides[axis]
             first, last = (None if v is None else int(v[place]) for v in (starts, ends))
-            size = dims_of(w.input(0))[axis]
+            size = dims_of(w.data)[axis]
             if first is None or not from_the_end(first, step, size):
                 begin_mask &= ~(1 << axis)
             if last is None or not to_the_end(last, step, size):
@@ -428,7 +428,7 @@ class BeginSize(Field):
         axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
         if w.optional(4) is not None and set(w.ints(4, "the steps")) > {1}:
             raise not_meant("a slice with steps")
-        shape, begin, size = dims_of(w.input(0)), [0] * rank, [-1] * rank
+        shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
         for axis, first, last in zip(axes, starts, ends, strict=True):
             n = shape[axis % rank]
             if n is None:
@@ -456,7 +456,7 @@ def computed_size(w: Writing) -> None:
         raise not_meant("ends that are no sum or all that is left")
     if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
         raise not_meant("ends that are the sum of other sizes")
-    w.put("SLICE", w.input(0), small(w, w.input(1)), small(w, size))
+    w.put("SLICE", w.data, small(w, w.input(1)), small(w, size))
 
 
 def same(a: ir.Value | None, b: ir.Value) -> bool:
@@ -570,7 +570,7 @@ def reversed_sequences(r: Reading) -> Value:
 def lower_reversed(w: Writing) -> None:
     lengths = small(w, w.input(1))
     time, batch = int(w.attr("time_axis", 0)), int(w.attr("batch_axis", 1))
-    w.put("REVERSE_SEQUENCE", w.input(0), lengths, seq_dim=time, batch_dim=batch)
+    w.put("REVERSE_SEQUENCE", w.data, lengths, seq_dim=time, batch_dim=batch)
 
 
 # sizes -------------------------------------------------------------------------------------------
@@ -614,7 +614,7 @@ class Target(Field):
         if found is not None and None not in found:
             shape = w.int32(found, "shape")
         else:
-            own = w.emit("SHAPE", w.input(0), dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)
+            own = w.emit("SHAPE", w.data, dtype=INT32, shape=[w.rank()], out_type=TENSOR_INT32)
             wanted = small(w, w.input(1))
             shape = w.emit("BROADCAST_ARGS", own, wanted, shape=[None])
         w.place(1, shape)
@@ -649,7 +649,7 @@ class Filled(Field):
     def lower(self, w: Writing) -> None:
         value = w.attr("value", None)
         array = np.zeros(1, np.float32) if value is None else np.asarray(value)
-        w.layer.inputs = [small(w, w.input(0)), w.const(array.reshape(()))]
+        w.layer.inputs = [small(w, w.data), w.const(array.reshape(()))]
 
 
 INT32 = ir.DataType.INT32
@@ -664,9 +664,7 @@ def single(r: Reading) -> None:
 def lower_count(w: Writing) -> None:
     """The product of all sizes."""
     rank = w.rank()
-    shape = w.emit(
-        "SHAPE", w.input(0), dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64
-    )
+    shape = w.emit("SHAPE", w.data, dtype=ir.DataType.INT64, shape=[rank], out_type=TENSOR_INT64)
     w.put("REDUCE_PROD", shape, w.int32([0]), keep_dims=False)
 
 

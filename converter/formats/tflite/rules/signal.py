@@ -77,14 +77,14 @@ class Lengths(Field):
         """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
         rank = w.rank()
         axes = [int(a) % rank for a in w.attr("axes")]
-        shape = dims_of(w.input(0))
+        shape = dims_of(w.data)
         pairs = zip(w.attr("sizes"), axes, strict=True)
         lengths = [int(n) if n > 0 else int(shape[i] or 0) for n, i in pairs]
         if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
             raise MappingError("a transform of other axes than the last one or two")
         if any(n < 1 or n & (n - 1) for n in lengths):
             raise MappingError("lengths that are no powers of 2")
-        image = w.input(0)
+        image = w.data
         if len(axes) == 1:
             shape = [*shape[:-1], 1, shape[-1]]
             lengths = [1, *lengths]
