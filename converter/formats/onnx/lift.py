@@ -122,11 +122,8 @@ class Lifter:
         found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in imports}
         version = found.get("")
         if version is not None and not 1 <= version <= NEWEST:
-            raise unreadable(
-                "R104",
-                f"ai.onnx opset {version} (1 to {NEWEST} are read)",
-                Where(self.file, path="opset_import"),
-            )
+            message = f"ai.onnx opset {version} (1 to {NEWEST} are read)"
+            raise self.refusal("R104", message, "opset_import")
         return found
 
     def model(self) -> Network:

@@ -14,19 +14,10 @@ from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import FIX, NOTHING_MORE, RANK_4, AsRank, Axis, Weights
 from converter.formats.coreml.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, attrs, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
-
-
-class Channels(Field):
-    """`channels` is what the weights say."""
-
-    keys = ("channels",)
-
-    def lower(self, w: Writing) -> None:
-        w.set(channels=w.static(1, "gamma")[0])
 
 
 def of_channels(name: str, index: int) -> Weights:
@@ -40,8 +31,7 @@ class Untouched(Field):
 
     def lower(self, w: Writing) -> None:
         size = w.static(1, "gamma")
-        plain = w.plain
-        w.layer.blobs |= {"mean": plain(np.zeros(size)), "variance": plain(np.ones(size))}
+        w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
 
 
 def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
@@ -139,6 +129,7 @@ class NormalizedShape(Field):
             w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
 
+CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "gamma")[0]})
 STORED = Guard("in training", lambda w: not w.attr("training_mode"))
 EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind=unset(1e-6))
 GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
@@ -157,7 +148,7 @@ RULES: list[Rule] = [
         STORED,
         NOTHING_MORE,
         AsRank(4),
-        Channels(),
+        CHANNELS,
         EPSILON,
         GAMMA,
         BETA,
@@ -174,7 +165,7 @@ RULES: list[Rule] = [
         Fixed("instanceNormalization", True),
         RANK_4,
         AsRank(4),
-        Channels(),
+        CHANNELS,
         EPSILON,
         GAMMA,
         BETA,

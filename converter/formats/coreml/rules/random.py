@@ -43,23 +43,12 @@ def lower_standard(w: Writing) -> None:
     """ONNX's own operators, of which the second ones take the shape of an operand."""
     name = w.node.op.removesuffix("Like")
     kind, shape = name[0].lower() + name[1:], shape_of(w.out)
-    seed = w.attr("seed", None)
     attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}
-    attrs["seed"] = -1 if seed is None else int(seed)
+    attrs["seed"] = int(w.attr("seed", -1))
     if shape is not None:
         w.put(f"{kind}Static", **attrs, outputShape=list(shape) or [1])
     else:
         w.put(f"{kind}Like", w.data, **attrs)
-
-
-class FloatSeed(Field):
-    """ONNX's seed, a number or none at all; the layer's is an integer, -1 for none."""
-
-    names = ("seed",)
-    keys = ("seed",)
-
-    def lower(self, w: Writing) -> None:
-        w.set(seed=int(w.attr("seed", -1)))
 
 
 # custom layers -----------------------------------------------------------------------------------
@@ -120,7 +109,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Multinomial",
         "categoricalDistribution",
-        FloatSeed(),
+        Attr("seed", kind=int, node_default=-1),  # a number with a fraction, or none at all
         Attr("sample_size", "numSamples", int),
         Fixed("isLogits", True, kind=bool),
         Implied(("dtype",)),  # the classes are floats there, whatever their type

@@ -14,7 +14,7 @@ from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, made_of, maker, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.record import record
@@ -236,8 +236,7 @@ def same_tensor(w: Writing) -> None:
 
 
 def of_root(w: Writing) -> bool:
-    node = w.data.producer()
-    return node is not None and node.op_type == "Sqrt" and not node.domain
+    return maker(w.data, "Sqrt") is not None
 
 
 class Root(Field):
@@ -246,15 +245,12 @@ class Root(Field):
     inputs = (0,)
 
     def lower(self, w: Writing) -> None:
-        node = w.data.producer()
-        assert node is not None
-        w.place(0, node.inputs[0])
+        w.place(0, made_of(w.data, "Sqrt"))
 
 
 def of_difference(w: Writing) -> bool:
     a, b = w.data, w.input(1)
-    node = a.producer()
-    return a is b and node is not None and node.op_type == "Sub" and a.dtype in FLOATS
+    return a is b and maker(a, "Sub") is not None and a.dtype in FLOATS
 
 
 class Difference(Field):

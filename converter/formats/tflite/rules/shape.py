@@ -30,7 +30,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import Value, operand, with_operators
+from converter.graph.value import Value, made_of, operand, with_operators
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -88,10 +88,8 @@ def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
     array = known(value)
     if array is not None:
         return t.int32(np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices")
-    producer = value.producer()
-    if producer is not None and producer.op_type == "Cast" and not producer.domain:
-        source = operand(producer)
-        value = source if source.dtype == ir.DataType.INT32 else value
+    source = made_of(value, "Cast")
+    value = value if source is None or source.dtype != ir.DataType.INT32 else source
     if value.dtype == ir.DataType.INT32:
         return value
     shape = None if value.shape is None else list(value.shape)
