@@ -615,6 +615,15 @@ class Guard(Field):
             raise MappingError(self.reason, self.code)
 
 
+class FirstResult(Guard):
+    """The layer gives the first result only, so that nobody may read the others."""
+
+    def lower(self, w: Writing) -> None:
+        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+            raise MappingError(self.reason)
+        w.layer.outputs = w.layer.outputs[:1]
+
+
 @record
 class Hook(Field):
     """The one thing about a row that no field says; see `op` in rules.py, whose options these are.

@@ -16,7 +16,7 @@ from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.fields import Field, Guard, InputType
+from converter.mapping.fields import Field, FirstResult, Guard, InputType
 from converter.mapping.record import record
 
 T = ir.DataType
@@ -28,10 +28,7 @@ INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
 
 ONE = Guard("of one input only", lift_if=lambda r: len(r.layer.inputs) == 1)
 SEVERAL = Guard("of several inputs only", lift_if=lambda r: len(r.layer.inputs) > 1)
-NOTHING_MORE = Guard(
-    "its further results have no counterpart",
-    lambda w: not any(o.uses() or o.is_graph_output() for o in w.node.outputs[1:]),
-)
+NOTHING_MORE = FirstResult("its further results have no counterpart")
 FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.out))
 RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.data) == 4)
 

@@ -44,7 +44,6 @@ class Pool(Planes):
         if w.attr("ceil_mode"):
             window["pads"] = without_rounding(w, window)
         self.write(w, window)
-        w.layer.outputs = w.layer.outputs[:1]
 
 
 class PoolPlanes(Pool):

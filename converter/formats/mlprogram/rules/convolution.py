@@ -15,7 +15,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker, with_operators
 from converter.graph.windows import rounded_up
 from converter.mapping.context import static
-from converter.mapping.fields import Attr, Field, Implied, Only
+from converter.mapping.fields import Attr, Field, FirstResult, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -118,9 +118,6 @@ class Rounded(Window):
         return more
 
     def lower(self, w: Writing) -> None:
-        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
-            raise MappingError("the places of the largest are not told")
-        w.layer.outputs = w.layer.outputs[:1]
         super().lower(w)
         w.layer.attrs.pop("ceil_mode", None)
 
@@ -308,6 +305,7 @@ RULES: list[Rule | Custom] = [
         "MaxPool",
         "max_pool",
         "x",
+        FirstResult("the places of the largest are not told"),
         Rounded(True, True),
         Implied(("storage_order",)),
         given="1,4,8,8",

@@ -10,7 +10,7 @@ from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Attr, Field, Guard, Implied, Only
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
 
@@ -41,9 +41,6 @@ class Statistics(Field):
     inputs = (3, 4)
 
     def lower(self, w: Writing) -> None:
-        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
-            raise MappingError("statistics are not computed")
-        w.layer.outputs = w.layer.outputs[:1]
         for i, key in enumerate(self.keys):
             w.layer.attrs[key] = w.weight(i + 3, key)
 
@@ -145,6 +142,7 @@ RULES: list[Rule | Custom] = [
         Guard("of three to five axes only", lambda w: 3 <= w.rank() <= 5),
         Filled(),
         Statistics(),
+        FirstResult("statistics are not computed"),
         EPSILON,
         Only("training_mode", 0),
         Implied(("momentum",)),

@@ -12,7 +12,7 @@ from converter.formats.nnapi.rules.fields import (
     set_window,
     sizes,
 )
-from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.fields import Field, FirstResult, Only
 from converter.mapping.rules import op, ops
 
 SIZE = ("filter_height", "filter_width")
@@ -67,10 +67,7 @@ class WholeImage(Field):
         w.layer.attrs |= dict(zip(SIZE, size, strict=True))
 
 
-NO_INDICES = Guard(
-    "the indices of the maxima are not available",
-    lambda w: not any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]),
-)
+NO_INDICES = FirstResult("the indices of the maxima are not available")
 
 RULES = [
     op("AveragePool", "AVERAGE_POOL_2D", PoolWindow(), CountedPadding(), FusedActivation()),
@@ -81,7 +78,6 @@ RULES = [
         PoolWindow(),
         Only("storage_order", 0),
         FusedActivation(),
-        before_lower=lambda w: w.layer.outputs.__delitem__(slice(1, None)),
     ),
     *ops(
         "GlobalAveragePool=AVERAGE_POOL_2D GlobalMaxPool=MAX_POOL_2D",

@@ -17,7 +17,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Field, Guard, Only
+from converter.mapping.fields import Field, FirstResult, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 
 MOST = 1 << 12  # elements of a window that are slices of their own
@@ -99,10 +99,7 @@ class Counted(Field):
     names = ("count_include_pad",)
 
 
-NO_PLACES = Guard(
-    "the places of the maxima are not available",
-    lower_if=lambda w: not any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]),
-)
+NO_PLACES = FirstResult("the places of the maxima are not available")
 RULES: list[Rule | Custom] = [
     op(
         "AveragePool",
@@ -118,7 +115,6 @@ RULES: list[Rule | Custom] = [
         MaxWindow(dilated=False, sized=True),
         Only("storage_order", 0),
         FusedActivation(),
-        before_lower=lambda w: w.layer.outputs.__delitem__(slice(1, None)),
     ),
     op("netconv::L2Pool", "L2_POOL_2D", Window(dilated=False, sized=True), FusedActivation()),
     custom("", "REDUCE_WINDOW", reduced_windows),
