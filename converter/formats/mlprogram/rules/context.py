@@ -167,7 +167,7 @@ class Operands(Field):
             if value is not None and first is not None and value.dtype != first:
                 both = first.is_floating_point() and value.dtype is not None
                 if both and value.dtype.is_floating_point():  # type: ignore[union-attr]
-                    value = with_operators(r.cast(value, first))
+                    value = r.cast(value, first)
             inputs.append(value)
         r.node.inputs = [*inputs, *r.node.inputs]
 

@@ -12,7 +12,7 @@ from converter.formats.mlprogram.rules.fields import Window, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, maker, with_operators
+from converter.graph.value import Value, maker
 from converter.graph.windows import rounded_up
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Field, FirstResult, Implied, Only
@@ -136,17 +136,17 @@ class Counted(Field):
 def turned(r: Reading, value: ir.Value) -> Value:
     """The last two axes change places."""
     n = r.rank(value)
-    return with_operators(r.transpose(value, [*range(n - 2), n - 1, n - 2]))
+    return r.transpose(value, [*range(n - 2), n - 1, n - 2])
 
 
 def linear(r: Reading) -> Value:
     """x @ weight^T + bias; weight [units, input size]."""
     x, weights = r.value("x"), r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
-        weights = with_operators(r.cast(weights, x.dtype))
+        weights = r.cast(weights, x.dtype)
     y = r.b.MatMul(x, turned(r, weights))
     bias = r.given("bias")
-    return y if bias is None else y + with_operators(r.cast(bias, y.dtype or ir.DataType.FLOAT))
+    return y if bias is None else y + r.cast(bias, y.dtype or ir.DataType.FLOAT)
 
 
 def write_linear(w: Writing) -> None:
@@ -239,7 +239,7 @@ def product(r: Reading) -> Value:
     if x.dtype != y.dtype:  # the result is of the type of the side that is computed
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
         kind = own if own.is_floating_point() else ir.DataType.FLOAT
-        x, y = (with_operators(r.cast(v, kind)) for v in (x, y))
+        x, y = (r.cast(v, kind) for v in (x, y))
     x = turned(r, x) if r.attr("transpose_x", bool, False) else x
     y = turned(r, y) if r.attr("transpose_y", bool, False) else y
     return r.b.MatMul(x, y)

@@ -10,7 +10,7 @@ from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import mil, mils
 from converter.graph.infer import constant
-from converter.graph.value import Value, maker, with_operators
+from converter.graph.value import Value, maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
@@ -217,7 +217,7 @@ def parametric(r: Reading) -> Value:
     """alpha * log(1 + exp(beta * x)), with an alpha and a beta for each channel."""
     x = r.value("x")
     shape = [-1, *[1] * (r.rank(x) - 2)]
-    alpha, beta = (with_operators(r.reshape(r.value(k), shape)) for k in ("alpha", "beta"))
+    alpha, beta = (r.reshape(r.value(k), shape) for k in ("alpha", "beta"))
     return r.b.Softplus(x * beta) * alpha
 
 

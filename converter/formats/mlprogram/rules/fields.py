@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
-from converter.graph.value import Value, known_sizes, with_operators
+from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
@@ -30,7 +30,7 @@ def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule
 
 def whole(r: Reading, value: ir.Value) -> Value:
     """Indices, sizes and axes, as ONNX has them: 64 bits."""
-    return with_operators(r.cast(value, INT64))
+    return r.cast(value, INT64)
 
 
 def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:

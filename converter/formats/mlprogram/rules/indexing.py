@@ -13,7 +13,7 @@ from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of, whole
 from converter.formats.mlprogram.rules.quantization import write_looked_up
 from converter.graph.infer import constant, set_type
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.mapping.fields import Attr, Field, Fixed, Guard, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -36,7 +36,7 @@ def batched(r: Reading) -> Value:
     between = axis - batch
     own, tail = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
     back = [*range(batch), *tail[:between], *own, *tail[between:]]
-    return with_operators(r.transpose(y, back))
+    return r.transpose(y, back)
 
 
 def changed(r: Reading, updates: Value) -> tuple[Value, str]:
@@ -78,7 +78,7 @@ def scatter(r: Reading) -> Value:
         r.transpose(updates, turned),
         reduction=mode,
     )
-    return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
+    return r.transpose(y, [order.index(i) for i in range(rank)])
 
 
 def one_hot(r: Reading) -> Value:

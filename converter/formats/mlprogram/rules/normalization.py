@@ -9,7 +9,7 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -84,7 +84,7 @@ def layer_norm(r: Reading) -> Value:
     at_least(1, axes=len(axes))
     gamma, beta = (r.given(k) for k in ("gamma", "beta"))
     dtype = x.dtype or ir.DataType.FLOAT
-    gamma, beta = (None if v is None else with_operators(r.cast(v, dtype)) for v in (gamma, beta))
+    gamma, beta = (None if v is None else r.cast(v, dtype) for v in (gamma, beta))
     if axes == list(range(rank - len(axes), rank)) and gamma is not None:
         more = () if beta is None else (beta,)
         return b.LayerNormalization(x, gamma, *more, axis=axes[0], epsilon=epsilon)
@@ -95,9 +95,7 @@ def layer_norm(r: Reading) -> Value:
         shape = [-1] if len(axes) == 1 else list(r.static(gamma)) if gamma is not None else [-1]
         sizes = iter(shape)
         line = [next(sizes, -1) if i in axes else 1 for i in range(rank)]
-        gamma, beta = (
-            None if v is None else with_operators(r.reshape(v, line)) for v in (gamma, beta)
-        )
+        gamma, beta = (None if v is None else r.reshape(v, line) for v in (gamma, beta))
     y = y if gamma is None else y * gamma
     return y if beta is None else y + beta
 

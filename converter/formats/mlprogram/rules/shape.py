@@ -22,7 +22,7 @@ from converter.formats.mlprogram.rules.fields import (
 from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Only
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -373,7 +373,7 @@ def reverse_sequence(r: Reading) -> Value:
         raise MappingError("lengths of the axis that is turned round", "R110")
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
     y = b.ReverseSequence(r.transpose(x, order), lengths, time_axis=0, batch_axis=1)
-    return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
+    return r.transpose(y, [order.index(i) for i in range(rank)])
 
 
 def write_reverse_sequence(w: Writing) -> None:

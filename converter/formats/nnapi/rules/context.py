@@ -40,7 +40,7 @@ from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import maker, operand
+from converter.graph.value import Value, maker, operand, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
@@ -130,16 +130,16 @@ class Reading(context.Reading):
         """The value as it is stored (integers of a quantised operand)."""
         return self.values[self._demand(name)]
 
-    def real(self, name: str) -> ir.Value:
+    def real(self, name: str) -> Value:
         """The value as real numbers (or as it is, for integers and booleans)."""
         return self._real(self._demand(name))
 
-    def _real(self, index: int) -> ir.Value:
+    def _real(self, index: int) -> Value:
         if index not in self.values:
             raise MappingError(f"operand {index} has no value where it is read", "R105")
         if index not in self.reals:
             self.reals[index] = dequantise(self.b, self.values[index], self.operands[index])
-        return self.reals[index]
+        return with_operators(self.reals[index])
 
     def array(self, name: str) -> Array:
         """A constant tensor as it is stored."""

@@ -16,7 +16,6 @@ from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.formats.nnapi.rules.weights import bias, weights
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import shape_of
-from converter.graph.value import with_operators
 from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.context import REQUIRED
@@ -133,7 +132,7 @@ class FusedActivation(Field):
         name = r.attr(self.keys[0], CODES, "")
         if name in ("Tanh", "Sigmoid"):
             raise MappingError(f"activation {name} is not possible here", "R110")
-        r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
+        r.behind(lambda y: ACTIVATIONS[name](r.b, y))
 
     def lower(self, w: Writing) -> None:
         w.fuse = True

@@ -38,13 +38,13 @@ LSTM_STATES = ("output_state_in", "cell_state_in")
 
 def present(r: Reading, name: str) -> Value | None:
     """The real numbers of an argument that may be left out."""
-    return with_operators(r.real(name)) if r.has(name) else None
+    return r.real(name) if r.has(name) else None
 
 
 def rnn_cell(r: Reading, prefix: str = "") -> Step:
     f, aux_weights = ACTIVATIONS[r.attr("activation", CODES)], present(r, f"{prefix}aux_weights")
     names = ("weights", "recurrent_weights", "bias")
-    weights, recurrent, bias = (with_operators(r.real(prefix + name)) for name in names)
+    weights, recurrent, bias = (r.real(prefix + name) for name in names)
 
     def step(b: Builder, x: Value, states: Sequence[Value], aux: Value | None) -> list[Value]:
         if aux is not None and aux_weights is None:
@@ -89,7 +89,7 @@ def sequence(
 ) -> list[ir.Value]:
     """A loop over axis 0 of `x`, with states of these names; the outputs, and the last states."""
     static(x, "a sequence")
-    states = [with_operators(r.real(name)) for name in names]
+    states = [r.real(name) for name in names]
     y, *last = steps_of(r.b, step, x, states, aux, backward)
     return [time_major(r, y), *last]
 
@@ -151,27 +151,26 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
     are the output's, whatever its scale. Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp.
     """
     b, out = r.b, r.output()
-    x, h, c = (with_operators(r.real(n)) for n in ("input", *LSTM_STATES))
+    x, h, c = (r.real(n) for n in ("input", *LSTM_STATES))
 
     def bias(name: str, unit: float) -> Value:
-        number: Value = with_operators(r.cast(r.stored(name), ir.DataType.FLOAT))
-        return number * unit
+        return r.cast(r.stored(name), ir.DataType.FLOAT) * unit
 
     def gate(name: str, cell: Value | None) -> Value:
         unit = float(r.attr(f"{name}_intermediate_scale", float))
         own, norm = f"input_to_{name}_weights", f"{name}_layer_norm_weights"
         addend = "cell_bias" if name == "cell" else f"{name}_gate_bias"
-        product = dense(b, x, with_operators(r.real(own)))
+        product = dense(b, x, r.real(own))
         if not r.has(norm):
             product += bias(addend, r.operand("input").scale * r.operand(own).scale)
-        other = dense(b, h, with_operators(r.real(f"recurrent_to_{name}_weights")))
+        other = dense(b, h, r.real(f"recurrent_to_{name}_weights"))
         y = stored_as(b, stored_as(b, product, unit) + stored_as(b, other, unit), unit)
         peephole = present(r, f"cell_to_{name}_weights")
         if cell is not None and peephole is not None:
             y = stored_as(b, y + stored_as(b, cell * peephole, unit), unit)
         if not r.has(norm):
             return y * (Q12 / unit)
-        scaled = stored_as(b, normalised(b, y), Q10) * with_operators(r.real(norm))
+        scaled = stored_as(b, normalised(b, y), Q10) * r.real(norm)
         return stored_as(b, scaled + bias(addend, r.operand(norm).scale * Q10), Q12)
 
     with b:
@@ -187,7 +186,7 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
         whole = b.Clip(b.Round(y * (1 / hidden)) + zero, -128.0, 127.0)
         if r.has("projection_weights"):
             weights = "projection_weights"
-            y = dense(b, (whole - zero) * hidden, with_operators(r.real(weights)))
+            y = dense(b, (whole - zero) * hidden, r.real(weights))
             if r.has("projection_bias"):
                 y += bias("projection_bias", hidden * r.operand(weights).scale)
             y = clipped(b, y, r.attr("proj_clip", float, 0.0))

@@ -152,10 +152,6 @@ class Reading(context.Reading):
             raise MappingError(f"input {index} is absent", "R105")
         return with_operators(self.graph.value(self.operator.inputs[index]))
 
-    def real(self, index: int) -> Value:
-        """Input `index` as real numbers; integers without a scale as they are."""
-        return with_operators(self.input(index))
-
     def permuted(self, index: int, perm: Sequence[int]) -> ir.Value:
         """Constant or computed weights with their axes in another order, as real numbers: a
         quantised constant stays integers behind a DequantizeLinear.
@@ -176,7 +172,7 @@ class Reading(context.Reading):
             return None
         tensor, value = self.tensor(index), self.stored(index)
         if not tensor.scales or value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
-            return self.real(index)
+            return self.input(index)
         scales = np.asarray(tensor.scales, np.float32)
         scale = scales.reshape(()) if len(scales) == 1 else scales
         if value.dtype == ir.DataType.INT64:

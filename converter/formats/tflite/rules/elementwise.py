@@ -87,7 +87,7 @@ def added(r: Reading) -> Value:
     """The sum of whole numbers, of which ONNX adds two."""
     total = data(r)
     for i in range(1, len(r.layer.inputs)):
-        total = total + with_operators(r.input(i))
+        total = total + r.input(i)
     return total if len(r.layer.inputs) > 1 else r.b.Identity(total)
 
 
@@ -118,7 +118,7 @@ def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
 
 def floor_modulus(r: Reading) -> Value:
     """x - floor(x / y) * y, which has the sign of the divisor."""
-    x, y = data(r), with_operators(r.input(1))
+    x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
     other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
     nonzero = ~r.b.Equal(rest, r.b.like(rest, 0))
@@ -153,7 +153,7 @@ class Shifted(Field):
         b, x = r.b, data(r)
         kind = np.dtype((x.dtype or D.INT32).numpy())
         most = 8 * kind.itemsize - (kind.kind == "i")
-        amount = with_operators(r.cast(r.input(1), D.FLOAT))
+        amount = r.cast(r.input(1), D.FLOAT)
         amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
         half = b.Floor(amount * b.like(amount, 0.5))
         first, second = (
@@ -349,6 +349,6 @@ RULES: list[Rule | Custom] = [
     op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
     custom("", "BITCAST", same_bits),
-    custom("", "ATAN2", lambda r: angle(r.b, data(r), with_operators(r.input(1)))),
+    custom("", "ATAN2", lambda r: angle(r.b, data(r), r.input(1))),
     custom("", "ZEROS_LIKE", zeros),
 ]

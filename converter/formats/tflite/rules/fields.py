@@ -13,7 +13,7 @@ from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
@@ -31,7 +31,7 @@ CODES = enum(
 
 def data(r: Reading) -> Value:
     """The first input of the operator."""
-    return with_operators(r.input(0))
+    return r.input(0)
 
 
 def channels(r: Reading) -> int | None:
@@ -44,7 +44,7 @@ def channels(r: Reading) -> int | None:
 
 def whole(r: Reading, value: ir.Value) -> Value:
     """Indices, sizes and axes, as ONNX has them: 64 bits."""
-    return with_operators(r.cast(value, INT64))
+    return r.cast(value, INT64)
 
 
 # conditions --------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class FusedActivation(Field):
     def lift(self, r: Reading) -> None:
         name = r.attr(self.keys[0], CODES)
         if name:
-            r.behind(lambda y: ACTIVATIONS[name](r.b, with_operators(y)))
+            r.behind(lambda y: ACTIVATIONS[name](r.b, y))
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs[self.keys[0]] = CODES.lower(w.activation())

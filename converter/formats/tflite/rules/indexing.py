@@ -21,7 +21,7 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import OneAxis, axis_of, data, whole
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.mapping.fields import Field, Fixed, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.indices import never_negative
@@ -83,7 +83,7 @@ def batched_gather(r: Reading) -> Value:
     own = list(range(batch, depth))
     tail = list(range(depth, depth + rank - 1 - batch))
     back = [*range(batch), *tail[:between], *own, *tail[between:]]
-    return with_operators(r.transpose(y, back))
+    return r.transpose(y, back)
 
 
 class Lookup(Field):
@@ -166,7 +166,7 @@ def bucket(r: Reading) -> Value:
     b, x = r.b, data(r)
     limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
     if x.dtype != ir.DataType.DOUBLE:
-        x = with_operators(r.cast(x, ir.DataType.FLOAT))
+        x = r.cast(x, ir.DataType.FLOAT)
     above = b.Unsqueeze(x, [-1]) < b.const(limits.astype((x.dtype or ir.DataType.FLOAT).numpy()))
     return b.ReduceSum(b.Cast(~above, to=int(ir.DataType.INT32)), [-1], keepdims=0)
 

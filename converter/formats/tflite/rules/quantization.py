@@ -21,7 +21,7 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value
 from converter.mapping.fields import Field
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -105,7 +105,7 @@ def between(w: Writing) -> None:
 
 
 def identity(r: Reading) -> Value:
-    return with_operators(data(r))
+    return data(r)
 
 
 RULES: list[Rule | Custom] = [

@@ -40,7 +40,7 @@ ONNX = ("input", "output", "forget", "cell")
 
 
 def present(t: Reading, index: int) -> Value | None:
-    return t.real(index) if t.has(index) else None
+    return t.input(index) if t.has(index) else None
 
 
 def bias(t: Reading, index: int) -> Value | None:
@@ -128,8 +128,8 @@ def lstm_step(r: Reading) -> Sequence[ir.Value]:
     """One step; with five inputs that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
-    states = [r.real(18), r.real(19)]
-    h, c = step_of(r, FORWARD)(r.b, r.real(0), states, None)
+    states = [r.input(18), r.input(19)]
+    h, c = step_of(r, FORWARD)(r.b, r.input(0), states, None)
     r.leave(18, h)
     r.leave(19, c)
     return [h]
@@ -139,9 +139,9 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     """Inputs are [x, h, weights, bias, c], all gates in one matrix: input, cell, forget, output.
     The weights take x and h side by side.
     """
-    b, x, h, c = t.b, t.real(0), t.real(1), t.real(4)
+    b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
-    product = total(b, dense(b, joined, t.real(2)), bias(t, 3))
+    product = total(b, dense(b, joined, t.input(2)), bias(t, 3))
     enter, new, forget, out = b.Split(product, outputs=4, axis=1, num_outputs=4)
     cell = b.Sigmoid(forget) * c + b.Sigmoid(enter) * b.Tanh(new)
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
@@ -149,14 +149,14 @@ def basic(t: Reading) -> Sequence[ir.Value]:
 
 def lstm_sequence(r: Reading) -> Sequence[ir.Value]:
     places = FORWARD
-    x = time_major(r, r.real(0))
+    x = time_major(r, r.input(0))
     if is_plain(r, places):
         if (data := behind_clearing(r, places)) is not None:
             y = standard(r, places, data, stateless=True)[0]
             return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
         y, h, c = standard(r, places, x)
     else:
-        states = [r.real(places.hidden), r.real(places.cell)]
+        states = [r.input(places.hidden), r.input(places.cell)]
         y, h, c = steps_of(r.b, step_of(r, places), x, states)
     r.leave(places.hidden, h)
     r.leave(places.cell, c)
@@ -208,8 +208,8 @@ def standard(
         b.Unsqueeze(recurrent, [0]),
         b.Unsqueeze(b.Concat(biases, biases * 0.0, axis=0), [0]),
         None,
-        None if stateless else b.Unsqueeze(t.real(places.hidden), [0]),
-        None if stateless else b.Unsqueeze(t.real(places.cell), [0]),
+        None if stateless else b.Unsqueeze(t.input(places.hidden), [0]),
+        None if stateless else b.Unsqueeze(t.input(places.cell), [0]),
         peepholes,
         hidden_size=size,
         outputs=3,
@@ -223,15 +223,15 @@ def both_directions(
     """The auxiliary input is a second input of both directions, with weights of its own; without
     them it is the input of the backward direction.
     """
-    x, beside = time_major(t, t.real(0)), None
+    x, beside = time_major(t, t.input(0)), None
     second = x
     if t.has(aux):
-        second = time_major(t, t.real(aux))
+        second = time_major(t, t.input(aux))
         if t.has(weights):
             second, beside = x, second
     results = []
     for i, (step, places) in enumerate(zip(steps, states, strict=True)):
-        own = [t.real(p) for p in places]
+        own = [t.input(p) for p in places]
         y, *last = steps_of(t.b, step, second if i else x, own, beside, backward=bool(i))
         for place, value in zip(places, last, strict=True):
             t.leave(place, value)
@@ -250,7 +250,7 @@ def lstm_both(r: Reading) -> Sequence[ir.Value]:
 def rnn_of(t: Reading, first: int, aux: int = -1) -> Step:
     """Inputs from `first` on are [weights, recurrent weights, bias, state]."""
     f = ACTIVATIONS[t.attr("fused_activation_function", CODES)]
-    weights, recurrent, addend = t.real(first), t.real(first + 1), bias(t, first + 2)
+    weights, recurrent, addend = t.input(first), t.input(first + 1), bias(t, first + 2)
     beside = present(t, aux) if aux >= 0 else None
     keep = rounded(t, first + 3)
 
@@ -262,13 +262,13 @@ def rnn_of(t: Reading, first: int, aux: int = -1) -> Step:
 
 
 def rnn(r: Reading) -> ir.Value:
-    (h,) = rnn_of(r, 1)(r.b, r.real(0), [r.real(4)], None)
+    (h,) = rnn_of(r, 1)(r.b, r.input(0), [r.input(4)], None)
     r.leave(4, h)
     return h
 
 
 def rnn_sequence(r: Reading) -> ir.Value:
-    y, h = steps_of(r.b, rnn_of(r, 1), time_major(r, r.real(0)), [r.real(4)])
+    y, h = steps_of(r.b, rnn_of(r, 1), time_major(r, r.input(0)), [r.input(4)])
     r.leave(4, h)
     return time_major(r, y)
 
@@ -283,12 +283,12 @@ def svdf(r: Reading) -> ir.Value:
     and the newest feature enters it at the end.
     """
     b, rank = r.b, r.attr("rank", int)
-    time = r.real(2)
+    time = r.input(2)
     filters, memory = r.static(time, "the weights of time")
     if rank < 1 or filters % rank:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
-    feature = b.Reshape(dense(b, r.real(0), r.real(1)), [-1, filters, 1])
-    stored = b.Reshape(r.real(4), [-1, filters, memory])
+    feature = b.Reshape(dense(b, r.input(0), r.input(1)), [-1, filters, 1])
+    stored = b.Reshape(r.input(4), [-1, filters, memory])
     state = b.Concat(stored[:, :, 1:memory], feature, axis=2)
     r.leave(4, b.Reshape(state, [-1, filters * memory]))
     products = b.ReduceSum(state * time, [2], keepdims=0)
@@ -311,7 +311,7 @@ def behind_clearing(t: Reading, places: Places) -> Value | None:
 
     The step and its feature, the last one, are padding: of ones in front of zeros.
     """
-    step = t.real(0).producer()
+    step = t.input(0).producer()
     feature = None if step is None else operand(step).producer()
     if step is None or feature is None or not t.attr("time_major", bool):
         return None

@@ -30,7 +30,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import Value, made_of, operand, with_operators
+from converter.graph.value import Value, made_of, operand
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -562,7 +562,7 @@ def reversed_sequences(r: Reading) -> Value:
         return r.b.ReverseSequence(x, lengths, time_axis=time, batch_axis=batch)
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
     y = r.b.ReverseSequence(r.transpose(x, order), lengths, time_axis=0, batch_axis=1)
-    return with_operators(r.transpose(y, [order.index(i) for i in range(rank)]))
+    return r.transpose(y, [order.index(i) for i in range(rank)])
 
 
 def lower_reversed(w: Writing) -> None:
