@@ -39,10 +39,6 @@ GATES = ("input", "forget", "cell", "output")  # the order of a file
 ONNX = ("input", "output", "forget", "cell")
 
 
-def present(t: Reading, index: int) -> Value | None:
-    return t.input(index) if t.has(index) else None
-
-
 def bias(t: Reading, index: int) -> Value | None:
     found = t.real_bias(index)
     return None if found is None else with_operators(found)
@@ -70,12 +66,12 @@ class Places:
         i = GATES.index(name)
         peep = (0, 1, None, 2)[i]
         return Gate(
-            present(t, self.weights + i),
-            present(t, self.recurrent + i),
+            t.optional(self.weights + i),
+            t.optional(self.recurrent + i),
             bias(t, self.biases + i),
-            None if peep is None else present(t, self.peepholes + peep),
-            None if self.norms < 0 else present(t, self.norms + i),
-            None if self.aux < 0 else present(t, self.aux + i),
+            None if peep is None else t.optional(self.peepholes + peep),
+            None if self.norms < 0 else t.optional(self.norms + i),
+            None if self.aux < 0 else t.optional(self.aux + i),
         )
 
     def cell_of(self, t: Reading) -> Cell:
@@ -85,7 +81,7 @@ class Places:
             forget,
             cell,
             out,
-            present(t, self.projection),
+            t.optional(self.projection),
             bias(t, self.projection + 1),
             t.attr("fused_activation_function", CODES),
             t.attr("cell_clip", float),
@@ -251,7 +247,7 @@ def rnn_of(t: Reading, first: int, aux: int = -1) -> Step:
     """Inputs from `first` on are [weights, recurrent weights, bias, state]."""
     f = ACTIVATIONS[t.attr("fused_activation_function", CODES)]
     weights, recurrent, addend = t.input(first), t.input(first + 1), bias(t, first + 2)
-    beside = present(t, aux) if aux >= 0 else None
+    beside = t.optional(aux) if aux >= 0 else None
     keep = rounded(t, first + 3)
 
     def step(b: Builder, x: Value, states: Sequence[Value], given: Value | None) -> list[Value]:
