@@ -43,6 +43,8 @@ def coordinates(
         return i * one(size - 1) / one(result - 1) if result > 1 else i * 0
     if rule == "asymmetric":
         return i / scale
+    if rule == "tf_half_pixel_for_nn":  # of operator set 11
+        return (i + half) / scale
     if rule == "pytorch_half_pixel" and result == 1:
         return i * 0
     if rule == "tf_crop_and_resize" and part is not None:

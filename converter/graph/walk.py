@@ -37,6 +37,17 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         yield node
 
 
+def captured(body: ir.Graph) -> list[ir.Value]:
+    """The computed values from outside that a body and the bodies in it read, each once; constants
+    are not counted.
+    """
+    inner = set(all_graphs(body))
+    read = [v for node in all_nodes(body) for v in node.inputs]
+    read += [v for graph in all_graphs(body) for v in graph.outputs]
+    outer = (v for v in read if v is not None and v.const_value is None and v.graph not in inner)
+    return list(dict.fromkeys(outer))
+
+
 def release(node: ir.Node) -> None:
     """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users
     of outer values.

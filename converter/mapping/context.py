@@ -165,11 +165,13 @@ class Reading:
             raise MappingError(f"{what} must be one number that is known when converting")
         return float(np.asarray(array).reshape(-1)[0])
 
-    def rank(self, value: ir.Value, what: str = "the input") -> int:
-        return rank(value, what)
+    def rank(self, value: ir.Value | int = 0, what: str = "the input") -> int:
+        """How many axes a value, or operand number `value`, has."""
+        return rank(self.input(value) if isinstance(value, int) else value, what)
 
-    def static(self, value: ir.Value, what: str = "the input") -> tuple[int, ...]:
-        return static(value, what)
+    def static(self, value: ir.Value | int = 0, what: str = "the input") -> tuple[int, ...]:
+        """The sizes of a value, or of operand number `value`."""
+        return static(self.input(value) if isinstance(value, int) else value, what)
 
     # nodes ---------------------------------------------------------------------------------------
 
@@ -373,6 +375,12 @@ class Writing:
             inputs.pop()
         outputs, name = list(self.node.outputs), self.low.name
         self.layer, self._behind = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
+
+    def set_inputs(self, *operands: Any) -> None:
+        """The inputs of the layer of a row; arrays, integers and lists of integers become
+        constants.
+        """
+        self.layer.inputs = [self.operand(v) for v in operands]
 
     def then(self, step: Callable[[], object]) -> None:
         """When the layer is there: layers behind it; steps run in order."""

@@ -82,9 +82,9 @@ class Attr(Field):
     since: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", self.key or self.name)
-        object.__setattr__(self, "names", (self.name,))
-        object.__setattr__(self, "keys", (self.key,))
+        self.key = self.key or self.name
+        self.names = (self.name,)
+        self.keys = (self.key,)
 
     def lift(self, r: Any) -> None:
         if self.key in r.layer.attrs:
@@ -134,7 +134,7 @@ class Fixed(Field):
     kind: Kind | Codec = same
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
+        self.keys = (self.key,)
 
     def lift(self, r: Any) -> None:
         found = self.value if self.absent else MISSING
@@ -197,7 +197,7 @@ class Only(Field):
     value: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", (self.name,))
+        self.names = (self.name,)
 
     def lift(self, r: Reading) -> None:
         if self.value is not None:
@@ -232,7 +232,7 @@ class Always(Field):
     value: Any
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
+        self.keys = (self.key,)
 
     def lower(self, w: Writing) -> None:
         w.set(**{self.key: self.value})
@@ -326,8 +326,8 @@ class Const(Field):
     default: Any = MISSING
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
-        object.__setattr__(self, "inputs", (self.index,))
+        self.keys = (self.key,)
+        self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
         if self.key in r.layer.attrs:
@@ -371,7 +371,7 @@ class FixedInput(Field):
     value: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", (self.index,))
+        self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
         value = r.b.const(np.array(self.value, _dtype(r)))
@@ -405,7 +405,7 @@ class AttrInput(Field):
     omit: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", (self.name,))
+        self.names = (self.name,)
 
     def lift(self, r: Any) -> None:
         value = r.optional(self.index)
@@ -459,8 +459,8 @@ class Weight(Field):
     shape: Callable[[Any], Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blobs", (self.blob,))
-        object.__setattr__(self, "inputs", (self.index,))
+        self.blobs = (self.blob,)
+        self.inputs = (self.index,)
 
     def _perm(self, rank: int) -> Sequence[int] | None:
         return self.perm(rank) if callable(self.perm) else self.perm
@@ -575,7 +575,7 @@ class OutputType(Field):
     default: ir.DataType = ir.DataType.INT64
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
+        self.keys = (self.key,)
 
     def lift(self, r: Reading) -> None:
         to = ir.DataType(r.attr(self.key, self.codec, int(self.default)))

@@ -8,7 +8,7 @@ from typing import TypeVar, dataclass_transform
 C = TypeVar("C")
 
 
-@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
 def record(cls: type[C]) -> type[C]:
     """A dataclass that is never changed, by convention, and is equal to nothing but itself.
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from converter.graph.walk import all_graphs, all_nodes
 from converter.mapping.node import Layer
 
 
@@ -34,18 +33,3 @@ class Body:
     inputs: list[ir.Value]
     outputs: list[ir.Value]
     layers: list[Layer] = field(default_factory=list)
-
-
-def captured(body: ir.Graph) -> list[ir.Value]:
-    """The computed values from outside that a body and the bodies in it read, each once. Constants
-    are written where they are read.
-    """
-    inner = set(all_graphs(body))
-    read = [v for node in all_nodes(body) for v in node.inputs] + [
-        v for g in all_graphs(body) for v in g.outputs
-    ]
-    return list(
-        dict.fromkeys(
-            v for v in read if v is not None and v.const_value is None and v.graph not in inner
-        )
-    )

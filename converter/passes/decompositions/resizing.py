@@ -34,7 +34,7 @@ def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
     ):
         return None
     for axis, matrix in matrices.items():
-        x = _along(b, x, matrix, axis, len(shape_of(x) or ()))
+        x = along_axis(b, x, matrix, axis, len(shape_of(x) or ()))
     return b.Identity(x) if x is x_of(node) else x
 
 
@@ -154,7 +154,7 @@ def _picks(matrix: Array) -> bool:
     return bool(((matrix == 0) | (matrix == 1)).all() and (matrix.sum(1) == 1).all())
 
 
-def _along(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
+def along_axis(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
     """Elements that are picked are a Gather, weighted ones a matrix product on that axis."""
     if _picks(matrix):
         return b.Gather(x, matrix.argmax(1).astype(np.int64), axis=axis)

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.catalogue.bits import NF4
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
+from converter.passes.constants import unpack
 
 Unpack = Callable[[Array], Array]
 F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
@@ -122,17 +123,8 @@ def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) 
     """
     count = math.prod(shape)
 
-    def numbers() -> Array:
-        fields = np.unpackbits(stream, bitorder="big" if order == "msb" else "little")[
-            : count * bits
-        ].reshape(count, bits)
-        weights = 1 << np.arange(bits, dtype=np.uint8)
-        return np.asarray(
-            (fields * (weights[::-1] if order == "msb" else weights)).sum(axis=1, dtype=np.uint8)
-        )
-
     if bits not in _FIRST_LOW:
-        return LazyTensor(numbers, U8, shape, name)
+        return LazyTensor(lambda: unpack(stream, bits, order)[:count], U8, shape, name)
     raw = stream[: -(-count * bits // 8)]
     if _FIRST_LOW[bits] == (order == "msb"):  # the numbers of each byte the other way round
         each = _fields(raw, bits, order == "lsb").reshape(-1, 8 // bits).astype(np.uint8)

@@ -13,7 +13,7 @@ from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dim
 from converter.graph.infer import constant, known
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State
-from converter.graph.walk import all_graphs, all_nodes
+from converter.graph.walk import captured
 from converter.mapping.node import Layer
 from converter.mapping.rules import custom
 
@@ -42,18 +42,6 @@ def lift_while(r: Reading) -> Sequence[ir.Value]:
 
 
 # writing -----------------------------------------------------------------------------------------
-
-
-def captured(graph: ir.Graph) -> list[ir.Value]:
-    """The values of outer graphs that a body reads, constants not counted: subgraphs are handed
-    all that they need.
-    """
-    inside = {v for g in all_graphs(graph) for v in g.inputs}
-    inside |= {v for n in all_nodes(graph) for v in n.outputs}
-    read = [v for n in all_nodes(graph) for v in n.inputs]
-    read += [v for g in all_graphs(graph) for v in g.outputs]
-    outer = (v for v in read if v is not None and v not in inside and v.const_value is None)
-    return list(dict.fromkeys(outer))
 
 
 def lower_if(w: Writing) -> None:

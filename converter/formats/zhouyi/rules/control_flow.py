@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.bodies import Body, captured
+from converter.formats.zhouyi.bodies import Body
+from converter.graph.walk import captured
 from converter.mapping.context import Writing, static
 from converter.mapping.rules import custom
 

@@ -17,7 +17,7 @@ from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value
 from converter.mapping import context
-from converter.mapping.context import Results, static
+from converter.mapping.context import REQUIRED, Results, static
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Node
 
@@ -42,19 +42,15 @@ class Reading(context.Reading):
         """The declared type of an output."""
         return self.layer.outputs[index].dtype or D.FLOAT
 
-    def shape(self, index: int = 0) -> tuple[int, ...]:
-        return static(self.input(index), f"input {index}")
-
     def floats(self, value: ir.Value) -> Value:
         return self.cast(value, D.FLOAT)
 
-    def axis(self, default: int | None = None, rank: int | None = None, key: str = "axis") -> int:
-        """An axis of input 0, or of a tensor of `rank`, counted from the first."""
-        rank = len(self.shape()) if rank is None else rank
-        axis = self.attr(key, int) if default is None else self.attr(key, int, default)
+    def axis(self, default: Any = REQUIRED) -> int:
+        """An axis of input 0, counted from the first."""
+        rank, axis = self.rank(), int(self.attr("axis", int, default))
         if not -rank <= axis < rank:
-            raise MappingError(f"{key}={axis} is outside of a tensor of rank {rank}", "R110")
-        return int(axis) % rank
+            raise MappingError(f"axis={axis} is outside of a tensor of rank {rank}", "R110")
+        return axis % rank
 
     def array(self, name: str, shape: Sequence[int]) -> Array:
         """The numbers of a blob, which is stored flat, in their shape."""

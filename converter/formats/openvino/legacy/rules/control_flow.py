@@ -36,7 +36,7 @@ Port = tuple[int, int]
 def lift(r: Reading) -> list[ir.Value]:
     source, outer = r.layer.extra
     it = Iteration(r, source)
-    count = r.b.const(np.int64(_steps(r, it)))
+    count = r.b.const(_steps(r, it))
     feeds = it.given(
         lambda place, initial: it.inner.input(
             "state", initial.dtype or ir.DataType.FLOAT, static(initial)

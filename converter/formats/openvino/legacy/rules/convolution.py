@@ -45,11 +45,11 @@ class Kernel(Field):
     blobs = ("weights",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", () if self.free else (self.index,))
+        self.inputs = () if self.free else (self.index,)
 
     def wanted(self, r: Reading) -> list[int]:
         group, kernel = r.node.attrs["group"], r.node.attrs["kernel_shape"]
-        channels, out = r.shape()[1], r.dims()[1]
+        channels, out = r.static()[1], r.dims()[1]
         first = [channels, out // group] if self.transposed else [out, channels // group]
         return [*first, *kernel]
 

@@ -90,11 +90,11 @@ class Images(Field):
     inputs = (0, 1)
 
     def lift(self, r: Reading) -> None:
-        sizes = (np.array(r.shape(i)[2:], np.int64) for i in (0, 1))
+        sizes = (np.array(r.static(i)[2:], np.int64) for i in (0, 1))
         r.node.inputs = [r.b.const(s) for s in sizes]
 
     def lower(self, w: Writing) -> None:
-        w.layer.inputs = [self._image(w, i) for i in (0, 1)]
+        w.set_inputs(*(self._image(w, i) for i in (0, 1)))
         w.gives([1, *w.shape(w.out)])
 
     def _image(self, w: Writing, index: int) -> ir.Value:
@@ -173,7 +173,7 @@ class ClipBefore(Attr):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "keys", (self.key, "clip"))
+        self.keys = (self.key, "clip")
 
     def lift(self, r: Reading) -> None:
         r.node.attrs[self.name] = int(any(r.attr(key, bool, 0) for key in self.keys))
@@ -209,7 +209,7 @@ class Limits(Field):
                 limits.append(w.reshaped(given, [1]))
             else:
                 limits.append(w.const(default if array is None else array.reshape(1)))
-        w.layer.inputs = [w.input(0), w.input(1), *limits]
+        w.set_inputs(w.input(0), w.input(1), *limits)
 
 
 # regions -----------------------------------------------------------------------------------------

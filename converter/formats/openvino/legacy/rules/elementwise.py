@@ -95,13 +95,13 @@ def spread(w: Writing, operands: list[ir.Value]) -> None:
     shapes = [w.shape(v) for v in operands]
     together = merged(shapes, shape) if len(shape) > MOST_AXES else None
     if shape and together is None:
-        w.layer.inputs = [w.widened(v, len(shape)) for v in operands]
+        w.set_inputs(*(w.widened(v, len(shape)) for v in operands))
         return
     shapes, whole = together or ([[1]] * len(operands), [1])
     if len(whole) > MOST_AXES:
         operands, whole = [w.spread(v, shape) for v in operands], [math.prod(shape)]
         shapes = [whole] * len(operands)
-    w.layer.inputs = [w.reshaped(v, s) for v, s in zip(operands, shapes, strict=True)]
+    w.set_inputs(*(w.reshaped(v, s) for v, s in zip(operands, shapes, strict=True)))
     w.gives(whole)
 
 
@@ -198,7 +198,7 @@ class Number(Field):
     inputs = (0, 1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
+        self.keys = (self.key,)
 
     def lift(self, r: Reading) -> None:
         value = r.attr(self.key, float, float(self.key != "shift"))
@@ -212,7 +212,7 @@ class Number(Field):
             if c is None or x.const_value is not None or not is_float(w.out):
                 continue
             if w.shape(x) == w.shape(w.out) and is_single(c):
-                w.layer.inputs = [x]
+                w.set_inputs(x)
                 w.layer.attrs[self.key] = number_text(self.number(c))
                 return
         raise not_meant("one of the operands must be one constant number")
@@ -270,9 +270,7 @@ class Channels(Field):
     blob: str
     place: int
     inputs = (0, 1)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "blobs", ("weights", "biases"))
+    blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
         x = r.input(0)
@@ -286,7 +284,7 @@ class Channels(Field):
             x, found = w.input(i), per_channel(w.input(1 - i), shape)
             plain = x.const_value is None and w.shape(x) == shape and len(shape) >= 4
             if found is not None and plain:
-                w.layer.inputs = [x]
+                w.set_inputs(x)
                 nothing = {"weights": np.ones_like(found), "biases": np.zeros_like(found)}
                 w.layer.blobs |= {**nothing, self.blob: found}
                 return
@@ -357,7 +355,7 @@ class Slopes(Field):
 
     def lift(self, r: Reading) -> None:
         slope = r.optional(1)
-        rest = [1] * max(0, len(r.shape()) - 2)
+        rest = [1] * max(0, r.rank() - 2)
         r.set_input(1, channels(r, "weights") if slope is None else r.b.Reshape(slope, [-1, *rest]))
 
     def lower(self, w: Writing) -> None:
@@ -465,7 +463,7 @@ class Chosen(Field):
         if len(shape) > 4:
             shape = [math.prod(shape)]
             operands = [w.reshaped(v, shape) for v in operands]
-        w.layer.inputs = list(operands)
+        w.set_inputs(*operands)
         w.gives(shape)
 
 

@@ -70,7 +70,7 @@ class ToPort(Field):
         shape = w.shape(w.out)
         if not shape:
             raise MappingError("a result without axes is that of a Squeeze")
-        w.layer.inputs = [w.input(0), w.const(shape)]
+        w.set_inputs(w.input(0), shape)
 
 
 class AllAxes(Field):
@@ -82,7 +82,7 @@ class AllAxes(Field):
     def lower(self, w: Writing) -> None:
         x = w.input(0)
         x = x if w.shape(x) else w.reshaped(x, [1])
-        w.layer.inputs = [x, w.const(range(len(w.shape(x))))]
+        w.set_inputs(x, range(len(w.shape(x))))
 
 
 NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))
@@ -99,8 +99,7 @@ class Axis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        rank = len(r.shape())
-        r.set(axis=r.axis(min(self.default, rank - 1), rank))
+        r.set(axis=r.axis(min(self.default, r.rank() - 1)))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=w.attr("axis") % len(w.shape()))
@@ -116,8 +115,8 @@ class PerChannel(Field):
     index: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blobs", (self.blob,))
-        object.__setattr__(self, "inputs", (self.index,))
+        self.blobs = (self.blob,)
+        self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
         if r.optional(self.index) is None:
@@ -133,7 +132,7 @@ class PerChannel(Field):
 
 def channels(r: Reading, name: str) -> Any:
     """A blob that is spread over the channels of input 0."""
-    size = r.shape()
+    size = r.static()
     count = size[1] if len(size) > 1 else size[0]
     array = r.layer.blobs.get(name)
     if array is not None and array.size == 1:

@@ -24,7 +24,7 @@ D = ir.DataType
 def gathered_axis(r: Reading, place: int) -> int:
     """The axis, which may also be an operand."""
     if r.optional(place) is not None:
-        return r.ints(place, "axis")[0] % len(r.shape())
+        return r.ints(place, "axis")[0] % r.rank()
     return r.axis(0)
 
 
@@ -54,7 +54,7 @@ class Indices(Field):
             shape = w.shape(index)
             index = index if 1 <= len(shape) <= 5 else w.reshaped(index, [math.prod(shape)])
             index = index if w.before() else self._from_zero(w, index, size[axis])
-        w.layer.inputs = [x, index]
+        w.set_inputs(x, index)
         w.set(axis=axis)
         w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
@@ -100,7 +100,7 @@ class OneHot(Field):
         x = w.reshaped(w.input(0), given or [1])
         shape = w.shape(x)
         shape.insert(axis, depth)
-        w.layer.inputs = [x]
+        w.set_inputs(x)
         w.set(axis=axis, depth=depth, on_value=float(values[1]), off_value=float(values[0]))
         w.gives(shape, D.FLOAT)
 
@@ -122,15 +122,15 @@ class Scalars(Field):
 
     def lower(self, w: Writing) -> None:
         w.shape(w.out)
-        w.layer.inputs = [w.reshaped(w.input(i), [1]) for i in range(3)]
+        w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
 
 
 def rows_in_place(r: Reading) -> None:
     """ScatterUpdate: rows of `updates` take the places that `indices` name along the axis."""
-    b, x, size = r.b, r.input(0), r.shape()
+    b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
-    rows = [*size[:axis], math.prod(r.static(r.input(1))), *size[axis + 1 :]]
+    rows = [*size[:axis], math.prod(r.static(1)), *size[axis + 1 :]]
     updates = b.Reshape(r.cast(r.input(2), x.dtype or D.FLOAT), rows)
     r.set_inputs(x, b.Expand(flat, rows), updates)
     r.set(axis=axis)
@@ -159,7 +159,7 @@ class Sparse(Field):
             raise MappingError("ScatterND is known for integers only")
         if len(w.shape(1)) != 2 or w.shape(1)[1] != len(shape):
             raise MappingError("ScatterND is known for single elements only")
-        w.layer.inputs = [w.input(1), w.const(shape), w.input(2), number]
+        w.set_inputs(w.input(1), shape, w.input(2), number)
 
     def _number(self, w: Writing) -> ir.Value | None:
         """The number of which all of the data consists."""
@@ -210,7 +210,7 @@ class Best(Field):
     def lower(self, w: Writing) -> None:
         if not (w.used(0) and w.used(1)):
             raise not_meant("a port that nobody reads would be an output of the network")
-        w.layer.inputs = [w.input(0), w.const(np.array(w.ints(1, "k")[0], np.int64))]
+        w.set_inputs(w.input(0), w.ints(1, "k")[0])
         w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
 
 
@@ -244,7 +244,7 @@ class BestAlone(Field):
         values = w.node.op == "TopK" and w.used(0)
         axis = w.attr("axis") % len(w.shape())
         k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
-        w.layer.inputs = [w.input(0)]
+        w.set_inputs(w.input(0))
         w.layer.outputs = [w.node.outputs[0 if values or w.node.op != "TopK" else 1]]
         w.set(axis=axis, out_max_val=int(values), top_k=k)
         if not values:
@@ -304,7 +304,7 @@ class FilledRows(Field):
         rows, index = w.attr("rows"), w.input(0)
         size = [rows, max(1, w.attr("length") // rows)]
         shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
-        w.layer.inputs = [index, w.input(1), shape, w.reshaped(w.input(2), [1])]
+        w.set_inputs(index, w.input(1), shape, w.reshaped(w.input(2), [1]))
 
 
 class WeightedSum(Field):
@@ -322,7 +322,7 @@ class WeightedSum(Field):
         shape = [w.attr("rows"), w.shape(1)[0]]
         rest = [] if w.optional(4) is None else [w.input(4)]
         default = w.reshaped(w.input(3), [])
-        w.layer.inputs = [w.input(0), w.input(1), w.const(shape), w.input(2), default, *rest]
+        w.set_inputs(w.input(0), w.input(1), shape, w.input(2), default, *rest)
 
 
 SEGMENTS = "4,3 =i64:[0,1,2] =i64:[0,0,1]"

@@ -29,7 +29,7 @@ class Connected(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        out, size, x = r.dims(), r.shape(), r.input(0)
+        out, size, x = r.dims(), r.static(), r.input(0)
         rows = math.prod(out[:-1])
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
         flat = x if len(size) == 2 else r.b.Reshape(x, [rows, wanted[1]])
@@ -56,7 +56,7 @@ class Connected(Field):
             if bias.size not in (1, count) or (bias.ndim == 2 and bias.shape[0] != 1):
                 raise MappingError("the bias must have one number for each output")
             w.layer.blobs["biases"] = np.broadcast_to(bias.reshape(-1), [count])
-        w.layer.inputs = [images(w, w.input(0))]
+        w.set_inputs(images(w, w.input(0)))
         w.layer.attrs["out-size"] = str(count)
 
     def scaled(self, array: np.ndarray, factor: float) -> np.ndarray:
@@ -85,7 +85,7 @@ class Matrix(Connected):
         if not plain or weights is None or x.const_value is not None or not is_float(x):
             raise not_meant("a matrix that is not constant")
         w.layer.blobs["weights"] = LazyTensor.of(weights).transposed()
-        w.layer.inputs = [x]
+        w.set_inputs(x)
         w.layer.attrs["out-size"] = str(weights.shape.numpy()[1])
 
 
@@ -97,7 +97,7 @@ class Matrices(Field):
     def lift(self, r: Reading) -> None:
         b, operands = r.b, [r.input(0), r.input(1)]
         for i, key in enumerate(("transpose_a", "transpose_b")):
-            rank = len(r.shape(i))
+            rank = r.rank(i)
             if r.attr(key, bool, 0) and rank > 1:
                 perm = [*range(rank - 2), rank - 1, rank - 2]
                 operands[i] = b.Transpose(operands[i], perm=perm)
@@ -134,7 +134,7 @@ class Matrices(Field):
         integers = not is_float(w.out)
         if integers:  # behind layers that move integers the engine takes them for floats
             inputs = [w.converted(v, D.FLOAT) for v in inputs]
-        w.layer.inputs = list(inputs)
+        w.set_inputs(*inputs)
         w.layer.attrs |= {"transpose_a": "False", "transpose_b": str(source is not None)}
         w.gives([*front, left[-2], right[-1]], D.FLOAT if integers else None)
 

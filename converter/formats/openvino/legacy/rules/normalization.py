@@ -10,7 +10,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import channels
+from converter.formats.openvino.legacy.rules.fields import Axis, channels
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
@@ -27,7 +27,7 @@ class Statistics(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        size = r.shape()[1:2]
+        size = r.static()[1:2]
         one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
         variance, mean = (r.blob(name, size) for name in self.blobs)
         r.set_inputs(r.input(0), one, zero, mean, variance)
@@ -86,7 +86,7 @@ class Response(Field):
         r.node.attrs["alpha"], r.node.attrs["size"] = odd_window(
             r.attr("alpha", float),
             next(sizes, 1),
-            len(r.shape()) - 2 if self.over_pixels else 1,
+            r.rank() - 2 if self.over_pixels else 1,
         )
 
     def lower(self, w: Writing) -> None:
@@ -97,7 +97,7 @@ class Response(Field):
         w.set(alpha=w.attr("alpha") / k, beta=float(w.attr("beta")), k=1)
         w.layer.attrs["local-size"] = str(w.attr("size"))
         image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
-        w.layer.inputs = [w.reshaped(w.input(0), image)]
+        w.set_inputs(w.reshaped(w.input(0), image))
         if k == 1:
             w.gives(image)
             return
@@ -115,7 +115,7 @@ def over_pixels(r: Reading) -> None:
     x / (k + alpha * mean of x^2) ^ beta.
     """
     b, x, a = r.b, r.input(0), r.node.attrs
-    n, size = len(r.shape()) - 2, a.pop("size")
+    n, size = r.rank() - 2, a.pop("size")
     window: dict[str, Any] = {"kernel_shape": [size] * n, "strides": [1] * n}
     window["pads"] = [size // 2] * 2 * n
     mean = b.op("AveragePool", x * x, **window, count_include_pad=1)
@@ -140,14 +140,14 @@ class WholeAxes(Field):
     names = ("axes",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.flag,))
+        self.keys = (self.flag,)
 
     def axes(self, rank: int, whole: bool) -> list[int]:
         every = list(range(1, rank))
         return every if whole else every[1:] if self.spatial else [1]
 
     def lift(self, r: Reading) -> None:
-        rank = len(r.shape())
+        rank = r.rank()
         whole = r.attr(self.flag, bool, 0) or (self.spatial and rank < 3)
         r.set(axes=self.axes(rank, bool(whole)))
 
@@ -176,18 +176,8 @@ class Scale(Field):
         w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
 
-class SoftmaxAxis(Field):
-    """`axis`, 1 without it.
-
-    With more than five axes: as a matrix between the axes before and behind.
-    """
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        rank = len(r.shape())
-        r.set(axis=r.axis(min(1, rank - 1)))
+class SoftmaxAxis(Axis):
+    """With more than five axes: as a matrix between the axes before and behind."""
 
     def lower(self, w: Writing) -> None:
         shape = w.shape()
@@ -221,7 +211,7 @@ class Levels(Field):
         bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
         if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
             x = w.step("Power", x, like=x, shape=w.shape(), power="1", scale="1", shift="0")
-        w.layer.inputs = [x, *bounds]
+        w.set_inputs(x, *bounds)
 
 
 TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
@@ -290,7 +280,7 @@ RULES = [
         given="1,4,8,8",
     ),
     op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
-    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis()),
+    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(1)),
     *(
         op(
             "netconv::FakeQuantize",

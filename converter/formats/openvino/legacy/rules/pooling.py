@@ -122,7 +122,7 @@ class AverageWindow(PoolWindow):
             x = w.layer.inputs[0] or w.input(0)
             rank = len(w.shape(x))
             front = [0] * (rank - n)
-            w.layer.inputs = [padded(w, x, front + begin, front + end)]
+            w.set_inputs(padded(w, x, front + begin, front + end))
             w.set(pads_begin=[0] * (rank - 2), pads_end=[0] * (rank - 2))
 
 

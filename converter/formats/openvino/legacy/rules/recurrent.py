@@ -47,7 +47,7 @@ def state_count(op: str) -> int:
 
 
 def hidden_size(r: Reading) -> int:
-    size: int = r.attr("hidden_size", int, r.static(r.input(1))[-1])
+    size: int = r.attr("hidden_size", int, r.static(1)[-1])
     return size
 
 
@@ -60,7 +60,7 @@ class Parameters(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        kind, width, hidden = r.node.op, r.static(r.input(0))[-1], hidden_size(r)
+        kind, width, hidden = r.node.op, r.static()[-1], hidden_size(r)
         gates, apart = GATES[kind], kind == "GRU" and r.attr("linear_before_reset", bool, 0)
         rows = r.array("weights", [gates, hidden, width + hidden])
         bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
@@ -150,7 +150,7 @@ class OneStep(Field):
     inputs = (4, 5, 6, 7)
 
     def lift(self, r: Reading) -> None:
-        count, (rows, width), hidden = state_count(r.node.op), r.static(r.input(0)), hidden_size(r)
+        count, (rows, width), hidden = state_count(r.node.op), r.static(), hidden_size(r)
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
         r.set_inputs(steps, None, None, None, None, *states)
@@ -175,7 +175,7 @@ class OneStep(Field):
         given = [w.optional(5 + i) for i in range(state_count(w.node.op))]
         zeros = np.zeros(shape, np.float32)
         states = [w.const(zeros, "state") if v is None else w.reshaped(v, shape) for v in given]
-        w.layer.inputs = [w.reshaped(w.input(0), [rows, width]), *states]
+        w.set_inputs(w.reshaped(w.input(0), [rows, width]), *states)
         w.layer.outputs = [w.temporary("h", w.input(0).dtype, shape) for _ in states]
         w.then(lambda: self._results(w, list(w.layer.outputs), shape))
 

@@ -26,7 +26,7 @@ class Axes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        rank = len(r.shape())
+        rank = r.rank()
         axes = [a % rank for a in r.ints(1, "the axes")]
         r.set_inputs(r.input(0), axes)
         r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
@@ -34,7 +34,7 @@ class Axes(Field):
     def lower(self, w: Writing) -> None:
         axes, keep = axes_of(w), bool(w.attr("keepdims"))
         whole = not keep and len(axes) == len(w.shape())
-        w.layer.inputs = [w.input(0), w.const(axes)]
+        w.set_inputs(w.input(0), axes)
         w.layer.attrs["keep_dims"] = str(keep or whole)
         if whole:
             w.gives([1] * len(axes))
@@ -60,7 +60,7 @@ class Lowest(Axes):
         axes, out = axes_of(w), w.out
         shape = [1 if a in axes else n for a, n in enumerate(w.shape())]
         x = w.step("Power", w.input(0), like=w.input(0), shape=w.shape(), **negative)
-        w.layer.inputs = [x, w.const(axes)]
+        w.set_inputs(x, axes)
         w.layer.attrs["keep_dims"] = "True"
         least = w.temporary("reducemin", out.dtype, shape)
         w.layer.outputs = [least]

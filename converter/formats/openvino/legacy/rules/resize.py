@@ -45,12 +45,12 @@ class ToSize(Field):
     inputs = (1, 2, 3)
 
     def lift(self, r: Reading) -> None:
-        size, out = r.static(r.input(0)), r.dims()
+        size, out = r.static(), r.dims()
         if len(size) != len(out) or size[:2] != out[:2]:
             message = f"the output port declares {out} for an input of {size}"
             raise MappingError(message, "R105")
         r.node.attrs |= self.sampling(r)
-        r.set_inputs(r.input(0), None, None, np.array(out, np.int64))
+        r.set_inputs(r.input(0), None, None, list(out))
 
     @abstractmethod
     def sampling(self, r: Reading) -> dict[str, object]:
@@ -180,7 +180,7 @@ def stays(w: Writing) -> bool:
 
 def kept(r: Reading) -> bool:
     padded = any(r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
-    return r.shape() == r.dims() and not padded
+    return r.static() == r.dims() and not padded
 
 
 SAME = Guard("the size changes", stays)

@@ -17,7 +17,7 @@ D = ir.DataType
 def all_of_them(r: Reading) -> None:
     """Without a mask every step counts."""
     if r.optional(1) is None:
-        r.set_input(1, np.ones(r.shape()[:2], np.float32))
+        r.set_input(1, np.ones(r.static()[:2], np.float32))
 
 
 class Merged(Attr):

@@ -61,7 +61,7 @@ class Was(Field):
         flat = bool(before) and after == [before[0], math.prod(before[1:])]
         if w.before() != self.kind or not (found if axes else flat):
             raise MappingError(f"the layer was no {self.kind}")
-        w.layer.inputs = [w.input(0), *([w.const(found)] if axes else [])]
+        w.set_inputs(w.input(0), *([found] if axes else []))
         if not axes:
             w.set(axis=1, end_axis=-1)
 
@@ -118,7 +118,7 @@ class Order(Field):
     keys = ("order",)
 
     def lift(self, r: Reading) -> None:
-        reverse = list(range(len(r.shape())))[::-1]
+        reverse = list(range(r.rank()))[::-1]
         order = r.attr("order", list, reverse)
         if sorted(order) != reverse[::-1]:
             message = f"order={order} is not a permutation of {len(reverse)} axes"
@@ -155,7 +155,7 @@ class Pieces(Field):
     def lift(self, r: Reading) -> None:
         axis = r.axis(1)
         sizes = [r.dims(i)[axis] for i in range(r.outputs)]
-        total = r.shape()[axis]
+        total = r.static()[axis]
         if sum(sizes) != total:
             message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
             raise MappingError(message, "R105")
@@ -286,7 +286,7 @@ class Strides(Field):
     inputs = (1, 2, 3, 4)
 
     def lift(self, r: Reading) -> None:
-        size = r.shape()
+        size = r.static()
         begin, end = r.ints(1, "begin"), r.ints(2, "end")
         stride = [1] * len(begin) if r.optional(3) is None else r.ints(3, "stride")
         used = [s for s in self._slices(r, begin, end, stride) if s[1:] != (0, size[s[0]], 1)]
@@ -298,7 +298,7 @@ class Strides(Field):
     def _slices(
         self, r: Reading, begin: list[int], end: list[int], stride: list[int]
     ) -> list[tuple[int, int, int, int]]:
-        size, n = r.shape(), len(begin)
+        size, n = r.static(), len(begin)
 
         def bits(mask: str, default: int) -> list[int]:
             given = r.attr(f"{mask}_mask", list, [])
@@ -330,7 +330,7 @@ class Strides(Field):
             first, pace = {a: first[a] for a in short}, dict.fromkeys(short, 1)
         attrs, operands = strides(w, w.input(0), w.out, first, pace)
         w.set(**attrs)
-        w.layer.inputs = [w.input(0), *(w.const(v) for v in operands)]
+        w.set_inputs(w.input(0), *operands)
 
 
 # spreading ---------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Tiles(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        rank = len(r.shape())
+        rank = r.rank()
         if "tiles" not in r.layer.attrs and len(r.layer.inputs) > 1:
             repeats = r.ints(1, "repeats")
         else:
@@ -367,7 +367,7 @@ class Tiles(Field):
             x = w.reshaped(w.step("Tile", x, like=w.out, shape=given, **attrs), shape)
         shape[last[0]] *= last[1]
         x, given, attrs = self._rows(w, x, shape, *last)
-        w.layer.inputs = [x]
+        w.set_inputs(x)
         w.set(**attrs)
         w.gives(given)
 
@@ -389,7 +389,7 @@ class Spread(ToPort):
         wide = w.widened(w.input(0), len(shape))
         if w.shape(wide) == shape:
             raise not_meant("nothing is spread")
-        w.layer.inputs = [wide, w.const(shape)]
+        w.set_inputs(wide, shape)
 
 
 def filling(r: Reading) -> None:
@@ -451,14 +451,14 @@ def mirrored(r: Reading) -> None:
 
 def shuffled(r: Reading) -> None:
     """Channels along another axis than 1; the operator is the Reshape at the end."""
-    size, group = list(r.shape()), r.count("group", 1)
+    size, group = list(r.static()), r.count("group", 1)
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
     r.node.inputs[0] = r.b.Transpose(split, perm=order)
 
 
-IMAGES = Guard("of images", lift_if=lambda r: len(r.shape()) == 4)
+IMAGES = Guard("of images", lift_if=lambda r: r.rank() == 4)
 FIRST = Guard("blocks first", lift_if=lambda r: r.attr("mode", BLOCKS, "DCR") == "DCR")
 CHANNELS = Guard(
     "ShuffleChannels is known for images only",

@@ -96,7 +96,7 @@ def padded_for(r: Reading, window: Sizes, size: Sequence[int], out: Sequence[int
 
 def along(r: Reading) -> tuple[list[int], list[int]]:
     """The spatial sizes of the input, and of the output as its port declares them."""
-    size, out = list(r.shape()[2:]), list(r.dims()[2:])
+    size, out = list(r.static()[2:]), list(r.dims()[2:])
     if len(size) != len(out):
         message = f"{len(size)} axes go into windows, {len(out)} come out"
         raise MappingError(message, "R105")

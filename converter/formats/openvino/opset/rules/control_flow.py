@@ -6,9 +6,7 @@ map. In the shared graph a body reads outer values as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -26,11 +24,8 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
-from converter.graph.walk import all_graphs
+from converter.graph.walk import captured
 from converter.mapping.rules import custom
-
-if TYPE_CHECKING:
-    pass
 
 T = ir.DataType
 
@@ -85,7 +80,7 @@ def _trips(r: Reading, it: Iteration) -> tuple[ir.Value | None, ir.Value]:
     if not it.sliced:
         raise MappingError("a TensorIterator without a sliced input")
     if parts := next(filter(None, map(it.parts, it.sliced)), None):
-        return b.const(np.int64(parts.count)), b.const(True)
+        return b.const(parts.count), b.const(True)
     m = it.sliced[0]
     if span(m) not in ((0, -1, 1, 1), (-1, 0, -1, 1)):
         raise MappingError("the number of iterations depends on a dynamic dimension", "X203")
@@ -148,24 +143,6 @@ class Inner:
     goes_on: ir.Value | None = None
 
 
-def captured(graph: ir.Graph) -> list[ir.Value]:
-    """The outer values, other than constants, that a body and the bodies inside it read."""
-    inside = {v for g in all_graphs(graph) for v in _defined(g)}
-    used: dict[ir.Value, None] = {}
-    for g in all_graphs(graph):
-        for node in g:
-            used.update(dict.fromkeys(v for v in node.inputs if v is not None))
-        used.update(dict.fromkeys(g.outputs))
-    return [v for v in used if v not in inside and v.const_value is None]
-
-
-def _defined(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    yield from graph.initializers.values()
-    for node in graph:
-        yield from node.outputs
-
-
 def lower_if(w: Writing) -> None:
     branches = [w.node.attrs[k] for k in ("then_branch", "else_branch")]
     for value, *results in zip(w.node.outputs, *(g.outputs for g in branches), strict=True):
@@ -195,7 +172,7 @@ def lower_loop(w: Writing) -> None:
         raise MappingError("a state without an initial value")
     number, go, *states = graph.inputs
     outer = captured(graph)
-    trip = w.const(np.array(-1, np.int64)) if trips is None else scalar(w, trips)
+    trip = w.const(-1) if trips is None else scalar(w, trips)
     start = w.const(np.array(True)) if condition is None else scalar(w, condition)
     inner = Inner(graph, goes_on=graph.outputs[0], iteration=number if number.uses() else None)
     inner.inputs = [(2 + i, v) for i, v in enumerate([*states, *outer])]

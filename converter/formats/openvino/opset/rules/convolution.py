@@ -42,10 +42,8 @@ class TransposedWindow(Window):
     behind it.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "names", (*self.names, "output_padding", "output_shape"))
-        object.__setattr__(self, "keys", (*self.keys, "output_padding"))
+    names = (*Window.names, "output_padding", "output_shape")
+    keys = (*Window.keys, "output_padding")
 
     def pads(self, r: Reading, kernel: list[int]) -> list[int]:
         """Automatic padding says nothing without an output shape."""
@@ -70,7 +68,7 @@ class TransposedWindow(Window):
 
     def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
         a, n = r.node.attrs, len(begin)
-        size = np.array(r.static(r.input(0))[2:])
+        size = np.array(r.static()[2:])
         reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
         full = np.array(a["strides"]) * (size - 1) + reach
         excess = full + extra - np.array(r.ints(2, "the output shape")[-n:])
@@ -122,7 +120,7 @@ def whole_weights(w: Writing) -> None:
 
 def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
-    if r.rank(r.input(0)) == 2:
+    if r.rank() == 2:
         r.node.inputs[0] = r.b.Unsqueeze(r.input(0), [0])
         r.behind(lambda y: r.b.Squeeze(y, [0]))
 

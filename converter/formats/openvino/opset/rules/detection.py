@@ -163,7 +163,7 @@ class Alignment(Field):
     keys = ("aligned_mode",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "names", (self.name,))
+        self.names = (self.name,)
 
     def lift(self, r: Reading) -> None:
         known = words("asymmetric", "half_pixel", "half_pixel_for_nn")
@@ -247,7 +247,7 @@ class StrictLimits(Limits):
             limit = w.emit("Multiply", overlap, ABOVE, auto_broadcast="numpy")
             limit = w.emit("Maximum", limit, SMALL, auto_broadcast="numpy")
         most = w.optional(2) or w.const(np.zeros(1, np.int64))
-        w.layer.inputs = [w.input(0), w.input(1), most, limit, w.optional(4) or w.const(LOWEST)]
+        w.set_inputs(w.input(0), w.input(1), most, limit, w.optional(4) or w.const(LOWEST))
 
 
 class Decay(Field):
@@ -307,9 +307,8 @@ class Found(Field):
         picked, *best = w.layer.outputs
         rows = w.temporary("scores", T.FLOAT)
         w.layer.outputs = [picked, rows, w.temporary("count", T.INT64)]
-        column, axis = np.array(2, np.int64), np.array(1, np.int64)
         if best:
-            w.then(lambda: w.put("Gather", rows, column, axis, outputs=best, batch_dims=0))
+            w.then(lambda: w.put("Gather", rows, 2, 1, outputs=best, batch_dims=0))
 
 
 def _decays(r: Reading) -> bool:

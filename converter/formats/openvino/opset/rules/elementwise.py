@@ -136,7 +136,7 @@ def lower_bound_first(w: Writing) -> None:
     x, low, high = w.input(0), w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
-    w.layer.inputs = [x, high]
+    w.set_inputs(x, high)
 
 
 class Slope(Field):
@@ -421,7 +421,7 @@ def _common(
         return x
     kinds = ["f" if t.is_floating_point() else t.numpy().kind for t in (x, y)]
     order = [{"b": 0, "u": 1, "i": 1, "f": 2}[k] for k in kinds]
-    if scalars and (is_scalar := r.rank(r.input(0)) == 0) != (r.rank(r.input(1)) == 0):
+    if scalars and (is_scalar := r.rank() == 0) != (r.rank(1) == 0):
         tensor, at = (y, 1) if is_scalar else (x, 0)
         if order[at] >= order[1 - at]:
             return tensor

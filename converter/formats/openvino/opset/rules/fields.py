@@ -109,12 +109,8 @@ class Window(Field):
 
     weights: int = 1
     shape: bool = True
-
-    def __post_init__(self) -> None:
-        names = ("strides", "dilations", "pads", "auto_pad", "kernel_shape")
-        keys = ("strides", "dilations", "pads_begin", "pads_end", "auto_pad")
-        object.__setattr__(self, "names", names)
-        object.__setattr__(self, "keys", keys)
+    names = tuple(["strides", "dilations", "pads", "auto_pad", "kernel_shape"])
+    keys = tuple(["strides", "dilations", "pads_begin", "pads_end", "auto_pad"])
 
     def kernel(self, node: Node) -> list[int]:
         weights = node.input(self.weights)
@@ -248,7 +244,7 @@ class NumberInput(Field):
     def lift(self, r: Reading) -> None:
         value = r.optional(self.position)
         if value is None and self.default is not None:
-            value = r.b.const(np.int64(self.default))
+            value = r.b.const(self.default)
         value = r.cast(r.input(self.position) if value is None else value, ir.DataType.INT64)
         flat = value if rank_of(value) == self.rank else r.reshape(value, [1] * self.rank)
         r.set_input(self.position, flat)
@@ -287,7 +283,7 @@ class Axes(AttrInput):
 
     def lift(self, r: Reading) -> None:
         super().lift(r)
-        rank = r.rank(r.input(0)) - self.spare(r)
+        rank = r.rank() - self.spare(r)
         r.set(axes=[axis_of(v, rank) for v in r.node.attrs["axes"]])
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")

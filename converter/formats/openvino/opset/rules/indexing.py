@@ -143,13 +143,13 @@ def mean_of_scattered(r: Reading) -> None:
 
 def _along(r: Reading, b: Builder, axis: int) -> ir.Value:
     """The layer as if its axis was constant, made by `b`."""
-    layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(np.int64(axis))])
+    layer = replace(r.layer, inputs=[*r.layer.inputs[:3], b.const(axis)])
     return Table(SCATTER_ELEMENTS).lift(type(r)(layer, b, r.version, r.spelling))[0]
 
 
 def each_axis(r: Reading) -> None:
     """An axis that is known at run time only: one branch for each; the operator is the If."""
-    count = r.rank(r.input(0))
+    count = r.rank()
     wanted = r.reshape(r.cast(r.input(3), T.INT64), [])
     wanted = r.b.Mod(wanted, count)
 
@@ -201,7 +201,7 @@ class Bounds(Field):
             raise MappingError("the number of sliced axes is unknown")
         one = w.const([1] * (count or 0), "steps") if steps is None else steps
         bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.layer.inputs = [w.input(0), *(w.operand(w.known(v)) for v in bounds)]
+        w.set_inputs(w.input(0), *(w.known(v) for v in bounds))
 
 
 @dataclass
@@ -296,7 +296,7 @@ def slice_scatter(r: Reading) -> None:
     The elements are numbered, the slice of the numbers says where updates go.
     """
     InputType((2, 3, 4, 5), flat=True).lift(r)
-    b, x, shape, flat = r.b, r.input(0), r.static(r.input(0)), [-1]
+    b, x, shape, flat = r.b, r.input(0), r.static(), [-1]
     _, updates, start, stop, step, *axes = r.inputs(5, 6)
     numbers = b.const(arange(int(np.prod(shape)), dtype=np.int64).reshape(shape))
     places = b.Slice(numbers, start, stop, axes[0] if axes else None, step)
@@ -329,13 +329,12 @@ class OnOff(Field):
         r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
     def lower(self, w: Writing) -> None:
-        array, axis = known(w.input(2)), w.const(np.array(0, np.int64))
+        array, axis = known(w.input(2)), w.const(0)
         for i in (1, 0):
             if array is not None:
                 value = w.const(array[i])
             else:
-                at = np.array(i, np.int64)
-                value = w.emit("Gather", w.input(2), at, axis, batch_dims=0)
+                value = w.emit("Gather", w.input(2), i, axis, batch_dims=0)
             w.layer.inputs.append(value)
 
 
@@ -366,8 +365,7 @@ def eye(r: Reading) -> None:
     """
     b = r.b
     rows, columns, diagonal = (r.reshape(r.cast(r.input(i), T.INT64), []) for i in range(3))
-    zero, one = b.const(np.int64(0)), b.const(np.int64(1))
-    row, column = (b.Range(zero, v, one) for v in (rows, columns))
+    row, column = (b.Range(0, v, 1) for v in (rows, columns))
     r.set_inputs(b.Equal(column, b.Unsqueeze(row, [1]) + diagonal))
     if r.optional(3) is not None:
         batch = r.cast(r.input(3), T.INT64)
@@ -388,7 +386,7 @@ class ConstantEye(Field):
     def lower(self, w: Writing) -> None:
         (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
         matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
-        w.layer.inputs = [w.const(matrix), w.const([rows, columns])]
+        w.set_inputs(matrix, [rows, columns])
         w.set(special_zero=False)
 
 

@@ -47,7 +47,7 @@ class Ellipses(Field):
     def lift(self, r: Reading) -> None:
         terms = r.node.attrs["equation"].partition("->")[0].split(",")
         places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
-        hidden = {i: r.rank(r.input(i)) - len(terms[i].replace("...", "")) for i in places}
+        hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
         for i, start in places.items():
             if short := max(hidden.values()) - hidden[i]:
                 axes = list(range(start, start + short))

@@ -98,7 +98,7 @@ class FirstAxes(Field):
 
     def lift(self, r: Reading) -> None:
         first = 1 if r.attr("across_channels", bool, 0) else 2
-        rest = list(range(first, r.rank(r.input(0))))
+        rest = list(range(first, r.rank()))
         r.set(axes=r.attr("reduction_axes", list, []) or rest)
         if not r.node.attrs["axes"]:
             raise MappingError("the axes are empty", "R110")
@@ -119,7 +119,7 @@ def not_zero(r: Reading) -> None:
 # rows --------------------------------------------------------------------------------------------
 
 OVER_CHANNELS = Guard(
-    "a window over other axes", lift_if=lambda r: _axes(r) == [1] and r.rank(r.input(0)) >= 3
+    "a window over other axes", lift_if=lambda r: _axes(r) == [1] and r.rank() >= 3
 )
 BATCH = (
     Guard("training mode cannot be expressed", lambda w: len(w.node.outputs) == 1),

@@ -32,10 +32,8 @@ ROUNDING = ("floor", "ceil", "ceil_torch")
 class PoolWindow(Window):
     """The window of a pool with its own `kernel`, and `rounding_type` <-> ceil_mode."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "names", (*self.names, "ceil_mode"))
-        object.__setattr__(self, "keys", (*self.keys, "kernel", "rounding_type"))
+    names = (*Window.names, "ceil_mode")
+    keys = (*Window.keys, "kernel", "rounding_type")
 
     def kernel(self, node: Node) -> list[int]:
         return [int(k) for k in node.attrs["kernel_shape"]]
@@ -185,7 +183,7 @@ class Indices(Field):
     def lift(self, r: Reading) -> None:
         assert isinstance(r, Reading)
         to, axis = r.attr("index_element_type", element_type, int(T.INT64)), r.attr("axis", int, 0)
-        rank = r.rank(r.input(0))
+        rank = r.rank()
         if to not in (int(T.INT64), int(T.INT32)) or not -rank <= axis < rank:
             name = r.layer.attrs.get("index_element_type", "i64")
             raise MappingError(f"indices of the type {name!r} from axis {axis} on", "R110")

@@ -113,7 +113,7 @@ class Compressed(Field):
     def lower(self, w: Writing) -> None:
         zero = w.optional(2)
         point = None if zero is None else along(w, zero)
-        w.layer.inputs = [*factors(w, w.input(0), along(w, w.input(1)), point)]
+        w.set_inputs(*factors(w, w.input(0), along(w, w.input(1)), point))
 
 
 def factors(
@@ -158,11 +158,11 @@ class Blocks(Field):
         stretches = [s for s in ((0, full, block), (full, 1, rest)) if s[1] and s[2]]
         parts = [self._part(w, axis, *stretch) for stretch in stretches]
         if len(parts) == 1:
-            w.layer.inputs = [parts[0][0], w.const(parts[0][1])]
+            w.set_inputs(*parts[0])
             w.set(special_zero=False)
         else:
             w.layer.kind = "Concat"
-            w.layer.inputs = [w.emit("Reshape", *part, special_zero=False) for part in parts]
+            w.set_inputs(*(w.emit("Reshape", *part, special_zero=False) for part in parts))
             w.set(axis=axis)
 
     def _part(
@@ -231,7 +231,7 @@ class Unpacked(Field):
         packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
         name = w.input(0).name or "weights"
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
-        w.layer.inputs = [w.stored(w.const(stored, name))]
+        w.set_inputs(w.stored(w.const(stored, name)))
         w.set(destination_type="u8")
 
 
@@ -271,7 +271,7 @@ class Rounded(Field):
             point = convert(w, along(w, zero), T.FLOAT)
             y = w.emit("Add", y, point, auto_broadcast="numpy")
         least, most = RANGES[out]
-        w.layer.inputs = [w.emit("Clamp", y, min=float(least), max=float(most))]
+        w.set_inputs(w.emit("Clamp", y, min=float(least), max=float(most)))
         w.layer.attrs["destination_type"] = element_type.lower(int(out))
 
 

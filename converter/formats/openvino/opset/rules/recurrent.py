@@ -105,7 +105,7 @@ def _parts(c: Reading | Writing, value: ir.Value, count: int) -> list[ir.Value]:
     if isinstance(c, Reading):
         return list(c.b.Split(value, axis=1, num_outputs=count, outputs=count))
     parts = [c.temporary("part", value.dtype) for _ in range(count)]
-    c.put("Split", value, np.array(1, np.int64), outputs=parts, num_splits=count)
+    c.put("Split", value, 1, outputs=parts, num_splits=count)
     return parts
 
 
@@ -206,7 +206,7 @@ class Sequence(Field):
             states.append(state if zeros else w.emit("Transpose", state, list(BATCH_FIRST)))
         weights = [_ordered(w, w.input(i), w.node.op) for i in (1, 2)]
         bias = _written_bias(w, directions, hidden)
-        w.layer.inputs = [x, *states, _lengths(w, x), *weights, bias]
+        w.set_inputs(x, *states, _lengths(w, x), *weights, bias)
         w.set(hidden_size=hidden)
         own = w.layer.outputs
         w.layer.outputs = [w.temporary(n, x.dtype) for n in ("y", "h", "c")[: 1 + len(states)]]
@@ -254,7 +254,7 @@ def _lengths(w: Writing, x: ir.Value) -> ir.Value:
 def _size(w: Writing, x: ir.Value, axis: int) -> ir.Value:
     """One dimension as int64[1]."""
     shape = w.emit("ShapeOf", x, dtype=T.INT64, output_type="i64")
-    return w.emit("Gather", shape, [axis], np.array(0, np.int64), batch_dims=0)
+    return w.emit("Gather", shape, [axis], 0, batch_dims=0)
 
 
 # cells -------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Reduced(Field):
         """
         x = w.input(0)
         wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
-        w.layer.inputs = [wide, w.const([2, 3], "axes")]
+        w.set_inputs(wide, w.const([2, 3], "axes"))
         w.set(keep_dims=False)
         if keep:
             reduced = w.temporary("reduced", x.dtype)
@@ -176,7 +176,7 @@ class IndexOfBest(Sorted):
         super().lower(w)
         x, axis = w.input(0), axis_of(w.attr("axis"), w.rank())
         w.set(axis=axis)
-        w.layer.inputs = [x, w.const(np.array(1))]
+        w.set_inputs(x, 1)
         places = w.temporary("places", T.INT64)
         w.layer.outputs = [w.temporary("values", x.dtype), places]
         size = x.shape[axis] if x.shape is not None else None

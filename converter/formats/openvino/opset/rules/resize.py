@@ -13,12 +13,13 @@ from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array, known, set_known, shape_of
-from converter.graph.interpolation import cubic
+from converter.graph.interpolation import coordinates
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.context import FIX_INPUTS
 from converter.mapping.fields import Attr, Only
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.decompositions.resizing import along_axis, weights
 
 T = ir.DataType
 COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
@@ -96,31 +97,29 @@ def _first(r: Reading) -> ir.Value:
 
 
 def resized(
-    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
     """x with the `axes` in the sizes, or by the scales, of `target`; `a` are the attributes of
     opset4.
     """
-    coordinates, smoothed = a.coordinate_transformation_mode, a.mode == "linear" and a.antialias
+    rule, smoothed = a.coordinate_transformation_mode, a.mode == "linear" and a.antialias
     if smoothed and r.rank(x) < 5:
         message = "mode='linear' with antialias: engines do not agree with the specification here"
         raise MappingError(message)
-    linear = a.mode in ("linear", "linear_onnx", "cubic")
-    if smoothed or (coordinates == "tf_half_pixel_for_nn" and linear):
+    own_rule = rule == "tf_half_pixel_for_nn" and not a.mode.endswith("_pillow")
+    if smoothed or own_rule or (a.mode, a.nearest_mode) == ("nearest", "simple"):
         return resampled(r, x, target, axes, by_scales, a)
     goal = known(target)
     if goal is not None and _of_the_middle(x, axes, a.mode):
         goals = [float(v) for v in goal.reshape(-1)[np.argsort(axes)]]
         return _middle(r, x, goals, by_scales, a)
     mode, options = _mode(a)
-    if mode == "nearest" and (coordinates == "tf_half_pixel_for_nn" or a.nearest_mode == "simple"):
-        return _nearest(r, x, target, axes, by_scales, a)
-    if coordinates not in COORDINATES:
-        how = f"coordinate_transformation_mode={coordinates!r} with mode={a.mode!r}"
+    if rule not in COORDINATES:
+        how = f"coordinate_transformation_mode={rule!r} with mode={a.mode!r}"
         raise MappingError(f"{how} cannot be expressed")
     source = x if is_float(x) or mode == "nearest" else r.b.Cast(x, to=1)
     scales, sizes, chosen = _wanted(r, x, target, axes, by_scales)
-    options |= {"mode": mode, "coordinate_transformation_mode": coordinates, "axes": chosen}
+    options |= {"mode": mode, "coordinate_transformation_mode": rule, "axes": chosen}
     return _typed(r, x, r.b.Resize(source, None, scales, sizes, **options))
 
 
@@ -132,7 +131,7 @@ def _typed(r: Reading, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _wanted(
-    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool
+    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool
 ) -> tuple[ir.Value | None, ir.Value | None, list[int] | None]:
     """Scales, sizes, and the axes in order; None for all axes, which are given where they are
     known.
@@ -207,7 +206,7 @@ def _mode(a: SimpleNamespace) -> tuple[str, dict[str, Any]]:
 
 
 def _steps(
-    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
+    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, what: str
 ) -> list[tuple[int, int, int, float]]:
     """Axis, size before, size after and scale of each axis, which must be known."""
     goals = known(target)
@@ -221,86 +220,42 @@ def _steps(
     return found
 
 
-def _nearest(
-    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
-) -> ir.Value:
-    """The source positions are computed here and gathered."""
-    what = f"{a.coordinate_transformation_mode} {a.nearest_mode}"
-    for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
-        positions = _rounded(_source_positions(a, size, out, scale), a.nearest_mode, scale)
-        picked = np.clip(positions, 0, size - 1).astype(np.int64)
-        x = r.b.Gather(x, picked, axis=axis)
-    return x
-
-
-def _source_positions(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
-    mode, at = a.coordinate_transformation_mode, arange(out, dtype=np.float64)
-    if mode == "tf_half_pixel_for_nn":
-        return (at + 0.5) / scale
-    if mode == "half_pixel" or (mode == "pytorch_half_pixel" and out > 1):
-        return (at + 0.5) / scale - 0.5
-    if mode == "pytorch_half_pixel":
-        return at * 0
-    return at * (size - 1) / max(out - 1, 1) if mode == "align_corners" else at / scale
-
-
-def _rounded(positions: Array, mode: str, scale: float) -> Array:
-    if mode == "simple":
-        return np.asarray(np.ceil(positions) if scale < 1 else np.trunc(positions))
-    if mode in ("floor", "ceil"):
-        return np.asarray(np.floor(positions) if mode == "floor" else np.ceil(positions))
-    down = mode == "round_prefer_floor"
-    return np.asarray(np.ceil(positions - 0.5) if down else np.floor(positions + 0.5))
-
-
 def resampled(
-    r: Reading, x: ir.Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
+    r: Reading, x: Value, target: ir.Value, axes: list[int], by_scales: bool, a: SimpleNamespace
 ) -> ir.Value:
-    """Products with matrices, axis by axis: every weight of these modes is a product of one weight
-    for each axis.
+    """Elements that are picked, or products with matrices, axis by axis: every weight of these
+    modes is a product of one weight for each axis.
     """
-    what = f"mode={a.mode!r} with these options"
-    y = x if is_float(x) else r.b.Cast(x, to=T.FLOAT)
+    picks = a.mode == "nearest"
+    what = (
+        f"{a.coordinate_transformation_mode} {a.nearest_mode}"
+        if picks
+        else f"mode={a.mode!r} with these options"
+    )
+    y = x if picks or is_float(x) else r.b.Cast(x, to=T.FLOAT)
     for axis, size, out, scale in _steps(r, x, target, axes, by_scales, what):
-        if out != size or scale != 1:
-            y = _along(r, y, axis, _weights(a, size, out, scale))
+        if picks or out != size or scale != 1:
+            y = along_axis(r.b, y, _weights(a, size, out, scale), axis, r.rank(x))
     return _typed(r, x, y)
-
-
-def _along(r: Reading, x: ir.Value, axis: int, matrix: Array) -> ir.Value:
-    """Sums over the axis with the rows of matrix[out, in] as weights."""
-    last = r.rank(x) - 1
-    swap = [last if i == axis else axis if i == last else i for i in range(last + 1)]
-    columns = np.ascontiguousarray(matrix.T).astype((x.dtype or T.FLOAT).numpy())
-    product = r.transpose(x, swap) @ r.b.const(columns, "weights")
-    return r.transpose(product, swap)
 
 
 def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
     """[out, size] of the mode's weights, as OpenVINO's specification of Interpolate defines
     them.
     """
-    at, places = _source_positions(a, size, out, scale)[:, None], arange(size)[None, :]
-    if a.mode == "cubic":
-        return _cubic(at, size, a.cube_coeff)
-    if a.mode == "linear_onnx":
-        return np.asarray(np.maximum(0, 1 - np.abs(np.clip(at, 0, size - 1) - places)))
-    sharpness = scale if a.antialias else 1.0
-    reach = 2 if scale > 1 else int(np.ceil(2 / sharpness))
+    rule = a.coordinate_transformation_mode
+    if a.mode == "nearest" and a.nearest_mode == "simple":
+        a = SimpleNamespace(**{**vars(a), "nearest_mode": "ceil" if scale < 1 else "floor"})
+    if a.mode != "linear" or not a.antialias:
+        mode, attrs = _mode(a)
+        attrs |= {"mode": mode, "coordinate_transformation_mode": rule}
+        return weights(attrs, size, out, scale)
+    at, places = coordinates(rule, size, out, scale)[:, None], arange(size)[None, :]
+    reach = 2 if scale > 1 else int(np.ceil(2 / scale))
     inside = np.abs(places - np.floor(at + 0.5)) <= reach
-    found = np.maximum(0, 1 - np.abs(sharpness * (at - places))) * inside
+    found = np.maximum(0, 1 - np.abs(scale * (at - places))) * inside
     total = found.sum(1, keepdims=True)
     return np.asarray(np.where(total == 0, 0, found / np.where(total == 0, 1, total)))
-
-
-def _cubic(at: Array, size: int, a: float) -> Array:
-    """Four neighbours; those outside are the border's."""
-    found = np.zeros((len(at), size))
-    base = np.floor(at[:, 0]).astype(np.int64)
-    for i in range(-1, 3):
-        columns = np.clip(base + i, 0, size - 1)
-        np.add.at(found, (arange(len(at)), columns), cubic(at[:, 0] - (base + i), a))
-    return found
 
 
 # writing -----------------------------------------------------------------------------------------
@@ -322,9 +277,9 @@ def _mode_to_write(w: Writing) -> str:
 def lower_resize(w: Writing) -> None:
     x, rank, scales, sizes = w.input(0), w.rank(), w.optional(2), w.optional(3)
     policy = w.attr("keep_aspect_ratio_policy")
-    coordinates = w.attr("coordinate_transformation_mode")
-    if policy != "stretch" or coordinates not in COORDINATES:
-        raise MappingError(f"{coordinates} {policy} cannot be expressed")
+    rule = w.attr("coordinate_transformation_mode")
+    if policy != "stretch" or rule not in COORDINATES:
+        raise MappingError(f"{rule} {policy} cannot be expressed")
     mode = _mode_to_write(w)
     axes = [axis_of(v, rank) for v in w.attr("axes", None) or range(rank)]
     listed = known(sizes)
@@ -352,7 +307,7 @@ def lower_resize(w: Writing) -> None:
         *operands,
         mode=mode,
         shape_calculation_mode="scales" if sizes is None else "sizes",
-        coordinate_transformation_mode=coordinates,
+        coordinate_transformation_mode=rule,
         nearest_mode=w.attr("nearest_mode"),
         antialias=False,
         pads_begin=[0],

@@ -73,8 +73,7 @@ class PartOfShape(Field):
 
     def lower(self, w: Writing) -> None:
         indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
-        axis = np.array(0, np.int64)
-        w.layer.inputs = [shape_in_front(w), w.const(indices), w.const(axis)]
+        w.set_inputs(shape_in_front(w), indices, 0)
         w.set(batch_dims=0)
 
 
@@ -88,7 +87,7 @@ class Size(Field):
     keys = ("keep_dims",)
 
     def lower(self, w: Writing) -> None:
-        w.layer.inputs = [shape_in_front(w), w.const([0])]
+        w.set_inputs(shape_in_front(w), [0])
         w.set(keep_dims=False)
 
 
@@ -156,14 +155,15 @@ class SizeOneAxes(Field):
             self._reshape(w, *target)
         elif axes is None and same_rank:
             if ones:
-                w.layer.inputs = [x, w.const(ones)]
+                w.set_inputs(x, ones)
             else:
                 self._reshape(w, w.emit("ShapeOf", x, output_type="i64"), False)
         elif axes is not None:
             w.layer.inputs[1] = w.operand(w.known(axes))
 
     def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
-        w.layer.kind, w.layer.inputs = "Reshape", [w.input(0), w.operand(target)]
+        w.layer.kind = "Reshape"
+        w.set_inputs(w.input(0), target)
         w.set(special_zero=zero)
 
     def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
@@ -294,10 +294,11 @@ class Fill(Field):
         value, shape = w.attr("value", None), known(w.input(0))
         fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
         if shape is not None and not shape.size:
-            w.layer.kind, w.layer.inputs = "Reshape", [w.const(fill.reshape(1)), w.const([])]
+            w.layer.kind = "Reshape"
+            w.set_inputs(fill.reshape(1), [])
             w.set(special_zero=False)
         else:
-            w.layer.inputs = [w.const(fill), w.operand(w.known(w.input(0)))]
+            w.set_inputs(fill, w.known(w.input(0)))
             w.set(mode="numpy")
 
 
@@ -336,13 +337,13 @@ class Repeats(Field):
             return
         flat_repeats = w.emit("Reshape", repeats, [n], special_zero=False)
         parts = [w.temporary("count", repeats.dtype, [1]) for _ in range(n)]
-        w.put("Split", flat_repeats, np.array(0, np.int64), outputs=parts, num_splits=n)
+        w.put("Split", flat_repeats, 0, outputs=parts, num_splits=n)
         one = w.const(np.ones(1, (repeats.dtype or T.INT64).numpy()))
         one_axis = [[*[one] * i, part, *[one] * (n - 1 - i)] for i, part in enumerate(parts)]
         turns = [w.emit("Concat", *counts, dtype=repeats.dtype, axis=0) for counts in one_axis]
         for turn in turns[:-1]:
             x = w.emit("Tile", x, turn)
-        w.layer.inputs = [x, turns[-1]]
+        w.set_inputs(x, turns[-1])
 
 
 def roll(r: Reading) -> ir.Value:
@@ -401,7 +402,7 @@ class Padding(Field):
             if (both < 0).any() and (w.version < 12 or w.attr("mode") != "constant"):
                 raise MappingError("negative padding cannot be expressed here")
             amounts = [w.const(v, "pads") for v in both]
-        w.layer.inputs = [w.input(0), *amounts]
+        w.set_inputs(w.input(0), *amounts)
         if w.attr("mode") == "constant":
             w.layer.inputs.append(self._fill(w))
 
@@ -414,7 +415,7 @@ class Padding(Field):
 
     def _computed(self, w: Writing, n: int) -> list[ir.Value]:
         """Amounts, or the axes they are for, that are known at run time only."""
-        zero, (amounts, axes) = w.const(np.array(0, np.int64)), (w.input(1), w.optional(3))
+        zero, amounts, axes = w.const(0), w.input(1), w.optional(3)
         halves = [w.temporary("pads", T.INT64) for _ in range(2)]
         w.put("Split", w.known(amounts), zero, outputs=halves, num_splits=2)
         if axes is None:
@@ -424,8 +425,8 @@ class Padding(Field):
         mode: dict[str, Any] = {}
         if w.version >= 12:
             mode = {"reduction": "none", "use_init_val": True}
-        none, kind = w.const(np.zeros(n, np.int64)), "ScatterElementsUpdate"
-        return [w.emit(kind, none, axes, v, zero, **mode) for v in halves]
+        none = w.const([0] * n)
+        return [w.emit("ScatterElementsUpdate", none, axes, v, zero, **mode) for v in halves]
 
 
 def cropped(r: Reading, x: Value, pads: list[int]) -> tuple[Value, list[int]]:
@@ -501,7 +502,7 @@ def batch_to_space(r: Reading) -> None:
 
     What was padding is cut off.
     """
-    x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static(r.input(0))
+    x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static()
     begin, end = r.ints(2, "the crops"), r.ints(3, "the crops")
     at_least(1, block_shape=block)
     n, rest = len(block), [shape[0] // math.prod(block), *shape[1:]]
@@ -562,7 +563,7 @@ KNOWN_RANK = Guard(
     rank_is_known,
     code="X203",
 )
-IMAGE = Guard("of images only", lift_if=lambda r: r.rank(r.input(0)) == 4)
+IMAGE = Guard("of images only", lift_if=lambda r: r.rank() == 4)
 BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
 

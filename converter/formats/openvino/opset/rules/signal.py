@@ -34,12 +34,12 @@ class Transform(Field):
     """
 
     def lift(self, r: Reading) -> None:
-        x, rank = r.input(0), r.rank(r.input(0))
+        x, rank = r.input(0), r.rank()
         axes = [axis_of(a, rank - 1) for a in r.ints(1, "the axes")]
         if not axes:
             raise MappingError("the axes are empty", "R110")
         for i, (axis, size) in enumerate(zip(axes, _sizes(r, axes), strict=True)):
-            r.set_inputs(fitted(r.b, x, axis, size), None, np.int64(axis))
+            r.set_inputs(fitted(r.b, x, axis, size), None, axis)
             if i < len(axes) - 1:
                 x = r.b.DFT(*r.node.inputs, inverse=r.node.attrs["inverse"])
 
@@ -49,7 +49,7 @@ class Transform(Field):
             raise MappingError("the axis and the length must be constant")
         size = [] if length is None else [w.const(length.reshape(1).astype(np.int64))]
         place = -2 if axis is None else int(axis.reshape(-1)[0])
-        w.layer.inputs = [self.data(w, x), w.const([place % w.rank()], "axes"), *size]
+        w.set_inputs(self.data(w, x), w.const([place % w.rank()], "axes"), *size)
 
     def data(self, w: Writing, x: ir.Value) -> ir.Value:
         """Real numbers get zeros as imaginary parts."""
@@ -114,7 +114,7 @@ class SpectrumSizes(SignalSizes):
         axes, sizes = r.node.attrs["axes"], r.node.attrs["sizes"]
         needed = [*sizes[:-1], sizes[-1] // 2 + 1]
         present = zip(needed, axes, strict=True)
-        if any(size > 0 and size > r.static(r.input(0))[axis] for size, axis in present):
+        if any(size > 0 and size > r.static()[axis] for size, axis in present):
             message = "a signal size beyond the data: engines do not agree with the specification"
             raise MappingError(message)
 
