@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError
-from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
+from converter.formats.openvino.ir import Body, Edge, Layer, Net, Port, SubNet
 from converter.formats.openvino.loops import Place
 from converter.graph.build import Builder
 from converter.mapping.lifting import FormatMapping, Lifting
@@ -76,17 +76,43 @@ class BodyReader(ABC):
         return inner.values
 
 
-class BodyWriter:
+class BodyWriter(ABC):
     """Numbers the layers of a body and writes the edges between them.
 
-    `made`   value -> (layer, output port)
-    `feeds`  inputs that nothing in the body makes: (value, layer, input port)
+    `made`    value -> (layer, output port)
+    `feeds`   inputs that nothing in the body makes: (value, layer, input port)
+    `opset`   what layers are of that need no later operation set
     """
+
+    opset = ""
 
     def __init__(self, body: Body) -> None:
         self.body = body
         self.made: dict[ir.Value, tuple[int, int]] = {}
         self.feeds: list[tuple[ir.Value, int, int]] = []
+
+    @abstractmethod
+    def port(self, id: int, value: ir.Value, is_input: bool) -> Port:
+        """A port that carries a value."""
+
+    def put(
+        self,
+        kind: str,
+        name: str,
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        data: dict[str, str] | None = None,
+        version: str = "",
+        apart: int = 0,
+    ) -> Layer:
+        """A layer behind all others. Its ports are numbered through, inputs first, and `apart`
+        numbers between them and the outputs are left out.
+        """
+        layer = Layer(len(self.body.layers), name, kind, version or self.opset, data=data or {})
+        layer.inputs = [self.port(i, v, True) for i, v in enumerate(inputs)]
+        first = len(inputs) + apart
+        layer.outputs = [self.port(i, v, False) for i, v in enumerate(outputs, first)]
+        return self.place(layer, inputs, outputs)
 
     def place(self, layer: Layer, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Layer:
         """Appends a layer whose ports carry these values."""

@@ -5,101 +5,121 @@ same for bodies and their maps.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
-from converter.errors import Where, unreadable
+from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
+
+# how many input and output ports what begins and ends a graph has
+_ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}
 
 
 def check_net(net: Net) -> None:
     """ReadError R105 at the first rule that the net breaks."""
     if not net.layers:
         raise unreadable("R105", "the net has no layers", Where(str(net.path or "")))
-    _check_body(net, net, inner=False)
+    _Check(net).body(net, inner=False)
 
 
-def _check_body(net: Net, body: Body, inner: bool) -> None:
-    layers = _unique(net, body)
-    fed = _edges(net, body, layers)
-    # the body of a legacy TensorIterator has no Input layers: ports that no edge feeds are its
-    # inputs
-    if not net.legacy:
+@dataclass(frozen=True)
+class _Check:
+    """The rules for the bodies of one net."""
+
+    net: Net
+
+    def broken(self, message: str, layer: Layer) -> ReadError:
+        return unreadable("R105", message, self.net.where(layer))
+
+    def body(self, body: Body, inner: bool) -> None:
+        fed = self.edges(body, self.unique(body))
         for layer in body.layers:
-            _ports(net, layer)
-    if not (net.legacy and inner):
+            # the body of a legacy TensorIterator has no Input layers: ports that no edge feeds are
+            # its inputs
+            if not (self.net.legacy and inner):
+                self.ports(layer, fed)
+        ordered = body.ordered()
+        if len(ordered) < len(body.layers):
+            done = {layer.id for layer in ordered}
+            stuck = next(layer for layer in body.layers if layer.id not in done)
+            raise self.broken("the layer is on or behind a cycle", stuck)
         for layer in body.layers:
-            for port in layer.inputs:
-                if (layer.id, port.id) not in fed:
-                    raise unreadable(
-                        "R105", f"nothing is connected to input port {port.id}", net.where(layer)
-                    )
-    ordered = body.ordered()
-    if len(ordered) < len(body.layers):
-        done = {layer.id for layer in ordered}
-        stuck = next(layer for layer in body.layers if layer.id not in done)
-        raise unreadable("R105", "the layer is on or behind a cycle", net.where(stuck))
-    for layer in body.layers:
-        for tag, sub in layer.bodies.items():
-            _check_body(net, sub, inner=True)
-            _check_connections(net, layer, tag, sub)
+            for tag, sub in layer.bodies.items():
+                self.body(sub, inner=True)
+                self.connections(layer, tag, sub)
 
-
-def _ports(net: Net, layer: Layer) -> None:
-    """What begins and ends a graph has one port."""
-    if (
-        layer.type in _ENDS
-        and (len(layer.inputs), len(layer.outputs))[: 1 if layer.type == "Result" else 2]
-        != _ENDS[layer.type]
-    ):
-        raise unreadable(
-            "R105",
-            f"a {layer.type} with {len(layer.inputs)} input and {len(layer.outputs)} output ports",
-            net.where(layer),
-        )
-
-
-_ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}
-
-
-def _unique(net: Net, body: Body) -> dict[int, Layer]:
-    layers: dict[int, Layer] = {}
-    names: dict[str, Layer] = {}
-    for layer in body.layers:
-        if layer.id in layers:
-            raise unreadable(
-                "R105",
-                f"layer id {layer.id} is already that of {layers[layer.id].name!r}",
-                net.where(layer),
+    def ports(self, layer: Layer, fed: set[tuple[int, int]]) -> None:
+        """Every input port is fed; what begins and ends a graph has one port."""
+        counts = len(layer.inputs), len(layer.outputs)
+        ends = None if self.net.legacy else _ENDS.get(layer.type)
+        if ends is not None and counts[: len(ends)] != ends:
+            raise self.broken(
+                f"a {layer.type} with {counts[0]} input and {counts[1]} output ports", layer
             )
-        # legacy engines find layers by name
-        if net.legacy and layer.name in names:
-            raise unreadable(
-                "R105",
-                f"the name is already that of layer {names[layer.name].id}",
-                net.where(layer),
-            )
-        layers[layer.id] = names[layer.name] = layer
-        for kind, ports in (("input", layer.inputs), ("output", layer.outputs)):
-            if len({p.id for p in ports}) < len(ports):
-                id, count = Counter(p.id for p in ports).most_common(1)[0]
-                raise unreadable("R105", f"{count} {kind} ports have the id {id}", net.where(layer))
-    return layers
+        for port in layer.inputs:
+            if (layer.id, port.id) not in fed:
+                raise self.broken(f"nothing is connected to input port {port.id}", layer)
 
+    def unique(self, body: Body) -> dict[int, Layer]:
+        layers: dict[int, Layer] = {}
+        names: dict[str, Layer] = {}
+        for layer in body.layers:
+            if layer.id in layers:
+                raise self.broken(
+                    f"layer id {layer.id} is already that of {layers[layer.id].name!r}", layer
+                )
+            # legacy engines find layers by name
+            if self.net.legacy and layer.name in names:
+                raise self.broken(
+                    f"the name is already that of layer {names[layer.name].id}", layer
+                )
+            layers[layer.id] = names[layer.name] = layer
+            for kind, ports in (("input", layer.inputs), ("output", layer.outputs)):
+                for id, count in Counter(p.id for p in ports).most_common(1):
+                    if count > 1:
+                        raise self.broken(f"{count} {kind} ports have the id {id}", layer)
+        return layers
 
-def _edges(net: Net, body: Body, layers: dict[int, Layer]) -> set[tuple[int, int]]:
-    """The input ports that edges feed, as (layer, port)."""
-    outputs = {(layer.id, p.id) for layer in body.layers for p in layer.outputs}
-    inputs = {(layer.id, p.id) for layer in body.layers for p in layer.inputs}
-    fed: set[tuple[int, int]] = set()
-    for e in body.edges:
-        source, target = (e.from_layer, e.from_port), (e.to_layer, e.to_port)
-        if source not in outputs or target not in inputs or target in fed:
-            raise unreadable(
-                "R105",
-                f"the edge {_trouble(e, layers, outputs, inputs)}",
-                Where(str(net.path or ""), e.line),
-            )
-        fed.add(target)
-    return fed
+    def edges(self, body: Body, layers: dict[int, Layer]) -> set[tuple[int, int]]:
+        """The input ports that edges feed, as (layer, port)."""
+        outputs = {(layer.id, p.id) for layer in body.layers for p in layer.outputs}
+        inputs = {(layer.id, p.id) for layer in body.layers for p in layer.inputs}
+        fed: set[tuple[int, int]] = set()
+        for e in body.edges:
+            source, target = (e.from_layer, e.from_port), (e.to_layer, e.to_port)
+            if source not in outputs or target not in inputs or target in fed:
+                reason = f"the edge {_trouble(e, layers, outputs, inputs)}"
+                raise unreadable("R105", reason, Where(str(self.net.path or ""), e.line))
+            fed.add(target)
+        return fed
+
+    def connections(self, layer: Layer, tag: str, sub: SubNet) -> None:
+        """Port maps and back edges name ports of the layer and layers (legacy: and ports) of the
+        body.
+        """
+        inside = sub.by_id()
+
+        def known(id: int, port: int | None, output: bool) -> None:
+            if id not in inside:
+                message = f"<{tag}> has no layer {id}, which its connections refer to"
+                raise self.broken(message, layer)
+            find = inside[id].output if output else inside[id].input
+            if self.net.legacy and (port is None or find(port) is None):
+                kind = "output" if output else "input"
+                raise self.broken(f"layer {id} of <{tag}> has no {kind} port {port}", layer)
+
+        for maps, find, output in (
+            (sub.inputs, layer.input, False),
+            (sub.outputs, layer.output, True),
+        ):
+            for m in maps:
+                if m.external_port_id != -1 and find(m.external_port_id) is None:
+                    port = m.external_port_id
+                    message = f"a port map refers to port {port}, which the layer does not have"
+                    raise self.broken(message, layer)
+                known(m.internal_layer_id, m.internal_port_id, output)
+        for back in sub.back_edges:
+            known(back.from_layer, back.from_port, output=True)
+            known(back.to_layer, back.to_port, output=False)
 
 
 def _trouble(
@@ -110,54 +130,8 @@ def _trouble(
         if id not in layers:
             return f"refers to layer {id}, which does not exist"
     if (e.from_layer, e.from_port) not in outputs:
-        return (
-            f"leaves from output port {e.from_port} of {layers[e.from_layer].name!r}, which "
-            "does not exist"
-        )
+        name = layers[e.from_layer].name
+        return f"leaves from output port {e.from_port} of {name!r}, which does not exist"
     end = f"leads to input port {e.to_port} of {layers[e.to_layer].name!r}"
-    return (
-        f"{end}, which does not exist"
-        if (e.to_layer, e.to_port) not in inputs
-        else f"{end}, as another does"
-    )
-
-
-def _check_connections(net: Net, layer: Layer, tag: str, sub: SubNet) -> None:
-    """Port maps and back edges name ports of the layer and layers (legacy: and ports) of the
-    body.
-    """
-    inside = sub.by_id()
-
-    def known(id: int, port: int | None, output: bool) -> None:
-        if id not in inside:
-            raise unreadable(
-                "R105",
-                f"<{tag}> has no layer {id}, which its connections refer to",
-                net.where(layer),
-            )
-        if (
-            net.legacy
-            and (inside[id].output if output else inside[id].input)(
-                port if port is not None else -1
-            )
-            is None
-        ):
-            raise unreadable(
-                "R105",
-                f"layer {id} of <{tag}> has no {'output' if output else 'input'} port {port}",
-                net.where(layer),
-            )
-
-    for maps, find, output in ((sub.inputs, layer.input, False), (sub.outputs, layer.output, True)):
-        for m in maps:
-            if m.external_port_id != -1 and find(m.external_port_id) is None:
-                raise unreadable(
-                    "R105",
-                    f"a port map refers to port {m.external_port_id}, which the layer does "
-                    "not have",
-                    net.where(layer),
-                )
-            known(m.internal_layer_id, m.internal_port_id, output)
-    for back in sub.back_edges:
-        known(back.from_layer, back.from_port, output=True)
-        known(back.to_layer, back.to_port, output=False)
+    exists = (e.to_layer, e.to_port) in inputs
+    return f"{end}, as another does" if exists else f"{end}, which does not exist"

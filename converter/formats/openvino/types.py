@@ -19,7 +19,10 @@ class ElementType:
     name: str
     precision: str
     bits: int
-    unit: int = 8
+
+    @property
+    def unit(self) -> int:
+        return 24 if self.bits in (3, 6) else 8
 
     def nbytes(self, elements: int) -> int:
         """Bytes that `elements` values take in the .bin; packed types are rounded up to whole
@@ -28,37 +31,22 @@ class ElementType:
         return -(-elements * self.bits // self.unit) * (self.unit // 8)
 
 
-def _types(*rows: tuple[str, str, int]) -> dict[str, ElementType]:
-    return {
-        name: ElementType(name, precision, bits, 24 if bits in (3, 6) else 8)
-        for name, precision, bits in rows
-    }
-
-
 # `string` and `dynamic` have no fixed size and are therefore not in the table
-ELEMENT_TYPES: dict[str, ElementType] = _types(
-    ("f64", "FP64", 64),
-    ("f32", "FP32", 32),
-    ("f16", "FP16", 16),
-    ("bf16", "BF16", 16),
-    ("f8e4m3", "F8E4M3", 8),
-    ("f8e5m2", "F8E5M2", 8),
-    ("f8e8m0", "F8E8M0", 8),
-    ("f4e2m1", "F4E2M1", 4),
-    ("nf4", "NF4", 4),
-    ("i64", "I64", 64),
-    ("i32", "I32", 32),
-    ("i16", "I16", 16),
-    ("i8", "I8", 8),
-    ("i4", "I4", 4),
-    ("u64", "U64", 64),
-    ("u32", "U32", 32),
-    ("u16", "U16", 16),
-    ("u8", "U8", 8),
-    ("u6", "U6", 6),
-    ("u4", "U4", 4),
-    ("u3", "U3", 3),
-    ("u2", "U2", 2),
-    ("u1", "BIN", 1),
-    ("boolean", "BOOL", 8),
-)
+_BITS = {
+    64: ("f64", "i64", "u64"),
+    32: ("f32", "i32", "u32"),
+    16: ("f16", "bf16", "i16", "u16"),
+    8: ("f8e4m3", "f8e5m2", "f8e8m0", "i8", "u8", "boolean"),
+    6: ("u6",),
+    4: ("f4e2m1", "nf4", "i4", "u4"),
+    3: ("u3",),
+    2: ("u2",),
+    1: ("u1",),
+}
+# of the others it is the name in capital letters
+_PRECISIONS = {"f64": "FP64", "f32": "FP32", "f16": "FP16", "u1": "BIN", "boolean": "BOOL"}
+ELEMENT_TYPES = {
+    name: ElementType(name, _PRECISIONS.get(name, name.upper()), bits)
+    for bits, names in _BITS.items()
+    for name in names
+}

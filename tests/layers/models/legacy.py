@@ -9,10 +9,10 @@ from typing import Any
 
 from converter.formats.openvino.codec import read_ir, write_ir
 from converter.formats.openvino.ir import Edge, Layer, Net, Port
-from converter.formats.openvino.legacy.access import PRECISIONS
 from converter.formats.openvino.legacy.lift import constant_of, numbers_of
 from converter.formats.openvino.legacy.lift import lift as lift
 from converter.formats.openvino.legacy.mapping import MAPPING as MAPPING
+from converter.formats.openvino.legacy.types import PRECISIONS
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output
 from layers.cases import Case, Tensor, chosen

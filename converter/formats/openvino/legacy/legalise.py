@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.rules.convolution import fit_steps
-from converter.formats.openvino.legacy.types import SMALL
+from converter.formats.openvino.legacy.types import SMALL, kind_before
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import operands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -11,19 +12,22 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, closest
 from converter.formats.openvino.bodies import BodyReader
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.ir import Net, Statistic
-from converter.formats.openvino.legacy.access import FLOAT, PRECISIONS, cast, exposed, fit
+from converter.formats.openvino.ir import Net, Port, Statistic
 from converter.formats.openvino.legacy.mapping import MAPPING
+from converter.formats.openvino.legacy.types import PRECISIONS
+from converter.formats.openvino.names import output_name
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import Array, set_type
+from converter.graph.infer import Array, constant, set_type, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.mapping.context import static
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.stored_halves import note_halves
 
+D = ir.DataType
 STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 
 
@@ -71,7 +75,7 @@ def lift(net: Net) -> Network:
         for layer in net.layers
         for blob in layer.blobs.values()
     ):
-        note_halves(model, ir.DataType.FLOAT16)
+        note_halves(model, D.FLOAT16)
     remove_dead_code(model)
     return result
 
@@ -110,7 +114,7 @@ class BodyLift(BodyReader):
         declared = []
         for port in layer.outputs:
             value = ir.Value(name=layer.name)
-            set_type(value, exposed(port.precision or layer.precision), port.dims)
+            set_type(value, type_of(port, layer), port.dims)
             declared.append(value)
         blobs = {name: numbers_of(blob, layer) for name, blob in layer.blobs.items()}
         far = Layer(
@@ -133,10 +137,25 @@ class BodyLift(BodyReader):
         return settled
 
     def _settle(self, value: ir.Value, declared: ir.Value) -> ir.Value:
-        """Shape and type as the port declares them."""
-        value = fit(self.builder, value, [d for d in declared.shape or () if isinstance(d, int)])
-        value = cast(self.builder, value, declared.dtype or FLOAT)
-        if value.shape is None or any(not isinstance(d, int) for d in value.shape):
+        """Shape and type as the port declares them: another number of elements is a contradiction
+        in the file, and a number becomes true when it is not 0.
+        """
+        b, found, wanted = self.builder, shape_of(value), static(declared)
+        if found is not None and math.prod(found) != math.prod(wanted):
+            raise MappingError(
+                f"the output port declares {'x'.join(map(str, wanted))}, the layer gives "
+                f"{'x'.join(map(str, found))}",
+                "R105",
+            )
+        if found != wanted:
+            value = b.Reshape(value, list(wanted))
+        to = declared.dtype or D.FLOAT
+        if value.dtype not in (to, None):
+            array = constant(value) if value.producer() is None and to != D.BOOL else None
+            name = str(value.name)
+            typed = None if array is None else b.const(array.astype(to.numpy()), name)
+            value = typed or b.Cast(value, to=to)
+        if shape_of(value) is None:
             value.shape = declared.shape
         return value
 
@@ -172,7 +191,7 @@ class BodyLift(BodyReader):
 
     def _input(self, layer: IrLayer) -> ir.Value:
         port = layer.outputs[0]
-        value = self._parameter(layer.name, exposed(port.precision or layer.precision), port.dims)
+        value = self._parameter(layer.name, port, layer)
         means = self.means.get(layer.name) or self.means.get("")
         if means is None:
             return value
@@ -191,8 +210,8 @@ class BodyLift(BodyReader):
             value, np.stack([np.broadcast_to(a, size) for a in arrays]).astype(np.float32)
         )
 
-    def _parameter(self, name: str, dtype: ir.DataType, dims: tuple[int, ...]) -> ir.Value:
-        value = self.builder.input(name, dtype, dims)
+    def _parameter(self, name: str, port: Port, layer: IrLayer) -> ir.Value:
+        value = self.builder.input(name, type_of(port, layer), port.dims)
         set_public_name(value, name)
         return value
 
@@ -202,13 +221,7 @@ class BodyLift(BodyReader):
         if name is None:
             raise MappingError("required attribute 'id' is absent", "R110")
         if layer.outputs:
-            self.states.append(
-                self._parameter(
-                    name,
-                    exposed(layer.outputs[0].precision or layer.precision),
-                    layer.outputs[0].dims,
-                )
-            )
+            self.states.append(self._parameter(name, layer.outputs[0], layer))
             return [self.states[-1]]
         if operands and operands[0] is not None:
             self.memory.append((name, operands[0]))
@@ -223,14 +236,9 @@ class BodyLift(BodyReader):
             for i, port in enumerate(layer.outputs):
                 if (layer.id, port.id) not in self.read:
                     value = self.values[layer.id, port.id]
-                    shown = (
-                        value
-                        if value.dtype in (FLOAT, ir.DataType.INT32)
-                        else self.builder.Cast(value, to=FLOAT)
-                    )
-                    self._output(
-                        shown, layer.name if len(layer.outputs) == 1 else f"{layer.name}.{i}"
-                    )
+                    if value.dtype not in (D.FLOAT, D.INT32):
+                        value = self.builder.Cast(value, to=D.FLOAT)
+                    self._output(value, output_name(layer.name, i, len(layer.outputs)))
         for name, value in self.memory:
             self._output(value, name)
 
@@ -250,6 +258,17 @@ def statistics_of(text: str) -> list[Statistic]:
     except ValueError:  # metadata of that name which is not ours
         return []
     return [Statistic(name, *pair) for name, pair in ranges if len(pair) == 2]
+
+
+def type_of(port: Port, layer: IrLayer) -> ir.DataType:
+    """The type in which the data of a port are computed; the engine shows half precision as
+    float.
+    """
+    precision = port.precision or layer.precision
+    found = PRECISIONS.get(precision.upper())
+    if found is None:
+        raise MappingError(f"the precision {precision!r} is not known", "R110")
+    return D.FLOAT if found == D.FLOAT16 else found
 
 
 def numbers_of(blob: LazyTensor, layer: IrLayer, default: str = "") -> Array:
@@ -284,7 +303,7 @@ def constant_of(layer: IrLayer) -> Array:
         raise MappingError(
             f"the blob has {array.size} elements, the port {'x'.join(map(str, port.dims))}", "R103"
         )
-    wanted = exposed(port.precision or layer.precision)
+    wanted = type_of(port, layer)
     return array.reshape(port.dims).astype(wanted.numpy(), copy=False)
 
 

@@ -15,15 +15,13 @@ from converter.formats.format import Flavour
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
-from converter.formats.openvino.legacy.access import kind_before
 from converter.formats.openvino.legacy.fitting import fitted
 from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
 from converter.formats.openvino.legacy.lift import STATISTICS, statistics_of
 from converter.formats.openvino.legacy.loop_slices import slices_by_step
-from converter.formats.openvino.legacy.loose_ends import Ties, tie
+from converter.formats.openvino.legacy.loose_ends import Ties, alive, in_order, reads, tie
 from converter.formats.openvino.legacy.mapping import MAPPING
-from converter.formats.openvino.legacy.ordering import alive, in_order, reads
 from converter.formats.openvino.legacy.rules.context import Writing
 from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, counts, write_loop
 from converter.formats.openvino.legacy.rules.fields import listed
@@ -31,11 +29,13 @@ from converter.formats.openvino.legacy.types import (
     NARROW,
     PRECISION,
     keeps_type,
+    kind_before,
     truth_as_numbers,
     widen_inputs,
     wrap_small_integers,
     written,
 )
+from converter.formats.openvino.names import Names
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
@@ -155,8 +155,7 @@ class NetWriter:
     def __init__(self, net: Net, half: bool) -> None:
         self.net, self.half = net, half
         self.narrowing = Narrowing(NARROW)
-        self.names: dict[str, int] = {}
-        self.reserved: set[str] = set()
+        self.names = Names()
         self.named: dict[str, ir.Value] = {}  # outputs by their names
         self.free: dict[ir.Value, Layer] = {}  # the layers of outputs that can have their names
         self.outputs: set[Layer] = set()  # the layers that keep the name they have
@@ -165,7 +164,7 @@ class NetWriter:
     def graph(self, graph: ir.Graph) -> None:
         body = LayerWriter(self.net, self)
         states = self.states(graph)
-        self.reserved = {public_name(v) for v in (*graph.inputs, *graph.outputs)} - states
+        self.names = Names({public_name(v) for v in (*graph.inputs, *graph.outputs)} - states)
         self.named = {public_name(v): v for v in graph.outputs}
         layers = alive(self.layers(graph), graph.outputs)
         self.finish(graph, layers, states)
@@ -308,25 +307,12 @@ class NetWriter:
                 for n, port in ports.items()
                 if port is not value and not (self.named.get(n) is port and port in self.free)
             }
-            if not self.reserved.isdisjoint({name, *others}):
+            if not self.names.taken.isdisjoint({name, *others}):
                 return False
-            self.reserved.update((name, *ports))
+            self.names.taken.update((name, *ports))
         producer.name = name
         self.outputs.add(producer)
         return True
-
-    def name(self, hint: str, ports: int = 1) -> str:
-        """A name that no other layer has; those of inputs and outputs are theirs. Each of several
-        ports has one, too: the layer's and its number.
-        """
-        name, count = hint, self.names.get(hint, 0)
-        while any(n in self.names or n in self.reserved for n in (name, *_ports(name, ports))):
-            count += 1
-            name = f"{hint}_{count}"
-        self.names[hint] = count
-        for taken in (name, *_ports(name, ports)):
-            self.names.setdefault(taken, 0)
-        return name
 
     def tensor(self, data: Any, name: str) -> LazyTensor:
         """The numbers of a tensor or an array as they are stored: narrowed and, for +fp16, halved,
@@ -404,20 +390,13 @@ class LayerWriter(BodyWriter):
         for value in inputs:
             if value.const_value is not None and value not in self.made:
                 self._const(value)
-        ports = [Port(i, _dims(v)) for i, v in enumerate(inputs)]
+        name, outputs = layer.name, layer.outputs
+        if layer not in self.net.outputs:
+            name = self.net.names.free(name or layer.kind, len(outputs))
         # the Model Optimizer counts the blobs as ports, too
-        first = len(ports) + (len(layer.blobs) if layer.blobs else 0)
-        outputs = [self._port(first + i, v) for i, v in enumerate(layer.outputs)]
-        name = (
-            layer.name
-            if layer in self.net.outputs
-            else self.net.name(layer.name or layer.kind, len(outputs))
-        )
-        made = IrLayer(
-            len(self.body.layers), name, layer.kind, data=attrs, inputs=ports, outputs=outputs
-        )
+        made = self.put(layer.kind, name, inputs, outputs, attrs, apart=len(layer.blobs))
         self._store(made, layer)
-        return self.place(made, inputs, layer.outputs)
+        return made
 
     def _store(self, made: IrLayer, layer: Layer) -> None:
         binary = layer.kind == "BinaryConvolution"
@@ -447,17 +426,14 @@ class LayerWriter(BodyWriter):
     def _const(self, value: ir.Value) -> None:
         assert value.const_value is not None
         stored = self.net.tensor(value.const_value, value.name or "constant")
-        port = self._port(0, value)
-        layer = IrLayer(
-            len(self.body.layers), self.net.name(value.name or "const"), "Const", outputs=[port]
-        )
+        layer = self.put("Const", self.net.names.free(value.name or "const"), [], [value])
+        port = layer.outputs[0]
+        layer.blobs["custom"] = stored.called(port.precision if self.net.net.version >= 7 else "")
         if self.net.net.version < 7:
             layer.precision, port.precision = port.precision, ""
-        layer.blobs["custom"] = stored.called(port.precision if self.net.net.version >= 7 else "")
-        self.place(layer, [], [value])
 
-    def _port(self, id: int, value: ir.Value) -> Port:
-        return Port(id, _dims(value), self.net.precision(value))
+    def port(self, id: int, value: ir.Value, is_input: bool) -> Port:
+        return Port(id, _dims(value), "" if is_input else self.net.precision(value))
 
     def _loop(self, layer: Layer, plan: LoopPlan) -> IrLayer:
         sub = SubNet()
@@ -491,11 +467,6 @@ def _itself(value: ir.Value | None) -> ir.Value | None:
     ):
         value = producer.inputs[0]
     return value
-
-
-def _ports(name: str, count: int) -> list[str]:
-    """What the engine calls the data of a layer's ports, when there are several."""
-    return [f"{name}.{i}" for i in range(count)] if count > 1 else []
 
 
 def _dims(value: ir.Value) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
-"""The types in which the engine computes: FP32 and I32. Everything else is made one of them before
-layers are written.
+"""The types that files name, and those in which the engine computes: FP32 and I32. Everything else
+is made one of them before layers are written.
 
 Integers of 8 and 16 bits stand at inputs only. A comparison answers in the type of what it
 compares, so a truth value is a number of either type; whoever needs the other one converts.
@@ -25,19 +25,28 @@ NARROW = {
     D.INT8: D.INT32, D.UINT8: D.INT32, D.DOUBLE: D.FLOAT, D.FLOAT16: D.FLOAT, D.BFLOAT16: D.FLOAT,
     D.BOOL: D.FLOAT,
 }  # fmt: skip
-PRECISION = {
-    D.FLOAT: "FP32",
-    D.FLOAT16: "FP16",
-    D.INT32: "I32",
-    D.INT16: "I16",
-    D.UINT16: "U16",
-    D.INT8: "I8",
-    D.UINT8: "U8",
-}
+# precision -> type of the data; Q78 are 16-bit integers
+PRECISIONS = {
+    "FP32": D.FLOAT, "FP16": D.FLOAT16, "I64": D.INT64, "I32": D.INT32, "I16": D.INT16,
+    "U16": D.UINT16, "I8": D.INT8, "U8": D.UINT8, "BOOL": D.BOOL, "Q78": D.INT16,
+    "MIXED": D.FLOAT, "UNSPECIFIED": D.FLOAT, "": D.FLOAT,
+}  # fmt: skip
+# of the types that are written
+PRECISION = {PRECISIONS[name]: name for name in ("FP32", "FP16", "I32", "I16", "U16", "I8", "U8")}
 SMALL = {D.INT8: 8, D.UINT8: 8, D.INT16: 16, D.UINT16: 16}  # type -> bits
 OVERFLOWING = ("Add", "Sub", "Mul", "Neg", "Abs", "Pow", "Cast")
 COMPARISONS = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal")
 LOGIC = ("And", "Or", "Xor", "Not")
+
+
+# on nodes that were one layer before: its type. What that layer cannot do is nothing that they do
+LEGACY = "openvino.legacy"
+
+
+def kind_before(value: ir.Value) -> str:
+    """The type of the legacy layer that the node behind `value` was, or nothing."""
+    producer = value.producer()
+    return producer.metadata_props.get(LEGACY, "") if producer is not None else ""
 
 
 def written(dtype: ir.DataType | None) -> ir.DataType:

@@ -7,7 +7,6 @@ lower.py      graph -> Net
 legalise.py   canonical operators rewritten for the opsets
 constants.py  Const layers <-> tensors
 codes.py      element types that the graph does not have
-names.py      what layers, inputs and outputs are called
 revisions.py  which opsets changed an operation
 widening.py   types that an operation takes here and its ONNX counterpart does not
 """

@@ -13,6 +13,7 @@ from converter.errors import Diagnostic, MappingError
 from converter.formats.openvino.bodies import BodyReader
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import Net
+from converter.formats.openvino.names import output_name
 from converter.formats.openvino.opset.codes import CODES, TABLES
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
@@ -20,7 +21,6 @@ from converter.formats.openvino.opset.constants import (
     read_const,
 )
 from converter.formats.openvino.opset.mapping import MAPPING
-from converter.formats.openvino.opset.names import output_name
 from converter.formats.openvino.opset.revisions import canonical_spelling
 from converter.formats.openvino.opset.rules.fields import (
     HALF,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from converter.formats.format import Flavour
 from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import BackEdge, Body, Element, Net, Port, PortMap, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
+from converter.formats.openvino.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.formats.openvino.opset.constants import (
     DATA_TYPES,
@@ -24,7 +25,6 @@ from converter.formats.openvino.opset.constants import (
 from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantises
 from converter.formats.openvino.opset.mapping import MAPPING
-from converter.formats.openvino.opset.names import Boundary, Names, output_name
 from converter.formats.openvino.opset.revisions import version_to_write
 from converter.formats.openvino.opset.rules.context import OpsetLayer
 from converter.formats.openvino.opset.rules.control_flow import Inner
@@ -286,6 +286,8 @@ def _dims(value: ir.Value) -> list[str]:
 class NetWriter(BodyWriter):
     """Writes layers and, in front of their first user, constants. One for each body."""
 
+    opset = "opset1"
+
     def __init__(
         self, net: Net, limit: int, half: str = "", stored: str = "", body: Body | None = None
     ) -> None:
@@ -349,7 +351,7 @@ class NetWriter(BodyWriter):
     def parameter(self, value: ir.Value) -> int:
         dtype = NAMES[value.dtype or ir.DataType.FLOAT]
         data = {"shape": ",".join(_dims(value)), "element_type": dtype}
-        return self._put("Parameter", self._name_of(value), [], [value], data).id
+        return self.put("Parameter", self._name_of(value), [], [value], data).id
 
     def _name_of(self, value: ir.Value) -> str:
         """The name of a layer with one output."""
@@ -360,7 +362,7 @@ class NetWriter(BodyWriter):
         if self._boundary is not None:
             value = self._presented(value, self._boundary)
         self._constant(value)
-        return self._put("Result", self._name(f"{public_name(value)}/result"), [value], []).id
+        return self.put("Result", self._name(f"{public_name(value)}/result"), [value], []).id
 
     def _presented(self, value: ir.Value, boundary: Boundary) -> ir.Value:
         """An output, in v10 behind a layer of its name: the one that makes it has another where
@@ -376,7 +378,7 @@ class NetWriter(BodyWriter):
         self._constant(value)
         same = ir.Value(name=public_name(value), type=value.type, shape=value.shape)
         data = {"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]}
-        self._put("Convert", self._names.own(boundary.names[value]), [value], [same], data)
+        self.put("Convert", self._names.own(boundary.names[value]), [value], [same], data)
         return same
 
     def _shown_as(self, layer: int, port: int) -> str:
@@ -402,20 +404,17 @@ class NetWriter(BodyWriter):
             if not isinstance(d, int)
         ]
         if not open_sizes or any(open_sizes):
-            const = write_const(
-                len(self.body.layers), self._name(f"{public_name(value)}/init"), lazy(array)
-            )
             start = [ir.Value(name="init", type=value.type, shape=ir.Shape(array.shape))]
-            self.place(const, [], start)
+            self._const(self._name(f"{public_name(value)}/init"), lazy(array), start[0])
         name = self._name(public_name(value))
-        layer = self._put("ReadValue", name, start, [value], _variable(value), "opset6")
+        layer = self.put("ReadValue", name, start, [value], _variable(value), "opset6")
         layer.outputs[0].names = ()
 
     def _assign(self, value: ir.Value, name: str) -> None:
         self._constant(value)
         out = ir.Value(name="assigned", type=value.type, shape=value.shape)
         data = {"variable_id": name}
-        self._put("Assign", self._name(f"{name}/assign"), [value], [out], data, "opset6")
+        self.put("Assign", self._name(f"{name}/assign"), [value], [out], data, "opset6")
 
     def _constant(self, value: ir.Value) -> None:
         """The Const layer of a constant that has none yet, with a Convert behind it when it is
@@ -433,9 +432,10 @@ class NetWriter(BodyWriter):
             half = half.reshaped(tensor.shape.numpy())
             self._converted(value, half, {"name": "decompression", "version": "0"})
         else:
-            self.place(
-                write_const(len(self.body.layers), self._name_of(value), tensor), [], [value]
-            )
+            self._const(self._name_of(value), tensor, value)
+
+    def _const(self, name: str, tensor: ir.TensorProtocol, value: ir.Value) -> IrLayer:
+        return self.place(write_const(len(self.body.layers), name, tensor), [], [value])
 
     def _narrow(self, tensor: ir.TensorProtocol) -> str:
         """The half-precision type to store a constant in: as wanted, or as the source stored it
@@ -459,23 +459,12 @@ class NetWriter(BodyWriter):
         """
         name = value.name or "const"
         inner = ir.Value(name=name)
-        const = write_const(len(self.body.layers), self._name(f"{name}_compressed"), stored)
-        self.place(const, [], [inner])
-        layer = IrLayer(
-            len(self.body.layers),
-            self._name_of(value),
-            "Convert",
-            "opset1",
-            data={"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]},
-        )
-        layer.rt_info = (
-            Element("rt_info", children=[Element("attribute", rt_info)]) if rt_info else None
-        )
-        layer.inputs, layer.outputs = (
-            [replace(const.outputs[0])],
-            [self._port(1, value, named=False)],
-        )
-        self.place(layer, [inner], [value])
+        const = self._const(self._name(f"{name}_compressed"), stored, inner)
+        data = {"destination_type": NAMES[value.dtype or ir.DataType.FLOAT]}
+        layer = self.put("Convert", self._name_of(value), [inner], [value], data)
+        layer.inputs, layer.outputs[0].names = [replace(const.outputs[0])], ()
+        if rt_info:
+            layer.rt_info = Element("rt_info", children=[Element("attribute", rt_info)])
 
     def _layer(self, layer: Layer) -> None:
         inputs = [v for v in layer.inputs if v is not None]
@@ -490,24 +479,9 @@ class NetWriter(BodyWriter):
             else ""
         )
         name = self._names.own(wanted) or self._name(layer.name or layer.kind)
-        made = self._put(layer.kind, name, inputs, layer.outputs, dict(layer.attrs), version)
+        made = self.put(layer.kind, name, inputs, layer.outputs, dict(layer.attrs), version)
         for tag, inner in own.bodies.items():
             made.bodies[tag] = self._inner(inner, len(inputs))
-
-    def _put(
-        self,
-        kind: str,
-        name: str,
-        inputs: Sequence[ir.Value],
-        outputs: Sequence[ir.Value],
-        data: dict[str, str] | None = None,
-        version: str = "opset1",
-    ) -> IrLayer:
-        """A layer behind all others; its ports are numbered through, inputs first."""
-        layer = IrLayer(len(self.body.layers), name, kind, version, data=data or {})
-        layer.inputs = [self._port(i, v, named=False) for i, v in enumerate(inputs)]
-        layer.outputs = [self._port(len(inputs) + i, v) for i, v in enumerate(outputs)]
-        return self.place(layer, inputs, outputs)
 
     def _inner(self, inner: Inner, count: int) -> SubNet:
         """The body of an If or Loop; external ports are positions, since ports are numbered so
@@ -545,20 +519,14 @@ class NetWriter(BodyWriter):
         out = ir.Value(name=f"{value.name}/part", type=value.type, shape=shape)
         self._constant(value)
         self._constant(at)
-        self._put("Unsqueeze", self._name(f"{value.name}/part"), [value, at], [out])
+        self.put("Unsqueeze", self._name(f"{value.name}/part"), [value, at], [out])
         return out
 
-    def _port(self, id: int, value: ir.Value, named: bool = True) -> Port:
-        dims = (
-            tuple(d if isinstance(d, int) else -1 for d in value.shape)
-            if value.shape is not None
-            else ()
-        )
-        name = (
-            self._boundary.names.get(value)
-            if named and self._boundary is not None and self.net.version >= 11
-            else None
-        )
+    def port(self, id: int, value: ir.Value, is_input: bool) -> Port:
+        sizes = [] if value.shape is None else list(value.shape)
+        dims = tuple(d if isinstance(d, int) else -1 for d in sizes)
+        named = not is_input and self._boundary is not None and self.net.version >= 11
+        name = self._boundary.names.get(value) if named and self._boundary is not None else None
         return Port(id, dims, precision(value.dtype), () if name is None else (name,))
 
     def _name(self, hint: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.access import LEGACY, kind_before
+from converter.formats.openvino.legacy.types import LEGACY, PRECISION, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value
@@ -23,7 +23,6 @@ from converter.mapping.node import Node
 
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
-PRECISION = {D.FLOAT: "FP32", D.INT32: "I32"}
 MOST_AXES = 5  # of layers that go through the elements one by one
 
 

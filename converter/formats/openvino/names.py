@@ -7,7 +7,7 @@ number of its port is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -20,6 +20,11 @@ def output_name(layer: str, index: int, count: int) -> str:
     otherwise.
     """
     return layer if count == 1 else f"{layer}.{index}"
+
+
+def all_names(layer: str, count: int) -> set[str]:
+    """The name of a layer, and those of its outputs."""
+    return {layer, *(output_name(layer, i, count) for i in range(count))}
 
 
 class Boundary:
@@ -90,26 +95,29 @@ class Boundary:
 
 
 class Names:
-    """Hands out names of the layers of one body."""
+    """Hands out names of the layers of one body; `taken` are those that `free` does not give."""
 
-    def __init__(self, reserved: set[str] | None = None) -> None:
-        self._taken = set() if reserved is None else set(reserved)
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self.taken = set(reserved)
         self._used: set[str] = set()
         self._count: dict[str, int] = {}
 
-    def free(self, hint: str) -> str:
-        """`hint` itself when free, else `hint_1`, `hint_2`, ..."""
+    def free(self, hint: str, outputs: int = 1) -> str:
+        """`hint` itself when it and the names of the layer's outputs are free, else `hint_1`,
+        `hint_2`, ...
+        """
         name, count = hint, self._count.get(hint, 0)
-        while name in self._taken:
+        while not self.taken.isdisjoint(names := all_names(name, outputs)):
             count += 1
             name = f"{hint}_{count}"
         self._count[hint] = count
+        self.taken.update(names)
         return self.own(name)
 
     def own(self, name: str) -> str:
         """A name that is meant for one layer; "" where another layer has it already."""
         if not name or name in self._used:
             return ""
-        self._taken.add(name)
+        self.taken.add(name)
         self._used.add(name)
         return name
