@@ -423,6 +423,10 @@ class Writing:
         """A constant operand of a layer: an array, a tensor, or Python integers (int64)."""
         return self.low.constant(array, name)
 
+    def like(self, value: ir.Value, number: float) -> ir.Value:
+        """One number as a constant of the type of another value."""
+        return self.const(np.array(number, (value.dtype or ir.DataType.FLOAT).numpy()))
+
     def operand(self, value: Any) -> ir.Value | None:
         """A value as it is; arrays, integers and lists of integers become constants."""
         return value if value is None or isinstance(value, ir.Value) else self.const(value)

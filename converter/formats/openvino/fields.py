@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import onnx_ir as ir
 
@@ -13,8 +14,9 @@ from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Attr, Field, Guard, attrs
+from converter.mapping.fields import Attr, Field, Guard, attrs, ignore
 from converter.mapping.node import Node
+from converter.mapping.rules import op
 
 T = ir.DataType
 
@@ -89,6 +91,13 @@ def space_to_depth(r: Reading) -> None:
     r.ready = [rearranged(r, r.input(0), split, perm, joined)]
 
 
+# blocks of other than two spatial axes, or in the order that ONNX lacks
+BLOCKS_APART = [
+    op("Reshape", kind, ignore("block_size", "mode"), before_lift=before, lift_only=True)
+    for kind, before in (("DepthToSpace", depth_to_space), ("SpaceToDepth", space_to_depth))
+]
+
+
 def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
     """How many bounds lie below each element; the operator is the ReduceSum."""
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
@@ -99,6 +108,43 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
         edges = r.b.Unsqueeze(edges, [-2])
     below = r.b.op("LessOrEqual" if equal else "Less", edges, points)
     r.set_inputs(r.cast(below, T.INT64), [-1])
+
+
+@dataclass
+class SlicePlan:
+    """Per entry of the begin of a StridedSlice: which axis of the input it is about, and what
+    happens there.
+    """
+
+    sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)
+    shrunk: list[int] = field(default_factory=list)  # axes of the input
+    new: list[int] = field(default_factory=list)  # axes of the result
+
+    @classmethod
+    def of(cls, count: int, n: int, masks: Mapping[str, list[int]]) -> Self:
+        """Walks over the entries; an ellipsis covers the axes, of `n`, that no other entry speaks
+        of.
+        """
+        new, ellipsis = masks["new_axis_mask"], masks["ellipsis_mask"]
+        result, axis, out = cls(), 0, 0
+        hidden = n - sum(1 for i in range(count) if not ellipsis[i] and not new[i])
+        for i in range(count):
+            if ellipsis[i]:
+                axis += hidden
+                out += hidden
+            elif new[i]:
+                result.new.append(out)
+                out += 1
+            else:
+                if axis >= n:
+                    raise MappingError("more entries than axes", "R105")
+                result.sliced.append((i, axis))
+                if masks["shrink_axis_mask"][i]:
+                    result.shrunk.append(axis)
+                else:
+                    out += 1
+                axis += 1
+        return result
 
 
 def leading_axes(r: Reading) -> None:

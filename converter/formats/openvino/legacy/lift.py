@@ -34,7 +34,7 @@ STATISTICS = "openvino.statistics"  # lines of LAYER=min,min,..;max,max,..
 @cache
 def spellings() -> dict[str, str]:
     """Types are matched in any case."""
-    return {kind.casefold(): kind for kind in MAPPING.table.kinds()}
+    return {kind.casefold(): kind for kind in sorted(MAPPING.table.kinds())}
 
 
 @cache

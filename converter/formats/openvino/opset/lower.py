@@ -35,9 +35,10 @@ from converter.graph.lazy_tensor import Converted, LazyTensor, lazy
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.states import begun_states, is_begun
-from converter.graph.walk import all_graphs, all_nodes, subgraphs
+from converter.graph.value import maker
+from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.lifting import refuse
-from converter.mapping.lowering import Lowering, refusal
+from converter.mapping.lowering import Lowering
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 from converter.passes.fold import fold
@@ -46,7 +47,6 @@ from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
 from converter.passes.unroll import unroll
 
-_TEXT = ir.DataType.STRING
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
@@ -58,14 +58,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
-        refuse(
-            [_no_text(v) for v in [*graph.graph.inputs, *graph.graph.outputs] if v.dtype == _TEXT]
-        )
-        notes.extend(
-            _presented(v)
-            for v in [*graph.graph.inputs, *graph.graph.outputs]
-            if _presented_as(v) is not None
-        )
+        boundary = [*graph.graph.inputs, *graph.graph.outputs]
+        refuse([_no_text(v) for v in boundary if v.dtype == ir.DataType.STRING])
+        notes.extend(filter(None, map(_presented, boundary)))
     unroll(
         graph, lambda node: node.op_type == "If"
     )  # what either branch gives may have other axes, of which nothing behind is known
@@ -88,13 +83,6 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     )
     fold(graph, keep=_stays if plain else lambda node: False)
     refuse(_unknown_constants(graph))
-    refuse(
-        [
-            _of_text(n)
-            for n in all_nodes(graph.graph)
-            if n.op_type == "Equal" and any(v is not None and v.dtype == _TEXT for v in n.inputs)
-        ]
-    )
     if version < 11:
         refuse(_unpresentable(graph))
     writer = NetWriter(
@@ -119,12 +107,8 @@ def _widens(node: ir.Node) -> bool:
     """A Cast that makes many constant numbers, or 4-bit ones, larger; halves are made small again
     when they are written.
     """
-    tensor = (
-        node.inputs[0].const_value
-        if node.op_type == "Cast" and node.inputs and node.inputs[0] is not None
-        else None
-    )
-    to = node.outputs[0].dtype
+    source = node.inputs[0] if node.op_type == "Cast" else None
+    tensor, to = source.const_value if source is not None else None, node.outputs[0].dtype
     if (
         tensor is None
         or to is None
@@ -145,40 +129,26 @@ def _each_has_a_factor(weights: ir.Value) -> bool:
     """Whether every number has a constant factor of its own: where they are 4-bit numbers, the
     runtime makes garbage of that.
     """
-    readers = [use.node for use in weights.uses() if use.node.op_type in ("Mul", "Sub")]
-    if any(
-        r.op_type == "Mul"
-        and any(
-            v is not None and v.const_value is not None and v.shape == weights.shape
-            for v in r.inputs
-        )
-        for r in readers
-    ):
-        return True
-    return any(
-        _each_has_a_factor(r.outputs[0])
-        for r in readers
-        if r.op_type == "Sub" and r.inputs[0] is weights
-    )
+    for reader, place in weights.uses():
+        others = [v for v in reader.inputs if v is not None and v.const_value is not None]
+        if reader.op_type == "Mul" and any(v.shape == weights.shape for v in others):
+            return True
+        if reader.op_type == "Sub" and not place and _each_has_a_factor(reader.outputs[0]):
+            return True
+    return False
 
 
 def _unknown_constants(model: ir.Model) -> list[Diagnostic]:
     """Constants of types that have no name here."""
-    used = [
-        v
-        for g in all_graphs(model.graph)
-        for v in g.initializers.values()
-        if v.uses() or v.is_graph_output()
-    ]
-    strange = [v for v in used if v.dtype is not None and v.dtype not in NAMES]
     return [
         Diagnostic(
             "X202",
             f"the constant {v.name} is of type {v.dtype.name}",
             where=Where(layer=str(v.name)),
         )
-        for v in strange
-        if v.dtype is not None
+        for g in all_graphs(model.graph)
+        for v in g.initializers.values()
+        if v.dtype is not None and v.dtype not in NAMES and (v.uses() or v.is_graph_output())
     ]
 
 
@@ -189,14 +159,13 @@ def _presented_as(value: ir.Value) -> ir.DataType | None:
     return V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)
 
 
-def _presented(value: ir.Value) -> Diagnostic:
-    shown, own = _presented_as(value), value.dtype
-    assert shown is not None and own is not None
-    return Diagnostic(
-        "X205",
-        f"{public_name(value)} is {own.name}, readers of IR v10 present it as {shown.name}",
-        level="warning",
-    )
+def _presented(value: ir.Value) -> Diagnostic | None:
+    shown, own = _presented_as(value), value.dtype or ir.DataType.FLOAT
+    if shown is None:
+        return None
+    name = public_name(value)
+    message = f"{name} is {own.name}, readers of IR v10 present it as {shown.name}"
+    return Diagnostic("X205", message, level="warning")
 
 
 def _rank_unknown(value: ir.Value) -> Diagnostic:
@@ -210,10 +179,6 @@ def _rank_unknown(value: ir.Value) -> Diagnostic:
         where=Where(layer=public_name(value), kind="input"),
         help=f"fix it with --inputs {public_name(value)}:1,3,224,224",
     )
-
-
-def _of_text(node: ir.Node) -> Diagnostic:
-    return refusal(node, MappingError("the runtime compares no texts"))
 
 
 def _no_text(value: ir.Value) -> Diagnostic:
@@ -235,27 +200,16 @@ def _unpresentable(model: ir.Model) -> list[Diagnostic]:
     """
     problems = []
     for value in model.graph.outputs:
-        producer, shown = value.producer(), _presented_as(value)
-        tensor = (
-            producer.inputs[0]
-            if producer is not None
-            and producer.op_type == "Identity"
-            and producer.inputs[0] is not None
-            else value
-        ).const_value
-        if tensor is None or shown is None:
+        copied, shown = maker(value, "Identity"), _presented_as(value)
+        source = value if copied is None or copied.inputs[0] is None else copied.inputs[0]
+        if source.const_value is None or shown is None:
             continue
+        name = public_name(value)
         try:
-            narrow_array(tensor.numpy(), shown.numpy(), public_name(value))
+            narrow_array(source.const_value.numpy(), shown.numpy(), name)
         except MappingError as e:
-            problems.append(
-                Diagnostic(e.code, str(e), where=Where(layer=public_name(value), kind="output"))
-            )
+            problems.append(Diagnostic(e.code, str(e), where=Where(layer=name, kind="output")))
     return problems
-
-
-def _compressible(tensor: ir.TensorProtocol) -> bool:
-    return len(tensor.shape) >= 2 and half_is_enough(tensor.numpy())
 
 
 def _variable(value: ir.Value) -> dict[str, str]:
@@ -443,13 +397,10 @@ class NetWriter(BodyWriter):
         """
         if not is_weight(tensor):
             return ""
-        return (
-            self.half
-            if self.half and _compressible(tensor)
-            else self.stored
-            if self.stored and survives(tensor, DATA_TYPES[self.stored])
-            else ""
-        )
+        if self.half and len(tensor.shape) >= 2 and half_is_enough(tensor.numpy()):
+            return self.half
+        lossless = self.stored and survives(tensor, DATA_TYPES[self.stored])
+        return self.stored if lossless else ""
 
     def _converted(
         self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.fields import BLOCKS, depth_to_space, space_to_depth, words
+from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, words
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
@@ -286,40 +286,28 @@ class Strides(Field):
     inputs = (1, 2, 3, 4)
 
     def lift(self, r: Reading) -> None:
-        size = r.static()
-        begin, end = r.ints(1, "begin"), r.ints(2, "end")
-        stride = [1] * len(begin) if r.optional(3) is None else r.ints(3, "stride")
-        used = [s for s in self._slices(r, begin, end, stride) if s[1:] != (0, size[s[0]], 1)]
-        axes, starts, ends, steps = (
-            list(v) for v in (zip(*used, strict=True) if used else ([0], [0], [size[0]], [1]))
-        )
-        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes, steps)))
-
-    def _slices(
-        self, r: Reading, begin: list[int], end: list[int], stride: list[int]
-    ) -> list[tuple[int, int, int, int]]:
-        size, n = r.static(), len(begin)
-
-        def bits(mask: str, default: int) -> list[int]:
-            given = r.attr(f"{mask}_mask", list, [])
-            return [*given, *[default] * (n - len(given))]
-
-        new, shrink, ellipsis = (bits(k, 0) for k in ("new_axis", "shrink_axis", "ellipsis"))
-        begins, ends = bits("begin", 1), bits("end", 1)
-        count = sum(not new[i] and not ellipsis[i] for i in range(n))
-        found, axis = [], 0
-        for i, (first, last, step) in enumerate(zip(begin, end, stride, strict=False)):
-            if ellipsis[i]:
-                axis += len(size) - count
-            elif not new[i]:
-                if shrink[i]:
-                    last, step = first + 1 if first != -1 else size[axis], 1
-                else:
-                    first = first if begins[i] else (0 if step > 0 else size[axis] - 1)
-                    last = last if ends[i] else (size[axis] if step > 0 else -size[axis] - 1)
-                found.append((axis, first, last, step))
-                axis += 1
-        return found
+        size, begin, end = r.static(), r.ints(1, "begin"), r.ints(2, "end")
+        count = min(len(begin), len(end))
+        stride = [1] * count if r.optional(3) is None else r.ints(3, "stride")
+        masks = {}
+        for key in self.keys:
+            given = r.attr(key, list, [])
+            default = int(key in ("begin_mask", "end_mask"))
+            masks[key] = [*given, *[default] * (count - len(given))]
+        cuts = []
+        for i, axis in SlicePlan.of(count, len(size), masks).sliced:
+            first, last, step = begin[i], end[i], stride[i]
+            if masks["shrink_axis_mask"][i]:
+                last, step = first + 1 if first != -1 else size[axis], 1
+            else:
+                if not masks["begin_mask"][i]:
+                    first = 0 if step > 0 else size[axis] - 1
+                if not masks["end_mask"][i]:
+                    last = size[axis] if step > 0 else -size[axis] - 1
+            if (first, last, step) != (0, size[axis], 1):
+                cuts.append((first, last, axis, step))
+        operands = zip(*cuts or [(0, size[0], 0, 1)], strict=True)
+        r.set_inputs(r.input(0), *map(list, operands))
 
     def lower(self, w: Writing) -> None:
         found = Slice.of(w)
@@ -466,7 +454,6 @@ CHANNELS = Guard(
     lambda r: r.axis(1) == 1,
 )
 BLOCK = Attr("blocksize", "block_size", int, 1)
-IN_BLOCKS = ignore("block_size", "mode")
 
 # the engine's own DepthToSpace is wrong for more than one channel
 REARRANGED = [
@@ -479,8 +466,7 @@ REARRANGED = [
         lift_only=True,
     ),
     op("SpaceToDepth", "SpaceToDepth", IMAGES, FIRST, BLOCK, ignore("mode"), lift_only=True),
-    op("Reshape", "DepthToSpace", IN_BLOCKS, before_lift=depth_to_space, lift_only=True),
-    op("Reshape", "SpaceToDepth", IN_BLOCKS, before_lift=space_to_depth, lift_only=True),
+    *BLOCKS_APART,
     op(
         "netconv::ShuffleChannels",
         "ShuffleChannels",

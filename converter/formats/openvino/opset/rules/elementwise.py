@@ -294,14 +294,14 @@ ACTIVATIONS = [
     ),
 ]
 
+NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.input(0).dtype != T.STRING)
 ROUNDING = ignore("m_pythondiv")  # of integers with a sign: towards minus infinity
 UNSIGNED = of_type("integers without a sign", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 
 BINARY = [
-    *ops(
-        "Add Sub=Subtract Mul=Multiply Equal And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST
-    ),
+    *ops("Add Sub=Subtract Mul=Multiply And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST),
     op("Xor", "Xor", BROADCAST, lift_only=True),
+    op("Equal", "Equal", NO_TEXTS, BROADCAST),
     op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: ~y, lift_only=True),
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",

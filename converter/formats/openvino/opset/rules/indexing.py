@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import BATCH_AND_TIME, dim, leading_axes, words
+from converter.formats.openvino.fields import BATCH_AND_TIME, SlicePlan, dim, leading_axes, words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
@@ -204,39 +204,6 @@ class Bounds(Field):
         w.set_inputs(w.input(0), *(w.known(v) for v in bounds))
 
 
-@dataclass
-class Plan:
-    """Per entry of begin: which axis of the input it is about, and what happens there."""
-
-    sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)
-    shrunk: list[int] = field(default_factory=list)  # axes of the input
-    new: list[int] = field(default_factory=list)  # axes of the result
-
-
-def plan(count: int, n: int, masks: dict[str, list[int]]) -> Plan:
-    """Walks over the entries; an ellipsis covers the axes that no other entry speaks of."""
-    new, shrink, ellipsis = (masks[f"{k}_mask"] for k in ("new_axis", "shrink_axis", "ellipsis"))
-    result, axis, out = Plan(), 0, 0
-    covered = sum(1 for i in range(count) if not ellipsis[i] and not new[i])
-    for i in range(count):
-        if ellipsis[i]:
-            axis += n - covered
-            out += n - covered
-        elif new[i]:
-            result.new.append(out)
-            out += 1
-        else:
-            if axis >= n:
-                raise MappingError("more entries than axes", "R105")
-            result.sliced.append((i, axis))
-            if shrink[i]:
-                result.shrunk.append(axis)
-            else:
-                out += 1
-            axis += 1
-    return result
-
-
 def strided_slice(r: Reading) -> ir.Value:
     """Masks first, then a Slice, a Squeeze and an Unsqueeze."""
     none: list[int] = []
@@ -251,7 +218,7 @@ def strided_slice(r: Reading) -> ir.Value:
     if steps is None:
         raise MappingError("the strides must be known when converting")
     masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
-    p = plan(count, r.rank(x), masks)
+    p = SlicePlan.of(count, r.rank(x), masks)
     y = _sliced(b, x, p, (begin, end), steps.reshape(-1), masks) if p.sliced else x
     y = b.Squeeze(y, p.shrunk) if p.shrunk else y
     y = b.Unsqueeze(y, p.new) if p.new else y
@@ -261,7 +228,7 @@ def strided_slice(r: Reading) -> ir.Value:
 def _sliced(
     b: Builder,
     x: ir.Value,
-    p: Plan,
+    p: SlicePlan,
     bounds: tuple[ir.Value, ir.Value],
     steps: Array,
     masks: dict[str, list[int]],

@@ -55,8 +55,7 @@ class Neighbours(Field):
         w.set(alpha=alpha, beta=beta, bias=bias, size=w.attr("size"))
         if bias != 1 and bias > 0:
             w.set(alpha=alpha / bias, bias=1.0)
-            dtype = (w.input(0).dtype or T.FLOAT).numpy()
-            y, factor = w.result(), w.const(np.array(bias**-beta, dtype))
+            y, factor = w.result(), w.like(w.input(0), bias**-beta)
             w.then(lambda: w.put("Multiply", y, factor, auto_broadcast="numpy"))
 
 

@@ -233,12 +233,13 @@ def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Va
 
 def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
     """Initial states [N, D, H] of zeros; x is [N, S, I]."""
-    dtype, batch = (x.dtype or T.FLOAT).numpy(), dim(w.input(0), 1)
+    batch = dim(w.input(0), 1)
     if batch is not None:
         demand_small(batch, directions, hidden)
+        dtype = (x.dtype or T.FLOAT).numpy()
         return w.const(np.zeros((batch, directions, hidden), dtype))
     shape = w.emit("Concat", _size(w, x, 0), [directions, hidden], axis=0)
-    return w.emit("Broadcast", np.zeros((), dtype), shape, mode="numpy")
+    return w.emit("Broadcast", w.like(x, 0), shape, mode="numpy")
 
 
 def _lengths(w: Writing, x: ir.Value) -> ir.Value:

@@ -11,10 +11,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import (
     BLOCKS,
-    depth_to_space,
+    BLOCKS_APART,
     dim,
     rearranged,
-    space_to_depth,
     words,
 )
 from converter.formats.openvino.opset.rules.context import Reading, Writing
@@ -615,21 +614,8 @@ PADDING = [
 
 IN_BLOCKS: list[Rule | Custom] = [
     op("DepthToSpace", "DepthToSpace", IMAGE, BLOCK_SIZE, Attr("mode", kind=BLOCKS)),
-    op(
-        "Reshape",
-        "DepthToSpace",
-        ignore("block_size", "mode"),
-        before_lift=depth_to_space,
-        lift_only=True,
-    ),
     op("SpaceToDepth", "SpaceToDepth", IMAGE, BLOCK_SIZE, Fixed("mode", "blocks_first", kind=str)),
-    op(
-        "Reshape",
-        "SpaceToDepth",
-        ignore("block_size", "mode"),
-        before_lift=space_to_depth,
-        lift_only=True,
-    ),
+    *BLOCKS_APART,
     op(
         "netconv::ShuffleChannels",
         "ShuffleChannels",

@@ -55,8 +55,7 @@ class Transform(Field):
         """Real numbers get zeros as imaginary parts."""
         if not _is_real(w):
             return x
-        zero = np.zeros((), (x.dtype or ir.DataType.FLOAT).numpy())
-        zeros = w.emit("Multiply", x, zero, auto_broadcast="numpy")
+        zeros = w.emit("Multiply", x, w.like(x, 0), auto_broadcast="numpy")
         return w.emit("Concat", x, zeros, axis=w.rank() - 1)
 
 
