@@ -347,6 +347,3 @@ def opset_number(version: str, kind: str) -> int:
     if not (match := re.fullmatch(r"opset([1-9][0-9]?)", version, re.ASCII)):
         raise MappingError(f"{shown(version)} is not an operation set", "R110")
     return int(match[1])
-
-
-__all__ = ["BodyLift", "lift"]

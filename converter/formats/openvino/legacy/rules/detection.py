@@ -42,9 +42,6 @@ from converter.mapping.fields import (
 )
 from converter.mapping.rules import Rule, op
 
-D = ir.DataType
-
-
 # operands ----------------------------------------------------------------------------------------
 
 
@@ -55,14 +52,6 @@ class AsFloats(Field):
         r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
 
-class PortShape(Field):
-    """The result in the shape of the port."""
-
-    def lift(self, r: Reading) -> None:
-        out = r.dims()
-        r.then(lambda y: [v if shape_of(v) == out else r.b.Reshape(v, list(out)) for v in y])
-
-
 class Read(Field):
     """Outputs at the end that nobody reads are left out; the operator gives `count`."""
 
@@ -70,8 +59,7 @@ class Read(Field):
         self.count = count
 
     def lift(self, r: Reading) -> None:
-        ports, r.outputs = len(r.layer.outputs), self.count
-        r.then(lambda found: found[:ports])
+        r.outputs = self.count
 
     def lower(self, w: Writing) -> None:
         while len(w.layer.outputs) > 1 and not w.used(len(w.layer.outputs) - 1):
@@ -146,13 +134,12 @@ class Boxes(Field):
         r.behind(lambda y: self._as_many(r, y))
 
     def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
-        out, found = r.dims(), r.static(rows)
-        room = out[-2]
+        room, found = r.dims()[-2], r.static(rows)
         if room < found[2]:
-            rows = r.b.Slice(rows, [0], [room], [2])
-        elif room > found[2]:
-            rows = r.b.Pad(rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
-        return rows if r.static(rows) == out else r.b.Reshape(rows, list(out))
+            return r.b.Slice(rows, [0], [room], [2])
+        if room > found[2]:
+            return r.b.Pad(rows, [0, 0, 0, 0, 0, 0, room - found[2], 0], 0.0)
+        return rows
 
     def lower(self, w: Writing) -> None:
         """What the engine does not find out for itself."""
@@ -226,8 +213,8 @@ class RegionsAgain(Field):
     """The first input is also the second output of the layer."""
 
     def lift(self, r: Reading) -> None:
-        ports, r.outputs = len(r.layer.outputs), 1
-        r.then(lambda found: [*found, r.b.Identity(r.input(0))][:ports])
+        r.outputs = 1
+        r.then(lambda found: [*found, r.b.Identity(r.input(0))])
 
 
 def lists(names: str, omit: str = "") -> list[Attr]:
@@ -241,6 +228,10 @@ class Assumed(Attr):
 
     def lift(self, r: Reading) -> None:
         r.node.attrs[self.name] = self.default
+
+
+def in_port_shape(r: Reading, y: ir.Value) -> ir.Value:
+    return y if r.static(y) == r.dims() else r.b.Reshape(y, list(r.dims()))
 
 
 def faster_rcnn(r: Reading) -> None:
@@ -261,7 +252,6 @@ RULES: list[Rule] = [
         Only("min_max_aspect_ratios_order", 1),
         Guard("PriorBox has no sizes", lambda w: w.attr("min_size") or w.attr("fixed_size")),
         Images(),
-        PortShape(),
         *lists("min_size max_size aspect_ratio variance", "fixed_size fixed_ratio density"),
         *attrs(flip=False, clip=False, step=0.0, offset=0.5, scale_all_sizes=True),
         ignore("step_w", "step_h", "img_size", "img_h", "img_w"),
@@ -271,7 +261,6 @@ RULES: list[Rule] = [
         "netconv::PriorBoxClustered",
         "PriorBoxClustered",
         Images(),
-        PortShape(),
         *lists("width height variance"),
         *CLUSTERS,
         *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
@@ -350,11 +339,11 @@ RULES: list[Rule] = [
     op(
         "netconv::RegionYolo",
         "RegionYolo",
-        PortShape(),
         *REGION,
         Assumed("axis", kind=int, default=1),
         Assumed("end_axis", kind=int, default=3),
         ignore("anchors", "bias_match", "jitter", "thresh", "rescore"),
+        after_lift=in_port_shape,
         given="1,21,4,4",
     ),
     op("netconv::ReorgYolo", "ReorgYolo", *attrs(stride=int), given="1,8,4,4"),

@@ -8,7 +8,6 @@ from typing import Any
 
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float, per_channel
-from converter.graph.infer import Array
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
@@ -146,11 +145,6 @@ def data_type(what: str, wanted: bool) -> Guard:
 
 FLOATS = data_type("numbers with a fraction", True)
 INTEGERS = data_type("integers", False)
-
-
-def counts(array: Array | None, *sizes: int) -> bool:
-    """Whether an array has as many elements as one of `sizes`."""
-    return array is not None and array.size in sizes
 
 
 TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)).lower())  # true and false

@@ -292,13 +292,11 @@ class FilledRows(Field):
     names = ("rows", "length")
 
     def lift(self, r: Reading) -> None:
-        values = r.input(1)
-        ports = len(r.layer.outputs)
+        values, ports = r.input(1), len(r.layer.outputs)
         rows = r.dims(2)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
         r.node.attrs |= {"rows": rows, "length": r.dims()[0]}
         default = r.cast(r.input(3), values.dtype or D.FLOAT)
         r.node.inputs, r.outputs = [r.input(0), values, default], 3
-        r.then(lambda found: found[:ports])
 
     def lower(self, w: Writing) -> None:
         rows, index = w.attr("rows"), w.input(0)

@@ -38,8 +38,6 @@ class Connected(Field):
         bias = r.blob("biases", wanted[:1]) if "biases" in r.layer.blobs else bias
         r.set_inputs(flat, weights, bias)
         r.set(transB=1)
-        if len(out) != 2:
-            r.behind(lambda y: r.b.Reshape(y, list(out)))
 
     def lower(self, w: Writing) -> None:
         if w.attr("transA", 0):

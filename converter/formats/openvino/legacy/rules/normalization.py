@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import ODD_SIZE, odd_window, words
+from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import Axis, channels
 from converter.graph.infer import known
@@ -216,7 +216,6 @@ class Levels(Field):
 
 TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
 CHANNELS = "Normalize is known over the channels, with or without the spatial axes"
-REGION = words("across")
 
 RULES = [
     op(

@@ -154,12 +154,8 @@ class OneStep(Field):
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
         r.set_inputs(steps, None, None, None, None, *states)
-        ports, r.outputs = len(r.layer.outputs), 1 + count
-
-        def last(found: Results) -> Results:
-            return [r.b.Reshape(v, [rows, hidden]) for v in found[1 : 1 + ports]]
-
-        r.then(last)
+        r.outputs = 1 + count
+        r.then(lambda found: [r.b.Reshape(v, [rows, hidden]) for v in found[1:]])
 
     def lower(self, w: Writing) -> None:
         (steps, rows, width) = w.shape()
@@ -214,9 +210,7 @@ def along_steps(r: Reading) -> None:
 
 def ports_of(r: Reading, found: Results, axis: int) -> Results:
     every = r.b.Squeeze(found[0], [1])
-    results = [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
-    ports = range(len(r.layer.outputs))
-    return [r.b.Reshape(results[i], list(r.dims(i))) for i in ports]
+    return [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
 
 
 CELL = ignore("input_size", "linear_before_reset")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, leading_axes
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.mapping.fields import Attr, InputType, ignore
 from converter.mapping.rules import Custom, Rule, op
-
-D = ir.DataType
 
 
 def all_of_them(r: Reading) -> None:

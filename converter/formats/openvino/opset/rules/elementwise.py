@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -29,31 +30,19 @@ BROADCAST = NumpyBroadcast()
 TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
-def of_type(what: str, *dtypes: ir.DataType, index: int = 0) -> Guard:
-    """The row is for inputs of these types; of others for `other_than`."""
-
-    def holds(value: Value | None) -> bool:
-        return value is not None and value.dtype in dtypes
-
-    return Guard(
-        f"of {what} only",
-        lower_if=lambda w: holds(w.optional(index)),
-        lift_if=lambda r: holds(r.optional(index)),
-    )
+def of(what: str, holds: Callable[[ir.Value | None], bool]) -> Guard:
+    """The row is for data of which `holds` is true."""
+    return Guard(f"of {what} only", lambda w: holds(w.optional(0)), lambda r: holds(r.optional(0)))
 
 
-FLOATS = Guard(
-    "of numbers with a fraction only",
-    lambda w: is_float(w.optional(0)),
-    lambda r: is_float(r.optional(0)),
-)
-INTEGERS = Guard(
-    "of integers only", lambda w: not is_float(w.optional(0)), lambda r: not is_float(r.optional(0))
-)
+def of_type(what: str, *dtypes: ir.DataType) -> Guard:
+    return of(what, lambda v: v is not None and v.dtype in dtypes)
+
+
+FLOATS = of("numbers with a fraction", is_float)
+INTEGERS = of("integers", lambda v: not is_float(v))
 BOOLEANS = of_type("booleans", T.BOOL)
-NUMBERS = Guard(
-    "of numbers only", lambda w: w.input(0).dtype != T.BOOL, lambda r: r.input(0).dtype != T.BOOL
-)
+NUMBERS = of("numbers", lambda v: v is not None and v.dtype != T.BOOL)
 SIGNED = of_type("signed integers", T.INT8, T.INT16, T.INT32, T.INT64)
 
 
