@@ -54,6 +54,12 @@ def overhang(size: int, kernel: int, stride: int, dilation: int, windows: int) -
     return (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
 
 
+def of_all_axes(pads: Sequence[int]) -> list[int]:
+    """Padding of the spatial axes as that of all: none of the batch and the channels."""
+    n = len(pads) // 2
+    return [0, 0, *pads[:n], 0, 0, *pads[n:]]
+
+
 def same_pads(
     sizes: Sequence[int | None],
     kernel: Sequence[int],

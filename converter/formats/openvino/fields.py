@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.demands import at_least, axis_of
 from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
+from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Attr, Field, Guard, attrs, ignore
@@ -189,6 +191,21 @@ class Deformation(Field):
         window = a["strides"], a["dilations"], a["pads"]
         if reason := deformed(shapes, a["group"], a["deformable_group"], *window):
             raise MappingError(reason, code)
+
+
+class WidePadding(Field):
+    """ONNX's engines want less padding than kernel: a Pad in front of a maximum."""
+
+    def lift(self, r: Reading) -> None:
+        a, x = r.node.attrs, r.input(0)
+        if all(p < k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True)):
+            return
+        dtype = x.dtype or T.FLOAT
+        if not dtype.is_floating_point() or r.outputs > 1:
+            raise MappingError("padding as large as the window")
+        least = r.b.like(x, np.finfo(dtype.numpy()).min)
+        r.set_inputs(r.b.Pad(x, of_all_axes(a["pads"]), least))
+        a["pads"] = [0] * len(a["pads"])
 
 
 # attributes of layers of detection networks, where both say the same -----------------------------

@@ -5,7 +5,7 @@ legacy` here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -180,9 +180,8 @@ class _Parts:
     def port(self, r: Reader, e: XmlElement, output: bool = False) -> Port:
         id = r.integer(e, "id")
         # engines refuse an opset output port without precision
-        precision = (
-            str(e.get("precision", "")) if self.legacy or not output else r.text(e, "precision")
-        )
+        required = output and not self.legacy
+        precision = r.text(e, "precision") if required else str(e.get("precision", ""))
         if precision and not self.legacy and precision.upper() not in _PRECISIONS:
             raise r.bad("R110", f"the precision {shown(precision)} of port {id} is not one", e)
         least, what = 1 if self.legacy else -1, f"a dimension of port {id}"
@@ -257,9 +256,7 @@ class _Parts:
         for e in children(back, "edge"):
             edge = BackEdge(r.integer(e, "from-layer"), r.integer(e, "to-layer"))
             if self.legacy:
-                edge = replace(
-                    edge, from_port=r.integer(e, "from-port"), to_port=r.integer(e, "to-port")
-                )
+                edge.from_port, edge.to_port = r.integer(e, "from-port"), r.integer(e, "to-port")
             body.back_edges.append(edge)
 
     def _port_map(self, r: Reader, e: XmlElement) -> PortMap:
@@ -280,11 +277,10 @@ def _pre_process(parts: _Parts, r: Reader, e: XmlElement) -> PreProcess:
     for c in children(e, "channel"):
         channel = Channel(r.integer(c, "id"))
         if (mean := c.find("mean")) is not None:
-            channel.mean = (
-                r.as_number(mean, r.text(mean, "value"), "the mean")
-                if "offset" not in mean.attrib
-                else parts.blob(r, mean)
-            )
+            if "offset" in mean.attrib:
+                channel.mean = parts.blob(r, mean)
+            else:
+                channel.mean = r.as_number(mean, r.text(mean, "value"), "the mean")
         if (scale := c.find("scale")) is not None:
             channel.scale = r.as_number(scale, r.text(scale, "value"), "the scale")
         channels.append(channel)
@@ -296,10 +292,7 @@ def _pre_process(parts: _Parts, r: Reader, e: XmlElement) -> PreProcess:
 def _statistic(r: Reader, e: XmlElement) -> Statistic:
     def numbers(tag: str) -> tuple[float, ...]:
         text = e.findtext(tag) or ""
-        return (
-            tuple(r.as_number(e, t, f"<{tag}> of the statistics") for t in text.split(","))
-            if text.strip()
-            else ()
-        )
+        parts = text.split(",") if text.strip() else []
+        return tuple(r.as_number(e, part, f"<{tag}> of the statistics") for part in parts)
 
     return Statistic(str(e.findtext("name") or ""), numbers("min"), numbers("max"))

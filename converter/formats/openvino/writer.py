@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import BinaryIO
 
 import numpy as np
@@ -10,8 +11,10 @@ from lxml import etree
 
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.openvino.ir import (
+    BackEdge,
     Body,
     Channel,
+    Edge,
     Element,
     Layer,
     Net,
@@ -175,13 +178,16 @@ class _Xml:
         yield from self.trees(net.rt_info, net.meta_data, net.quantization_parameters, *net.extra)
 
     def edges(self, body: Body) -> XmlElement:
-        names = ("from-layer", "from-port", "to-layer", "to-port")
-        ends = ((e.from_layer, e.from_port, e.to_layer, e.to_port) for e in body.edges)
-        return self.element(
-            "edges",
-            {},
-            *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends),
-        )
+        return self.element("edges", {}, *map(self.edge, body.edges))
+
+    def edge(self, e: Edge | BackEdge) -> XmlElement:
+        ends = {
+            "from-layer": e.from_layer,
+            "from-port": e.from_port,
+            "to-layer": e.to_layer,
+            "to-port": e.to_port,
+        }
+        return self.element("edge", _numbers(ends))
 
     def layer(self, layer: Layer) -> XmlElement:
         head = {
@@ -191,16 +197,11 @@ class _Xml:
             "precision": layer.precision,
             "version": layer.version,
         }
-        e = self.element(
-            "layer",
-            {k: v for k, v in head.items() if v or k in ("name", "type")} | layer.attrs,
-            layer=layer,
-        )
-        data = layer.data | (
-            self.place(layer.blobs["value"])
-            if not self.net.legacy and "value" in layer.blobs
-            else {}
-        )
+        own = {k: v for k, v in head.items() if v or k in ("name", "type")}
+        e = self.element("layer", own | layer.attrs, layer=layer)
+        data = layer.data
+        if not self.net.legacy and "value" in layer.blobs:
+            data = data | self.place(layer.blobs["value"])
         if data or layer.data_children:
             e.append(self.element("data", data, *self.trees(*layer.data_children), layer=layer))
         e.extend(self.trees(layer.rt_info))
@@ -210,9 +211,7 @@ class _Xml:
             if ports:
                 e.append(self.element(tag, {}, *(self.port(p, layer) for p in ports)))
         if self.net.legacy and layer.blobs:
-            e.append(
-                self.element("blobs", {}, *(self.blob(tag, b) for tag, b in layer.blobs.items()))
-            )
+            e.append(self.element("blobs", {}, *map(self.blob, layer.blobs, layer.blobs.values())))
         e.extend(self.trees(*layer.extra))
         e.extend(self.element(tag, {}, *self.body(body)) for tag, body in layer.bodies.items())
         return e
@@ -234,23 +233,14 @@ class _Xml:
         return {"offset": str(offset), "size": str(size)}
 
     def blob(self, tag: str, blob: LazyTensor) -> XmlElement:
-        return self.element(
-            tag,
-            self.place(blob)
-            | ({"precision": blob.element} if self.net.legacy and blob.element else {}),
-        )
+        precision = {"precision": blob.element} if self.net.legacy and blob.element else {}
+        return self.element(tag, self.place(blob) | precision)
 
     def connections(self, tag: str, body: SubNet) -> Iterable[XmlElement]:
         maps = [("input", m) for m in body.inputs] + [("output", m) for m in body.outputs]
         yield self.element(BODIES[tag], {}, *(self.element(kind, _port_map(m)) for kind, m in maps))
         if body.back_edges:
-            names = ("from-layer", "from-port", "to-layer", "to-port")
-            ends = ((b.from_layer, b.from_port, b.to_layer, b.to_port) for b in body.back_edges)
-            yield self.element(
-                "back_edges",
-                {},
-                *(self.element("edge", _numbers(zip(names, end, strict=True))) for end in ends),
-            )
+            yield self.element("back_edges", {}, *map(self.edge, body.back_edges))
 
     def pre_process(self, p: PreProcess) -> XmlElement:
         attrs = {"reference-layer-name": p.reference_layer_name, "mean-precision": p.mean_precision}
@@ -279,21 +269,11 @@ class _Xml:
         )
 
 
-def _numbers(pairs: Iterable[tuple[str, int | None]]) -> dict[str, str]:
-    return {name: str(n) for name, n in pairs if n is not None}
+def _numbers(attrs: dict[str, int | None]) -> dict[str, str]:
+    return {name: str(n) for name, n in attrs.items() if n is not None}
 
 
 def _port_map(m: PortMap) -> dict[str, str]:
-    names = (
-        "axis",
-        "external_port_id",
-        "internal_layer_id",
-        "internal_port_id",
-        "start",
-        "end",
-        "stride",
-        "part_size",
-    )
-    return _numbers((n, getattr(m, n)) for n in names) | (
-        {"purpose": m.purpose} if m.purpose else {}
-    )
+    attrs = {name: n for name, n in asdict(m).items() if name != "purpose"}
+    numbers = _numbers({"axis": m.axis, **attrs})
+    return numbers | {"purpose": m.purpose} if m.purpose else numbers

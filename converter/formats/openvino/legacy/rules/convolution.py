@@ -18,7 +18,7 @@ from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.value import optional
-from converter.graph.windows import same_pads
+from converter.graph.windows import overhang, same_pads
 from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.record import record
@@ -140,8 +140,8 @@ class Transposed(Window):
     def lift(self, r: Reading) -> None:
         size, out = along(r)
         w = self.sizes(r, size, out)
-        full = [s * (n - 1) + reach for s, n, reach in zip(w.strides, size, w.reach, strict=True)]
-        ends = [f - before - o for f, before, o in zip(full, w.begin, out, strict=True)]
+        axes = zip(out, w.begin, w.kernel, w.strides, w.dilations, size, strict=True)
+        ends = [overhang(o + before, k, s, d, n) for o, before, k, s, d, n in axes]
         padding = [max(0, -e) for e in ends]
         if any(p >= max(s, d) for p, s, d in zip(padding, w.strides, w.dilations, strict=True)):
             message = "the output port is larger than a deconvolution can make it"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import excluded
+from converter.formats.openvino.fields import WidePadding, excluded
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
 from converter.formats.openvino.legacy.rules.windows import (
@@ -20,6 +19,7 @@ from converter.formats.openvino.legacy.rules.windows import (
     padded_for,
     sizes_of,
 )
+from converter.graph.windows import of_all_axes
 from converter.mapping.fields import Field, Fixed, ignore
 from converter.mapping.rules import Rule, op
 
@@ -42,19 +42,6 @@ class PoolWindow(Window):
         padded_for(r, window, size, out)
         self.complete(r, window, size, out)
         del r.node.attrs["dilations"]
-
-    def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
-        super().complete(r, w, size, out)
-        a, x = r.node.attrs, r.input(0)
-        if self.wide(a):
-            n = len(size)
-            pads = [0, 0, *a["pads"][:n], 0, 0, *a["pads"][n:]]
-            r.node.inputs[0] = r.b.Pad(x, pads, r.b.like(x, -np.inf))
-            a["pads"] = [0] * (2 * n)
-
-    def wide(self, a: dict[str, list[int]]) -> bool:
-        """Whether a pad is as large as the window."""
-        return any(p >= k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True))
 
     def kernel(self, w: Writing) -> list[int]:
         return list(w.attr("kernel_shape", None) or w.shape()[2:])
@@ -105,10 +92,10 @@ class AverageWindow(PoolWindow):
         x, pads = cropped(r, r.input(0), [*w.begin, *declared])
         if any(extra):
             if any(pads):
-                x = r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], r.b.like(x, 0))
+                x = r.b.Pad(x, of_all_axes(pads), r.b.like(x, 0))
             pads, a["count_include_pad"] = [0] * n + extra, 0
         a["pads"], r.node.inputs[0] = pads, x
-        if not any(extra) and self.wide(a):
+        if not any(extra) and any(p >= k for p, k in zip(pads, w.kernel * 2, strict=True)):
             raise MappingError("a pad as large as the window", "R110")
 
     def lower(self, w: Writing) -> None:
@@ -142,7 +129,7 @@ def pool(name: str, method: str, *fields: Field, **options: object) -> Rule:
 
 
 RULES = [
-    pool("MaxPool", "max", PoolWindow()),
+    pool("MaxPool", "max", PoolWindow(), WidePadding()),
     pool("AveragePool", "avg", AverageWindow()),
     pool("AveragePool", "average", AverageWindow(), lift_only=True),
     pool("GlobalMaxPool", "max", PoolWindow(), lower_only=True),

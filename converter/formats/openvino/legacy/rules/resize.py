@@ -14,6 +14,7 @@ from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS, ToPort
 from converter.graph.infer import Array, known
 from converter.graph.interpolation import ROUND, coordinates
+from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import Codec, number_text
 from converter.mapping.fields import Field, Fixed, Guard, Implied, ignore
 from converter.mapping.rules import Rule, op
@@ -134,7 +135,7 @@ class Corners(ToSize):
         before, after = (r.attr(k, int, 0) for k in ("pad_beg", "pad_end"))
         if before or after:
             n, x = len(r.dims()) - 2, r.input(0)
-            pads = [0, 0, *[before] * n, 0, 0, *[after] * n]
+            pads = of_all_axes([before] * n + [after] * n)
             r.layer.inputs[0] = r.b.Pad(x, pads, r.b.like(x, 0))
         super().lift(r)
 

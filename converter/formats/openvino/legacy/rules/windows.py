@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import shape_of
-from converter.graph.windows import same_pads
+from converter.graph.windows import overhang, same_pads
 from converter.mapping.fields import Field
 from converter.mapping.record import record
 
@@ -30,11 +30,6 @@ class Sizes:
     dilations: list[int]
     begin: list[int]
     end: list[int]
-
-    @property
-    def reach(self) -> list[int]:
-        """What one window covers, dilation included."""
-        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
 def sizes_of(r: Reading, rank: int) -> Sizes:
@@ -105,12 +100,12 @@ def along(r: Reading) -> tuple[list[int], list[int]]:
 
 def end_pads(window: Sizes, size: Sequence[int], out: Sequence[int]) -> list[int]:
     """End pads with which rounding down gives `out`; the declared ones where they already do."""
-    result = []
-    for n, o, s, reach, before, after in zip(
-        size, out, window.strides, window.reach, window.begin, window.end, strict=True
+    result, w = [], window
+    for n, o, k, s, d, before, after in zip(
+        size, out, w.kernel, w.strides, w.dilations, w.begin, w.end, strict=True
     ):
-        fits = n + before + after >= reach and (n + before + after - reach) // s + 1 == o
-        result.append(after if fits else (o - 1) * s + reach - n - before)
+        over = overhang(n + before, k, s, d, o)
+        result.append(after if over <= after < over + s else over)
     return result
 
 

@@ -10,6 +10,7 @@ from converter.formats.openvino.opset.codes import AS_STORED, bits
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.infer import constant, shape_of
+from converter.graph.windows import of_all_axes
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
@@ -63,7 +64,7 @@ class TransposedWindow(Window):
         a["pads"] = [*begin.tolist(), *(end - less).tolist()]
         a["output_padding"] = (extra - spare).tolist()
         if any(zeros := (spare - less).tolist()):
-            amounts = [0] * (n + 4) + zeros
+            amounts = of_all_axes([0] * n + zeros)
             r.behind(lambda y: r.b.Pad(y, amounts))
 
     def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:

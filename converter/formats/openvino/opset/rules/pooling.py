@@ -10,16 +10,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import excluded
+from converter.formats.openvino.fields import WidePadding, excluded
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import (
     IMPLICIT,
     Window,
     element_type,
     image_size,
-    is_float,
 )
 from converter.graph.infer import Array
+from converter.graph.windows import of_all_axes
 from converter.mapping.context import Results, static
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
 from converter.mapping.node import Node
@@ -126,7 +126,7 @@ class CountedPadding(Field):
             factor = r.b.const(share.astype(_dtype(r.input(0))), "share")
             r.behind(lambda y: y * factor)
         if any(empty) and rounding == "ceil":
-            r.behind(lambda y: r.b.Pad(y, [0] * (n + 4) + empty))
+            r.behind(lambda y: r.b.Pad(y, of_all_axes([0] * n + empty)))
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
@@ -155,22 +155,6 @@ def _along(factors: Array, axis: int, n: int) -> Array:
 
 def _dtype(x: ir.Value) -> Any:
     return x.dtype.numpy() if x.dtype else np.float32
-
-
-class WidePadding(Field):
-    """ONNX's engines want less padding than kernel: a Pad in front of a maximum."""
-
-    def lift(self, r: Reading) -> None:
-        a, x = r.node.attrs, r.input(0)
-        kernel, pads = a["kernel_shape"], a["pads"]
-        if all(p < k for p, k in zip(pads, kernel * 2, strict=True)):
-            return
-        if not is_float(x) or r.outputs > 1:
-            raise MappingError("padding as large as the window")
-        n = len(kernel)
-        a["pads"] = [0] * (2 * n)
-        least = r.b.like(x, np.finfo(_dtype(x)).min)
-        r.set_inputs(r.b.Pad(x, [0, 0, *pads[:n], 0, 0, *pads[n:]], least))
 
 
 class Indices(Field):

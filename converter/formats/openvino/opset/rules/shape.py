@@ -27,6 +27,7 @@ from converter.formats.openvino.opset.rules.fields import (
 from converter.graph.demands import at_least, axis_of, of_counts
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
+from converter.graph.windows import of_all_axes
 from converter.mapping.codecs import enum
 from converter.mapping.fields import (
     Attr,
@@ -520,7 +521,7 @@ def image_patches(r: Reading) -> ir.Value:
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
     pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
     if any(pads):
-        x = b.Pad(x, [0, 0, *pads[:2], 0, 0, *pads[2:]])
+        x = b.Pad(x, of_all_axes(pads))
     axes = list(zip(r.static(x)[2:], a.sizes, a.rates, a.strides, strict=True))
     out = [(f - (k - 1) * d - 1) // s + 1 for f, k, d, s in axes]
     if min(out) <= 0:
