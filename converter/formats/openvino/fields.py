@@ -208,6 +208,22 @@ class WidePadding(Field):
         a["pads"] = [0] * len(a["pads"])
 
 
+# recurrent layers --------------------------------------------------------------------------------
+
+# the gates in ONNX's order, by their positions here: f, i, c, o and z, r, h
+GATES = {"LSTM": (1, 3, 0, 2), "GRU": (0, 1, 2), "RNN": (0,)}
+USUAL = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+ACTIVATIONS = {
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "relu": "Relu",
+    "hardsigmoid": "HardSigmoid",
+    "elu": "Elu",
+    "softsign": "Softsign",
+    "softplus": "Softplus",
+}
+
+
 # attributes of layers of detection networks, where both say the same -----------------------------
 
 BATCH_AND_TIME = (

@@ -43,6 +43,7 @@ SPELLING: Mapping[Kind, Codec] = {
     str: Codec(lambda v: str(v).strip().lower(), str),  # words are compared in lower case
     Floats: Codec(lambda v: [float_of(i) for i in items(v)], listed),
     list: Codec(lambda v: [whole(i) for i in items(v)], listed),
+    tuple: Codec(lambda v: tuple(i.lower() for i in items(v)), listed),
 }
 
 

@@ -12,34 +12,19 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.fields import ACTIVATIONS, GATES, USUAL
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
-from converter.graph.infer import Array, known
+from converter.graph.infer import known
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
 from converter.mapping.fields import Field, ignore
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-FROM_FICO = [1, 3, 0, 2]  # ONNX has i, o, f, c
-TO_FICO = [FROM_FICO.index(i) for i in range(4)]
 FUNCTIONS = {
-    f.lower(): f
-    for f in [
-        "Sigmoid",
-        "Tanh",
-        "Relu",
-        "Elu",
-        "Softsign",
-        "Softplus",
-        "HardSigmoid",
-        "LeakyRelu",
-        "ThresholdedRelu",
-        "Affine",
-        "ScaledTanh",
-    ]
+    **ACTIVATIONS,
+    **{f.lower(): f for f in ("LeakyRelu", "ThresholdedRelu", "Affine", "ScaledTanh")},
 }
-DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 
 
 def state_count(op: str) -> int:
@@ -61,7 +46,7 @@ class Parameters(Field):
 
     def lift(self, r: Reading) -> None:
         kind, width, hidden = r.node.op, r.static()[-1], hidden_size(r)
-        gates, apart = GATES[kind], kind == "GRU" and r.attr("linear_before_reset", bool, 0)
+        gates, apart = len(GATES[kind]), kind == "GRU" and r.attr("linear_before_reset", bool, 0)
         rows = r.array("weights", [gates, hidden, width + hidden])
         bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
         if "biases" in r.layer.blobs:
@@ -70,8 +55,8 @@ class Parameters(Field):
         if apart:  # the fourth bias belongs to the hidden state's part of the h gate
             own[2], bias = bias[3], bias[:3]
             r.set(linear_before_reset=1)
-        if kind == "LSTM":
-            rows, bias = rows[FROM_FICO], bias[FROM_FICO]
+        order = list(GATES[kind])
+        rows, bias = rows[order], bias[order]
         rows = rows.reshape(1, gates * hidden, width + hidden)
         biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
         parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
@@ -79,19 +64,18 @@ class Parameters(Field):
             r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
     def lower(self, w: Writing) -> None:
-        gates = GATES[w.node.op]
+        order = np.argsort(GATES[w.node.op])
+        gates = len(order)
         x, h = w.constant(1, "the weights")[0], w.constant(2, "the weights")[0]
         hidden = h.shape[1]
         rows = np.concatenate([x, h], 1).reshape(gates, hidden, -1)
         both = np.zeros((2, gates, hidden), x.dtype)
         if w.optional(3) is not None:
             both = w.constant(3, "the biases")[0].reshape(2, gates, hidden)
-        bias: Array = both.sum(0, dtype=x.dtype)
+        rows, bias = rows[order], both.sum(0, dtype=x.dtype)[order]
         if w.node.op == "GRU" and w.attr("linear_before_reset", 0):
             bias = np.concatenate([both[0, :2] + both[1, :2], both[0, 2:], both[1, 2:]])
             w.set(linear_before_reset=1)
-        if w.node.op == "LSTM":
-            rows, bias = rows[TO_FICO], bias[TO_FICO]
         w.layer.blobs |= {"weights": rows.reshape(gates * hidden, -1), "biases": bias.reshape(-1)}
 
 
@@ -112,15 +96,14 @@ class Functions(Field):
     )
 
     def lift(self, r: Reading) -> None:
-        a, default = r.node.attrs, DEFAULTS[r.node.op]
+        a, usual = r.node.attrs, USUAL[r.node.op]
         a["hidden_size"] = hidden_size(r)
-        given = r.attr("activations", str, ",".join(default)).split(",")
-        if any(n.strip().lower() not in FUNCTIONS for n in given):
+        functions = r.attr("activations", tuple, usual)
+        if not FUNCTIONS.keys() >= set(functions):
             message = f"activations={r.attr('activations', str)!r} has an unknown function"
             raise MappingError(message, "R110")
-        functions = [FUNCTIONS[n.strip().lower()] for n in given]
-        if functions != default:
-            a["activations"] = functions
+        if functions != usual:
+            a["activations"] = [FUNCTIONS[n] for n in functions]
         for k in ("alpha", "beta"):
             older = r.attr(f"activation_{k}", Floats, [])
             if values := r.attr(f"activations_{k}", Floats, older):
@@ -129,13 +112,14 @@ class Functions(Field):
             a["clip"] = clip
 
     def lower(self, w: Writing) -> None:
-        default = DEFAULTS[w.node.op]
-        functions = (w.attr("activations", None) or default)[: len(default)]
-        if any(n not in ("Sigmoid", "Tanh", "Relu") for n in functions) and functions != default:
-            raise MappingError(f"the activations {functions} are not known to the target")
+        usual = USUAL[w.node.op]
+        given = list(w.attr("activations", None) or map(FUNCTIONS.get, usual))[: len(usual)]
+        functions = tuple(n.lower() for n in given)
+        if not {"sigmoid", "tanh", "relu"}.issuperset(functions):
+            raise MappingError(f"the activations {given} are not known to the target")
         w.set(hidden_size=w.static(2, "the weights")[2])
-        if list(functions) != default or w.node.op == "RNN":
-            w.set(activations=",".join(n.lower() for n in functions))
+        if functions != usual or w.node.op == "RNN":
+            w.set(activations=functions)
         for k in ("alpha", "beta"):
             if values := w.attr(f"activation_{k}", None):
                 w.layer.attrs[f"activations_{k}"] = w.spell(list(values), Floats)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import dim, words
+from converter.formats.openvino.fields import ACTIVATIONS, GATES, USUAL, dim, words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import demand_small
@@ -22,18 +22,6 @@ from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
-# the gates in ONNX's order, by their positions here
-GATES = {"LSTM": (1, 3, 0, 2), "GRU": (0, 1, 2), "RNN": (0,)}
-USUAL = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
-NAMES = {
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "relu": "Relu",
-    "hardsigmoid": "HardSigmoid",
-    "elu": "Elu",
-    "softsign": "Softsign",
-    "softplus": "Softplus",
-}
 DEFAULTS = {"hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0)}  # alpha and beta
 DIRECTIONS = words("forward", "reverse", "bidirectional")
 
@@ -56,12 +44,12 @@ class Functions(Field):
         clip, functions = r.attr("clip", float, 0.0), r.attr("activations", tuple, usual)
         if clip > 0 and np.isfinite(clip):
             a["clip"] = clip
-        if unknown := [n for n in functions if n not in NAMES]:
+        if unknown := [n for n in functions if n not in ACTIVATIONS]:
             raise MappingError(f"the activation {unknown[0]!r} is not known", "R110")
         if functions == usual:
             return
         both = 2 if a["direction"] == "bidirectional" else 1
-        a["activations"] = [NAMES[n] for n in functions] * both
+        a["activations"] = [ACTIVATIONS[n] for n in functions] * both
         for i, name in enumerate(("alpha", "beta")):
             values = _numbers(functions, r.attr(f"activations_{name}", Floats, []), i)
             if values:
