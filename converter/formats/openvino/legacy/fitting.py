@@ -28,55 +28,47 @@ MOVING = (
     "Tile",
     "Crop",
 )  # behind these the engine takes the integers of a Permute for floats
+NOTHING = Layer("")
 
 
 def fitted(layers: Iterable[Layer]) -> list[Layer]:
     low = Lowering(FormatMapping(Table([]), spelling=SPELLING))
     w = Writing.beside(low)
-    made: dict[ir.Value, str] = {}
-    places: dict[ir.Value, Layer] = {}  # integers that are what an ArgMax gives as floats
-    scaled: dict[ir.Value, Layer] = {}  # multiples: the layer behind can take the factor
+    made: dict[ir.Value | None, Layer] = {}
+    places: dict[ir.Value | None, Layer] = {}  # integers that are what an ArgMax gives as floats
     for layer in layers:
-        low.name = layer.name
+        low.name, out = layer.name, layer.outputs[0]
         x = layer.inputs[0] if layer.inputs else None
-        if (
-            layer.kind == "Convert"
-            and x is not None
-            and made.get(x) == "ArgMax"
-            and written(layer.outputs[0].dtype) == ir.DataType.INT32
-        ):
-            places[layer.outputs[0]] = next(la for la in reversed(low.layers) if x in la.outputs)
-        if (
-            layer.kind == "Convert"
-            and x in places
-            and written(layer.outputs[0].dtype) == ir.DataType.FLOAT
-        ):
-            low.add("ArgMax", places[x].inputs, layer.outputs, places[x].attrs)
-        elif layer.kind == "Power" and x in scaled and layer.attrs["scale"] == "1":
-            low.add(
-                "Power",
-                scaled[x].inputs,
-                layer.outputs,
-                {**layer.attrs, "scale": scaled[x].attrs["scale"]},
-            )
+        before = made.get(x, NOTHING)
+        to = written(out.dtype) if layer.kind == "Convert" else None
+        if before.kind == "ArgMax" and to == ir.DataType.INT32:
+            places[out] = before
+        if x in places and to == ir.DataType.FLOAT:
+            low.add("ArgMax", places[x].inputs, [out], places[x].attrs)
+        elif _multiplies(before) and layer.kind == "Power" and layer.attrs["scale"] == "1":
+            # the layer behind takes the factor
+            attrs = {**layer.attrs, "scale": before.attrs["scale"]}
+            low.add("Power", before.inputs, [out], attrs)
+        elif x is None:
+            low.layers.append(layer)
         elif (
             layer.kind == "Permute"
-            and x is not None
-            and made.get(x) in MOVING
+            and before.kind in MOVING
             and written(x.dtype) == ir.DataType.INT32
         ):
             _through_floats(w, layer, x)
-        elif layer.kind in FIVE_AXES and x is not None and len(shape_of(x) or ()) > MOST_AXES:
+        elif layer.kind in FIVE_AXES and len(shape_of(x) or ()) > MOST_AXES:
             flat = [math.prod(w.shape(x))]
             inner = w.reshaped(x, flat)
-            like = layer.outputs[0]
-            w.finish(w.step(layer.kind, inner, like=like, shape=flat, **layer.attrs), like)
+            w.finish(w.step(layer.kind, inner, like=out, shape=flat, **layer.attrs), out)
         else:
             low.layers.append(layer)
-        if layer.kind == "Power" and layer.attrs["power"] == "1" and layer.attrs["shift"] == "0":
-            scaled[layer.outputs[0]] = layer
-        made.update((o, low.layers[-1].kind) for o in layer.outputs)
+        made.update((o, low.layers[-1]) for o in layer.outputs)
     return low.layers
+
+
+def _multiplies(layer: Layer) -> bool:
+    return layer.kind == "Power" and layer.attrs["power"] == "1" and layer.attrs["shift"] == "0"
 
 
 def _through_floats(w: Writing, layer: Layer, x: ir.Value) -> None:

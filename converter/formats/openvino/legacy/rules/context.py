@@ -198,6 +198,17 @@ class Writing(context.Writing):
         else:
             self.then(lambda: self.finish(self.converted(inner, to, out.dtype), out))
 
+    def gives_through(self, kind: str, shape: list[int], **attrs: Any) -> None:
+        """The layer of the row writes this shape; a layer of another kind, and what changes the
+        shape, make the operator's result of it.
+        """
+        inner = self.temporary(self.layer.kind.lower(), self.out.dtype, shape)
+        self.layer.outputs = [inner]
+        if self.shape(self.out) == shape:
+            self.then(lambda: self.put(kind, inner, **attrs))
+        else:
+            self.then(lambda: self.finish(self.step(kind, inner, like=inner, shape=shape, **attrs)))
+
     def copy(self, x: ir.Value, out: ir.Value) -> None:
         """A layer that changes nothing."""
         if is_float(out) or out.dtype == D.BOOL:

@@ -100,14 +100,8 @@ class Response(Field):
         w.set_inputs(w.reshaped(w.input(0), image))
         if k == 1:
             w.gives(image)
-            return
-        factor = {"power": 1.0, "scale": k ** -w.attr("beta"), "shift": 0.0}
-        normed = w.temporary("norm", w.out.dtype, image)
-        w.layer.outputs = [normed]
-        if image == shape:
-            w.then(lambda: w.put("Power", normed, **factor))
         else:
-            w.then(lambda: w.finish(w.step("Power", normed, like=normed, shape=image, **factor)))
+            w.gives_through("Power", image, power=1.0, scale=k ** -w.attr("beta"), shift=0.0)
 
 
 def over_pixels(r: Reading) -> None:

@@ -57,17 +57,12 @@ class Lowest(Axes):
 
     def lower(self, w: Writing) -> None:
         negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
-        axes, out = axes_of(w), w.out
+        axes = axes_of(w)
         shape = [1 if a in axes else n for a, n in enumerate(w.shape())]
         x = w.step("Power", w.input(0), like=w.input(0), shape=w.shape(), **negative)
         w.set_inputs(x, axes)
         w.layer.attrs["keep_dims"] = "True"
-        least = w.temporary("reducemin", out.dtype, shape)
-        w.layer.outputs = [least]
-        if w.attr("keepdims"):
-            w.then(lambda: w.put("Power", least, **negative))
-        else:
-            w.then(lambda: w.finish(w.step("Power", least, like=out, shape=shape, **negative)))
+        w.gives_through("Power", shape, **negative)
 
 
 def alone(r: Reading) -> None:
