@@ -6,6 +6,7 @@ ir.py        layers, ports, edges and blobs as they are in a file
 reader.py    XML elements -> `ir`
 writer.py    `ir` -> XML elements and places in the .bin
 xml.py       XML that is parsed without trust
+names.py     what layers, inputs and outputs are called
 types.py     element types, what ports call them, and their sizes
 check.py     whether the layers of a file are a graph
 validate.py  validation of legacy IR against its grammar

@@ -130,14 +130,6 @@ def alive(layers: list[Layer], wanted: Iterable[ir.Value]) -> list[Layer]:
     return kept[::-1]
 
 
-def in_order(layers: list[Layer], last: list[Layer]) -> None:
-    """Brings the layers that nobody reads to the end, in the order of the outputs, which is the
-    order in which they are found.
-    """
-    place = {layer: i for i, layer in enumerate(last)}
-    layers.sort(key=lambda layer: place.get(layer, -1))
-
-
 def reads(layer: Layer) -> Iterable[ir.Value]:
     yield from (v for v in layer.inputs if v is not None)
     if isinstance(layer.extra, LoopPlan):

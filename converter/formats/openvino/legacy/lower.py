@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from converter.formats.openvino.legacy.fuse import fuse
 from converter.formats.openvino.legacy.legalise import REWRITES, unfit
 from converter.formats.openvino.legacy.lift import STATISTICS, statistics_of
 from converter.formats.openvino.legacy.loop_slices import slices_by_step
-from converter.formats.openvino.legacy.loose_ends import Ties, alive, in_order, reads, tie
+from converter.formats.openvino.legacy.loose_ends import Ties, alive, reads, tie
 from converter.formats.openvino.legacy.mapping import MAPPING
 from converter.formats.openvino.legacy.rules.context import Writing
 from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, counts, write_loop
@@ -175,23 +174,17 @@ class NetWriter:
             [o for la in self.outputs for o in la.outputs]
             + [v for v in graph.outputs if public_name(v) in states],
         )
-        in_order(
-            layers,
-            [
-                la
-                for v in graph.outputs
-                for la in layers
-                if la in self.outputs and la.name == public_name(v)
-            ],
-        )
+        # those that nobody reads at the end: in the order in which they are found are the outputs
+        place = {public_name(v): i for i, v in enumerate(graph.outputs)}
+        layers.sort(key=lambda la: place.get(la.name, -1) if la in self.outputs else -1)
         for value in graph.inputs:
             name = public_name(value)
+            layer = Layer("Input", name, outputs=[value])
             if name in states:
-                body.add(Layer("Memory", f"{name}/read", _end(name, 1), outputs=[value]))
+                layer = Layer("Memory", f"{name}/read", _end(name, 1), outputs=[value])
             else:
-                layer = Layer("Input", name, outputs=[value])
                 self.outputs.add(layer)
-                body.add(layer)
+            body.add(layer)
         for layer in layers:
             body.add(layer)
         for value in graph.outputs:
@@ -211,11 +204,10 @@ class NetWriter:
         memories = {name for name, v in shared.items() if _itself(v) is not given[name]}
         if len(memories) == len(given):
             memories = set()
-        taken = {*given, *(public_name(v) for v in graph.outputs)}
+        names = Names({*given, *(public_name(v) for v in graph.outputs)})
         for name, value in shared.items():
             if name not in memories:
-                other = next(n for i in count(1) if (n := f"{name}_{i}") not in taken)
-                taken.add(other)
+                other = names.free(name)
                 set_public_name(value, other)
                 text = (
                     f"the output {name} is called {other}: the input of that name is a layer, "
@@ -236,8 +228,8 @@ class NetWriter:
         """Every output of the graph becomes the only port of a layer of that name which nothing
         reads.
         """
-        outputs = {v: public_name(v) for v in graph.outputs if public_name(v) not in states}
-        ties = Ties(graph.inputs, list(outputs), layers)
+        outputs = [v for v in graph.outputs if public_name(v) not in states]
+        ties = Ties(graph.inputs, outputs, layers)
         read = {v for layer in layers for v in reads(layer)}
         made = {
             o: layer
