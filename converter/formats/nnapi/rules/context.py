@@ -250,6 +250,10 @@ class Writing(context.Writing):
         self.writer.undo(mark)
         self.activation = 0
 
+    def set(self, **attrs: Any) -> None:
+        """Arguments of the operation of a row: operands, numbers or lists."""
+        self.layer.attrs |= attrs
+
     def behind(self, dims: Sequence[int], step: Step) -> None:
         """The operation of the row gets a result of its own, with these dimensions.
 

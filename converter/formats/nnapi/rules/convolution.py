@@ -38,7 +38,7 @@ class Depthwise(Field):
         r.set(group=r.channels())
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["multiplier"] = w.static(1)[0] // w.attr("group")
+        w.set(multiplier=w.static(1)[0] // w.attr("group"))
 
 
 class TransposedWindow(Field):

@@ -69,7 +69,7 @@ class Axis(Field):
         r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(r.data)))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = w.axis()
+        w.set(axis=w.axis())
 
 
 class ChannelAxis(Field):
@@ -111,7 +111,7 @@ class ChannelsFirst(Field):
             r.node.inputs[i] = dequantise(r.b, turned, r.operand(name))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["nchw"] = True
+        w.set(nchw=True)
 
 
 # activations -------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Bias(Field):
         filter_: Ref = w.layer.attrs["filter"]
         operand = w.about(filter_)
         count = operand.dimensions[operations()[w.layer.kind].channel_dim or 0]
-        w.layer.attrs["bias"] = bias(w, w.optional(2), count, w.ref(0), filter_)
+        w.set(bias=bias(w, w.optional(2), count, w.ref(0), filter_))
 
 
 # windows -----------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Dense(Field):
             rows = int(np.prod(dims[:-1]))
             w.operands[0] = w.reshaped(x, [rows, size])
             w.behind([rows, units], w.reshape)
-        w.layer.attrs |= {"weights": filter_, "bias": bias(w, addend, units, x, filter_)}
+        w.set(weights=filter_, bias=bias(w, addend, units, x, filter_))
 
     def _addend(self, w: Writing, units: int) -> ir.Value | None:
         found = w.optional(2)

@@ -72,7 +72,7 @@ class SoftmaxAxis(Field):
     def lower(self, w: Writing) -> None:
         dims = w.static()
         if w.layer.kind == "LOG_SOFTMAX" or w.axis() != len(dims) - 1:
-            w.layer.attrs["axis"] = w.axis()
+            w.set(axis=w.axis())
         elif len(dims) not in (2, 4):
             rows = [int(np.prod(dims[:-1])), dims[-1]]
             w.operands[0] = w.reshaped(w.ref(0), rows)
@@ -88,7 +88,7 @@ class Norm(Field):
     def lift(self, r: Reading) -> None:
         x = r.data
         axis = r.attr("axis", int, -1) % max(1, r.rank(x))
-        r.node.attrs |= {"axes": [axis], "eps": SMALLEST_NORM**2, "eps_mode": "max"}
+        r.set(axes=[axis], eps=SMALLEST_NORM**2, eps_mode="max")
         if x.dtype == ir.DataType.FLOAT16:  # its own square would vanish there
             r.data = r.cast(x, ir.DataType.FLOAT)
             r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
@@ -100,7 +100,7 @@ class Norm(Field):
         if len(axes) != 1 or not (smaller or np.isclose(eps, limit, rtol=1e-3, atol=0)):
             raise MappingError("the smallest norm is 1e-6 there, and one axis is normalised")
         if (rank, axes[0]) != (4, 3):
-            w.layer.attrs["axis"] = axes[0]
+            w.set(axis=axes[0])
 
 
 class Uniform(Field):
@@ -120,9 +120,9 @@ class Uniform(Field):
     def lower(self, w: Writing) -> None:
         gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
         if (gamma == gamma[0]).all() and (beta == beta[0]).all():
-            w.layer.attrs |= {"gamma": float(gamma[0]), "beta": float(beta[0])}
+            w.set(gamma=float(gamma[0]), beta=float(beta[0]))
             return
-        w.layer.attrs |= {"gamma": 1.0, "beta": 0.0}
+        w.set(gamma=1.0, beta=0.0)
         w.fuse, dims = True, w.about(w.ref(0)).dimensions
 
         def step(kind: str, array: Any, last: bool) -> None:

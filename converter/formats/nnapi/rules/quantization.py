@@ -88,7 +88,7 @@ class Truth(Field):
         if want == DT.BOOL:
             if have is None or have == DT.BOOL:
                 raise not_meant("nothing to compute")
-            w.layer.attrs |= {"a": w.stored(w.data), "b": w.stored(zero(have))}
+            w.set(a=w.stored(w.data), b=w.stored(zero(have)))
             return
         y = w.writer.like(w.out)
         if y.type.dtype is None or have != DT.BOOL:
@@ -99,7 +99,7 @@ class Truth(Field):
             w.layer.attrs[name] = w.writer.tensor(
                 array, y.type, scale=y.scale, zero_point=y.zero_point
             )
-        w.layer.attrs["mask"] = w.stored(w.data)
+        w.set(mask=w.stored(w.data))
 
 
 def zero(dtype: DT) -> ir.Value:
@@ -158,7 +158,7 @@ class WholeScale(Field):
         real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
         w.operation("CAST", real, input=source)
         factor = w.number([scale], real)
-        w.layer.attrs |= {"a": real, "b": factor, "activation": 0}
+        w.set(a=real, b=factor, activation=0)
 
 
 def constant_result(t: Writing) -> None:

@@ -24,7 +24,7 @@ class Seeds(Field):
     def lower(self, w: Writing) -> None:
         seed = int(w.attr("seed"))
         low = seed & 0xFFFFFFFF
-        w.layer.attrs["seeds"] = [low - (low >> 31 << 32), seed >> 32]
+        w.set(seeds=[low - (low >> 31 << 32), seed >> 32])
 
 
 class WholeClasses(Field):

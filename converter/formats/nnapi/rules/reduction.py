@@ -34,7 +34,7 @@ class Axes(Field):
         given = [] if w.optional(1) is None else w.ints(1, "the axes")
         if not given and not w.attr("noop_with_empty_axes", 0):
             given = list(range(rank))
-        w.layer.attrs["axes"] = [i % rank for i in given]
+        w.set(axes=[i % rank for i in given])
 
 
 class KeptAxis(Field):

@@ -42,9 +42,9 @@ class Coordinates(Field):
         if (n, c) != (m, d):
             raise MappingError("only height and width can be resized")
         corners, half = flags_of(w, size, target)
-        w.layer.attrs |= {"width": target[1], "height": target[0]}
+        w.set(width=target[1], height=target[0])
         if corners or half:
-            w.layer.attrs |= {"align_corners": corners, "half_pixel_centers": half}
+            w.set(align_corners=corners, half_pixel_centers=half)
 
 
 RULES = [

@@ -44,7 +44,7 @@ class Shape(Field):
             r.set_input(1, r.b.const(np.array(stated, np.int64), "shape"))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["shape"] = list(w.result_shape()) or [1]
+        w.set(shape=list(w.result_shape()) or [1])
 
 
 class AddedAxis(Field):
@@ -61,7 +61,7 @@ class AddedAxis(Field):
         added = w.added(w.ref(0), list(w.result_shape()))
         if not added:
             raise MappingError("more than an axis of length 1 is added")
-        w.layer.attrs["axis"] = added[0]
+        w.set(axis=added[0])
 
 
 class SqueezedAxes(Field):
@@ -76,7 +76,7 @@ class SqueezedAxes(Field):
 
     def lower(self, w: Writing) -> None:
         if w.optional(1) is not None:
-            w.layer.attrs["axes"] = w.ints(1, "the axes")
+            w.set(axes=w.ints(1, "the axes"))
 
 
 class Permutation(Field):
@@ -90,7 +90,7 @@ class Permutation(Field):
         r.set(perm=r.attr("permutation", list, list(backwards)))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["permutation"] = permutation(w)
+        w.set(permutation=permutation(w))
 
 
 def permutation(w: Writing) -> list[int]:
@@ -148,7 +148,7 @@ class EqualParts(Field):
         sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
         if len(sizes) > 1 or len(w.static()) > 4:
             raise MappingError("the parts are of one size there, of up to four axes")
-        w.layer.attrs["count"] = count
+        w.set(count=count)
 
 
 class Vector(Field):
@@ -170,7 +170,7 @@ class Repeated(Field):
         dims = [1] * (len(out) - len(w.static())) + list(w.static())
         w.operands[0] = w.reshaped(w.ref(0), dims)
         many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
-        w.layer.attrs["multiples"] = many or [1]
+        w.set(multiples=many or [1])
 
 
 class TimesOnes(Field):
@@ -182,7 +182,7 @@ class TimesOnes(Field):
     def lower(self, w: Writing) -> None:
         dims = list(w.result_shape()) or [1]
         demand_small(*dims)
-        w.layer.attrs |= {"b": w.number(np.ones(dims), w.ref(0)), "activation": 0}
+        w.set(b=w.number(np.ones(dims), w.ref(0)), activation=0)
 
 
 def old_and_real(w: Writing) -> bool:
@@ -221,7 +221,7 @@ class Amounts(Field):
         pairs[[i % rank for i in given]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
         if pairs.min() < 0:
             raise MappingError("a negative amount is not possible")
-        w.layer.attrs["paddings"] = pairs
+        w.set(paddings=pairs)
 
 
 @record
@@ -253,7 +253,7 @@ class PadValue(Field):
             return
         operand = w.about(w.ref(0))
         stored = round(value / operand.scale) + operand.zero_point if operand.scale else value
-        w.layer.attrs["pad_value"] = stored
+        w.set(pad_value=stored)
 
 
 class Symmetric(Field):
