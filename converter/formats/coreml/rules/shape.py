@@ -456,7 +456,7 @@ class Limits(Field):
             raise MappingError("no input gives the end of the range", "R105")
         start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
         step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
-        r.node.inputs = [r.b.value(v) for v in (start, given[0], step)]
+        r.set_inputs(start, given[0], step)
 
     def lower(self, w: Writing) -> None:
         start, step = scalar(w.data), scalar(w.input(2))

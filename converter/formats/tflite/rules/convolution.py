@@ -88,7 +88,7 @@ class WantedSize(Field):
         a |= {"strides": strides, "kernel_shape": list(kernel)}
         a["pads"] = halves(totals)
         a["output_padding"] = [max(0, -n) for n in totals]
-        r.node.inputs[0] = r.input(2)
+        r.data = r.input(2)
         del r.node.inputs[3:]
 
     def lower(self, w: Writing) -> None:

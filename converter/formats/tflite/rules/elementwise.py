@@ -67,7 +67,7 @@ class Bounds(Field):
         low, dtype = self.low, data(r).dtype or D.FLOAT
         if np.dtype(dtype.numpy()).kind == "u":
             low = max(low, 0)
-        r.node.inputs[1:] = [r.b.like(data(r), bound) for bound in (low, self.high)]
+        r.set_inputs(r.data, *(r.b.like(r.data, bound) for bound in (low, self.high)))
 
     def lower(self, w: Writing) -> None:
         if [number(w.optional(i)) for i in (1, 2)] != [self.low, self.high]:
@@ -109,7 +109,7 @@ def broadcast_slope(r: Reading) -> None:
     b, x, slope = r.b, data(r), r.input(1)
     larger = x + slope
     if larger.shape != x.shape:
-        r.node.inputs[0] = b.Expand(x, b.Shape(larger))
+        r.data = b.Expand(x, b.Shape(larger))
 
 
 def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
@@ -131,7 +131,7 @@ class Rows(Field):
     def lift(self, r: Reading) -> None:
         condition, rank = data(r), rank_of(r.input(1))
         if rank_of(condition) == 1 and rank is not None and rank > 1:
-            r.node.inputs[0] = r.b.Unsqueeze(condition, list(range(1, rank)))
+            r.data = r.b.Unsqueeze(condition, list(range(1, rank)))
 
 
 class Exclusive(Field):
@@ -198,7 +198,7 @@ class To(Field):
                 r.ready = [r.b.Concat(r.ready[0], zero, axis=-1)]
                 return
             x = part(r, 0)
-            r.node.inputs[0] = x
+            r.data = x
         r.set(to=int(wanted))
         floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
         if wanted.is_integer() and x.dtype in floats:

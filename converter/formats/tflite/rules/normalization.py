@@ -21,7 +21,7 @@ class Beta(Field):
 
     def lift(self, r: Reading) -> None:
         if (beta := r.attr("beta", float)) != 1:
-            r.node.inputs[0] = data(r) * beta
+            r.data = data(r) * beta
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["beta"] = 1.0

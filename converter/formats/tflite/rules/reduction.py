@@ -119,14 +119,14 @@ class Wide(Field):
     """
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[0] = r.cast(data(r), ir.DataType.INT64)
+        r.data = r.cast(data(r), ir.DataType.INT64)
 
 
 class Truths(Field):
     """Booleans are numbers while they are compared."""
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[0] = r.cast(data(r), ir.DataType.INT32)
+        r.data = r.cast(data(r), ir.DataType.INT32)
         r.behind(lambda y: r.cast(y, ir.DataType.BOOL))
 
 

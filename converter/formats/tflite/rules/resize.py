@@ -42,7 +42,8 @@ class Coordinates(Field):
         array = known(wanted)
         if array is not None and (array[2:] < 1).any():
             raise MappingError(f"a size of {array[2:].tolist()}", "R105")
-        r.node.inputs[1:] = [None, None, wanted if array is None else r.b.const(array, "sizes")]
+        sizes = wanted if array is None else r.b.const(array, "sizes")
+        r.set_inputs(r.data, None, None, sizes)
 
     def lower(self, w: Writing) -> None:
         """Another rule is written as one of those where both pick the same sources."""

@@ -309,7 +309,7 @@ class Symmetric(Field):
         shape = r.static(data(r))
         orders = [np.pad(arange(shape[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
-            r.node.inputs[0] = r.b.Gather(data(r), order, axis=axis)
+            r.data = r.b.Gather(data(r), order, axis=axis)
         r.node.inputs[1] = r.b.const(orders[-1])
         r.set(axis=axes[-1])
 
