@@ -315,6 +315,10 @@ class Writing:
             raise MappingError(f"input {index} is absent")
         return value
 
+    def used(self, index: int) -> bool:
+        """Whether somebody reads result `index` of the operator."""
+        return any(v.uses() or v.is_graph_output() for v in self.node.outputs[index : index + 1])
+
     @property
     def data(self) -> ir.Value:
         """The first operand; MappingError when it is left out."""

@@ -619,7 +619,7 @@ class FirstResult(Guard):
     """The layer gives the first result only, so that nobody may read the others."""
 
     def lower(self, w: Writing) -> None:
-        if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+        if any(map(w.used, range(1, len(w.node.outputs)))):
             raise MappingError(self.reason)
         w.layer.outputs = w.layer.outputs[:1]
 

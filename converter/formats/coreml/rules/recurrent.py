@@ -383,10 +383,6 @@ class Recurrent:
         whole = self.w.temporary("sequence", ir.DataType.FLOAT, shape)
         return [whole, *(self._state() for _ in range(count * self.directions))]
 
-    def used(self, index: int) -> bool:
-        outputs = self.w.node.outputs[index : index + 1]
-        return any(v.uses() or v.is_graph_output() for v in outputs)
-
     def write(
         self,
         kind: str,
@@ -404,9 +400,9 @@ class Recurrent:
             sizes["reverseInput"] = self.direction == "reverse"
         self.w.low.add(kind, inputs, made, {**sizes, **attrs}, weights)
         outputs = self.w.node.outputs
-        if self.used(0):
+        if self.w.used(0):
             self.result(made[0], outputs[0], True)
-        for i in filter(self.used, range(1, 1 + states)):
+        for i in filter(self.w.used, range(1, 1 + states)):
             blob = made[i]
             if self.directions == 2:
                 shape = [2, self.batch, self.size, 1, 1]

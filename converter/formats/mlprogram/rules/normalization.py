@@ -106,7 +106,7 @@ def write_layer_norm(w: Writing) -> None:
     axis = first_axis(w, w.attr("axis", -1))
     if not all(isinstance(n, int) for n in shape[axis:]):
         raise MappingError("the sizes of the axes are not known", "X203")
-    if any(v.uses() or v.is_graph_output() for v in w.node.outputs[1:]):
+    if any(map(w.used, range(1, len(w.node.outputs)))):
         raise MappingError("statistics are not told")
     factors = []
     for i, what in ((1, "gamma"), (2, "beta")):

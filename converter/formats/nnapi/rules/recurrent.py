@@ -229,17 +229,12 @@ def check(w: Writing, activations: list[str]) -> None:
         raise MappingError(f"its activations are {found}, not {activations}")
 
 
-def used(w: Writing, index: int) -> bool:
-    value = w.node.outputs[index] if index < len(w.node.outputs) else None
-    return value is not None and (bool(value.uses()) or value.is_graph_output())
-
-
 def deliver(w: Writing, y: Ref) -> None:
     """[time, batch, size] as Y [time, 1, batch, size] and Y_h, its last step."""
     steps, batch, size = w.about(y).dimensions
-    if used(w, 0):
+    if w.used(0):
         w.operation("RESHAPE", w.target(w.out), input=y, shape=[steps, 1, batch, size])
-    if used(w, 1):
+    if w.used(1):
         last = [slice(steps - 1, steps, 1), slice(0, batch, 1), slice(0, size, 1)]
         put_slice(w, y, w.target(w.node.outputs[1]), last)
 
@@ -268,11 +263,11 @@ def lower_lstm(w: Writing) -> None:
     more["output_state_in"], more["cell_state_in"] = state(w, 5, size, x), state(w, 6, size, x)
     steps, batch = w.static()[:2]
     outputs = [w.temp([steps, batch, size], x)]
-    if used(w, 2):
+    if w.used(2):
         outputs += [w.temp([batch, size], x), w.temp([batch, size], x)]
     w.operation("UNIDIRECTIONAL_SEQUENCE_LSTM", outputs, input=x, **more)
     deliver(w, outputs[0])
-    if used(w, 2):
+    if w.used(2):
         y_c = w.target(w.node.outputs[2])
         w.operation("RESHAPE", y_c, input=outputs[2], shape=[1, batch, size])
 

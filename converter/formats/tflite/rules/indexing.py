@@ -153,7 +153,7 @@ class Largest(Field):
         else:
             count = w.int32(int(k), "k")
         w.place(1, count)
-        if w.node.outputs[1].uses() or w.node.outputs[1].is_graph_output():
+        if w.used(1):
             places = w.result("places", ir.DataType.INT32, 1)
             types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
             w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))

@@ -492,21 +492,17 @@ def deliver(w: Writing, y: ir.Value, steps: int, batch: int, size: int, skipped:
     as Y_h [1, batch, size].
     """
 
-    def wanted(index: int) -> ir.Value | None:
-        value = w.node.outputs[index] if index < len(w.node.outputs) else None
-        used = value is not None and (value.uses() or value.is_graph_output())
-        return value if used else None
-
     def part(first: int, count: int) -> ir.Value:
         sizes = np.array([count, batch, size], np.int32)
         return w.emit("SLICE", y, np.array([first, 0, 0], np.int32), sizes, shape=sizes.tolist())
 
-    if (whole := wanted(0)) is not None:
+    if w.used(0):
         own = part(skipped, steps - skipped) if skipped else y
         shape = np.array([steps - skipped, 1, batch, size], np.int32)
-        w.put("RESHAPE", own, shape, outputs=[whole])
-    if (last := wanted(1)) is not None:
-        w.put("RESHAPE", part(steps - 1, 1), np.array([1, batch, size], np.int32), outputs=[last])
+        w.put("RESHAPE", own, shape, outputs=[w.out])
+    if w.used(1):
+        shape = np.array([1, batch, size], np.int32)
+        w.put("RESHAPE", part(steps - 1, 1), shape, outputs=[w.node.outputs[1]])
 
 
 RULES: list[Rule | Custom] = [
