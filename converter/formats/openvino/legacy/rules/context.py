@@ -100,13 +100,6 @@ class Writing(context.Writing):
         """The type of the legacy layer that the operator was, or nothing."""
         return kind_before(self.out)
 
-    def used(self, index: int) -> bool:
-        """Whether anybody reads an output of the operator."""
-        if index >= len(self.node.outputs):
-            return False
-        value = self.node.outputs[index]
-        return bool(value.uses()) or value.is_graph_output()
-
     def ints(self, index: int, what: str) -> list[int]:
         array = known(self.node.input(index))
         if array is None:
