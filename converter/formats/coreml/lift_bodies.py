@@ -93,7 +93,7 @@ class Flow:
         truth = (
             b.Greater(b.Abs(value), 1e-6) if value.dtype == ir.DataType.FLOAT else bools(b, value)
         )
-        return b.Reshape(truth, b.const([], dtype="int64"))
+        return b.Reshape(truth, [])
 
     def _inside(
         self, body: Builder, layers: Sequence[Any], env: Env, path: str, needed: Names
@@ -170,7 +170,7 @@ class Flow:
         test, body = list(loop.conditionNetwork.layers), list(loop.bodyNetwork.layers)
         trips: ir.Value | None = None
         if layer.input:
-            trips = b.Reshape(ints(b, first(layer, env)), b.const([], dtype="int64"))
+            trips = b.Reshape(ints(b, first(layer, env)), [])
         elif loop.maxLoopIterations or not test:
             trips = b.const(min(int(loop.maxLoopIterations), _MOST_TRIPS))
         cond = None

@@ -124,5 +124,5 @@ def suppressed(b: Builder, model: Any, boundary: Boundary, env: dict[str, ir.Val
             boundary.defaults.setdefault(name, np.array([own]))
     for name in (*thresholds, nms.confidenceInputFeatureName, nms.coordinatesInputFeatureName):
         if name in env and env[name].dtype != ir.DataType.FLOAT:
-            env[name] = b.Cast(env[name], to=int(ir.DataType.FLOAT))
+            env[name] = b.Cast(env[name], to=ir.DataType.FLOAT)
     lift_suppression_model(b, nms, env)

@@ -75,12 +75,12 @@ def in_other_types(node: ir.Node, b: Builder) -> list[ir.Value] | None:
         return None
     wanted = [plan.get(parameter(schema.inputs, i)) for i in range(len(node.inputs))]
     operands = [
-        v if v is None or t is None else b.Cast(v, to=int(t))
+        v if v is None or t is None else b.Cast(v, to=t)
         for v, t in zip(node.inputs, wanted, strict=True)
     ]
     results = b.ops(node.op_type, *operands, outputs=len(node.outputs), **attrs_of(node))
     return [
-        b.Cast(y, to=int(old.dtype)) if old.dtype is not None and y.dtype != old.dtype else y
+        b.Cast(y, to=old.dtype) if old.dtype is not None and y.dtype != old.dtype else y
         for y, old in zip(results, node.outputs, strict=True)
     ]
 
@@ -91,8 +91,8 @@ def div(node: ir.Node, b: Builder) -> Value | None:
     if x.dtype is None or x.dtype.is_floating_point():
         return None
     if x.dtype not in (D.INT32, D.INT64):
-        wide = (b.Cast(v, to=int(D.INT64)) for v in (x, y))
-        return b.Cast(b.Div(*wide), to=int(x.dtype))
+        wide = (b.Cast(v, to=D.INT64) for v in (x, y))
+        return b.Cast(b.Div(*wide), to=x.dtype)
     return b.FloorDiv(b.Abs(x), b.Abs(y)) * (b.Sign(x) * b.Sign(y))
 
 
@@ -101,7 +101,7 @@ def power(node: ir.Node, b: Builder) -> Value | None:
     x, y = x_of(node), x_of(node, 1)
     if x.dtype is None or y.dtype == x.dtype:
         return None
-    return b.Pow(x, b.Cast(y, to=int(x.dtype)))
+    return b.Pow(x, b.Cast(y, to=x.dtype))
 
 
 def relu(node: ir.Node, b: Builder) -> Value | None:
@@ -235,7 +235,7 @@ def same_axes(node: ir.Node, b: Builder) -> Value | None:
         return None
     more = node.op_type == "Unsqueeze"
     axes = {int(a) % (rank if more else own) for a in given}
-    sizes, one = b.Shape(x), b.const(np.array([1], np.int64))
+    sizes, one = b.Shape(x), b.const([1])
     pieces = [b.Slice(sizes, [i], [i + 1], [0]) for i in range(own)]
     if more:
         left = iter(pieces)
@@ -252,7 +252,7 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
         return None
     front = b.Slice(b.Shape(x), [0], [axis % rank], [0])
     size = b.ReduceProd(front, [0], keepdims=1)
-    return b.Reshape(x, b.Concat(size, b.const(np.array([-1], np.int64)), axis=0))
+    return b.Reshape(x, b.Concat(size, [-1], axis=0))
 
 
 def expand(node: ir.Node, b: Builder) -> Value | None:
@@ -295,14 +295,14 @@ def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
     for each of the axes, the bounds counted from the front and inside of the axis; where the size
     of the result is known, as many places from the start.
     """
-    x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=int(D.INT64))
+    x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=D.INT64)
     sizes = node.outputs[0].shape or ()
     starts, ends, *more = node.inputs[1:]
     steps = more[1] if len(more) > 1 else None
     for place, axis in enumerate(axes):
         size = b.Gather(shape, np.array(axis))
         start, end, step = (
-            b.Gather(b.Cast(v, to=int(D.INT64)), np.array(place)) if v is not None else b.const(1)
+            b.Gather(b.Cast(v, to=D.INT64), np.array(place)) if v is not None else b.const(1)
             for v in (starts, ends, steps)
         )
         forth = b.Greater(step, b.const(0))
@@ -341,10 +341,10 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
         return gathered_slice(node, b, own)
     if own == list(range(rank)):
         return None
-    whole = {"s": b.const(np.array([0], np.int64)), "e": b.const(np.array([_LAST], np.int64))}
+    whole = {"s": b.const([0]), "e": b.const([_LAST])}
     found = {}
     for key, value in (("s", starts), ("e", ends)):
-        wide = b.Cast(value, to=int(D.INT64))
+        wide = b.Cast(value, to=D.INT64)
         pieces = [
             b.Slice(wide, [own.index(i)], [own.index(i) + 1], [0]) if i in own else whole[key]
             for i in range(rank)

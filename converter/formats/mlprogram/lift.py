@@ -196,7 +196,7 @@ class ProgramLifting:
             value = self.model.boundary.input(given.name, dtype_of(tensor), dims, public)
             return self.b.Reshape(value, [1]) if scalar else value
         value, wanted = env[given.name], dtype_of(tensor)
-        return value if value.dtype == wanted else self.b.Cast(value, to=int(wanted))
+        return value if value.dtype == wanted else self.b.Cast(value, to=wanted)
 
 
 def scalars_of(description: Any) -> list[str]:
@@ -314,7 +314,7 @@ class BlockLifting(Lifting):
             return value
         wanted = dtype_of(out.type.tensorType)
         if value.dtype is not None and value.dtype != wanted and wanted != ir.DataType.STRING:
-            value = self.builder.Cast(value, to=int(wanted))
+            value = self.builder.Cast(value, to=wanted)
         if value.producer() is not None and known(value) is None:
             value.name = self.builder.names.fresh(out.name)
         if value.shape is None and (sizes := dims_of(out.type.tensorType)) is not None:

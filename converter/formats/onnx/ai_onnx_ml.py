@@ -21,7 +21,7 @@ from converter.graph.walk import all_nodes
 
 DOMAIN = "ai.onnx.ml"
 ROWS = Rows()
-_FLOAT = int(ir.DataType.FLOAT)
+_FLOAT = ir.DataType.FLOAT
 _MAPS = ("ZipMap", "CastMap", "DictVectorizer")
 
 

@@ -238,7 +238,7 @@ def places_from_front(node: ir.Node, b: Builder) -> Value | None:
     if depth is None or known(places) is not None or never_negative(places) or batch:
         return None
     sizes = b.Shape(x)[:depth]
-    whole = places if places.dtype == D.INT64 else b.Cast(places, to=int(D.INT64))
+    whole = places if places.dtype == D.INT64 else b.Cast(places, to=D.INT64)
     rows = b.Reshape(whole, [-1, depth])  # a comparison takes few axes
     front = b.Where(rows < 0, rows + sizes, rows)
     front = b.Reshape(front, b.Shape(whole))
@@ -255,11 +255,11 @@ def by_bits(node: ir.Node, b: Builder) -> Value | None:
     ends = np.int64(2) ** np.arange(x.dtype.bitwidth)
     sides = []
     for v in (x, y):
-        wide = b.Unsqueeze(b.Cast(v, to=int(D.INT64)), [-1])
+        wide = b.Unsqueeze(b.Cast(v, to=D.INT64), [-1])
         sides.append(b.Not(b.Less(b.Mod(wide, 2 * ends), ends)))
     both = b.operator("And" if node.op_type == "BitwiseAnd" else "Or")(*sides)
-    total = b.ReduceSum(b.Cast(both, to=int(D.INT64)) * ends, [-1], keepdims=0)
-    return b.Cast(total, to=int(x.dtype))
+    total = b.ReduceSum(b.Cast(both, to=D.INT64) * ends, [-1], keepdims=0)
+    return b.Cast(total, to=x.dtype)
 
 
 def all_bits(node: ir.Node, b: Builder) -> Value:
@@ -277,7 +277,7 @@ def elements(node: ir.Node, b: Builder) -> Value | None:
     if rank is None or (static and (node.op_type == "GatherElements" or table <= TABLE)):
         return None  # of known sizes the common decomposition is smaller
     axis, shape = int(attrs_of(node).get("axis", 0)) % rank, b.Shape(index)
-    whole = index if index.dtype == D.INT64 else b.Cast(index, to=int(D.INT64))
+    whole = index if index.dtype == D.INT64 else b.Cast(index, to=D.INT64)
     size = b.Gather(b.Shape(x), axis, axis=0)
     own = b.Where(b.Less(whole, 0), b.Add(whole, size), whole)
     columns = []

@@ -168,9 +168,9 @@ def quantise(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
     wanted = type_of(tensor)
     if is_quantised(tensor) and value.dtype in FLOATS:
         if value.dtype != D.FLOAT:
-            value = b.Cast(value, to=int(D.FLOAT))
+            value = b.Cast(value, to=D.FLOAT)
         axis = tensor.axis if is_by_axis(tensor) else None
         return b.QuantizeLinear(value, *quantisation(tensor), axis=axis)
     if value.dtype == wanted or value.dtype is None:
         return value
-    return b.Cast(value, to=int(wanted))
+    return b.Cast(value, to=wanted)

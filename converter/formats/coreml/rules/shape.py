@@ -474,7 +474,7 @@ def _scalar(r: Reading, value: Value) -> Value:
         raise MappingError(f"a limit of a range is one number, here are {array.size}", "R105")
     if array is not None:
         return r.b.const(array.reshape(()).astype(np.float32))
-    return value if rank_of(value) == 0 else r.b.Reshape(value, r.b.const([], dtype="int64"))
+    return value if rank_of(value) == 0 else r.b.Reshape(value, [])
 
 
 def lift_range(r: Reading) -> Value:

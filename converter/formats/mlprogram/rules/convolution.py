@@ -260,7 +260,7 @@ def attention(r: Reading) -> Value:
         scaled = q * float(size**-0.5)
     else:
         own = b.Gather(b.Shape(q), np.int64(-1), axis=0)
-        scaled = q / b.Sqrt(b.Cast(own, to=int(q.dtype or ir.DataType.FLOAT)))
+        scaled = q / b.Sqrt(b.Cast(own, to=q.dtype or ir.DataType.FLOAT))
     scores = b.MatMul(scaled, turned(r, k))
     mask = r.given("attn_mask")
     if mask is not None and mask.dtype == ir.DataType.BOOL:

@@ -230,7 +230,7 @@ def selected(r: Reading) -> ir.Value:
     """Where; numbers are conditions that are not 0. Without a and b: the places that are."""
     condition = r.value("cond")
     if condition.dtype != D.BOOL:
-        condition = r.b.Cast(condition, to=int(D.BOOL))
+        condition = r.b.Cast(condition, to=D.BOOL)
     if not r.has("a"):
         return r.b.Transpose(r.b.NonZero(condition), perm=[1, 0])
     return r.b.Where(condition, r.value("a"), r.value("b"))

@@ -133,7 +133,7 @@ def affine(r: Reading) -> Value:
     if (zero == zero.astype(data.dtype)).all():
         return r.b.DequantizeLinear(data, scale.copy(), zero.astype(data.dtype), axis=axis)
     line = [1 if i != axis else -1 for i in range(data.ndim)]
-    real = r.b.Cast(r.b.const(data), to=int(D.from_numpy(scale.dtype)))
+    real = r.b.Cast(r.b.const(data), to=D.from_numpy(scale.dtype))
     zeros, scales = (r.b.const(a.astype(scale.dtype).reshape(line)) for a in (zero, scale))
     return (real - zeros) * scales
 
@@ -171,7 +171,7 @@ def blockwise(r: Reading) -> Any:
             own = own - spread(offset, shape).astype(scale.dtype)
         return [own * spread(scale, shape)]
     if not stored:
-        scaled = r.b.Cast(r.value("data"), to=int(D.from_numpy(scale.dtype)))
+        scaled = r.b.Cast(r.value("data"), to=D.from_numpy(scale.dtype))
         if offset is not None:
             scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
         return scaled * r.b.const(spread(scale, shape))
@@ -227,7 +227,7 @@ def numbers_of(data: LazyTensor, bits: int, shape: Sequence[int]) -> LazyTensor:
 
 def _places(r: Reading, indices: LazyTensor) -> Value:
     plain = indices.derived(Converted(D.UINT8), D.UINT8)
-    return r.b.Cast(r.b.const(plain), to=int(D.INT32))
+    return r.b.Cast(r.b.const(plain), to=D.INT32)
 
 
 def looked_up(indices: Array, table: Array, axis: int) -> Array:
@@ -308,7 +308,7 @@ def sparse_blockwise(r: Reading) -> Any:
 
 def cast(r: Reading) -> Value:
     word = r.attr("output_dtype", str)
-    return r.b.Cast(r.value("source_val"), to=int(DTYPES[word]))
+    return r.b.Cast(r.value("source_val"), to=DTYPES[word])
 
 
 # written -----------------------------------------------------------------------------------------

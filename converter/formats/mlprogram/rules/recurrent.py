@@ -72,7 +72,7 @@ class Parts:
 
     def state(self, name: str) -> Value:
         """[batch, directions * hidden] -> [directions, batch, hidden]."""
-        value = self.b.Cast(self.r.value(name), to=int(D.from_numpy(self.dtype)))
+        value = self.b.Cast(self.r.value(name), to=D.from_numpy(self.dtype))
         ways = 2 if self.both else 1
         split = self.b.Reshape(value, [-1, ways, self.hidden])
         return self.b.Transpose(split, perm=[1, 0, 2])

@@ -126,8 +126,8 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     more = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": "floor"}
     if (scales == np.floor(scales)).all():
         return r.b.Resize(x, None, scales, coordinate_transformation_mode=rule, **more)
-    sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=int(ir.DataType.FLOAT)) * scales)
-    sizes = r.b.Cast(sizes, to=int(ir.DataType.INT64))
+    sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=ir.DataType.FLOAT) * scales)
+    sizes = r.b.Cast(sizes, to=ir.DataType.INT64)
     return r.b.Resize(x, None, None, sizes, coordinate_transformation_mode=rule, **more)
 
 
@@ -239,13 +239,13 @@ def crop_resize(r: Reading) -> Value:
     mode = r.attr("sampling_mode" if r.has("sampling_mode") else "sampling", str, "DEFAULT")
     if mode not in SAMPLING:
         raise MappingError(f"regions with sampling {mode!r}", "X202")
-    x, boxes = (b.Cast(v, to=int(ir.DataType.FLOAT)) for v in (x, boxes))
+    x, boxes = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, boxes))
     if late:
         if r.has("box_indices"):
-            numbers = b.Cast(r.value("box_indices"), to=int(boxes.dtype or ir.DataType.FLOAT))
+            numbers = b.Cast(r.value("box_indices"), to=boxes.dtype or ir.DataType.FLOAT)
         else:
             line = b.Range(np.int64(0), b.Gather(b.Shape(boxes), np.int64(0)), np.int64(1))
-            numbers = b.Cast(line, to=int(boxes.dtype or ir.DataType.FLOAT))
+            numbers = b.Cast(line, to=boxes.dtype or ir.DataType.FLOAT)
         boxes = b.Concat(b.Reshape(numbers, [-1, 1]), boxes, axis=1)
         boxes = b.Reshape(boxes, [-1, 1, 5, 1, 1])
     y = b.CropResize(
@@ -278,7 +278,7 @@ def resample(r: Reading) -> Value:
     x, places = r.value("x"), r.value("coordinates")
     kind = x.dtype or ir.DataType.FLOAT
     if places.dtype != kind:
-        places = b.Cast(places, to=int(kind))
+        places = b.Cast(places, to=kind)
     mode, padding = (r.attr(k, str).lower() for k in ("sampling_mode", "padding_mode"))
     if mode not in ("bilinear", "nearest") or padding not in PADDING:
         raise MappingError(f"sampling {mode!r} with padding {padding!r}", "X202")

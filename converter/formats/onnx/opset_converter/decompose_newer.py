@@ -16,7 +16,7 @@ from converter.graph.walk import all_graphs
 from converter.passes.decompositions.reductions import each_alone, reduces_nothing
 from converter.passes.legalise import Rewrites
 
-_INT64 = int(ir.DataType.INT64)
+_INT64 = ir.DataType.INT64
 
 
 _BYTES = {ir.DataType.INT4: ir.DataType.INT8, ir.DataType.UINT4: ir.DataType.UINT8}

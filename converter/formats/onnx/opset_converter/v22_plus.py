@@ -105,7 +105,7 @@ def space_to_depth(op: Op, b: Builder) -> Results:
     size, x = int(op.attrs["blocksize"]), op.x
     shape = b.Shape(x)
     n, c, h, w = (b.Slice(shape, [i], [i + 1]) for i in range(4))
-    block = b.const(np.array([size], np.int64))
+    block = b.const([size])
     rows, columns = h / block, w / block
     split = b.Reshape(x, b.Concat(n, c, rows, block, columns, block, axis=0))
     turned = b.Transpose(split, perm=[0, 1, 3, 5, 2, 4])

@@ -176,7 +176,7 @@ class Reading(context.Reading):
         scales = np.asarray(tensor.scales, np.float32)
         scale = scales.reshape(()) if len(scales) == 1 else scales
         if value.dtype == ir.DataType.INT64:
-            number = self.b.Cast(value, to=int(ir.DataType.FLOAT))
+            number = self.b.Cast(value, to=ir.DataType.FLOAT)
             return number * scale
         return self.b.DequantizeLinear(value, scale, axis=0)
 

@@ -117,9 +117,9 @@ def lower_loop(w: Writing) -> None:
     if most is not None and most.const_value is None:
         outer.append(most)
     turn.shape, again.shape = ir.Shape([]), ir.Shape([])
-    one = layer_of(w, "ADD", turn, w.const(np.asarray(1, np.int64)), like=turn)
+    one = layer_of(w, "ADD", turn, w.const(1), like=turn)
     counts = bool(turn.uses() or stacked or most is not None)
-    counter, zero = ([turn], [w.const(np.asarray(0, np.int64))]) if counts else ([], [])
+    counter, zero = ([turn], [w.const(0)]) if counts else ([], [])
     next_piles = [layer.outputs[0] for layer in more[3::4]]
     body = Body(
         [*counter, again, *states, *piles, *outer],

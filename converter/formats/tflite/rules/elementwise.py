@@ -157,8 +157,7 @@ class Shifted(Field):
         amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
         half = b.Floor(amount * b.like(amount, 0.5))
         first, second = (
-            b.Cast(b.like(amount, 2) ** n, to=int(x.dtype or D.INT32))
-            for n in (half, amount - half)
+            b.Cast(b.like(amount, 2) ** n, to=x.dtype or D.INT32) for n in (half, amount - half)
         )
         r.set_inputs(b.FloorDiv(x, first), second)
 
@@ -170,7 +169,7 @@ def truncated(x: Value, r: Reading, wanted: D) -> Value:
     b, limits = r.b, np.iinfo(wanted.numpy())
     highest = largest_below(float(limits.max), (x.dtype or D.FLOAT).numpy())
     inside = b.Clip(x, b.like(x, float(limits.min)), b.like(x, highest))
-    y = b.Cast(inside, to=int(wanted))
+    y = b.Cast(inside, to=wanted)
     if limits.bits <= 16:
         return b.Where(b.IsNaN(x), b.like(y, 0), y)
     return b.Where(~(x <= b.like(x, highest)), b.like(y, limits.max), y)
@@ -287,7 +286,7 @@ def same_bits(r: Reading) -> Value:
     widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
     if widths[0] != widths[1]:
         raise MappingError("elements of another width")
-    return r.b.BitCast(x, to=int(wanted))
+    return r.b.BitCast(x, to=wanted)
 
 
 RULES: list[Rule | Custom] = [

@@ -101,12 +101,12 @@ def scattered(r: Reading) -> Value:
     blank = b.Expand(b.like(updates, 0), whole(r, r.input(2)))
     if updates.dtype == ir.DataType.BOOL:
         number = b.ScatterND(
-            b.Cast(blank, to=int(ir.DataType.INT32)),
+            b.Cast(blank, to=ir.DataType.INT32),
             whole(r, data(r)),
-            b.Cast(updates, to=int(ir.DataType.INT32)),
+            b.Cast(updates, to=ir.DataType.INT32),
             reduction="max",
         )
-        return b.Cast(number, to=int(ir.DataType.BOOL))
+        return b.Cast(number, to=ir.DataType.BOOL)
     return b.ScatterND(blank, whole(r, data(r)), updates, reduction="add")
 
 
@@ -168,7 +168,7 @@ def bucket(r: Reading) -> Value:
     if x.dtype != ir.DataType.DOUBLE:
         x = r.cast(x, ir.DataType.FLOAT)
     above = b.Unsqueeze(x, [-1]) < b.const(limits.astype((x.dtype or ir.DataType.FLOAT).numpy()))
-    return b.ReduceSum(b.Cast(~above, to=int(ir.DataType.INT32)), [-1], keepdims=0)
+    return b.ReduceSum(b.Cast(~above, to=ir.DataType.INT32), [-1], keepdims=0)
 
 
 def places_of_truth(r: Reading) -> Value:

@@ -66,15 +66,15 @@ def found(r: Reading) -> Value:
     if not table.keys.size:
         return b.Expand(default, b.Shape(wanted))
     equal = b.Equal(b.Unsqueeze(wanted, [-1]), b.const(table.keys, "keys"))
-    hits = b.Cast(equal, to=int(ir.DataType.INT32))
+    hits = b.Cast(equal, to=ir.DataType.INT32)
     values = b.Gather(b.const(table.values, "values"), b.ArgMax(hits, axis=-1, keepdims=0), axis=0)
-    hit = b.Cast(b.ReduceMax(hits, [-1], keepdims=0), to=int(ir.DataType.BOOL))
+    hit = b.Cast(b.ReduceMax(hits, [-1], keepdims=0), to=ir.DataType.BOOL)
     return b.Where(hit, values, default)
 
 
 def size(r: Reading) -> Value:
     keys = content(r).keys
-    return r.b.const(np.array([0 if keys is None else len(keys)], np.int64))
+    return r.b.const([0 if keys is None else len(keys)])
 
 
 RULES: list[Rule | Custom] = [

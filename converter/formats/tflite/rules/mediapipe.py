@@ -88,7 +88,7 @@ def pool_with_places(r: Reading) -> Sequence[ir.Value]:
     cells = [c for row in rows for c in windows(r, row, 2, kernel[1], strides[1], 1)]
     stack = b.Concat(*(b.Unsqueeze(c, [-1]) for c in cells), axis=-1)
     largest = b.ReduceMax(stack, [-1], keepdims=0)
-    places = b.Cast(b.ArgMax(stack, axis=-1, keepdims=0), to=int(ir.DataType.FLOAT))
+    places = b.Cast(b.ArgMax(stack, axis=-1, keepdims=0), to=ir.DataType.FLOAT)
     name = r.attr("fused_activation_function", CODES)
     return ACTIVATIONS[name](b, largest) if name else largest, places + np.float32(0.1)
 
@@ -100,7 +100,7 @@ def unpooled(r: Reading) -> Value:
     if kernel != strides:
         raise MappingError(f"windows of {kernel} that are {strides} apart")
     count = math.prod(kernel)
-    places = b.Unsqueeze(b.Cast(r.input(1), to=int(ir.DataType.INT64)), [-1])
+    places = b.Unsqueeze(b.Cast(r.input(1), to=ir.DataType.INT64), [-1])
     chosen = b.Equal(places, np.arange(count))
     spread = b.Where(chosen, b.Unsqueeze(x, [-1]), b.like(x, 0))
     cells = b.Transpose(b.Reshape(spread, [0, 0, 0, 0, *kernel]), perm=[0, 1, 4, 2, 5, 3])
@@ -157,14 +157,14 @@ def moved_image(r: Reading) -> Value:
     ends = b.const(np.array([width - 1, height - 1], np.float32))
     inside = b.Max(b.Min(places, ends), 0.0)
     outside = ~b.Equal(inside, places)
-    outside = b.ReduceMax(b.Cast(outside, to=int(ir.DataType.INT32)), [1], keepdims=1)
+    outside = b.ReduceMax(b.Cast(outside, to=ir.DataType.INT32), [1], keepdims=1)
     low = b.Floor(inside)
     high, part = b.Min(low + np.float32(1), ends), inside - low
     flat = b.Reshape(x, [height * width, -1])
 
     def pixels(x_of: Value, y_of: Value) -> Value:
         column, row = (b.Gather(v, i, axis=1) for i, v in enumerate((x_of, y_of)))
-        index = b.Cast(row * np.float32(width) + column, to=int(ir.DataType.INT64))
+        index = b.Cast(row * np.float32(width) + column, to=ir.DataType.INT64)
         return b.Gather(flat, index, axis=0)
 
     right, lower = (part[:, i : i + 1] for i in (0, 1))

@@ -94,7 +94,7 @@ def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
         return value
     shape = None if value.shape is None else list(value.shape)
     if largest:
-        limits = [t.const(np.asarray(n, np.int64)) for n in (LARGEST, -LARGEST - 1)]
+        limits = [t.const(n) for n in (LARGEST, -LARGEST - 1)]
         value = t.emit("MINIMUM", value, limits[0], shape=shape)
         value = t.emit("MAXIMUM", value, limits[1], shape=shape)
     types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
