@@ -327,6 +327,10 @@ class Writing:
     def optional(self, index: int) -> ir.Value | None:
         return self.node.input(index)
 
+    def has(self, index: int) -> bool:
+        """Whether operand `index` is there."""
+        return self.optional(index) is not None
+
     def constant(self, index: int, what: str) -> Array:
         """A constant operand; refused where it is computed or left out."""
         array = constant(self.node.input(index))
@@ -344,7 +348,10 @@ class Writing:
         array = constant(value)
         return None if array is None else LazyTensor(array)
 
-    def ints(self, index: int, what: str) -> list[int]:
+    def ints(self, index: int, what: str, default: Iterable[int] | None = None) -> list[int]:
+        """The whole numbers of a constant operand, or `default` where it is left out."""
+        if default is not None and not self.has(index):
+            return list(default)
         return whole_numbers(self.constant(index, what), what)
 
     def untransposed(self, index: int) -> ir.Value | None:

@@ -314,7 +314,7 @@ class Transposed(Field):
             bias = w.numbers(2, "the bias").reshape(-1, *[1] * len(more))
             w.put("addBroadcastable", x, bias, outputs=[y])
 
-        return [(inner, pad), *([] if w.optional(2) is None else [(sizes, add)])]
+        return [(inner, pad), *([] if not w.has(2) else [(sizes, add)])]
 
     def _target(self, w: Writing, n: int) -> None:
         """The output's spatial size, where the node states it; the layer says with it where the

@@ -289,10 +289,10 @@ def limits(w: Writing) -> Any:
         raise MappingError("a Slice without elements")
     starts, ends = w.known(1), w.known(2)
     count = len(starts or ends or [])
-    axes = w.known(3) if w.optional(3) is not None else list(range(count))
+    axes = w.known(3) if w.has(3) else list(range(count))
     if axes is None:
         raise MappingError("the axes of a Slice must be constant")
-    steps = w.known(4) if w.optional(4) is not None else [1] * len(axes)
+    steps = w.known(4) if w.has(4) else [1] * len(axes)
     return starts, ends, axes, steps
 
 

@@ -111,7 +111,7 @@ class Affine(Dense):
             raise MappingError("weights of unknown shape")
         as_stored = w.attr("transB")
         into, out = size[::-1] if as_stored else size
-        bias = None if w.optional(2) is None else w.numbers(2, "the bias of Gemm")
+        bias = w.numbers(2, "the bias of Gemm") if w.has(2) else None
         if bias is not None and bias.size not in (1, out):
             raise MappingError("a bias that is not one number per output")
         bias = None if bias is None else np.broadcast_to(bias.reshape(-1), (out,))

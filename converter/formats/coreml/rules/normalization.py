@@ -123,7 +123,7 @@ class NormalizedShape(Field):
             raise MappingError(message, "X203", FIX)
         w.set(normalizedShape=shape)
         for index, name in ((1, "gamma"), (2, "beta")):
-            given = index == 1 or w.optional(index) is not None
+            given = index == 1 or w.has(index)
             array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
             full = np.asarray(np.broadcast_to(array, shape), np.float32)
             w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
@@ -135,7 +135,7 @@ EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind
 GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
 NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
-BIASED = Guard("with a bias only", lambda w: w.optional(2) is not None)
+BIASED = Guard("with a bias only", lambda w: w.has(2))
 LAYER = (NOTHING_MORE, NormalizedShape(), Attr("epsilon", "eps", float), Implied(("stash_type",)))
 MVN = (NORMALIZED, ACROSS)
 

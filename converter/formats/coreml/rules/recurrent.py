@@ -277,7 +277,7 @@ class Recurrent:
         self.w, self.gates = w, gates
         if w.attr("layout", 0) or w.attr("clip", None):
             raise MappingError("batch-major layout or clipped gates of a recurrent operator")
-        if w.optional(4) is not None:
+        if w.has(4):
             raise MappingError("sequence lengths of a recurrent operator")
         self.direction = str(w.attr("direction"))
         self.directions = 2 if self.direction == "bidirectional" else 1
@@ -296,9 +296,9 @@ class Recurrent:
             "WeightMatrix": self.weights(1, direction),
             "RecursionMatrix": self.weights(2, direction),
         }
-        if self.w.optional(3) is not None:
+        if self.w.has(3):
             parts["BiasVector"] = self.biases(direction)
-        if self.w.optional(7) is not None:
+        if self.w.has(7):
             array = self.w.numbers(7, "the peepholes")[direction].reshape(3, self.size)
             parts["PeepholeVector"] = [self.w.plain(a) for a in array]
         return {
@@ -418,7 +418,7 @@ def _parts(value: Value) -> list[Value] | None:
 
 def lower_rnn(w: Writing) -> None:
     r = Recurrent(w, 1)
-    attrs = {"activation": chosen(w, ["Tanh"], 1)[0], "hasBiasVector": w.optional(3) is not None}
+    attrs = {"activation": chosen(w, ["Tanh"], 1)[0], "hasBiasVector": w.has(3)}
     inputs = r.inputs([w.optional(5)], needed=True)
     r.write("simpleRecurrent", inputs, 1, {**attrs, "sequenceOutput": True}, r.blobs(RNN))
 
@@ -428,7 +428,7 @@ def lower_gru(w: Writing) -> None:
         message = "a GRU whose reset gate comes after the matrix (linear_before_reset=1)"
         raise MappingError(message)
     r, functions = Recurrent(w, 3), chosen(w, ["Sigmoid", "Tanh"], 1)
-    attrs = {"activations": functions, "hasBiasVectors": w.optional(3) is not None}
+    attrs = {"activations": functions, "hasBiasVectors": w.has(3)}
     inputs = r.inputs([w.optional(5)], needed=False)
     r.write("gru", inputs, 1, {**attrs, "sequenceOutput": True}, r.blobs(GRU))
 
@@ -438,8 +438,8 @@ def lower_lstm(w: Writing) -> None:
     functions = chosen(w, ["Sigmoid", "Tanh", "Tanh"], r.directions)
     params = {
         "sequenceOutput": True,
-        "hasBiasVectors": w.optional(3) is not None,
-        "hasPeepholeVectors": w.optional(7) is not None,
+        "hasBiasVectors": w.has(3),
+        "hasPeepholeVectors": w.has(7),
         "coupledInputAndForgetGate": bool(w.attr("input_forget", 0)),
         "cellClipThreshold": float(w.attr("cell_clip", 50000.0)),
     }

@@ -42,7 +42,7 @@ class Axes(Field):
             r.behind(lambda y: r.b.Reshape(y, [1]))
 
     def lower(self, w: Writing) -> None:
-        axes = w.known(1) if w.optional(1) is not None else []
+        axes = w.known(1) if w.has(1) else []
         if axes is None:
             raise MappingError("the axes must be constant")
         if not axes and w.attr("noop_with_empty_axes"):

@@ -127,8 +127,8 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     after.
     """
     x, rank = w.data, w.rank()
-    given = w.known(2) if w.optional(2) is not None else None
-    if given is None and w.optional(2) is not None and w.dims(w.input(2)) != [0]:
+    given = w.known(2) if w.has(2) else None
+    if given is None and w.has(2) and w.dims(w.input(2)) != [0]:
         raise MappingError("resizing by factors known only at run time")
     size, result = w.dims(x), w.dims(w.out)
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]

@@ -101,7 +101,7 @@ class Squeezed(SizeOne):
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
-        if w.optional(1) is None:
+        if not w.has(1):
             w.set(squeezeAll=True)
         elif not (axes := constant_axes(w)) or rank == 1:
             w.alias(w.data)
@@ -341,7 +341,7 @@ class Sizes(Field):
     def lower(self, w: Writing) -> None:
         count = len(w.node.outputs)
         sizes, dims = w.known(1), w.dims(w.data)
-        if w.optional(1) is not None and sizes is None:
+        if w.has(1) and sizes is None:
             raise MappingError("the sizes of a Split must be constant")
         length = dims[w.attr("axis", 0)] if dims is not None else None
         if sizes is None and length is not None:
@@ -503,7 +503,7 @@ def band(r: Reading) -> None:
 def amounts_of(w: Writing) -> tuple[list[int], list[int]]:
     """Before and after each axis of a Pad whose amounts are known."""
     rank = w.rank()
-    axes = list(range(rank)) if w.optional(3) is None else w.known(3)
+    axes = w.known(3) if w.has(3) else list(range(rank))
     if axes is None:
         raise MappingError("the axes of a Pad must be constant")
     pads = w.known(1)
@@ -536,7 +536,7 @@ class Borders(Field):
 
 
 def pad_value(w: Writing) -> float:
-    value = 0.0 if w.optional(2) is None else w.scalar(2)
+    value = w.scalar(2) if w.has(2) else 0.0
     if value is None:
         raise MappingError("the value of a Pad must be constant")
     return value
@@ -592,7 +592,7 @@ class Pairs(Field):
             w.set(padAmounts=[v for pair in pairs for v in pair])
             return
         n, axes = w.rank(), w.known(3)
-        if w.optional(3) is not None and axes != list(range(n)):
+        if w.has(3) and axes != list(range(n)):
             raise MappingError("pads of some axes that are known only at run time")
         halves = w.emit("reshapeStatic", w.input(1), shape=[2, n], targetShape=[2, n])
         pairs_ = w.emit("transpose", halves, shape=[n, 2], axes=[1, 0])

@@ -75,7 +75,7 @@ def write_loop(w: Writing) -> None:
     """
     body = w.attr("body")
     states, count = w.node.inputs[2:], w.optional(0)
-    start = w.const(np.bool_(True), "start") if w.optional(1) is None else flag(w, w.input(1))
+    start = w.const(np.bool_(True), "start") if not w.has(1) else flag(w, w.input(1))
     first = w.const(np.int32(0), "first")
     layers, results = block_of(w, body)
     low = w.low.inner()
@@ -105,7 +105,7 @@ class Collected:
     ) -> None:
         self.w, self.out = w, out
         sizes = None if part.shape is None else list(part.shape)
-        if w.optional(0) is None or sizes is None or not all(isinstance(n, int) for n in sizes):
+        if not w.has(0) or sizes is None or not all(isinstance(n, int) for n in sizes):
             raise MappingError("a loop that collects results without a known number of steps")
         if part.dtype == ir.DataType.BOOL:
             raise MappingError("a loop that collects truth values")

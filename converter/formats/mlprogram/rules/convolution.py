@@ -32,7 +32,7 @@ class Biased(Field):
     def lower(self, w: Writing) -> None:
         if self.weights and w.version < IOS17:
             w.weight(1, "the weights")
-        if w.optional(2) is not None:
+        if w.has(2):
             w.weight(2, "the bias")
 
 

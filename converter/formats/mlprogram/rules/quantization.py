@@ -96,7 +96,7 @@ def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
     """Constant scales and zero points, of all numbers or of each place of an axis."""
     w.needs(IOS17)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
-    if scale is None or (zero is None and w.optional(2) is not None):
+    if scale is None or (zero is None and w.has(2)):
         raise MappingError("scales and zero points must be constant")
     if scale.ndim > 1:
         raise MappingError("scales of blocks")
@@ -326,7 +326,7 @@ def write_dequantized(w: Writing) -> None:
         raise MappingError("scales that are not constant, or numbers not of four or eight bits")
     w.needs(IOS16)
     zero = evaluate_constant(w.optional(2))
-    if zero is None and w.optional(2) is not None:
+    if zero is None and w.has(2):
         raise MappingError("the zero points must be constant")
     axis, factors = (
         w.attr("axis", 1),

@@ -191,7 +191,7 @@ class Cell:
         self.steps, self.batch = (size_of(w.data, i) for i in range(2))
         self.hidden = w.static(2, "the weights")[2]
         told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
-        if w.optional(4) is not None or any(w.attr(k, 0) for k in told):
+        if w.has(4) or any(w.attr(k, 0) for k in told):
             raise MappingError("lengths of sequences, limits, or activations with parameters")
         names = list(w.attr("activations", None) or [])
         usual = [NAMES[d] for _, d in words]
@@ -208,7 +208,7 @@ class Cell:
 
     def stacked(self, index: int, key: str) -> dict[str, Any]:
         """A parameter of each direction; both biases are one."""
-        if self.w.optional(index) is None:
+        if not self.w.has(index):
             return {}
         array = self.w.constant(index, key).astype(self.w.real)
         if key == "bias":
@@ -296,7 +296,7 @@ def write_lstm(w: Writing) -> None:
     words = (RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
     cell = Cell(w, LSTM, words)
     peephole = {}
-    if w.optional(7) is not None:
+    if w.has(7):
         array = w.constant(7, "peepholes").astype(cell.w.real)
         names = ("peephole", "peephole_back")[: len(array)]
         peephole = {n: w.const(blocks(array[i], (0, 2, 1)), n) for i, n in enumerate(names)}
@@ -314,7 +314,7 @@ def write_gru(w: Writing) -> None:
         return
     w.needs(IOS18)
     biases = {}
-    if w.optional(3) is not None:
+    if w.has(3):
         array = w.constant(3, "the bias").astype(cell.w.real)[0]
         pair = (blocks(part, back_of(GRU)) for part in np.split(array, 2))
         biases = {k: w.const(a, k) for k, a in zip(("input_bias", "bias"), pair, strict=True)}

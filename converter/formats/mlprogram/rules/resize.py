@@ -153,7 +153,7 @@ class Asked:
             raise MappingError(f"mode {a('mode')!r}, or antialiasing")
         self.sizes, own = after[2:], before[2:]
         self.factors = [m / n for m, n in zip(self.sizes, own, strict=True)]
-        given = None if w.optional(2) is None else w.constant(2, "the factors")
+        given = w.constant(2, "the factors") if w.has(2) else None
         if given is not None and given.size:
             exact = [n * float(f) == m for n, m, f in zip(own, self.sizes, given[-2:], strict=True)]
             if not all(exact):

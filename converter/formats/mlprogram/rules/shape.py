@@ -78,7 +78,7 @@ class Squeezed(Field):
     keys, inputs = ("axes",), (1,)
 
     def lower(self, w: Writing) -> None:
-        if w.optional(1) is not None:
+        if w.has(1):
             rank = rank_of(w.node.outputs[0], "the result") if self.more else w.rank()
             axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
             if not axes:
@@ -168,7 +168,7 @@ class Parts(Field):
         sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
         if len(sizes) < 2:
             raise MappingError("one part")
-        if len(set(sizes)) == 1 and w.optional(1) is None:
+        if len(set(sizes)) == 1 and not w.has(1):
             w.set(num_splits=len(sizes))
         elif any(not isinstance(n, int) for n in sizes):
             raise MappingError("parts of sizes that are not known")
@@ -228,7 +228,7 @@ class PadMode(Field):
             raise MappingError(f"mode {mode!r}")
         w.set(mode=modes[mode])
         if mode == "constant":
-            array = None if w.optional(2) is None else w.constant(2, "the value")
+            array = w.constant(2, "the value") if w.has(2) else None
             w.set(constant_val=0.0 if array is None else float(array.reshape(-1)[0]))
 
     def lift(self, r: Reading) -> None:
@@ -285,8 +285,8 @@ def write_slice(w: Writing) -> None:
         _slice_at_places(w, rank)
         return
     firsts, lasts = w.ints(1, "the starts"), w.ints(2, "the ends")
-    axes = range(rank) if w.optional(3) is None else [a % rank for a in w.ints(3, "the axes")]
-    steps = [1] * len(firsts) if w.optional(4) is None else w.ints(4, "the steps")
+    axes = [a % rank for a in w.ints(3, "the axes", range(rank))]
+    steps = w.ints(4, "the steps", [1] * len(firsts))
     ranges = [(0, 0, 1, True, True)] * rank
     for axis, *limits in zip(axes, firsts, lasts, steps, strict=False):
         ranges[axis] = _range(size_of(x, axis), *limits)
@@ -313,8 +313,8 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
 
 def _slice_at_places(w: Writing, rank: int) -> None:
     """Bounds that are computed, of all axes in their order."""
-    axes = list(range(rank)) if w.optional(3) is None else w.ints(3, "the axes")
-    steps = [1] * len(axes) if w.optional(4) is None else w.ints(4, "the steps")
+    axes = w.ints(3, "the axes", range(rank))
+    steps = w.ints(4, "the steps", [1] * len(axes))
     if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
         raise MappingError("computed bounds of some axes")
     x, out = w.data, w.node.outputs[0]
@@ -470,7 +470,7 @@ def band(r: Reading) -> Value:
 
 def write_triangle(w: Writing) -> None:
     """A band whose one side is open."""
-    k = 0 if w.optional(1) is None else w.ints(1, "k")[0]
+    k = w.ints(1, "k")[0] if w.has(1) else 0
     upper = bool(w.attr("upper"))
     if (k > 0) if upper else (k < 0):
         raise MappingError("a band without its diagonal")

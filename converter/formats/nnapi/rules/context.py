@@ -308,9 +308,6 @@ class Writing(context.Writing):
 
     # values --------------------------------------------------------------------------------------
 
-    def has(self, index: int) -> bool:
-        return self.optional(index) is not None
-
     def result_shape(self, index: int = 0) -> tuple[int, ...]:
         """The shape of a result."""
         return static(self.node.outputs[index], "the result")

@@ -24,8 +24,8 @@ LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as 
 def parts(w: Writing) -> list[slice]:
     """What of each axis a Slice takes; an end of -1 going down means the beginning."""
     shape, starts, ends = w.static(), w.ints(1, "the starts"), w.ints(2, "the ends")
-    axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
-    steps = [1] * len(starts) if w.optional(4) is None else w.ints(4, "the steps")
+    axes = w.ints(3, "the axes", range(len(starts)))
+    steps = w.ints(4, "the steps", [1] * len(starts))
     found = [slice(0, n, 1) for n in shape]
     for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
         i = axis % len(shape)

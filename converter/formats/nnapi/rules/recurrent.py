@@ -242,7 +242,7 @@ def deliver(w: Writing, y: Ref) -> None:
 def constants(w: Writing, rows: int) -> tuple[Array, Array, Array]:
     """Weights, recurrent weights and the sum of both biases."""
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
-    if w.optional(3) is None:
+    if not w.has(3):
         return weights, recurrent, np.zeros(rows, weights.dtype)
     return weights, recurrent, w.constant(3, "the bias").reshape(2, rows).sum(0)
 
@@ -257,7 +257,7 @@ def lower_lstm(w: Writing) -> None:
         more[f"input_to_{gate}_weights"] = w.number(weights[rows], x)
         more[f"recurrent_to_{gate}_weights"] = w.number(recurrent[rows], x)
         more["cell_bias" if gate == "cell" else f"{gate}_gate_bias"] = w.number(bias[rows], x)
-        if w.optional(7) is not None and gate != "cell":
+        if w.has(7) and gate != "cell":
             peephole = w.constant(7, "the peepholes")[0][rows]
             more[f"cell_to_{gate}_weights"] = w.number(peephole, x)
     more["output_state_in"], more["cell_state_in"] = state(w, 5, size, x), state(w, 6, size, x)

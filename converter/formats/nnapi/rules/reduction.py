@@ -31,7 +31,7 @@ class Axes(Field):
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
-        given = [] if w.optional(1) is None else w.ints(1, "the axes")
+        given = w.ints(1, "the axes", [])
         if not given and not w.attr("noop_with_empty_axes", 0):
             given = list(range(rank))
         w.set(axes=[i % rank for i in given])

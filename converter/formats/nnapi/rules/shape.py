@@ -75,7 +75,7 @@ class SqueezedAxes(Field):
             r.set_input(1, axes)
 
     def lower(self, w: Writing) -> None:
-        if w.optional(1) is not None:
+        if w.has(1):
             w.set(axes=w.ints(1, "the axes"))
 
 
@@ -216,7 +216,7 @@ class Amounts(Field):
 
     def lower(self, w: Writing) -> None:
         rank = len(w.static())
-        given = range(rank) if w.optional(3) is None else w.ints(3, "the axes")
+        given = w.ints(3, "the axes", range(rank))
         pairs = np.zeros((rank, 2), np.int32)
         pairs[[i % rank for i in given]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
         if pairs.min() < 0:
@@ -245,7 +245,7 @@ class PadValue(Field):
         r.set_input(2, r.b.like(r.data, value))
 
     def lower(self, w: Writing) -> None:
-        array = 0.0 if w.optional(2) is None else w.constant(2, "the value").reshape(-1)[0]
+        array = w.constant(2, "the value").reshape(-1)[0] if w.has(2) else 0.0
         value = float(array)
         if not self.said:
             if value != 0 or (w.version >= 3 and np.signbit(value)):

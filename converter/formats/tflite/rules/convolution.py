@@ -179,7 +179,7 @@ class Dense(Field):
         w.symmetric(weights, 0)
         w.layer.inputs = [x, weights, None]
         units = int(dims_of(weights)[0] or 0)
-        bias = w.optional(2) if w.optional(2) is not None else w.addend(units)
+        bias = w.optional(2) if w.has(2) else w.addend(units)
         if bias is not None or w.quantised:
             w.layer.inputs[2] = w.bias(bias, units, x, weights)
         w.layer.attrs["keep_num_dims"] = w.rank() > 2

@@ -133,7 +133,7 @@ class Bias(Field):
             raise MappingError("the number of filters is unknown", "X203")
         image, filter_ = w.real(w.data), w.layer.inputs[1]
         assert filter_ is not None
-        bias = w.optional(2) if w.optional(2) is not None else w.addend(count)
+        bias = w.optional(2) if w.has(2) else w.addend(count)
         w.place(self.index, w.bias(bias, count, image, filter_))
 
 

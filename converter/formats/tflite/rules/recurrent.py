@@ -424,9 +424,9 @@ def lower_lstm(w: Writing) -> None:
     weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
     size = recurrent.shape[1]
     bias = np.zeros(4 * size, np.float32)
-    if w.optional(3) is not None:
+    if w.has(3):
         bias = w.constant(3, "the bias").reshape(2, -1).sum(0)
-    peepholes = None if w.optional(7) is None else w.constant(7, "the peepholes")[0]
+    peepholes = w.constant(7, "the peepholes")[0] if w.has(7) else None
     states = states_of(node)
     if states:
         variables = [w.low.hold(*pair) for pair in states]

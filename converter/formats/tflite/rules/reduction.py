@@ -42,10 +42,10 @@ class Axes(Field):
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
-        if w.optional(1) is not None and known(w.input(1)) is None:
+        if w.has(1) and known(w.input(1)) is None:
             w.place(1, small(w, w.input(1)))
             return
-        given = [] if w.optional(1) is None else w.ints(1, "the axes")
+        given = w.ints(1, "the axes", [])
         if not given and not w.attr("noop_with_empty_axes", 0):
             given = list(range(rank))
         w.place(1, w.int32([i % max(1, rank) for i in given], "axes"))

@@ -140,7 +140,7 @@ class SqueezedAxes(Field):
             r.set_input(1, constant_of(r, axes, "axes"))
 
     def lower(self, w: Writing) -> None:
-        axes = [] if w.optional(1) is None else w.ints(1, "the axes")
+        axes = w.ints(1, "the axes", [])
         w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
         w.one_scale()
 
@@ -234,7 +234,7 @@ class ListedParts(Field):
     def lower(self, w: Writing) -> None:
         axis = axis_of(w)
         parts = [dims_of(v)[axis] for v in w.node.outputs]
-        if None in parts and w.optional(1) is None:
+        if None in parts and not w.has(1):
             raise MappingError("the sizes of the parts are unknown", "X203")
         lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
         w.layer.inputs = [w.data, lengths, w.int32(axis, "axis")]
@@ -256,11 +256,11 @@ class Paddings(Field):
     def lower(self, w: Writing) -> None:
         rank = w.rank()
         w.one_scale()
-        if known(w.input(1)) is None and w.optional(3) is None:
+        if known(w.input(1)) is None and not w.has(3):
             halves = w.emit("RESHAPE", small(w, w.input(1)), w.int32([2, rank]), shape=[2, rank])
             w.place(1, w.emit("TRANSPOSE", halves, w.int32([1, 0]), shape=[rank, 2]))
             return
-        axes = range(rank) if w.optional(3) is None else w.ints(3, "the axes")
+        axes = w.ints(3, "the axes", range(rank))
         pairs = np.zeros((rank, 2), np.int64)
         pairs[[i % rank for i in axes]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
         if pairs.min(initial=0) < 0:
@@ -274,7 +274,7 @@ class Zeros(Field):
     inputs = (2,)
 
     def lower(self, w: Writing) -> None:
-        value = 0.0 if w.optional(2) is None else number(w.input(2))
+        value = number(w.input(2)) if w.has(2) else 0.0
         if value != 0 or np.signbit(value):
             raise not_meant("the value of the padding is not zero")
 
@@ -355,8 +355,8 @@ class Ranges(Field):
     def lower(self, w: Writing) -> None:
         rank = w.rank()
         count = w.static(1, "the starts")[0]
-        axes = list(range(count)) if w.optional(3) is None else w.ints(3, "the axes")
-        steps = [1] * count if w.optional(4) is None else w.ints(4, "the steps")
+        axes = w.ints(3, "the axes", range(count))
+        steps = w.ints(4, "the steps", [1] * count)
         order = [a % rank for a in axes]
         strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
         for axis, step in zip(order, steps, strict=True):
@@ -423,8 +423,8 @@ class BeginSize(Field):
     def lower(self, w: Writing) -> None:
         rank = w.rank()
         starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
-        axes = range(len(starts)) if w.optional(3) is None else w.ints(3, "the axes")
-        if w.optional(4) is not None and set(w.ints(4, "the steps")) > {1}:
+        axes = w.ints(3, "the axes", range(len(starts)))
+        if w.has(4) and set(w.ints(4, "the steps")) > {1}:
             raise not_meant("a slice with steps")
         shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
         for axis, first, last in zip(axes, starts, ends, strict=True):
@@ -443,7 +443,7 @@ def computed_size(w: Writing) -> None:
     reads.
     """
     choice = w.input(2).producer()
-    if w.optional(3) is not None or choice is None or choice.op_type != "Where":
+    if w.has(3) or choice is None or choice.op_type != "Where":
         raise not_meant("ends that are no choice")
     test, largest, end = (operand(choice, i) for i in range(3))
     equal, total = test.producer(), end.producer()
@@ -465,7 +465,7 @@ def same(a: ir.Value | None, b: ir.Value) -> bool:
 
 def without_steps(w: Writing) -> bool:
     steps = known(w.optional(4))
-    return w.optional(4) is None or (steps is not None and bool((steps == 1).all()))
+    return not w.has(4) or (steps is not None and bool((steps == 1).all()))
 
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")

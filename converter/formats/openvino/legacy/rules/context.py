@@ -100,12 +100,6 @@ class Writing(context.Writing):
         """The type of the legacy layer that the operator was, or nothing."""
         return kind_before(self.out)
 
-    def ints(self, index: int, what: str) -> list[int]:
-        array = known(self.node.input(index))
-        if array is None:
-            raise MappingError(f"{what} must be constant")
-        return [int(v) for v in array.reshape(-1)]
-
     def number(self, index: int) -> float | None:
         return scalar_of(self.optional(index))
 
