@@ -60,6 +60,10 @@ class Reading(context.Reading):
             raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
         return found[0]
 
+    def whole(self, of: ir.Value | str) -> Value:
+        """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
+        return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
+
     def given(self, name: str) -> Value | None:
         """The same of a parameter that may be left out."""
         return self.value(name) if self.has(name) else None

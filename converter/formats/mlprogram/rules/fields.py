@@ -28,11 +28,6 @@ def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule
     return [mil(a, b, operands, *fields, **options) for a, _, b in split]
 
 
-def whole(r: Reading, value: ir.Value) -> Value:
-    """Indices, sizes and axes, as ONNX has them: 64 bits."""
-    return r.cast(value, INT64)
-
-
 def numbers(r: Reading, values: Sequence[int], name: str = "const") -> Value:
     return r.b.const(np.asarray(values, np.int64), name)
 
@@ -77,7 +72,7 @@ class Whole(Field):
     def lift(self, r: Reading) -> None:
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
-                r.node.inputs[i] = whole(r, value)
+                r.node.inputs[i] = r.whole(value)
 
 
 class Axes(Field):

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
-from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of, whole
+from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of
 from converter.formats.mlprogram.rules.quantization import write_looked_up
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
@@ -26,7 +26,7 @@ REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": 
 def batched(r: Reading) -> Value:
     """Along `axis`, with leading axes that data and indices share."""
     b = r.b
-    x, indices = r.value("x"), whole(r, r.value("indices"))
+    x, indices = r.value("x"), r.whole("indices")
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = r.attr("axis", int, 0) % rank
     if not 0 <= batch <= min(axis, depth):
@@ -53,20 +53,20 @@ def changed(r: Reading, updates: Value) -> tuple[Value, str]:
 
 def scatter_nd(r: Reading) -> Value:
     updates, mode = changed(r, r.value("updates"))
-    indices = whole(r, r.value("indices"))
+    indices = r.whole("indices")
     return r.b.ScatterND(r.value("data"), indices, updates, reduction=mode)
 
 
 def scatter_along(r: Reading) -> Value:
     updates, mode = changed(r, r.value("updates"))
-    indices, axis = whole(r, r.value("indices")), r.attr("axis", int, 0)
+    indices, axis = r.whole("indices"), r.attr("axis", int, 0)
     return r.b.ScatterElements(r.value("data"), indices, updates, axis=axis, reduction=mode)
 
 
 def scatter(r: Reading) -> Value:
     """Whole slices along `axis`: that axis goes to the front and comes back."""
     b = r.b
-    x, indices = r.value("data"), whole(r, r.value("indices"))
+    x, indices = r.value("data"), r.whole("indices")
     updates, mode = changed(r, r.value("updates"))
     rank, depth = r.rank(x), r.rank(indices)
     axis = r.attr("axis", int, 0) % rank
@@ -84,8 +84,8 @@ def scatter(r: Reading) -> Value:
 def one_hot(r: Reading) -> Value:
     """An index outside of the depth, also a negative one, is nowhere."""
     b = r.b
-    indices, nothing = whole(r, r.value("indices")), np.zeros(0, np.int64)
-    depth = b.Reshape(whole(r, r.value("one_hot_vector_size")), nothing)
+    indices, nothing = r.whole("indices"), np.zeros(0, np.int64)
+    depth = b.Reshape(r.whole("one_hot_vector_size"), nothing)
     on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = b.const(np.int32(1)) if on is None else on
     off = b.like(on, 0) if off is None else off
@@ -155,8 +155,8 @@ def alike(w: Writing) -> bool:
 def make_list(r: Reading) -> Value:
     """As many elements as it begins with, zeros."""
     b = r.b
-    count = whole(r, r.value("init_length")) if r.has("init_length") else numbers(r, [1])
-    sizes = [b.Reshape(whole(r, v), [1]) for v in r.values("elem_shape")]
+    count = r.whole("init_length") if r.has("init_length") else numbers(r, [1])
+    sizes = [b.Reshape(r.whole(v), [1]) for v in r.values("elem_shape")]
     shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
     dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
     found = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
@@ -169,7 +169,7 @@ def list_write(r: Reading) -> Value:
     """One element replaced, or one more behind the last."""
     b = r.b
     ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
-    index = b.Reshape(whole(r, r.value("index")), [1])
+    index = b.Reshape(r.whole("index"), [1])
     if ls.shape is not None and isinstance(ls.shape[0], int):
         return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
     front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + np.int64(1), [LARGE], [0])
@@ -180,16 +180,16 @@ def list_write(r: Reading) -> Value:
 
 
 def list_read(r: Reading) -> Value:
-    index = r.b.Reshape(whole(r, r.value("index")), np.zeros(0, np.int64))
+    index = r.b.Reshape(r.whole("index"), np.zeros(0, np.int64))
     return r.b.Gather(r.value("ls"), index, axis=0)
 
 
 def list_gather(r: Reading) -> Value:
-    return r.b.Gather(r.value("ls"), whole(r, r.value("indices")), axis=0)
+    return r.b.Gather(r.value("ls"), r.whole("indices"), axis=0)
 
 
 def list_scatter(r: Reading) -> Value:
-    indices = r.b.Unsqueeze(whole(r, r.value("indices")), [-1])
+    indices = r.b.Unsqueeze(r.whole("indices"), [-1])
     return r.b.ScatterND(r.value("ls"), indices, r.value("value"))
 
 

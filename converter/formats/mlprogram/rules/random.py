@@ -6,7 +6,6 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import whole
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Field, Only
@@ -15,7 +14,7 @@ from converter.mapping.rules import Custom, Rule, custom, op
 
 def blank(r: Reading, number: float = 0.0) -> Value:
     """A number in the shape that is asked for."""
-    return r.b.Expand(r.b.const(np.float32(number)), whole(r, r.value("shape")))
+    return r.b.Expand(r.b.const(np.float32(number)), r.whole("shape"))
 
 
 def seed(r: Reading) -> float | None:

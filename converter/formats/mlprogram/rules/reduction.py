@@ -13,7 +13,6 @@ from converter.formats.mlprogram.rules.fields import (
     mil,
     mils,
     numbers,
-    whole,
 )
 from converter.graph.demands import axis_of
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
@@ -51,7 +50,7 @@ class Count(Field):
                 raise MappingError("the size of the axis must be known", "X203")
             r.node.set_input(1, numbers(r, [size], "k"))
         else:
-            r.node.set_input(1, r.b.Reshape(whole(r, r.value("k")), [1]))
+            r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
 
 
 class Falling(Field):

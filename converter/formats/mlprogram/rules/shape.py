@@ -17,7 +17,6 @@ from converter.formats.mlprogram.rules.fields import (
     mil,
     numbers,
     size_of,
-    whole,
 )
 from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import constant, known
@@ -35,7 +34,7 @@ FAR = np.iinfo(np.int32).max
 def reshaped(r: Reading) -> Value:
     """0 takes the size at its place: from the front before iOS17, from behind since."""
     b = r.b
-    x, shape = r.value("x"), whole(r, r.value("shape"))
+    x, shape = r.value("x"), r.whole("shape")
     array = known(shape)
     if array is not None and 0 in array:
         sizes, own = [int(n) for n in array], r.static(x)
@@ -177,7 +176,7 @@ class Parts(Field):
 
     def lift(self, r: Reading) -> None:
         if "split_sizes" in r.layer.attrs:
-            sizes = whole(r, r.value("split_sizes"))
+            sizes = r.whole("split_sizes")
             r.node.set_input(1, sizes)
         else:
             r.node.attrs["num_outputs"] = r.attr("num_splits", int)
@@ -206,7 +205,7 @@ class Amounts(Field):
         w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
 
     def lift(self, r: Reading) -> None:
-        rank, given = r.rank(r.data), whole(r, r.value("pad"))
+        rank, given = r.rank(r.data), r.whole("pad")
         (count,) = r.static(given, "the amounts")
         if count % 2 or count // 2 > rank:
             raise MappingError(f"{count} amounts for {rank} axes", "R110")
@@ -251,7 +250,7 @@ class Ranges:
     def __init__(self, r: Reading, x: ir.Value) -> None:
         b = r.b
         self.rank = r.rank(x)
-        begin, end = whole(r, r.value("begin")), whole(r, r.value("end"))
+        begin, end = r.whole("begin"), r.whole("end")
         self.strides = listed(r, "stride") or [1] * self.rank
         masks = [
             np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(self.rank, bool)
@@ -351,7 +350,7 @@ def updated(r: Reading) -> Value:
 def by_size(r: Reading) -> Value:
     """`size` -1 is all that is left; a negative begin counts from the end."""
     b = r.b
-    x, begin, size = r.value("x"), whole(r, r.value("begin")), whole(r, r.value("size"))
+    x, begin, size = r.value("x"), r.whole("begin"), r.whole("size")
     begin = b.Where(begin < b.like(begin, 0), begin + b.Shape(x), begin)
     end = b.Where(b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
     return b.Slice(x, begin, end)
@@ -367,7 +366,7 @@ def reverse(r: Reading) -> Value:
 def reverse_sequence(r: Reading) -> Value:
     b = r.b
     x, time, batch = r.value("x"), r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
-    lengths, rank = whole(r, r.value("lengths")), r.rank(x)
+    lengths, rank = r.whole("lengths"), r.rank(x)
     time, batch = time % rank, batch % rank
     if time == batch:
         raise MappingError("lengths of the axis that is turned round", "R110")
@@ -425,7 +424,7 @@ def write_places(w: Writing) -> None:
 def filled(r: Reading) -> Value:
     value = r.given("value")
     number = r.b.const(np.float32(0)) if value is None else value
-    shape = r.b.Shape(r.value("ref_tensor")) if r.has("ref_tensor") else whole(r, r.value("shape"))
+    shape = r.b.Shape(r.value("ref_tensor")) if r.has("ref_tensor") else r.whole("shape")
     return r.b.Expand(number, shape)
 
 

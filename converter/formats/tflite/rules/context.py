@@ -146,6 +146,10 @@ class Reading(context.Reading):
             raise MappingError(f"output {index} is absent", "R105")
         return self.graph.tensors[self.operator.outputs[index]]
 
+    def whole(self, of: ir.Value | int) -> Value:
+        """Indices, sizes and axes, a value or an input, as ONNX has them: 64 bits."""
+        return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
+
     def stored(self, index: int) -> Value:
         """Input `index` as it is stored: the integers of a quantised tensor."""
         if not self.has(index):

@@ -16,7 +16,7 @@ from converter.formats.tflite.rules.context import (
     Writing,
     number,
 )
-from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
@@ -49,7 +49,7 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
     """
     b, boxes, scores = r.b, r.b.Unsqueeze(data(r), [0]), r.b.Unsqueeze(r.input(1), [0, 1])
     most, overlap, least = (b.Reshape(r.input(i), [1]) for i in (2, 3, 4))
-    most = whole(r, most)
+    most = r.whole(most)
     threshold, soft = one(r, 3), len(r.layer.inputs) > 5 and one(r, 5) != 0
     if not soft and threshold is not None and 0 < threshold <= 1:
         limit = b.const(np.array([below(threshold)], np.float32))
@@ -70,7 +70,7 @@ def suppressed(r: Reading) -> Sequence[ir.Value]:
     b = r.b
     places, scores = kept_boxes(r)
     found = b.Shape(places)
-    room = b.Concat([0], b.Reshape(whole(r, r.input(2)), [1]) - found, axis=0)
+    room = b.Concat([0], b.Reshape(r.whole(2), [1]) - found, axis=0)
     filled = [b.Pad(v, room) for v in (places, scores)]
     count = b.Reshape(found, NOTHING)
     return [filled[0], count] if r.layer.kind.endswith("V4") else [*filled, count]

@@ -42,11 +42,6 @@ def channels(r: Reading) -> int | None:
     return found[-1]
 
 
-def whole(r: Reading, value: ir.Value) -> Value:
-    """Indices, sizes and axes, as ONNX has them: 64 bits."""
-    return r.cast(value, INT64)
-
-
 # conditions --------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from converter.formats.tflite.rules.context import (
     dims_of,
     number,
 )
-from converter.formats.tflite.rules.fields import OneAxis, axis_of, data, whole
+from converter.formats.tflite.rules.fields import OneAxis, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.graph.value import Value
@@ -35,7 +35,7 @@ class Indices(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = whole(r, r.input(1))
+        r.node.inputs[1] = r.whole(1)
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -70,7 +70,7 @@ def batched_gather(r: Reading) -> Value:
     """Along `axis`, with `batch_dims` leading axes that data and indices share: GatherND picks
     along the axis behind those, so that the axis goes there and comes back.
     """
-    x, indices = data(r), whole(r, r.input(1))
+    x, indices = data(r), r.whole(1)
     rank, depth = r.rank(x), r.rank(indices)
     axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
     batch = batch % max(1, depth) if batch < 0 else batch
@@ -92,27 +92,27 @@ class Lookup(Field):
     names = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs, r.node.attrs["axis"] = [r.input(1), whole(r, data(r))], 0
+        r.node.inputs, r.node.attrs["axis"] = [r.input(1), r.whole(0)], 0
 
 
 def scattered(r: Reading) -> Value:
     """Updates at places of zeros of a shape; those at one place are added."""
     b, updates = r.b, r.input(1)
-    blank = b.Expand(b.like(updates, 0), whole(r, r.input(2)))
+    blank = b.Expand(b.like(updates, 0), r.whole(2))
     if updates.dtype == ir.DataType.BOOL:
         number = b.ScatterND(
             b.Cast(blank, to=ir.DataType.INT32),
-            whole(r, data(r)),
+            r.whole(0),
             b.Cast(updates, to=ir.DataType.INT32),
             reduction="max",
         )
         return b.Cast(number, to=ir.DataType.BOOL)
-    return b.ScatterND(blank, whole(r, data(r)), updates, reduction="add")
+    return b.ScatterND(blank, r.whole(0), updates, reduction="add")
 
 
 def dense_of_sparse(r: Reading) -> Value:
     """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
-    b, places, shape = r.b, whole(r, data(r)), whole(r, r.input(1))
+    b, places, shape = r.b, r.whole(0), r.whole(1)
     values, default, rank = r.input(2), r.input(3), rank_of(data(r))
     if rank == 0:
         places = b.Reshape(places, [1, 1])
@@ -124,8 +124,8 @@ def dense_of_sparse(r: Reading) -> Value:
 
 def one_hot(r: Reading) -> Value:
     """An index outside of the depth, also a negative one, is nowhere."""
-    b, indices = r.b, whole(r, data(r))
-    depth, on, off = whole(r, r.input(1)), r.input(2), r.input(3)
+    b, indices = r.b, r.whole(0)
+    depth, on, off = r.whole(1), r.input(2), r.input(3)
     nothing = np.zeros(0, np.int64)
     depth = b.Reshape(depth, nothing)
     inside = b.Where(indices < 0, depth, indices)
@@ -140,7 +140,7 @@ class Largest(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(whole(r, r.input(1)), [1]), -1
+        r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -296,7 +296,7 @@ def distinct(r: Reading) -> Sequence[ir.Value]:
 
 def updated_slice(r: Reading) -> Value:
     """A part of the data replaced; it begins where it still fits."""
-    b, x, update, start = r.b, data(r), r.input(1), whole(r, r.input(2))
+    b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
     shape = r.static(update, "the update")
     room = b.Shape(x) - np.array(shape, np.int64)
     first = b.Max(b.Min(start, room), b.like(start, 0))

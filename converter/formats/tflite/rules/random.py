@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading, Writing
-from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
@@ -24,7 +24,7 @@ def drawn(r: Reading) -> Value:
     shape = known(data(r))
     if shape is not None:
         return with_operators(b.op(kind, shape=[int(n) for n in shape.reshape(-1)], dtype=dtype))
-    blank = b.Expand(0.0, whole(r, data(r)))
+    blank = b.Expand(0.0, r.whole(0))
     return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
 
 

@@ -14,7 +14,6 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    whole,
 )
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
@@ -32,7 +31,7 @@ class Axes(Field):
 
     def lift(self, r: Reading) -> None:
         if known(r.input(1)) is None:
-            r.node.inputs[1:] = [whole(r, r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
+            r.node.inputs[1:] = [r.whole(r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
             r.set(noop_with_empty_axes=1)
             return
         axes = axes_of(r, 1, r.rank(data(r)))
@@ -106,7 +105,7 @@ class Running(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = whole(r, r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
+        r.node.inputs[1] = r.whole(r.b.Reshape(r.input(1), constant_of(r, [], "shape")))
 
     def lower(self, w: Writing) -> None:
         (axis,) = w.ints(1, "the axis")

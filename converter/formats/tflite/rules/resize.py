@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.rules.context import Reading, Writing, dims_of
-from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.schema import schema
 from converter.graph.infer import known
@@ -38,7 +38,7 @@ class Coordinates(Field):
             raise MappingError("an image without elements", "R105")
         shape = r.b.Shape(data(r))
         ends = r.b.Gather(shape, np.array([0, 3]), axis=0)
-        wanted = r.b.Concat(ends, whole(r, r.input(1)), axis=0)
+        wanted = r.b.Concat(ends, r.whole(1), axis=0)
         array = known(wanted)
         if array is not None and (array[2:] < 1).any():
             raise MappingError(f"a size of {array[2:].tolist()}", "R105")

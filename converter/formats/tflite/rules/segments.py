@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading
-from converter.formats.tflite.rules.fields import data, whole
+from converter.formats.tflite.rules.fields import data
 from converter.graph.infer import known
 from converter.graph.value import Value
 from converter.mapping.fields import Field, Guard
@@ -48,7 +48,7 @@ class KnownRows(Field):
 
 def segment_sum(r: Reading) -> Value:
     """The last id says how many rows there are."""
-    ids = whole(r, r.input(1))
+    ids = r.whole(1)
     rows = ids[-1:] + np.int64(1)
     return scattered(r, rows, ids, data(r), 0, "add")
 
@@ -68,7 +68,7 @@ def unsorted_segments(r: Reading) -> Value:
     the last finite number.
     """
     how = r.layer.kind.rpartition("_")[2].lower()
-    x, ids, count = data(r), whole(r, r.input(1)), r.b.Reshape(whole(r, r.input(2)), [1])
+    x, ids, count = data(r), r.whole(1), r.b.Reshape(r.whole(2), [1])
     kind = np.dtype((x.dtype or ir.DataType.FLOAT).numpy())
     if kind not in (np.float32, np.int32):
         raise MappingError(f"segments of {kind}", "X201")
@@ -91,7 +91,7 @@ def sparse_places(r: Reading) -> tuple[Value, list[int]]:
     """
     sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]
     strides = np.cumprod([1, *sizes[:0:-1]])[::-1].astype(np.int64)
-    places = whole(r, r.input(1))[:, : len(sizes)]
+    places = r.whole(1)[:, : len(sizes)]
     return r.b.ReduceSum(places * strides, [1], keepdims=0), sizes
 
 
@@ -109,7 +109,7 @@ def sparse_lookup(r: Reading) -> Value:
     y = b.EmbeddingLookupSparse(
         table,
         rows,
-        whole(r, data(r)),
+        r.whole(0),
         r.input(3),
         count=int(np.prod(sizes)),
         combiner=combiner(r),

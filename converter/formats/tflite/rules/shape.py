@@ -26,7 +26,6 @@ from converter.formats.tflite.rules.fields import (
     constant_of,
     data,
     one_axis,
-    whole,
 )
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
@@ -59,7 +58,7 @@ class Shape(Field):
         array = known(given)
         if array is not None and 0 in array and -1 not in array:
             r.set(allowzero=1)
-        r.set_inputs(data(r), whole(r, given))
+        r.set_inputs(data(r), r.whole(given))
 
     def lower(self, w: Writing) -> None:
         w.place(1, wanted_shape(w))
@@ -149,7 +148,7 @@ class AddedAxis(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.b.Reshape(whole(r, r.input(1)), [-1])
+        r.node.inputs[1] = r.b.Reshape(r.whole(1), [-1])
 
     def lower(self, w: Writing) -> None:
         axes = w.ints(1, "the axes")
@@ -221,7 +220,7 @@ class ListedParts(Field):
         x = data(r)
         axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
         if known(r.input(1)) is None:
-            r.set_inputs(x, whole(r, r.input(1)))
+            r.set_inputs(x, r.whole(1))
             return
         parts = r.ints(1, "the sizes")
         if -1 in parts:
@@ -251,7 +250,7 @@ class Paddings(Field):
     inputs = (1, 3)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = whole(r, r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
+        r.node.inputs[1] = r.whole(r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -336,7 +335,7 @@ def dilated(r: Reading) -> Value:
 
 def sliced(r: Reading) -> Value:
     """`begin` and `size`; -1 is all that is left."""
-    begin, size = whole(r, r.input(1)), whole(r, r.input(2))
+    begin, size = r.whole(1), r.whole(2)
     sizes = known(size)
     if sizes is not None and (sizes == -1).all():
         return r.b.Slice(data(r), begin, np.full(sizes.shape, LARGE))
@@ -478,7 +477,7 @@ def strided(r: Reading) -> Value:
     masks = [r.attr(k, int) for k in MASKS]
     begins, ends, ellipsis, new, shrinks = ([bool(m >> i & 1) for i in range(32)] for m in masks)
     x, steps = data(r), r.ints(3, "the strides")
-    begin, end = whole(r, r.input(1)), whole(r, r.input(2))
+    begin, end = r.whole(1), r.whole(2)
     count = len(steps)
     if 0 in steps or shape_of(begin) != (count,) or shape_of(end) != (count,):
         raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
@@ -557,7 +556,7 @@ def reversed_sequences(r: Reading) -> Value:
     rank = r.rank(x)
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
         raise MappingError(f"axes {time} and {batch} of {rank} axes", "R110")
-    lengths = whole(r, r.input(1))
+    lengths = r.whole(1)
     if {time, batch} == {0, 1}:
         return r.b.ReverseSequence(x, lengths, time_axis=time, batch_axis=batch)
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
@@ -577,7 +576,7 @@ def lower_reversed(w: Writing) -> None:
 def joint_shape(r: Reading) -> Value:
     """The shape of what two shapes broadcast to."""
     b, one = r.b, np.zeros(1, np.int64)
-    both = [b.ConstantOfShape(whole(r, r.input(i)), value=ir.Tensor(one)) for i in range(2)]
+    both = [b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in range(2)]
     return b.Shape(b.Add(*both))
 
 
@@ -591,7 +590,7 @@ class Repeats(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = whole(r, r.input(1))
+        r.node.inputs[1] = r.whole(1)
 
     def lower(self, w: Writing) -> None:
         w.place(1, small(w, w.input(1)))
@@ -604,7 +603,7 @@ class Target(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = whole(r, r.input(1))
+        r.node.inputs[1] = r.whole(1)
 
     def lower(self, w: Writing) -> None:
         out = w.out
@@ -642,7 +641,7 @@ class Filled(Field):
     inputs = (0,)
 
     def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(1), whole(r, data(r)))
+        r.set_inputs(r.input(1), r.whole(0))
 
     def lower(self, w: Writing) -> None:
         value = w.attr("value", None)
