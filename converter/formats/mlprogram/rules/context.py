@@ -60,6 +60,11 @@ class Reading(context.Reading):
             raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
         return found[0]
 
+    @property
+    def x(self) -> Value:
+        """The parameter `x`, with which most operations compute."""
+        return self.value("x")
+
     def whole(self, of: ir.Value | str) -> Value:
         """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)

@@ -141,7 +141,7 @@ def turned(r: Reading, value: ir.Value) -> Value:
 
 def linear(r: Reading) -> Value:
     """x @ weight^T + bias; weight [units, input size]."""
-    x, weights = r.value("x"), r.value("weight")
+    x, weights = r.x, r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = r.cast(weights, x.dtype)
     y = r.b.MatMul(x, turned(r, weights))
@@ -235,7 +235,7 @@ def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
 
 
 def product(r: Reading) -> Value:
-    x, y = r.value("x"), r.value("y")
+    x, y = r.x, r.value("y")
     if x.dtype != y.dtype:  # the result is of the type of the side that is computed
         own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
         kind = own if own.is_floating_point() else ir.DataType.FLOAT

@@ -33,12 +33,12 @@ DTYPES = {
 REALS = Guard(
     "of real numbers only",
     lambda w: w.data.dtype in FLOATS,
-    lambda r: r.value("x").dtype in FLOATS,
+    lambda r: r.x.dtype in FLOATS,
 )
 WHOLE = Guard(
     "of whole numbers only",
     lambda w: w.data.dtype not in FLOATS,
-    lambda r: r.value("x").dtype not in FLOATS,
+    lambda r: r.x.dtype not in FLOATS,
 )
 REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.data.dtype in FLOATS)
 WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
@@ -185,44 +185,44 @@ def floor(r: Reading, y: ir.Value) -> ir.Value:
 
 
 def modulus(r: Reading) -> Value:
-    x, y = r.value("x"), r.value("y")
+    x, y = r.x, r.value("y")
     return x - y * r.b.Floor(x / y)
 
 
 def clamped(r: Reading) -> Value:
     """min(x >= 0 ? x : alpha * x, beta)"""
-    x = r.value("x")
+    x = r.x
     y = r.b.Where(x >= r.b.like(x, 0), x, x * r.attr("alpha", float))
     return r.b.Min(y, r.b.like(x, r.attr("beta", float)))
 
 
 def thresholded(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     return r.b.Where(x >= r.b.like(x, r.attr("alpha", float)), x, r.b.like(x, 0))
 
 
 def line(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
     return x * alpha + beta
 
 
 def scaled_tanh(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
     return r.b.Tanh(x * beta) * alpha
 
 
 def parametric(r: Reading) -> Value:
     """alpha * log(1 + exp(beta * x)), with an alpha and a beta for each channel."""
-    x = r.value("x")
+    x = r.x
     shape = [-1, *[1] * (r.rank(x) - 2)]
     alpha, beta = (r.reshape(r.value(k), shape) for k in ("alpha", "beta"))
     return r.b.Softplus(x * beta) * alpha
 
 
 def gelu(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     return x * r.b.Sigmoid(x * 1.702)
 
 

@@ -26,7 +26,7 @@ REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": 
 def batched(r: Reading) -> Value:
     """Along `axis`, with leading axes that data and indices share."""
     b = r.b
-    x, indices = r.value("x"), r.whole("indices")
+    x, indices = r.x, r.whole("indices")
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = r.attr("axis", int, 0) % rank
     if not 0 <= batch <= min(axis, depth):
@@ -95,7 +95,7 @@ def one_hot(r: Reading) -> Value:
 
 
 def places(r: Reading) -> Value:
-    return r.b.Transpose(r.b.NonZero(r.value("x")), perm=[1, 0])
+    return r.b.Transpose(r.b.NonZero(r.x), perm=[1, 0])
 
 
 class Unbatched(Fixed):

@@ -79,7 +79,7 @@ class Neighbours(Field):
 def layer_norm(r: Reading) -> Value:
     """Over any axes: ONNX's own where they are the last ones."""
     b = r.b
-    x, epsilon = r.value("x"), r.attr("epsilon", float, 1e-5)
+    x, epsilon = r.x, r.attr("epsilon", float, 1e-5)
     axes, rank = axes_of(r, x), r.rank(x)
     at_least(1, axes=len(axes))
     gamma, beta = (r.given(k) for k in ("gamma", "beta"))
@@ -124,7 +124,7 @@ def write_layer_norm(w: Writing) -> None:
 
 def l2_norm(r: Reading) -> Value:
     """Over the last three axes."""
-    x = r.value("x")
+    x = r.x
     rank = r.rank(x)
     axes = list(range(max(0, rank - 3), rank))
     total = r.b.ReduceSum(x * x, axes, keepdims=1)

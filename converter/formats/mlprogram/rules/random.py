@@ -38,7 +38,7 @@ def bernoulli(r: Reading) -> Value:
 
 def categorical(r: Reading) -> Value:
     """Classes drawn by logarithms of probabilities, or by these."""
-    x = r.value("x")
+    x = r.x
     logits = x if r.attr("mode", str, "logits") == "logits" else r.b.Log(x)
     return r.b.Multinomial(
         logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), seed=seed(r)

@@ -48,7 +48,7 @@ class Parts:
 
     def __init__(self, r: Reading, order: Sequence[int]) -> None:
         self.r, self.b, self.order = r, r.b, order
-        self.x = self.r.value("x")
+        self.x = self.r.x
         self.dtype = (self.x.dtype or ir.DataType.FLOAT).numpy()
         self.direction = r.attr("direction", str, "forward")
         if self.direction not in ("forward", "reverse", "bidirectional"):

@@ -90,17 +90,17 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
 
 def resize_bilinear(r: Reading) -> Value:
     size: list[int | None] = [r.attr(f"target_size_{k}", int, 1) for k in ("height", "width")]
-    return bilinear(r, r.value("x"), size, r.attr("sampling_mode", str, "DEFAULT"))
+    return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
 def resize_nearest(r: Reading) -> Value:
     size: list[int | None] = [r.attr(f"target_size_{k}", int) for k in ("height", "width")]
-    return sized(r, r.value("x"), size, False, "half_pixel")
+    return sized(r, r.x, size, False, "half_pixel")
 
 
 def resize(r: Reading) -> Value:
     """The last axes; a size of 0 stays what it is."""
-    x, mode = r.value("x"), r.attr("sampling_mode", str, "DEFAULT")
+    x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
     count = int(r.array("resized_dims").reshape(-1)[0])
     shape = listed(r, "shape") or []
     size = [n or None for n in shape][-count:]
@@ -114,7 +114,7 @@ def resize(r: Reading) -> Value:
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     """By factors, of which the sizes are rounded down; these say the coordinates."""
-    x = r.value("x")
+    x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
     shape = list(x.shape or ())[-2:]
@@ -234,7 +234,7 @@ def crop_resize(r: Reading) -> Value:
     beside them.
     """
     b = r.b
-    x, late = r.value("x"), r.has("boxes")
+    x, late = r.x, r.has("boxes")
     boxes = r.value("boxes" if late else "roi")
     mode = r.attr("sampling_mode" if r.has("sampling_mode") else "sampling", str, "DEFAULT")
     if mode not in SAMPLING:
@@ -275,7 +275,7 @@ PADDING = {
 def resample(r: Reading) -> Value:
     """Elements at coordinates (x, y), [batch, h, w, 2]."""
     b = r.b
-    x, places = r.value("x"), r.value("coordinates")
+    x, places = r.x, r.value("coordinates")
     kind = x.dtype or ir.DataType.FLOAT
     if places.dtype != kind:
         places = b.Cast(places, to=kind)
@@ -342,7 +342,7 @@ def write_resample(w: Writing) -> None:
 def affine(r: Reading) -> Value:
     """An image seen through a matrix [batch, 6]."""
     b = r.b
-    x, matrix = r.value("x"), b.Reshape(r.value("transform_matrix"), [-1, 2, 3])
+    x, matrix = r.x, b.Reshape(r.value("transform_matrix"), [-1, 2, 3])
     wanted = {
         "sampling_mode": "bilinear",
         "padding_mode": "constant",

@@ -34,7 +34,7 @@ FAR = np.iinfo(np.int32).max
 def reshaped(r: Reading) -> Value:
     """0 takes the size at its place: from the front before iOS17, from behind since."""
     b = r.b
-    x, shape = r.value("x"), r.whole("shape")
+    x, shape = r.x, r.whole("shape")
     array = known(shape)
     if array is not None and 0 in array:
         sizes, own = [int(n) for n in array], r.static(x)
@@ -269,7 +269,7 @@ class Ranges:
 
 
 def sliced(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     ranges = Ranges(r, x)
     y = r.b.Slice(x, ranges.start, ranges.stop, list(range(ranges.rank)), ranges.strides)
     gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
@@ -331,7 +331,7 @@ def _slice_at_places(w: Writing, rank: int) -> None:
 def updated(r: Reading) -> Value:
     """The places that a slice would take get other values."""
     b = r.b
-    x, update = r.value("x"), r.value("update")
+    x, update = r.x, r.value("update")
     ranges = Ranges(r, x)
     axes = list(range(ranges.rank))
     gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
@@ -350,14 +350,14 @@ def updated(r: Reading) -> Value:
 def by_size(r: Reading) -> Value:
     """`size` -1 is all that is left; a negative begin counts from the end."""
     b = r.b
-    x, begin, size = r.value("x"), r.whole("begin"), r.whole("size")
+    x, begin, size = r.x, r.whole("begin"), r.whole("size")
     begin = b.Where(begin < b.like(begin, 0), begin + b.Shape(x), begin)
     end = b.Where(b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
     return b.Slice(x, begin, end)
 
 
 def reverse(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     axes = axes_of(r, x)
     n = len(axes)
     return r.b.Slice(x, [-1] * n, [SMALL] * n, axes, [-1] * n) if n else r.b.Identity(x)
@@ -365,7 +365,7 @@ def reverse(r: Reading) -> Value:
 
 def reverse_sequence(r: Reading) -> Value:
     b = r.b
-    x, time, batch = r.value("x"), r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
+    x, time, batch = r.x, r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
     lengths, rank = r.whole("lengths"), r.rank(x)
     time, batch = time % rank, batch % rank
     if time == batch:
@@ -382,7 +382,7 @@ def write_reverse_sequence(w: Writing) -> None:
 
 def windows(r: Reading) -> Value:
     """Windows of an axis, along a new axis behind it."""
-    x, size, step = r.value("x"), r.attr("size", int), r.attr("stride", int, 1)
+    x, size, step = r.x, r.attr("size", int), r.attr("stride", int, 1)
     at_least(1, size=size, stride=step)
     axis = axis_of(r.attr("axis", int), r.rank(x))
     places = arange((r.static(x)[axis] - size) // step + 1)[:, None] * step + arange(size)
@@ -438,7 +438,7 @@ def reshaped_like(r: Reading) -> Value:
     for i, ref in enumerate(refs):
         last = LARGE if masks[i] else int(ends[i])
         parts.append(b.Slice(b.Shape(ref), [int(begins[i])], [last], [0]))
-    return b.Reshape(r.value("x"), b.Concat(*parts, axis=0))
+    return b.Reshape(r.x, b.Concat(*parts, axis=0))
 
 
 def _flat(r: Reading, key: str) -> list[int]:
@@ -448,7 +448,7 @@ def _flat(r: Reading, key: str) -> list[int]:
 
 def flattened(r: Reading) -> Value:
     """Two axes: the product of those before `axis`, and of the others."""
-    x = r.value("x")
+    x = r.x
     axis = r.attr("axis", int, 1)
     return r.b.Flatten(x, axis=axis + r.rank(x) if axis < 0 else axis)
 
@@ -460,7 +460,7 @@ def steps(r: Reading) -> Value:
 
 def band(r: Reading) -> Value:
     """Entries at most `lower` below and `upper` above the diagonal; negative is all."""
-    x = r.value("x")
+    x = r.x
     for key, upper in (("upper", 0), ("lower", 1)):
         if (most := r.attr(key, int, -1)) >= 0:
             x = r.b.Trilu(x, r.b.const(np.int64(-most if upper else most)), upper=upper)
@@ -482,7 +482,7 @@ def write_triangle(w: Writing) -> None:
 
 def unshuffled(r: Reading) -> Value:
     """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
-    x, f = r.value("x"), r.count("downscale_factor")
+    x, f = r.x, r.count("downscale_factor")
     n, c, h, w = r.static(x)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
@@ -497,7 +497,7 @@ def _block(r: Reading) -> list[int]:
 
 def space_to_batch(r: Reading) -> Value:
     b = r.b
-    x, (bh, bw) = r.value("x"), _block(r)
+    x, (bh, bw) = r.x, _block(r)
     (top, bottom), (left, right) = r.array("paddings").reshape(2, 2).tolist()
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
     n, c, h, w = r.static(x)
@@ -507,7 +507,7 @@ def space_to_batch(r: Reading) -> Value:
 
 def batch_to_space(r: Reading) -> Value:
     b = r.b
-    x, (bh, bw) = r.value("x"), _block(r)
+    x, (bh, bw) = r.x, _block(r)
     (top, bottom), (left, right) = r.array("crops").reshape(2, 2).tolist()
     n, c, h, w = r.static(x)
     n //= bh * bw
@@ -517,7 +517,7 @@ def batch_to_space(r: Reading) -> Value:
 
 
 def crop(r: Reading) -> Value:
-    x = r.value("x")
+    x = r.x
     height, width = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
     of_length(2, crop_height=height, crop_width=width)
     (top, bottom), (left, right) = height, width
