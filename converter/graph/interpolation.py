@@ -1,4 +1,5 @@
-"""Where the elements of a resized axis come from, and the curve of cubic interpolation.
+"""Where the elements of a resized axis come from, what lies between them, and the curve of cubic
+interpolation.
 
 Sources: the formulas of ONNX's Resize; R. Keys, Cubic convolution interpolation for digital image
 processing (1981), where `a` is cubic_coeff_a of ONNX's Resize.
@@ -9,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.infer import Array
+from converter.graph.build import Builder
+from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
+from converter.graph.value import Value, known_sizes, made_of, maker
 
 # by nearest_mode
 ROUND: dict[str, Callable[[Array], Array]] = {
@@ -58,6 +62,31 @@ def coordinates(
     if rule in ("half_pixel", "pytorch_half_pixel"):
         return (i + half) / scale - half
     raise MappingError(f"the rule {rule!r} for coordinates is not possible")
+
+
+def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:
+    """Numbers between two neighbours of an axis of a known size, at coordinates that are known;
+    beyond its ends lie these.
+    """
+    sizes = known_sizes(x) or []
+    last = (sizes[axis] or 1) - 1
+    places = np.clip(places, 0, last)
+    low = np.floor(places).astype(np.int64)
+    first, share = b.Gather(x, low, axis=axis), places - low
+    if not share.any():
+        return first
+    second, shape = b.Gather(x, np.minimum(low + 1, last), axis=axis), [1] * len(sizes)
+    shape[axis] = -1
+    dtype = (x.dtype or ir.DataType.FLOAT).numpy()
+    return first + (second - first) * b.const(share.astype(dtype).reshape(shape))
+
+
+def rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
+    """The factors in Cast(Floor(Cast(Shape(x)) * factors)), which sizes may be computed as."""
+    product = maker(made_of(made_of(sizes, "Cast"), "Floor"), "Mul")
+    if product is None or made_of(made_of(product.inputs[0], "Cast"), "Shape") is not x:
+        return None
+    return constant(product.inputs[1])
 
 
 def cubic_factors(a: float, inner: bool) -> tuple[float, ...]:

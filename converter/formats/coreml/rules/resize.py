@@ -9,13 +9,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml import operands as blobs
-from converter.formats.coreml.collector import small
 from converter.formats.coreml.rules.context import Reading, Writing
 from converter.formats.coreml.rules.fields import AsRank, static
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
+from converter.graph.interpolation import between, rounded_down
 from converter.graph.sizes import arange
-from converter.graph.value import maker
 from converter.mapping.codecs import Codec, Floats, enum, unset
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import Rule, op
@@ -42,22 +41,10 @@ def sampling_grid(mode: str, size: int, count: int) -> Array:
     raise MappingError(f"sampling mode {mode!r} is not known", "R110")
 
 
-def resample(r: Reading, x: Value, grids: list[Array]) -> Value:
+def resample(r: Reading, grids: list[Array]) -> Value:
     """Bilinear values at the crossings of two grids of positions on the last two axes."""
-    b = r.b
-    for axis, grid in ((-2, grids[0]), (-1, grids[1])):
-        last = int(blobs.dims(x)[axis] or 1) - 1
-        low = np.clip(np.floor(grid), 0, last).astype(np.int64)
-        high = np.minimum(low + 1, last)
-        part = (grid - low).astype(np.float32)
-        part = part.reshape(-1, 1) if axis == -2 else part
-        a = b.Gather(x, low, axis=axis)
-        if not part.any():
-            x = a
-            continue
-        c = b.Gather(x, high, axis=axis)
-        x = a + ((c - a) * b.const(part))
-    return x
+    rows, columns = grids
+    return between(r.b, between(r.b, r.data, -2, rows), -1, columns)
 
 
 # upsample ----------------------------------------------------------------------------------------
@@ -133,7 +120,10 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
     size, result = w.dims(x), w.dims(w.out)
     spatial = (size or [None] * rank)[-2:], (result or [None] * rank)[-2:]
     known = None not in (*spatial[0], *spatial[1])
-    factors = [float(f) for f in given[-2:]] if given else _run_time_factors(w.optional(3), x)
+    computed = rounded_down(x, w.optional(3))
+    factors = None if computed is None or (computed[:-2] != 1).any() else computed[-2:].tolist()
+    if given:
+        factors = [float(f) for f in given[-2:]]
     if factors is None and known:
         factors = [float(o) / float(i) for i, o in zip(*spatial, strict=True)]
     beside = given is not None and any(f != 1 for f in given[:-2])
@@ -150,22 +140,6 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
         message = "factors that do not lead to whole sizes"
         raise MappingError(f"{message} (the layer's positions follow from the sizes)")
     return factors, whole, spatial
-
-
-def _run_time_factors(sizes: Value | None, x: Value) -> list[float] | None:
-    """The factors of Cast(Floor(Cast(Shape(x)) * factors)), the form in which fractional upsampling
-    is lifted.
-    """
-    value, factors = sizes, None
-    for name in ("Cast", "Floor", "Mul", "Cast", "Shape"):
-        node = maker(value, name)
-        if node is None:
-            return None
-        value = node.inputs[0]
-        factors = small(node.inputs[1]) if name == "Mul" else factors
-    if value is not x or factors is None or any(f != 1 for f in factors[:-2]):
-        return None
-    return [float(f) for f in factors[-2:]]
 
 
 def _factor(size: int, wanted: int) -> float:
@@ -205,7 +179,7 @@ def by_fractions(r: Reading) -> Value:
     size = static(blobs.dims(r)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
     grids = [sampling_grid("UPSAMPLE", n, m) for n, m in zip(size, out, strict=True)]
-    return resample(r, r.data, grids)
+    return resample(r, grids)
 
 
 UNALIGNED = Guard(
@@ -253,7 +227,7 @@ def to_target(r: Reading) -> None:
 def by_positions(r: Reading) -> Value:
     mode, size, target = target_of(r)
     grids = [sampling_grid(mode, n, t) for n, t in zip(size, target, strict=True)]
-    return resample(r, r.data, grids)
+    return resample(r, grids)
 
 
 # pixels ------------------------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import listed
 from converter.graph.demands import above
-from converter.graph.infer import Array, constant, known
-from converter.graph.value import Value, producer_of
+from converter.graph.infer import known
+from converter.graph.interpolation import between, rounded_down
+from converter.graph.value import Value
 from converter.mapping.context import static
 from converter.mapping.rules import custom
 
@@ -55,19 +56,6 @@ def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str)
     return b.Resize(x, None, None, operand, mode="linear", coordinate_transformation_mode=rule)
 
 
-def at_places(r: Reading, x: Value, axis: int, places: Array) -> Value:
-    """Between two neighbours of an axis, at coordinates that are known."""
-    size = r.static(x)[axis]
-    places = np.clip(places, 0, size - 1)
-    low = np.floor(places).astype(np.int64)
-    high = np.minimum(low + 1, size - 1)
-    dtype = (x.dtype or ir.DataType.FLOAT).numpy()
-    shape = [-1 if i == axis else 1 for i in range(r.rank(x))]
-    share = r.b.const((places - low).astype(dtype).reshape(shape))
-    first, second = (r.b.Gather(x, p, axis=axis) for p in (low, high))
-    return first + (second - first) * share
-
-
 def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
     """Each axis by the mode's own grid where ONNX has none."""
     if mode not in (*MODES, "OFFSET_CORNERS"):
@@ -83,7 +71,7 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
                 places = (np.arange(m) + 0.5) * step
             else:
                 places = np.full(1, (n - 1) / 2) if m == 1 else np.arange(m) * (n - 1) / (m - 1)
-            x = at_places(r, x, axis, places)
+            x = between(r.b, x, axis, places)
         return x
     return sized(r, x, size, True, MODES[mode])
 
@@ -188,24 +176,11 @@ def write_nearest(w: Writing) -> None:
     w.operation("resize_nearest_neighbor", x=w.data, **size)
 
 
-def _rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
-    """The factors in Cast(Floor(Cast(Shape(x)) * factors)), which sizes may be computed as."""
-    read = sizes
-    nodes = []
-    for kind in ("Cast", "Floor", "Mul", "Cast", "Shape"):
-        node = producer_of(read)
-        if node is None or node.op_type != kind:
-            return None
-        nodes.append(node)
-        read = node.inputs[0]
-    return constant(nodes[2].inputs[1]) if read is x else None
-
-
 def write_upsampled(w: Writing) -> None:
     """By whole factors, of whatever size the image is; also by others where the sizes are rounded
     down and the coordinates computed from them.
     """
-    given, sized = w.optional(2), _rounded_down(w.data, w.optional(3))
+    given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
     if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
         raise MappingError("other than factors of the last two of four axes")
