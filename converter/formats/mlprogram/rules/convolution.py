@@ -259,7 +259,7 @@ def attention(r: Reading) -> Value:
     if isinstance(size, int):
         scaled = q * float(size**-0.5)
     else:
-        own = b.Gather(b.Shape(q), np.int64(-1), axis=0)
+        own = b.Gather(b.Shape(q), -1, axis=0)
         scaled = q / b.Sqrt(b.Cast(own, to=q.dtype or ir.DataType.FLOAT))
     scores = b.MatMul(scaled, turned(r, k))
     mask = r.given("attn_mask")

@@ -84,8 +84,8 @@ def scatter(r: Reading) -> Value:
 def one_hot(r: Reading) -> Value:
     """An index outside of the depth, also a negative one, is nowhere."""
     b = r.b
-    indices, nothing = r.whole("indices"), np.zeros(0, np.int64)
-    depth = b.Reshape(r.whole("one_hot_vector_size"), nothing)
+    indices = r.whole("indices")
+    depth = b.Reshape(r.whole("one_hot_vector_size"), [])
     on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = b.const(np.int32(1)) if on is None else on
     off = b.like(on, 0) if off is None else off
@@ -172,7 +172,7 @@ def list_write(r: Reading) -> Value:
     index = b.Reshape(r.whole("index"), [1])
     if ls.shape is not None and isinstance(ls.shape[0], int):
         return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
-    front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + np.int64(1), [LARGE], [0])
+    front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + 1, [LARGE], [0])
     missing = index - b.Slice(b.Shape(front), [0], [1], [0])
     rank = r.rank(ls)
     amounts = b.Concat(np.zeros(rank, np.int64), missing, np.zeros(rank - 1, np.int64), axis=0)
@@ -180,7 +180,7 @@ def list_write(r: Reading) -> Value:
 
 
 def list_read(r: Reading) -> Value:
-    index = r.b.Reshape(r.whole("index"), np.zeros(0, np.int64))
+    index = r.b.Reshape(r.whole("index"), [])
     return r.b.Gather(r.value("ls"), index, axis=0)
 
 
@@ -194,7 +194,7 @@ def list_scatter(r: Reading) -> Value:
 
 
 def list_length(r: Reading) -> Value:
-    return r.b.Gather(r.b.Shape(r.value("ls")), np.int64(0), axis=0)
+    return r.b.Gather(r.b.Shape(r.value("ls")), 0, axis=0)
 
 
 RULES: list[Rule | Custom] = [

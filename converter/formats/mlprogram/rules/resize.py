@@ -219,7 +219,7 @@ def crop_resize(r: Reading) -> Value:
         if r.has("box_indices"):
             numbers = b.Cast(r.value("box_indices"), to=boxes.dtype or ir.DataType.FLOAT)
         else:
-            line = b.Range(np.int64(0), b.Gather(b.Shape(boxes), np.int64(0)), np.int64(1))
+            line = b.Range(0, b.Gather(b.Shape(boxes), 0), 1)
             numbers = b.Cast(line, to=boxes.dtype or ir.DataType.FLOAT)
         boxes = b.Concat(b.Reshape(numbers, [-1, 1]), boxes, axis=1)
         boxes = b.Reshape(boxes, [-1, 1, 5, 1, 1])

@@ -261,7 +261,7 @@ class Ranges:
         first, last, self.squeezed = masks
         down = np.array(self.strides) < 0
         start = b.Where(first & ~self.squeezed, np.where(down, LARGE, 0), begin)
-        behind = b.Where(b.Equal(start, np.int64(-1)), np.int64(LARGE), start + np.int64(1))
+        behind = b.Where(b.Equal(start, -1), LARGE, start + 1)
         stop = b.Where(last, np.where(down, SMALL, LARGE), end)
         self.start, self.stop = start, b.Where(self.squeezed, behind, stop)
         pairs = zip(self.strides, self.squeezed, strict=True)
@@ -338,7 +338,7 @@ def updated(r: Reading) -> Value:
     if gone:
         update = b.Unsqueeze(update, gone)
     count = b.Size(x)
-    places = b.Reshape(b.Range(np.int64(0), count, np.int64(1)), b.Shape(x))
+    places = b.Reshape(b.Range(0, count, 1), b.Shape(x))
     chosen = b.Slice(places, ranges.start, ranges.stop, axes, ranges.strides)
     spread = b.Expand(update, b.Shape(chosen))
     flat = b.ScatterElements(
@@ -352,7 +352,7 @@ def by_size(r: Reading) -> Value:
     b = r.b
     x, begin, size = r.x, r.whole("begin"), r.whole("size")
     begin = b.Where(begin < b.like(begin, 0), begin + b.Shape(x), begin)
-    end = b.Where(b.Equal(size, np.int64(-1)), np.int64(LARGE), begin + size)
+    end = b.Where(b.Equal(size, -1), LARGE, begin + size)
     return b.Slice(x, begin, end)
 
 
@@ -454,8 +454,7 @@ def flattened(r: Reading) -> Value:
 
 
 def steps(r: Reading) -> Value:
-    nothing = np.zeros(0, np.int64)
-    return r.b.Range(*(r.b.Reshape(r.value(k), nothing) for k in ("start", "end", "step")))
+    return r.b.Range(*(r.b.Reshape(r.value(k), []) for k in ("start", "end", "step")))
 
 
 def band(r: Reading) -> Value:

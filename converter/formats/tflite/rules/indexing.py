@@ -126,8 +126,7 @@ def one_hot(r: Reading) -> Value:
     """An index outside of the depth, also a negative one, is nowhere."""
     b, indices = r.b, r.whole(0)
     depth, on, off = r.whole(1), r.input(2), r.input(3)
-    nothing = np.zeros(0, np.int64)
-    depth = b.Reshape(depth, nothing)
+    depth = b.Reshape(depth, [])
     inside = b.Where(indices < 0, depth, indices)
     ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
     return b.OneHot(inside, depth, ends, axis=r.attr("axis", int))

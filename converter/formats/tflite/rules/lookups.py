@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
@@ -61,7 +60,7 @@ def content(t: Reading) -> Hashtable:
 def found(r: Reading) -> Value:
     """HASHTABLE_FIND: inputs are [table, keys, value of what is not found]."""
     b = r.b
-    table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), np.zeros(0, np.int64))
+    table, wanted, default = content(r), r.stored(1), b.Reshape(r.stored(2), [])
     assert table.keys is not None and table.values is not None
     if not table.keys.size:
         return b.Expand(default, b.Shape(wanted))

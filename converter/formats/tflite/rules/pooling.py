@@ -49,7 +49,7 @@ def reduced_windows(r: Reading) -> Value:
     for axis, (size, stride, dilation) in enumerate(zip(*lists, strict=True)):
         if size > 1 or stride > 1:
             x = reduce(join, windows(r, x, axis, size, stride, dilation))
-    return join(r.b.Reshape(r.input(1), np.zeros(0, np.int64)), x)
+    return join(r.b.Reshape(r.input(1), []), x)
 
 
 def windows(

@@ -49,7 +49,7 @@ class KnownRows(Field):
 def segment_sum(r: Reading) -> Value:
     """The last id says how many rows there are."""
     ids = r.whole(1)
-    rows = ids[-1:] + np.int64(1)
+    rows = ids[-1:] + 1
     return scattered(r, rows, ids, data(r), 0, "add")
 
 
@@ -74,9 +74,9 @@ def unsorted_segments(r: Reading) -> Value:
         raise MappingError(f"segments of {kind}", "X201")
     limits = np.finfo(kind) if kind == np.float32 else np.iinfo(kind)
     start = {"sum": 0, "prod": 1, "max": limits.min, "min": limits.max}[how]
-    places = r.b.Where(ids < np.int64(0), count, ids)
+    places = r.b.Where(ids < 0, count, ids)
     reduction = {"sum": "add", "prod": "mul"}.get(how, how)
-    y = scattered(r, count + np.int64(1), places, x, start, reduction)
+    y = scattered(r, count + 1, places, x, start, reduction)
     return y[:-1]
 
 

@@ -284,7 +284,7 @@ class PadValue(Field):
     def lift(self, r: Reading) -> None:
         value = r.optional(2)
         if value is not None:
-            r.node.inputs[2] = r.b.Reshape(value, np.zeros(0, np.int64))
+            r.node.inputs[2] = r.b.Reshape(value, [])
 
     def lower(self, w: Writing) -> None:
         value = w.input(2)
@@ -316,7 +316,7 @@ class Symmetric(Field):
 def dilated(r: Reading) -> Value:
     """`n - 1` times a value between two elements of an axis that is dilated by n."""
     b, x, steps = r.b, data(r), r.ints(1, "the dilations")
-    rank, value = r.rank(x), b.Reshape(r.input(2), np.zeros(0, np.int64))
+    rank, value = r.rank(x), b.Reshape(r.input(2), [])
     if len(steps) != rank or min(steps, default=1) < 1:
         raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
     axes = [i for i, n in enumerate(steps) if n > 1]
@@ -513,7 +513,7 @@ def _ranges(
     lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
     highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
     first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
-    behind = b.Where(b.Equal(first, -1), LARGE, first + np.int64(1))
+    behind = b.Where(b.Equal(first, -1), LARGE, first + 1)
     last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
     step = [1 if shrinks[i] else steps[i] for i in kept]
     return b.Slice(x, first, last, [axes[i] for i in kept], step)
@@ -654,8 +654,7 @@ INT32 = ir.DataType.INT32
 
 def single(r: Reading) -> None:
     """First, last and step of a range have no axes."""
-    nothing = np.zeros(0, np.int64)
-    r.node.inputs = [r.b.Reshape(r.input(i), nothing) for i in range(3)]
+    r.node.inputs = [r.b.Reshape(r.input(i), []) for i in range(3)]
 
 
 def lower_count(w: Writing) -> None:

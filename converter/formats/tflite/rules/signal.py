@@ -38,7 +38,7 @@ NO_PAIRS = Guard("not of complex numbers", lift_if=lambda r: not has_pairs(r))
 
 def part(r: Reading, index: int, of: int = 0) -> Value:
     """The real or the imaginary part of complex numbers."""
-    return r.b.Gather(r.input(of), np.int64(index), axis=-1)
+    return r.b.Gather(r.input(of), index, axis=-1)
 
 
 def pair(r: Reading, real: ir.Value, imaginary: ir.Value) -> Value:
