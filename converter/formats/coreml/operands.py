@@ -134,9 +134,7 @@ def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
     if all(p is not None for p in parts):
         return [int(p) for p in parts if p is not None]
     whole = b.Shape(source)
-    pieces = [
-        b.const([p]) if p is not None else b.Slice(whole, [i], [i + 1]) for i, p in enumerate(parts)
-    ]
+    pieces = [whole[i : i + 1] if p is None else [p] for i, p in enumerate(parts)]
     return b.Concat(*pieces, axis=0)
 
 
@@ -152,11 +150,11 @@ def ranked(
         return unsqueeze(b, value, lead), lambda y: squeeze(b, y, lead)
     if all(d == 1 for d in dims(value)[: len(extra)]):
         return squeeze(b, value, extra), lambda y: unsqueeze(b, y, extra)
-    front = b.Slice(b.Shape(value), [0], [len(extra) + 1])
-    tail = b.Slice(b.Shape(value), [len(extra) + 1], [r])
+    shape, count = b.Shape(value), len(extra) + 1
+    front, tail = shape[:count], shape[count:]
 
     def back(y: ir.Value) -> ir.Value:
-        after = b.Slice(b.Shape(y), [1], [wanted])
+        after = b.Shape(y)[1:]
         return b.Reshape(y, b.Concat(front, after, axis=0))
 
     return b.Reshape(value, b.Concat([-1], tail, axis=0)), back

@@ -219,11 +219,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
     amounts, zero = x_of(node, 1), b.const(np.zeros(1, np.int64))
     own, count = [int(a) % rank for a in axes], len(axes)
     places = [own.index(i) if i in own else None for i in range(rank)]
-    pieces = [
-        zero if j is None else b.Slice(amounts, [j + k], [j + k + 1], [0])
-        for k in (0, count)
-        for j in places
-    ]
+    pieces = [zero if j is None else amounts[j + k : j + k + 1] for k in (0, count) for j in places]
     return b.Pad(x, b.Concat(*pieces, axis=0), given[2], mode=attrs_of(node).get("mode"))
 
 
@@ -236,7 +232,7 @@ def same_axes(node: ir.Node, b: Builder) -> Value | None:
     more = node.op_type == "Unsqueeze"
     axes = {int(a) % (rank if more else own) for a in given}
     sizes, one = b.Shape(x), b.const([1])
-    pieces = [b.Slice(sizes, [i], [i + 1], [0]) for i in range(own)]
+    pieces = [sizes[i : i + 1] for i in range(own)]
     if more:
         left = iter(pieces)
         kept = [one if i in axes else next(left) for i in range(rank)]
@@ -250,7 +246,7 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
     x, rank, axis = x_of(node), rank_of(x_of(node)), int(attrs_of(node).get("axis", 1))
     if rank is None or axis % (rank or 1) == 0:
         return None
-    front = b.Slice(b.Shape(x), [0], [axis % rank], [0])
+    front = b.Shape(x)[: axis % rank]
     size = b.ReduceProd(front, [0], keepdims=1)
     return b.Reshape(x, b.Concat(size, [-1], axis=0))
 
@@ -272,8 +268,7 @@ def shape(node: ir.Node, b: Builder) -> Value | None:
     start, end = a.get("start", 0), a.get("end")
     if not start and end is None:
         return None
-    end = np.iinfo(np.int64).max if end is None else end
-    return b.Slice(b.Shape(x_of(node)), [start], [end], [0])
+    return b.Shape(x_of(node))[start:end]
 
 
 def size(node: ir.Node, b: Builder) -> Value | None:

@@ -103,7 +103,7 @@ def _from_half(op: Op, b: Builder) -> Value:
     middle = b.Slice(first, [half - 2], [0], [rank - 2], [-1])
     flipped = middle * b.Cast([1.0, -1.0], to=x.dtype or _FLOAT)
     y = b.DFT(b.Concat(first, flipped, axis=rank - 2), None, rank - 2, inverse=1)
-    return b.Squeeze(b.Slice(y, [0], [1], [rank - 1]), [rank - 1])
+    return b.Squeeze(y[..., :1], [rank - 1])
 
 
 @ROWS.always("ComplexMul", "ComplexMulConj")

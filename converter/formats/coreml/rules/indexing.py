@@ -457,7 +457,7 @@ def windows(r: Reading) -> None:
     if length is not None:
         starts: ir.Value = b.const(arange(0, length - width + 1, step)[:, None] + offsets)
     else:
-        size = b.Squeeze(b.Slice(b.Shape(x), [axis], [axis + 1]), [0])
+        size = b.Squeeze(b.Shape(x)[axis : axis + 1], [0])
         first = b.Range(0, size - (width - 1), step)
         starts = b.Unsqueeze(first, [1]) + b.const(offsets)
     r.set_input(1, starts)

@@ -127,7 +127,7 @@ def as_columns(r: Reading) -> None:
     r.data = blobs.reshape(b, x, rows)
     shape: Any = [*[1] * (rank - 3), out, 1, 1]
     if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
-        front = b.Slice(b.Shape(x), [0], [rank - 3])
+        front = b.Shape(x)[: rank - 3]
         shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
     r.behind(lambda y: blobs.reshape(b, y, shape))
 

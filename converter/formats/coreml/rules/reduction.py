@@ -64,7 +64,7 @@ class FlatMaximum(Field):
         axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
         r.set(axis=axes[0])
         if axes[1:]:
-            front = b.Slice(b.Shape(x), [0], [axes[0]])
+            front = b.Shape(x)[: axes[0]]
             r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
             r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
 

@@ -293,9 +293,8 @@ def interleaved(r: Reading) -> None:
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
     """Axis `axis` and the one behind it as one."""
-    shape, end = b.Shape(y), blobs.rank(y)
-    before, after = (b.Slice(shape, [i], [j]) for i, j in ((0, axis), (axis + 2, end)))
-    return b.Reshape(y, b.Concat(before, [-1], after, axis=0))
+    shape = b.Shape(y)
+    return b.Reshape(y, b.Concat(shape[:axis], [-1], shape[axis + 2 :], axis=0))
 
 
 def stacked(r: Reading) -> None:

@@ -19,6 +19,7 @@ from converter.formats.mlprogram.rules.fields import size_of
 from converter.graph.infer import Array
 from converter.graph.value import Value
 from converter.mapping.rules import custom
+from converter.passes.layout.axes import inverse
 
 NAMES = {
     "sigmoid": "Sigmoid",
@@ -54,6 +55,7 @@ class Parts:
         if self.direction not in ("forward", "reverse", "bidirectional"):
             raise MappingError(f"direction {self.direction!r} is not known", "R110")
         self.both = self.direction == "bidirectional"
+        self.ways = 2 if self.both else 1
         self.hidden = self.r.array("weight_hh").shape[-1]
 
     def stacked(self, name: str) -> Array | None:
@@ -73,15 +75,13 @@ class Parts:
     def state(self, name: str) -> Value:
         """[batch, directions * hidden] -> [directions, batch, hidden]."""
         value = self.b.Cast(self.r.value(name), to=D.from_numpy(self.dtype))
-        ways = 2 if self.both else 1
-        split = self.b.Reshape(value, [-1, ways, self.hidden])
+        split = self.b.Reshape(value, [-1, self.ways, self.hidden])
         return self.b.Transpose(split, perm=[1, 0, 2])
 
     def final(self, state: Value) -> Value:
         """The way back."""
-        ways = 2 if self.both else 1
         turned = self.b.Transpose(state, perm=[1, 0, 2])
-        return self.b.Reshape(turned, [-1, ways * self.hidden])
+        return self.b.Reshape(turned, [-1, self.ways * self.hidden])
 
     def sequence(self, y: Value, last: Value) -> Value:
         """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or the last
@@ -91,18 +91,18 @@ class Parts:
         if not self.r.attr("output_sequence", bool, False):
             return b.Unsqueeze(last, [0])
         turned = b.Transpose(y, perm=[0, 2, 1, 3])
-        size = self.hidden * (2 if self.both else 1)
-        found = b.Reshape(turned, b.Concat(b.Slice(b.Shape(turned), [0], [2], [0]), [size], axis=0))
+        size = self.hidden * self.ways
+        found = b.Reshape(turned, b.Concat(b.Shape(turned)[:2], [size], axis=0))
         if self.direction != "reverse":
             return found
-        return b.Slice(found, [-1], [np.iinfo(np.int64).min + 1], [0], [-1])
+        return found[::-1]
 
     def activations(self, *keys: tuple[str, str]) -> dict[str, Any]:
         words = [self.r.attr(k, str, default) for k, default in keys]
         for word in words:
             if word not in NAMES:
                 raise MappingError(f"the activation {word!r} is not known", "R110")
-        names = [NAMES[w] for w in words] * (2 if self.both else 1)
+        names = [NAMES[w] for w in words] * self.ways
         if "Affine" not in names:
             return {"activations": names}
         alphas = {"Affine": [1.0], "HardSigmoid": [0.2]}
@@ -188,6 +188,7 @@ class Cell:
         self.w, self.order = w, order
         self.direction = w.attr("direction", "forward")
         self.both = self.direction == "bidirectional"
+        self.ways = 2 if self.both else 1
         self.steps, self.batch = (size_of(w.data, i) for i in range(2))
         self.hidden = w.static(2, "the weights")[2]
         told = ("clip", "input_forget", "layout", "activation_alpha", "activation_beta")
@@ -215,28 +216,27 @@ class Cell:
             half = array.shape[-1] // 2
             array = array[:, :half] + array[:, half:]
         return {
-            name: self.w.const(blocks(array[i], back_of(self.order)), name)
+            name: self.w.const(blocks(array[i], inverse(self.order)), name)
             for i, name in enumerate((key, f"{key}_back")[: len(array)])
         }
 
     def initial(self, index: int) -> ir.Value:
         """[directions, batch, hidden] -> [batch, directions * hidden]; zeros where left out."""
-        value, ways = self.w.optional(index), 2 if self.both else 1
-        shape = [self.batch, ways * self.hidden]
+        value, shape = self.w.optional(index), [self.batch, self.ways * self.hidden]
         if value is None and not isinstance(self.batch, int):
             raise MappingError("a state of a size that is not known", "X203")
         if value is None:
             return self.w.const(np.zeros(shape, self.w.real), "initial")
         if self.both:
-            size = [self.batch, ways, self.hidden]
+            size = [self.batch, self.ways, self.hidden]
             value = self.w.made("transpose", value.dtype, size, x=value, perm=[1, 0, 2])
         return self.w.made("reshape", value.dtype, shape, x=value, shape=told(shape))
 
     def write(self, kind: str, states: dict[str, ir.Value], **given: Any) -> None:
         """The operation, and its results as ONNX has them."""
-        dtype, ways = self.w.data.dtype, 2 if self.both else 1
+        dtype = self.w.data.dtype
         outputs = [*self.w.node.outputs, None, None][: 1 + len(states)]
-        sizes = [self.steps, self.batch, ways * self.hidden]
+        sizes = [self.steps, self.batch, self.ways * self.hidden]
         made = [self.w.temporary("sequence", dtype, sizes)]
         made += [self.w.temporary("last", dtype, sizes[1:]) for _ in states]
         self.w.operation(
@@ -288,10 +288,6 @@ def told(shape: Sequence[Any]) -> list[int]:
     return sizes
 
 
-def back_of(order: Sequence[int]) -> list[int]:
-    return [order.index(i) for i in range(len(order))]
-
-
 def write_lstm(w: Writing) -> None:
     words = (RECURRENT, ("cell_activation", "tanh"), ("activation", "tanh"))
     cell = Cell(w, LSTM, words)
@@ -316,7 +312,7 @@ def write_gru(w: Writing) -> None:
     biases = {}
     if w.has(3):
         array = w.constant(3, "the bias").astype(cell.w.real)[0]
-        pair = (blocks(part, back_of(GRU)) for part in np.split(array, 2))
+        pair = (blocks(part, inverse(GRU)) for part in np.split(array, 2))
         biases = {k: w.const(a, k) for k, a in zip(("input_bias", "bias"), pair, strict=True)}
     cell.write("gru", {"h": cell.initial(5)}, reset_after=True, **biases)
 

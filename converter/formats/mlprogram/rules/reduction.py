@@ -87,7 +87,7 @@ def whole_axis(r: Reading) -> None:
     if isinstance(size, int):
         r.node.set_input(1, numbers(r, [size], "k"))
     else:
-        r.node.set_input(1, r.b.Slice(r.b.Shape(r.data), [axis], [axis + 1], [0]))
+        r.set_input(1, r.b.Shape(r.data)[axis : axis + 1])
     r.outputs = 2
     r.then(lambda results: [results[1]])
 

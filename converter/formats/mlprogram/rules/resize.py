@@ -34,12 +34,9 @@ def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str)
     """The last axes in other sizes (None: as they are), by ONNX's rule for coordinates."""
     b, rank = r.b, r.rank(x)
     own = b.Shape(x)
-    front = b.Slice(own, [0], [rank - len(size)], [0])
-    lengths = [
-        b.Slice(own, [rank - len(size) + i], [rank - len(size) + i + 1], [0]) if n is None else [n]
-        for i, n in enumerate(size)
-    ]
-    sizes = b.Concat(front, *lengths, axis=0)
+    first = rank - len(size)
+    lengths = [own[i : i + 1] if n is None else [n] for i, n in enumerate(size, first)]
+    sizes = b.Concat(own[:first], *lengths, axis=0)
     array = known(sizes)
     operand = sizes if array is None else b.const(array, "sizes")
     if not linear:
@@ -329,7 +326,7 @@ def affine(r: Reading) -> Value:
     if r.attr("padding_value", float, 0.0) or not r.attr("align_corners", bool):
         raise MappingError("a padding value, or corners that are not aligned", "X202")
     size = [r.attr("output_height", int), r.attr("output_width", int)]
-    whole_size = b.Concat(b.Slice(b.Shape(x), [0], [2], [0]), size, axis=0)
+    whole_size = b.Concat(b.Shape(x)[:2], size, axis=0)
     grid = b.AffineGrid(matrix, whole_size, align_corners=1)
     return b.GridSample(x, grid, mode="linear", padding_mode="zeros", align_corners=1)
 

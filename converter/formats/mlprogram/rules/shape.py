@@ -122,7 +122,7 @@ def concat(r: Reading) -> ir.Value:
     axis %= rank
     stacked = b.Concat(*(b.Unsqueeze(v, [axis + 1]) for v in values), axis=axis + 1)
     shape = b.Shape(values[0])
-    front, back = b.Slice(shape, [0], [axis], [0]), b.Slice(shape, [axis + 1], [LARGE], [0])
+    front, back = shape[:axis], shape[axis + 1 :]
     return b.Reshape(stacked, b.Concat(front, [-1], back, axis=0))
 
 
@@ -437,7 +437,7 @@ def reshaped_like(r: Reading) -> Value:
     of_length(len(refs), begins=begins, ends=ends, end_masks=masks)
     for i, ref in enumerate(refs):
         last = LARGE if masks[i] else int(ends[i])
-        parts.append(b.Slice(b.Shape(ref), [int(begins[i])], [last], [0]))
+        parts.append(b.Shape(ref)[int(begins[i]) : last])
     return b.Reshape(r.x, b.Concat(*parts, axis=0))
 
 

@@ -104,7 +104,7 @@ def space_to_depth(op: Op, b: Builder) -> Results:
         return None
     size, x = int(op.attrs["blocksize"]), op.x
     shape = b.Shape(x)
-    n, c, h, w = (b.Slice(shape, [i], [i + 1]) for i in range(4))
+    n, c, h, w = (shape[i : i + 1] for i in range(4))
     block = b.const([size])
     rows, columns = h / block, w / block
     split = b.Reshape(x, b.Concat(n, c, rows, block, columns, block, axis=0))

@@ -118,7 +118,7 @@ def dense_of_sparse(r: Reading) -> Value:
         places = b.Reshape(places, [1, 1])
     elif rank == 1:
         places = b.Reshape(places, [-1, 1])
-    count = b.Slice(b.Shape(places), [0], [1], [0])
+    count = b.Shape(places)[:1]
     return b.ScatterND(b.Expand(default, shape), places, b.Expand(values, count))
 
 
