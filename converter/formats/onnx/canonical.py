@@ -234,7 +234,7 @@ def scan(op: Op, b: Builder, lift_body: Any, length: Value | None = None) -> lis
     for i in range(results):
         y = outputs[len(states) + i]
         if back_out[i]:
-            y = y[::-1]
+            y = b.Slice(y, [-1], [np.iinfo(np.int64).min], [0], [-1])
         if axes_out[i]:
             if y.shape is None:
                 raise MappingError("Scan with scan_output_axes needs the rank of its outputs")

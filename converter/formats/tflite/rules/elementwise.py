@@ -286,7 +286,7 @@ def same_bits(r: Reading) -> Value:
     widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
     if widths[0] != widths[1]:
         raise MappingError("elements of another width")
-    return r.b.BitCast(x, to=wanted)
+    return r.b.BitCast(x, to=int(wanted))
 
 
 RULES: list[Rule | Custom] = [
