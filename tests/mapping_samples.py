@@ -18,14 +18,14 @@ import onnx.defs
 import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN
-from converter.graph.build import Builder, new_model
+from converter.graph.build import Builder, defaults, new_model
 from converter.graph.channels_last import LAYOUT_SENSITIVE, to_nhwc
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Field, Only
 from converter.mapping.node import Node
-from converter.mapping.rules import Rule, defaults
+from converter.mapping.rules import Rule
 
 SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "axis": [1, 0, -1],

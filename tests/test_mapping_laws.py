@@ -23,14 +23,14 @@ from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
 from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import Builder
+from converter.graph.build import Builder, defaults
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM, InferenceError, constant, rank_of, shape_of
 from converter.mapping.context import Reading
 from converter.mapping.fields import MISSING, Attr, Const, Field, Fixed, Guard, Nested
 from converter.mapping.lifting import FormatMapping, Lifting
 from converter.mapping.node import Layer, Node
-from converter.mapping.rules import Custom, Rule, defaults
+from converter.mapping.rules import Custom, Rule
 from mapping_samples import CannotSample, candidates, codec_in, contexts, filled, sample
 
 MAPPINGS = {

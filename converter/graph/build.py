@@ -27,7 +27,14 @@ from converter.graph.infer import (
 )
 from converter.graph.lazy_tensor import lazy
 from converter.graph.names import Names
-from converter.graph.value import Value, close_writer, open_writer, with_operators, writer
+from converter.graph.value import (
+    Value,
+    array_type,
+    close_writer,
+    open_writer,
+    with_operators,
+    writer,
+)
 from converter.graph.verify.node import VARIADIC
 from converter.graph.verify.shapes_of import BODY
 
@@ -202,9 +209,18 @@ class Builder:
 
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:
         """A scalar constant of the type of `reference`."""
-        dtype = reference.dtype.numpy() if reference.dtype is not None else np.dtype(np.float32)
+        dtype = array_type(reference)
         with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
             return self.const(held(number, dtype, name), name)
+
+    def beside(self, reference: ir.Value, number: float) -> Value:
+        """The same; a fraction beside whole numbers in a type that the operator will refuse, not
+        cut to an integer.
+        """
+        whole = reference.dtype is not None and reference.dtype.is_integer()
+        if whole and not float(number).is_integer():
+            return self.const(np.float32(number))
+        return self.like(reference, number)
 
     def _beside(
         self, op_type: str, domain: str, inputs: Sequence[Any], index: int
@@ -217,8 +233,7 @@ class Builder:
             for i in () if domain else _same_type(op_type, index, len(inputs)):
                 peer = inputs[i]
                 if isinstance(peer, ir.Value) and peer.dtype is not None:
-                    whole = float(number).is_integer() or not peer.dtype.is_integer()
-                    return self.like(peer, number) if whole else self.const(number)
+                    return self.beside(peer, number)
         return self.value(number)
 
     def place(self, node: ir.Node) -> None:
@@ -487,6 +502,34 @@ def attrs_of(node: ir.Node) -> dict[str, Any]:
     return {a.name: _plain(a) for a in node.attributes.values()}
 
 
+def attributes(node: ir.Node) -> dict[str, Any]:
+    """The same, those that are left out with the defaults of their operator."""
+    return {**defaults(node.op_type, node.domain), **attrs_of(node)}
+
+
+@functools.cache
+def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
+    """The attributes that have a default in ONNX's schema or in the extension catalogue."""
+    if schema_of(op_type, domain) is not None:
+        return {n: _plain(a) for n, a in declared_defaults(op_type, domain).items()}
+    from converter.graph.extensions import lookup
+
+    entry = lookup(op_type)
+    declared = {} if entry is None else entry.attributes
+    return {k: v for k, v in declared.items() if isinstance(v, int | float | str | list | tuple)}
+
+
+@functools.cache
+def declared_defaults(op_type: str, domain: str) -> dict[str, ir.Attr]:
+    """The attributes that have a default in ONNX's schema."""
+    schema = schema_of(op_type, domain)
+    return {
+        n: ir.serde.deserialize_attribute(a.default_value)
+        for n, a in ({} if schema is None else schema.attributes).items()
+        if a.default_value.name
+    }
+
+
 def _plain(a: ir.Attr) -> Any:
     if a.type == ir.AttributeType.TENSOR:
         return a.as_tensor().numpy()
@@ -498,6 +541,7 @@ __all__ = [
     "Value",
     "as_array",
     "attribute",
+    "attributes",
     "attrs_of",
     "builder_before",
     "known",

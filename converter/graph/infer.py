@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Sized
 from typing import Any
 
@@ -372,21 +373,11 @@ def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[i
 
 
 def _evaluate_shape(node: ir.Node) -> None:
-    value = node.inputs[0]
-    shape = shape_of(value)
-    if shape is None:
-        if node.op_type == "Shape" and value is not None and value.shape is not None:
-            dims = list(value.shape)[_int(node, "start", 0) : _int(node, "end", None)]
-            if all(isinstance(d, int) for d in dims):
-                set_known(node.outputs[0], np.array(dims, np.int64))
-        return
-    if node.op_type == "Size":
-        set_known(node.outputs[0], np.array(int(np.prod(shape)), np.int64))
-    else:
-        set_known(
-            node.outputs[0],
-            np.array(shape[_int(node, "start", 0) : _int(node, "end", None)], np.int64),
-        )
+    shape, sizes, out = shape_of(node.inputs[0]), _sizes_of(node, 0), node.outputs[0]
+    if node.op_type == "Size" and shape is not None:
+        set_known(out, np.array(math.prod(shape), np.int64))
+    elif sizes is not None and None not in sizes:
+        set_known(out, np.array(sizes, np.int64))
 
 
 def _int(node: ir.Node, name: str, default: int | None) -> int | None:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, writing
 from converter.graph.infer import constant, shape_of
-from converter.graph.value import Value, known_sizes, operands
+from converter.graph.value import Value, array_type, known_sizes, operands
 
 Function = Callable[[Builder, Value], Value]
 # writes one step: the builder, the products with the data [batch, gates], the states [batch, size]
@@ -160,7 +160,7 @@ def _within(
         return new, new[0]
     here = b.Unsqueeze(way.lengths > t, [1])
     states = [b.Where(here, n, o) for n, o in zip(new, old, strict=True)]
-    return states, b.Where(here, new[0], b.like(new[0], 0))
+    return states, b.Where(here, new[0], 0)
 
 
 def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
@@ -191,7 +191,7 @@ def _initial(
         return entry(b, b.Transpose(given, perm=[1, 0, 2]) if batch_first else given, d)
     shape = shape_of(like)
     if shape is not None:
-        return b.const(np.zeros((shape[1], size), like.dtype.numpy() if like.dtype else np.float32))
+        return b.const(np.zeros((shape[1], size), array_type(like)))
     return b.Expand(b.like(like, 0), b.Concat(b.Shape(like)[1:2], [size], axis=0))
 
 
@@ -296,7 +296,7 @@ def plus(x: Value, y: Value | None) -> Value:
 
 def clipped(b: Builder, x: Value, limit: float) -> Value:
     """x between -limit and limit; 0 is no limit."""
-    return b.Clip(x, b.like(x, -limit), b.like(x, limit)) if limit > 0 else x
+    return b.Clip(x, -limit, limit) if limit > 0 else x
 
 
 def gate_functions(kind: str, attrs: dict[str, Any]) -> list[list[Function]] | None:

@@ -1,4 +1,6 @@
-"""Arrays that are made because a number in a file says so: none may fill the memory."""
+"""Sizes that must be known, and arrays that are made because a number in a file says so: none may
+fill the memory.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,29 @@ import math
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from converter.graph.infer import Array, InferenceError
+from converter.errors import MappingError
+from converter.graph.infer import Array, InferenceError, rank_of, shape_of
 
 LARGEST = 1 << 25  # entries
+FIX_INPUTS = "fix the shapes with --inputs"
+
+
+def rank(value: ir.Value, what: str = "the input") -> int:
+    """How many axes a value has; MappingError X203 where that is not known."""
+    found = rank_of(value)
+    if found is None:
+        raise MappingError(f"the rank of {what} is unknown", "X203", FIX_INPUTS)
+    return found
+
+
+def static(value: ir.Value, what: str = "the input") -> tuple[int, ...]:
+    """The shape of a value; MappingError X203 where a size is not known."""
+    found = shape_of(value)
+    if found is None:
+        raise MappingError(f"the shape of {what} must be static", "X203", FIX_INPUTS)
+    return found
 
 
 def demand_small(*sizes: int) -> None:

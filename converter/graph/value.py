@@ -19,6 +19,9 @@ from converter.errors import MappingError
 
 T = TypeVar("T")
 MAX = (1 << 63) - 1
+# the types that definitions and rewrites cast to
+FLOAT, INT32 = ir.DataType.FLOAT, ir.DataType.INT32
+INT64, BOOL = ir.DataType.INT64, ir.DataType.BOOL
 Operand = ir.Value | npt.NDArray[Any] | np.generic | float
 
 
@@ -26,7 +29,7 @@ class Writer(Protocol):
     """What an operator needs of a builder."""
 
     def operator(self, op_type: str) -> Callable[..., Value]: ...
-    def like(self, reference: ir.Value, number: float, /) -> Value: ...
+    def beside(self, reference: ir.Value, number: float, /) -> Value: ...
 
 
 _WRITERS: ContextVar[tuple[Writer, ...]] = ContextVar("netconv.writers", default=())
@@ -55,6 +58,7 @@ class Value(ir.Value):
     | `-x` | Neg |
     | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are not whole |
     | `x[..., 3]`, `x[:, 0]` | Gather of one place of an axis, which vanishes |
+    | `x[:, None]`, `x[..., None]` | Unsqueeze |
 
     A Python number takes the type of the other operand; an array keeps its own, and cannot be
     compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
@@ -142,9 +146,15 @@ class Value(ir.Value):
     def __getitem__(self, places: Any) -> Value:
         places = places if isinstance(places, tuple) else (places,)
         front = places.index(...) if ... in places else len(places)
-        behind = places[front + 1 :]
-        axes = [*range(front), *range(-len(behind), 0)]
-        chosen = list(zip(axes, (*places[:front], *behind), strict=True))
+        sides = places[:front], places[front + 1 :]
+        y = self._chosen(*([p for p in side if p is not None] for side in sides))
+        kept = [[p for p in side if p is None or isinstance(p, slice)] for side in sides]
+        new = [axis for axis, p in _by_axis(*kept) if p is None]
+        return writer().operator("Unsqueeze")(y, new) if new else y
+
+    def _chosen(self, front: list[Any], behind: list[Any]) -> Value:
+        """What slices and indices take of the first and of the last axes."""
+        chosen = _by_axis(front, behind)
         write, x = writer().operator, self
         parts = [
             (*_bounds(part), axis, part.step or 1)
@@ -203,6 +213,11 @@ def operands(node: ir.Node, count: int) -> list[Any]:
     return found + [None] * (count - len(found))
 
 
+def array_type(value: ir.Value) -> np.dtype[Any]:
+    """The elements' type in numpy; that of float32 where it is not known."""
+    return (value.dtype or ir.DataType.FLOAT).numpy()
+
+
 def known_sizes(value: ir.Value | None) -> list[int | None] | None:
     """The sizes, None for those that are not known; None for all where not even the rank is."""
     if value is None or value.shape is None:
@@ -225,6 +240,11 @@ def made_of(value: ir.Value | None, op_type: str) -> Value | None:
     """The first operand of the standard operator `op_type` that makes a value, if it does."""
     node = maker(value, op_type)
     return None if node is None else optional(node, 0)
+
+
+def _by_axis(front: list[Any], behind: list[Any]) -> list[tuple[int, Any]]:
+    """What belongs to the first and to the last axes, with these."""
+    return [*enumerate(front), *enumerate(behind, -len(behind))]
 
 
 def _bounds(part: slice) -> tuple[int, int]:
@@ -262,9 +282,4 @@ def _operand(x: Value, other: Operand) -> Any:
         return other
     if not isinstance(other, int | float):
         return NotImplemented
-    whole = x.dtype is not None and x.dtype.is_integer()
-    if whole and not float(other).is_integer():
-        return np.float32(
-            other
-        )  # which the operator refuses; cut to an integer it would be another number
-    return writer().like(x, other)
+    return writer().beside(x, other)

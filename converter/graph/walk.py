@@ -48,6 +48,11 @@ def captured(body: ir.Graph) -> list[ir.Value]:
     return list(dict.fromkeys(outer))
 
 
+def is_needed(value: ir.Value) -> bool:
+    """Whether a node reads the value, or it is an output of its graph."""
+    return bool(value.uses()) or value.is_graph_output()
+
+
 def release(node: ir.Node) -> None:
     """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users
     of outer values.

@@ -18,11 +18,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph import CHANNELS_LAST_DOMAIN
+from converter.graph import CHANNELS_LAST_DOMAIN, sizes
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.demands import at_least, of_counts, of_length
-from converter.graph.infer import Array, constant, known, rank_of, shape_of
+from converter.graph.infer import Array, constant, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Floats, Kind, codec_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 REQUIRED: Any = object()
 Results = list[ir.Value]
-FIX_INPUTS = "fix the shapes with --inputs"
+FIX_INPUTS, rank, static = sizes.FIX_INPUTS, sizes.rank, sizes.static
 
 
 class Reading:
@@ -478,17 +478,3 @@ def whole_numbers(array: Array, what: str) -> list[int]:
         return [int(v) for v in array.reshape(-1)]
     except (ValueError, OverflowError):  # of what is no number, or infinite
         raise MappingError(f"{what} must be whole numbers", "R110") from None
-
-
-def rank(value: ir.Value, what: str = "the input") -> int:
-    found = rank_of(value)
-    if found is None:
-        raise MappingError(f"the rank of {what} is unknown", "X203", FIX_INPUTS)
-    return found
-
-
-def static(value: ir.Value, what: str = "the input") -> tuple[int, ...]:
-    found = shape_of(value)
-    if found is None:
-        raise MappingError(f"the shape of {what} must be static", "X203", FIX_INPUTS)
-    return found

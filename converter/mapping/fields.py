@@ -23,13 +23,13 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.graph.demands import held
 from converter.graph.infer import constant, rank_of
-from converter.graph.value import Value
+from converter.graph.value import Value, array_type
 from converter.mapping.codecs import Codec, Kind, same
-from converter.mapping.context import Reading, Results, Writing
-from converter.mapping.node import Parameters
+from converter.mapping.context import REQUIRED, Reading, Results, Writing
+from converter.mapping.node import Node, Parameters
 from converter.mapping.record import record
 
-MISSING: Any = object()
+MISSING: Any = REQUIRED
 
 
 class Field:
@@ -87,12 +87,9 @@ class Attr(Field):
         self.keys = (self.key,)
 
     def lift(self, r: Any) -> None:
-        if self.key in r.layer.attrs:
-            r.node.attrs[self.name] = r.parse(self.key, r.layer.attrs[self.key], self.kind)
-        elif self.default is MISSING:
-            raise MappingError(f"required attribute {self.key!r} is absent", "R110")
-        elif self.default is not None:
-            r.node.attrs[self.name] = self.default
+        value = r.attr(self.key, self.kind, self.default)
+        if value is not None:
+            r.node.attrs[self.name] = value
 
     def lower(self, w: Any) -> None:
         value = w.node.attrs.get(self.name, self.node_default)
@@ -137,11 +134,9 @@ class Fixed(Field):
         self.keys = (self.key,)
 
     def lift(self, r: Any) -> None:
-        found = self.value if self.absent else MISSING
-        if self.key in r.layer.attrs:
-            found = r.parse(self.key, r.layer.attrs[self.key], self.kind)
-        if found is MISSING or not equal(found, self.value):
-            shown = "(absent)" if found is MISSING else repr(found)
+        found = r.attr(self.key, self.kind, self.value if self.absent else None)
+        if found is None or not equal(found, self.value):
+            shown = "(absent)" if found is None else repr(found)
             error = MappingError(f"{self.key}={shown}, only {self.value!r} is known here", "R110")
             error.choice = (self.key, shown, self.value)
             raise error
@@ -168,9 +163,8 @@ class Nested(Field):
             error.choice = ("message", "(absent)", self.key)
             raise error
         owned = {k for f in self.fields for k in f.keys}
-        for key in found:
-            if key not in owned:
-                raise MappingError(f"attribute {self.key}.{key} is not known", "R111")
+        if unknown := [key for key in found if key not in owned]:
+            raise MappingError(f"attribute {self.key}.{unknown[0]} is not known", "R111")
         outer = r.layer
         r.layer = replace(outer, attrs=Parameters(found))
         try:
@@ -330,14 +324,9 @@ class Const(Field):
         self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
-        if self.key in r.layer.attrs:
-            value = r.parse(self.key, r.layer.attrs[self.key], self.kind)
-        elif self.default is MISSING:
-            raise MappingError(f"required attribute {self.key!r} is absent", "R110")
-        else:
-            value = self.default
+        value = r.attr(self.key, self.kind, self.default)
         if value is not None:
-            data = held(value, self.dtype or _dtype(r), self.key)
+            data = held(value, self.dtype or _dtype(r.node), self.key)
             r.set_input(self.index, r.b.const(data, self.key))
 
     def lower(self, w: Writing) -> None:
@@ -356,9 +345,10 @@ class Const(Field):
         w.layer.attrs[self.key] = w.spell(array.tolist(), self.kind)
 
 
-def _dtype(r: Reading) -> Any:
-    first = r.node.input(0)
-    return first.dtype.numpy() if first is not None and first.dtype is not None else np.float32
+def _dtype(node: Node) -> np.dtype[Any]:
+    """The type of input 0."""
+    first = node.input(0)
+    return np.dtype(np.float32) if first is None else array_type(first)
 
 
 @record
@@ -374,7 +364,7 @@ class FixedInput(Field):
         self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
-        value = r.b.const(np.array(self.value, _dtype(r)))
+        value = r.b.const(np.array(self.value, _dtype(r.node)))
         inputs = r.node.inputs
         inputs.extend([None] * (self.index - len(inputs)))
         inputs.insert(self.index, value)
@@ -434,9 +424,7 @@ class AttrInput(Field):
             return
         if self.omit and equal(value, self.default):
             return
-        first = w.node.input(0)
-        dtype = self.dtype or (first.dtype.numpy() if first and first.dtype else np.float32)
-        array = np.asarray(value, dtype)
+        array = np.asarray(value, self.dtype or _dtype(w.node))
         array = array.reshape(self.shape) if array.size == 1 and array.ndim == 0 else array
         inputs = w.layer.inputs
         inputs.extend([None] * (self.index + 1 - len(inputs)))

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError, did_you_mean
-from converter.graph.infer import schema_of
+from converter.graph.build import defaults
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
@@ -282,29 +281,3 @@ def filled(node: Node) -> Node:
     """The node with the defaults of its schema."""
     attrs = {**defaults(node.op, node.domain), **node.attrs}
     return Node(node.op, node.domain, attrs, node.inputs, node.outputs, node.last)
-
-
-@cache
-def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
-    """The operator's attribute defaults, from ONNX's schema or the extension catalogue."""
-    if domain == "":
-        schema = schema_of(op_type)
-        if schema is None:
-            return {}
-        declared = {
-            n: ir.serde.deserialize_attribute(a.default_value)
-            for n, a in schema.attributes.items()
-            if a.default_value.name
-        }
-        return {
-            n: list(a.value) if isinstance(a.value, tuple | list) else a.value
-            for n, a in declared.items()
-        }
-    from converter.graph.extensions import lookup
-
-    entry = lookup(op_type)
-    if entry is None:
-        return {}
-    return {
-        k: v for k, v in entry.attributes.items() if isinstance(v, int | float | str | list | tuple)
-    }

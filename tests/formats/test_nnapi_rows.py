@@ -28,9 +28,9 @@ from converter.formats.nnapi.operations import bind, operations
 from converter.formats.nnapi.rules import TABLE
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph, Table
-from converter.graph.build import Builder, attrs_of, new_model
+from converter.graph.build import Builder, attrs_of, defaults, new_model
 from converter.graph.infer import InferenceError, set_type, shape_of
-from converter.mapping.rules import Rule, defaults, filled
+from converter.mapping.rules import Rule, filled
 from converter.mapping.rules import Table as Rows
 from mapping_samples import CannotSample, candidates, contexts, sample
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import build
 from converter.graph.build import attrs_of
-from converter.graph.infer import Array, constant, rank_of, schema_of, shape_of
+from converter.graph.infer import Array, constant, rank_of, shape_of
 from converter.graph.value import optional
 
 Attributes = dict[str, Any]
@@ -45,7 +46,7 @@ _RESULT_SAYS = {"Reshape": 1, "Expand": 1}  # operand that the shape of the resu
 
 def attributes(node: ir.Node) -> Attributes:
     """All attributes, those that are left out with their defaults; axes count from 0."""
-    found = {**_defaults(node), **attrs_of(node)}
+    found = build.attributes(node)
     if node.domain:
         return found
     for name in _IDLE & found.keys():
@@ -66,17 +67,6 @@ def attributes(node: ir.Node) -> Attributes:
     if node.op_type == "Split":
         found.pop("num_outputs", None)
     return found
-
-
-def _defaults(node: ir.Node) -> Attributes:
-    schema = schema_of(node.op_type) if not node.domain else None
-    if schema is None:
-        return {}
-    return {
-        k: ir.serde.deserialize_attribute(a.default_value).value
-        for k, a in schema.attributes.items()
-        if a.default_value.type
-    }
 
 
 def _window(node: ir.Node, found: Attributes) -> None:

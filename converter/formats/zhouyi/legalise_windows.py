@@ -15,13 +15,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.fields import kernel_of, pads_of
 from converter.formats.zhouyi.types import numpy_type
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attrs_of, defaults
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping import context
 from converter.mapping.lowering import view_of
-from converter.mapping.rules import defaults
 from converter.passes.images import window_over_images
 
 

@@ -137,7 +137,7 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     """
     b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
-    product = total(b, dense(b, joined, t.input(2)), bias(t, 3))
+    product = total(dense(b, joined, t.input(2)), bias(t, 3))
     enter, new, forget, out = b.Split(product, outputs=4, axis=1, num_outputs=4)
     cell = b.Sigmoid(forget) * c + b.Sigmoid(enter) * b.Tanh(new)
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
@@ -290,7 +290,7 @@ def svdf(r: Reading) -> ir.Value:
     products = b.ReduceSum(state * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
     activation = ACTIVATIONS[r.attr("fused_activation_function", CODES)]
-    return activation(b, total(b, units, bias(r, 3)))
+    return activation(b, total(units, bias(r, 3)))
 
 
 # an LSTM of its own -------------------------------------------------------------------------------

@@ -27,11 +27,11 @@ from converter.formats.zhouyi.quantization.requantize import (
 from converter.formats.zhouyi.rules.detection import at_most, chosen_proposals
 from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder
-from converter.graph.catalogue.compact import front, static, take, total
+from converter.graph.catalogue.compact import front, take, total
 from converter.graph.catalogue.ssd import class_of, grouped
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
-from converter.graph.sizes import arange, demand_small
+from converter.graph.sizes import arange, demand_small, static
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 
