@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT32, INT64, array_type
 
 LARGEST = 32
 
@@ -30,12 +30,12 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
     n = shape[-1]
     work = b.Reshape(x, [-1, n, n])
     count = int(np.prod(shape[:-2]))
-    eye = b.Expand(np.eye(n, dtype=(x.dtype or ir.DataType.FLOAT).numpy())[None], [count, n, n])
+    eye = b.Expand(np.eye(n, dtype=array_type(x))[None], [count, n, n])
     joined = b.Concat(work, eye, axis=2)
     rows = b.const(arange(n)[None, :, None])
     for k in range(n):
         column = joined[:, k:n, k : k + 1]
-        pivot = b.Add(b.ArgMax(b.Abs(column), axis=1, keepdims=1), [k])  # [count, 1, 1]
+        pivot = b.ArgMax(b.Abs(column), axis=1) + k  # [count, 1, 1]
         here, there = b.Equal(rows, k), b.Equal(rows, pivot)
         at = b.Expand(pivot, [count, 1, 2 * n])
         found = b.GatherElements(joined, at, axis=1)
@@ -59,14 +59,11 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
     Steps behind a beam's length, and behind its first end token, hold the end token. Source:
     OpenVINO, GatherTree-1.
     """
-    shape = shape_of(step_ids)
-    if shape is None:
-        raise MappingError("the steps, batch and beams must be static", "X203")
-    steps, batch, width = shape
-    dtype = step_ids.dtype or ir.DataType.FLOAT
-    index = b.Cast(parents, to=ir.DataType.INT64)
-    last = b.Min(b.Cast(lengths, to=ir.DataType.INT64), [steps])
-    last = b.Sub(b.Reshape(last, [batch, 1]), [1])
+    steps, batch, width = static(step_ids, "the steps")
+    dtype = step_ids.dtype or FLOAT
+    index = b.Cast(parents, to=INT64)
+    last = b.Min(b.Cast(lengths, to=INT64), [steps])
+    last = b.Reshape(last, [batch, 1]) - 1
     beam = b.Expand(arange(width)[None, :], [batch, width])
     stop = b.Reshape(end, [1])
     found: list[Value] = []
@@ -79,7 +76,7 @@ def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end:
     rows: list[Value] = []
     ended: Value | None = None
     for ids in reversed(found):
-        rows.append(b.Unsqueeze(ids if ended is None else b.Where(ended, stop, ids), [0]))
+        rows.append((ids if ended is None else b.Where(ended, stop, ids))[None])
         here = b.Equal(ids, stop)
         ended = here if ended is None else ended | here
     return b.Cast(b.Concat(*rows, axis=0), to=dtype)
@@ -91,9 +88,9 @@ def IntegerMean(b: Builder, x: Value, *, axes: list[int], keepdims: int = 0) -> 
 
     x: integers of any shape; keepdims 1 keeps the axes with size 1. Result: the type of x.
     """
-    total = b.ReduceSum(b.Cast(x, to=ir.DataType.INT64), axes, keepdims=keepdims)
+    total = b.ReduceSum(b.Cast(x, to=INT64), axes, keepdims=keepdims)
     count = b.ReduceProd(b.Gather(b.Shape(x), list(axes), axis=0), [0], keepdims=0)
-    return b.Cast(total / count, to=x.dtype or ir.DataType.INT64)
+    return b.Cast(total / count, to=x.dtype or INT64)
 
 
 @extension
@@ -105,4 +102,4 @@ def FloorDiv(b: Builder, x: Value, y: Value) -> Value:
     quotient, zero = x / y, b.like(x, 0)
     inexact = ~b.Equal(quotient * y, x)
     negative = (x < zero) ^ (y < zero)
-    return quotient - b.Cast(inexact & negative, to=x.dtype or ir.DataType.INT32)
+    return quotient - b.Cast(inexact & negative, to=x.dtype or INT32)

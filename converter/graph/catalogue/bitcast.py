@@ -128,5 +128,5 @@ def _number(b: Builder, x: Value, layout: _Layout) -> Value:
     significand = leading + fraction * (1 / unit)
     size = significand * b.Gather(b.const(layout.powers(), "powers"), field)
     odd = b.Equal(field, np.array(layout.top, np.int64)) & (fraction > 0)
-    size = b.Where(odd, b.like(size, np.nan), size)
+    size = b.Where(odd, np.nan, size)
     return size * b.Where(b.Equal(sign, 1), b.like(size, -1), b.like(size, 1))

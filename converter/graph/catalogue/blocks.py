@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import of_counts, of_length
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-
-
-def _static(x: Value) -> tuple[int, ...]:
-    shape = shape_of(x)
-    if shape is None:
-        raise MappingError("the shape must be static", "X203", "fix the shapes with --inputs")
-    return shape
+from converter.graph.sizes import static
 
 
 @extension(x=4)
@@ -25,7 +17,7 @@ def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
     """
     of_counts(2, block_size=block_size)
     bh, bw = block_size
-    n, c, h, w = _static(x)
+    n, c, h, w = static(x)
     y = b.Transpose(b.Reshape(x, [bh, bw, n // (bh * bw), c, h, w]), perm=[2, 3, 4, 0, 5, 1])
     return b.Reshape(y, [n // (bh * bw), c, h * bh, w * bw])
 
@@ -41,6 +33,6 @@ def SpaceToBatch(b: Builder, x: Value, *, block_size: list[int], pads: list[int]
     of_length(4, pads=pads)
     (bh, bw), (top, left, bottom, right) = block_size, pads
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
-    n, c, h, w = _static(x)
+    n, c, h, w = static(x)
     y = b.Transpose(b.Reshape(x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
     return b.Reshape(y, [n * bh * bw, c, h // bh, w // bw])

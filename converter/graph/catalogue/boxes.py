@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import of_length
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
-
-FLOAT, INT64, BOOL = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL))
+from converter.graph.value import BOOL, FLOAT, INT64
 
 
 @extension
@@ -60,13 +58,13 @@ def CropResize(
     (rows, inside_y), (columns, inside_x) = parts
     if first:
         ids = b.Cast(b.Reshape(b.Slice(flat, [0], [1], [1]), [-1]), to=INT64)
-        x = b.Unsqueeze(b.Gather(b.Squeeze(x, [0]), ids, axis=0), [1])
-    across = b.Transpose(b.Unsqueeze(columns, [1, 2]), perm=[0, 1, 2, 4, 3])
-    y = b.Unsqueeze(rows, [1, 2]) @ x @ across
+        x = b.Gather(b.Squeeze(x, [0]), ids, axis=0)[:, None]
+    across = b.Transpose(columns[:, None, None], perm=[0, 1, 2, 4, 3])
+    y = rows[:, None, None] @ x @ across
     if not extrapolate:
         return y
-    inside = b.Unsqueeze(inside_y, [1, 2, 4]) & b.Unsqueeze(inside_x, [1, 2, 3])
-    return b.Where(inside, y, b.like(y, extrapolation_value))
+    inside = b.Unsqueeze(inside_y, [1, 2, 4]) & inside_x[:, None, None, None]
+    return b.Where(inside, y, extrapolation_value)
 
 
 def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, Value, Value, Value]:
@@ -109,7 +107,7 @@ def _weights(
     places = low + steps
     inside = (places >= 0.0) & (places <= last)
     positions = b.Clip(places, 0.0, last)
-    distance = b.Abs(b.Unsqueeze(positions, [2]) - b.Cast(b.Range(0, length, 1), to=FLOAT))
+    distance = b.Abs(positions[:, :, None] - b.Cast(b.Range(0, length, 1), to=FLOAT))
     return b.Relu(1.0 - distance), inside
 
 
@@ -136,11 +134,11 @@ def SuppressBoxes(
     size = b.Shape(scores)
     n = size[1:2]
     best = b.ReduceMax(scores, [2], keepdims=0)
-    per_box = b.Unsqueeze(best, [1])
+    per_box = best[:, None]
     if per_class:
         classes = b.ArgMax(scores, axis=2, keepdims=1)
         all_classes = b.Range(0, b.Squeeze(size[2:3], [0]), 1)
-        mine = b.Equal(b.Transpose(classes, perm=[0, 2, 1]), b.Unsqueeze(all_classes, [0, 2]))
+        mine = b.Equal(b.Transpose(classes, perm=[0, 2, 1]), all_classes[None, :, None])
         per_box = b.Where(mine, per_box, float(np.finfo(np.float32).min))
     high = b.Where(per_box > _one(b, score), per_box, float("-inf"))
     each = b.SuppressionMask(boxes, high, iou, center_point_box=1)
@@ -165,10 +163,10 @@ def _ranked(
     spare = limit - b.Min(n, limit)
     picked = []
     for table in (boxes, scores):
-        index = b.Unsqueeze(order, [2])
+        index = order[:, :, None]
         width = b.Shape(table)[2:3]
         rows = b.GatherElements(table, b.Expand(index, b.Concat([1, 1], width, axis=0)), axis=1)
-        rows = b.Where(b.Unsqueeze(valid, [2]), rows, 0.0)
+        rows = b.Where(valid[:, :, None], rows, 0.0)
         picked.append(b.Pad(rows, b.Concat([0, 0, 0, 0], spare, [0], axis=0), 0.0))
     indices = b.Pad(b.Where(valid, order, -1), b.Concat([0, 0, 0], spare, axis=0), -1)
     count = b.ReduceSum(b.Cast(valid, to=INT64), [1], keepdims=0)

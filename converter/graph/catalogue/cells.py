@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from operator import add
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
 from converter.graph.recurrent import clipped
+from converter.graph.sizes import static
 
 # by the names that operators have for them; "" is none
 ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "": lambda b, x: x,
     "Relu": lambda b, x: b.Relu(x),
-    "Relu1": lambda b, x: b.Clip(x, b.like(x, -1), b.like(x, 1)),
-    "Relu6": lambda b, x: b.Clip(x, b.like(x, 0), b.like(x, 6)),
+    "Relu1": lambda b, x: b.Clip(x, -1, 1),
+    "Relu6": lambda b, x: b.Clip(x, 0, 6),
     "Tanh": lambda b, x: b.Tanh(x),
     "Sigmoid": lambda b, x: b.Sigmoid(x),
 }
@@ -33,15 +33,12 @@ Step = Callable[[Builder, Value, Sequence[Value], "Value | None"], Sequence[Valu
 
 def dense(b: Builder, x: Value, weights: Value) -> Value:
     """x [batch, in] times weights [out, in]."""
-    return b.MatMul(x, b.Transpose(weights, perm=[1, 0]))
+    return x @ b.Transpose(weights, perm=[1, 0])
 
 
-def total(b: Builder, *terms: Value | None) -> Value:
+def total(*terms: Value | None) -> Value:
     """The sum of the terms that are there."""
-    first, *more = [t for t in terms if t is not None]
-    for term in more:
-        first = b.Add(first, term)
-    return first
+    return reduce(add, [t for t in terms if t is not None])
 
 
 def rnn_step(
@@ -55,7 +52,7 @@ def rnn_step(
 ) -> Value:
     """weights x + recurrent h + bias; `more` are an auxiliary input and its weights."""
     products = [dense(b, x, weights), dense(b, h, recurrent), bias]
-    return total(b, *products, *([dense(b, *more)] if more else []))
+    return total(*products, *([dense(b, *more)] if more else []))
 
 
 @writing
@@ -110,14 +107,14 @@ class Gate:
         """The gate before its activation: products, peephole, then (layer norm) and bias."""
         if self.x is None or self.h is None:
             raise MappingError("the weights of a gate are left out", "R131")
-        y = total(b, dense(b, x, self.x), dense(b, h, self.h))
+        y = total(dense(b, x, self.x), dense(b, h, self.h))
         if aux is not None and self.aux is not None:
-            y = b.Add(y, dense(b, aux, self.aux))
+            y = y + dense(b, aux, self.aux)
         if self.cell is not None and cell is not None:
-            y = b.Add(y, b.Mul(cell, self.cell))
+            y = y + cell * self.cell
         if self.norm is not None:
-            y = b.Mul(normalised(b, y), self.norm)
-        return total(b, y, self.bias)
+            y = normalised(b, y) * self.norm
+        return total(y, self.bias)
 
 
 @dataclass
@@ -145,22 +142,22 @@ class Cell:
         act = partial(ACTIVATIONS[self.activation], b)
         forget = b.Sigmoid(self.forget(b, x, h, c, aux))
         own = None if self.input.x is None else self.input(b, x, h, c, aux)
-        enter = b.Sub(b.like(forget, 1), forget) if own is None else b.Sigmoid(own)
+        enter = 1 - forget if own is None else b.Sigmoid(own)
         candidate = act(self.cell(b, x, h, None, aux))
-        cell = b.Add(b.Mul(forget, c), b.Mul(enter, candidate))
+        cell = forget * c + enter * candidate
         cell = clipped(b, cell, self.cell_clip)
-        out = b.Mul(b.Sigmoid(self.output(b, x, h, cell, aux)), act(cell))
+        out = b.Sigmoid(self.output(b, x, h, cell, aux)) * act(cell)
         if self.projection is not None:
-            out = total(b, dense(b, out, self.projection), self.projection_bias)
+            out = total(dense(b, out, self.projection), self.projection_bias)
             out = clipped(b, out, self.proj_clip)
         return out, cell
 
 
 def normalised(b: Builder, x: Value) -> Value:
     """(x - mean) / sqrt(variance + 1e-8) over the last axis."""
-    centred = b.Sub(x, b.ReduceMean(x, [-1], keepdims=1))
-    variance = b.ReduceMean(b.Mul(centred, centred), [-1], keepdims=1)
-    return b.Div(centred, b.Sqrt(b.Add(variance, b.like(x, 1e-8))))
+    centred = x - b.ReduceMean(x, [-1])
+    variance = b.ReduceMean(centred * centred, [-1])
+    return centred / b.Sqrt(variance + 1e-8)
 
 
 @extension
@@ -205,7 +202,7 @@ def LSTMCell(
     output = Gate(wo, ro, bo, po, no)
     cell = Cell(*gates, output, projection, projection_bias, activation, cell_clip, proj_clip)
     y, state = cell(b, x, h, c)
-    zeros = b.Mul(state, b.like(state, 0))
+    zeros = state * 0
     scratch = b.Concat(*[zeros] * (3 if wi is None else 4), axis=1)
     return scratch, y, state, b.Identity(y)
 
@@ -241,19 +238,15 @@ def SVDF(
     enters it at the end. The output is taken before the shift that leaves the last column 0 in the
     state, as AOSP has it. Source: NNAPI, SVDF.
     """
-    shape = shape_of(time)
-    if shape is None:
-        raise MappingError("the shape of weights_time must be static", "X203")
     at_least(1, rank=rank)
-    filters, memory = shape
+    filters, memory = static(time, "weights_time")
     features = b.Reshape(dense(b, x, feature), [-1, filters, 1])
     stored = b.Reshape(state, [-1, filters, memory])
-    current = b.Concat(b.Slice(stored, [0], [memory - 1], [2]), features, axis=2)
-    products = b.ReduceSum(b.Mul(current, time), [2], keepdims=0)
+    current = b.Concat(stored[:, :, : memory - 1], features, axis=2)
+    products = b.ReduceSum(current * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
-    y = ACTIVATIONS[activation](b, total(b, units, bias))
-    nothing = b.Mul(features, b.like(features, 0))
-    shifted = b.Concat(b.Slice(current, [1], [np.iinfo(np.int64).max], [2]), nothing, axis=2)
+    y = ACTIVATIONS[activation](b, total(units, bias))
+    shifted = b.Concat(current[:, :, 1:], features * 0, axis=2)
     return b.Reshape(shifted, [-1, memory * filters]), y
 
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
 from converter.graph.demands import at_least, of_length
 from converter.graph.extensions import SOME, extension
 from converter.graph.infer import Array
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
 
 # planes behind Y: U then V, V then U, or pairs
 PLANES, PAIRS = {"I420": (0, 1), "YV12": (1, 0)}, {"NV12": (0, 1), "NV21": (1, 0)}

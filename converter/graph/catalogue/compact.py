@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
 from converter.graph.demands import at_least, not_zero
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange, demand_small
-
-FLOAT, INT64 = int(ir.DataType.FLOAT), int(ir.DataType.INT64)
-
-
-def static(value: ir.Value) -> tuple[int, ...]:
-    shape = shape_of(value)
-    if shape is None:
-        raise MappingError("the shapes must be static", "X203")
-    return shape
+from converter.graph.sizes import arange, demand_small, static
+from converter.graph.value import FLOAT, INT64
 
 
 @writing
@@ -40,18 +29,16 @@ def take(b: Builder, data: Value, places: Value, real: Value, fill: float = 0.0)
     """data[b, n] or data[b, n, d] at `places`, `fill` where these are not real."""
     shape = static(data)
     if len(shape) == 3:
-        index = b.Expand(b.Unsqueeze(places, [2]), [shape[0], static(places)[1], shape[2]])
-        return b.Where(
-            b.Unsqueeze(real, [2]), b.GatherElements(data, index, axis=1), b.like(data, fill)
-        )
-    return b.Where(real, b.GatherElements(data, places, axis=1), b.like(data, fill))
+        index = b.Expand(places[:, :, None], [shape[0], static(places)[1], shape[2]])
+        return b.Where(real[:, :, None], b.GatherElements(data, index, axis=1), fill)
+    return b.Where(real, b.GatherElements(data, places, axis=1), fill)
 
 
 @writing
 def total(b: Builder, mask: Value, most: int, *, keepdims: int = 0) -> Value:
     """How many of mask[b, n] are true, int64, at most `most`."""
     count = b.ReduceSum(b.Cast(mask, to=INT64), [1], keepdims=keepdims)
-    return b.Min(count, b.like(count, most))
+    return b.Min(count, most)
 
 
 @extension(x=3)
@@ -81,14 +68,14 @@ def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[
     last result: how many, int64 scalar.
     """
     n = static(selector)[0]
-    mask = ~b.Equal(b.Reshape(selector, [1, n]), b.like(selector, 0))
+    mask = ~b.Equal(b.Reshape(selector, [1, n]), 0)
     places, real = front(b, mask, n)
     flat = b.Reshape(places, [n])
     results = []
     for x in data:
         rank = len(static(x))
         kept = b.Reshape(real, [n if i == axis % rank else 1 for i in range(rank)])
-        results.append(b.Where(kept, b.Gather(x, flat, axis=axis), b.like(x, 0)))
+        results.append(b.Where(kept, b.Gather(x, flat, axis=axis), 0))
     return (*results, b.Reshape(total(b, mask, n), []))
 
 
@@ -101,7 +88,7 @@ def AccidentalHits(
     """
     rows, trues = static(true_classes)
     samples = static(sampled)[0]
-    hits = b.Equal(b.Unsqueeze(true_classes, [2]), b.Reshape(sampled, [1, 1, samples]))
+    hits = b.Equal(true_classes[:, :, None], b.Reshape(sampled, [1, 1, samples]))
     mask = b.Reshape(hits, [1, rows * trues * samples])
     places, real = front(b, mask, size)
     zero = b.const(np.array(0, np.int64))
@@ -143,7 +130,7 @@ def Histogram(
     wide = b.Reshape(b.Cast(x, to=FLOAT), [rows, n, 1])
     if closed:
         place = b.Floor((wide - first) * (nbins / (last - first)))
-        place = b.Where(b.Equal(wide, last), b.like(place, nbins - 1), place)
+        place = b.Where(b.Equal(wide, last), nbins - 1, place)
         hit = b.Equal(place, arange(nbins, dtype=np.float32))
     else:
         lower, upper = b.const(edges[:-1].astype(np.float32)), b.const(edges[1:].astype(np.float32))

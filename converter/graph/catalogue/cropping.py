@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import FLOAT, static
 from converter.graph.demands import of_counts
 from converter.graph.extensions import extension
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 
 @extension(x=4, boxes=2, indices=1)
@@ -33,10 +32,10 @@ def CropAndResize(
     _, _, height, width = static(x)
     rows, inside_y = _weights(b, boxes, 0, height, crop_size[0], method)
     columns, inside_x = _weights(b, boxes, 1, width, crop_size[1], method)
-    images = b.Gather(x, b.Cast(indices, to=ir.DataType.INT64), axis=0)
-    y = b.Unsqueeze(rows, [1]) @ images @ b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
-    inside = b.Unsqueeze(inside_y, [1, 3]) & b.Unsqueeze(inside_x, [1, 2])
-    return b.Where(inside, y, b.like(y, extrapolation_value))
+    images = b.Gather(x, b.Cast(indices, to=INT64), axis=0)
+    y = rows[:, None] @ images @ b.Transpose(columns, perm=[0, 2, 1])[:, None]
+    inside = inside_y[:, None, :, None] & inside_x[:, None, None]
+    return b.Where(inside, y, extrapolation_value)
 
 
 def _weights(
@@ -53,7 +52,7 @@ def _weights(
         at = (first + last) * (0.5 * (size - 1))
     inside = (at >= 0.0) & (at <= float(size - 1))
     pixels = b.const(arange(size, dtype=np.float32))
-    at = b.Unsqueeze(at, [2])
+    at = at[:, :, None]
     if method == "NEAREST":
         return b.Cast(b.Equal(b.Floor(at + 0.5), pixels), to=FLOAT), inside
     return b.Relu(1.0 - b.Abs(at - pixels)), inside

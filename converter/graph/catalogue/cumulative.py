@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import axis_of
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
+from converter.graph.sizes import static
 
 
 @extension
@@ -18,9 +17,7 @@ def CumProd(b: Builder, x: Value, *, axis: int, exclusive: int = 0, reverse: int
 
     By doubling: after step k each element holds the product of the 2^k elements up to it.
     """
-    shape = shape_of(x)
-    if shape is None:
-        raise MappingError("the shape of the data must be static", "X203")
+    shape = static(x)
     axis = axis_of(axis, len(shape))
     y, step = _shifted(b, x, axis, 1, reverse) if exclusive else x, 1
     while step < shape[axis]:
@@ -36,4 +33,4 @@ def _shifted(b: Builder, x: Value, axis: int, by: int, reverse: int) -> Value:
         if reverse
         else b.Slice(x, [0], [-by], [axis])
     )
-    return b.Pad(kept, [0, by] if reverse else [by, 0], b.like(x, 1), [axis])
+    return b.Pad(kept, [0, by] if reverse else [by, 0], 1, [axis])

@@ -7,6 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph.extensions import opaque
+from converter.graph.value import FLOAT
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
 
@@ -26,4 +27,4 @@ def CustomLayer(
     class_name and description are the application's own text. Types and shapes of the results are
     not known. Source: Core ML, CustomLayerParams.
     """
-    return [(ir.DataType.FLOAT, None)] * 64
+    return [(FLOAT, None)] * 64

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.catalogue.roi import rounded
+from converter.graph.catalogue.roi_align import interpolated
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 
 @extension(x=4, rois=2, offsets=4)
@@ -36,15 +36,11 @@ def DeformablePSROIPooling(
     per class, in parts of the region times trans_std. Samples more than half a pixel outside are
     left out. As in Apache MXNet.
     """
-    shape, count = shape_of(x), (shape_of(rois) or (None,))[0]
-    if shape is None or count is None:
-        raise MappingError(
-            "pooling of regions needs static shapes", "X203", "fix the inputs with --inputs"
-        )
+    count, _ = static(rois, "the regions")
     at_least(1, group_size=group_size, output_dim=output_dim, part_size=part_size)
     at_least(1, spatial_bins_x=spatial_bins_x, spatial_bins_y=spatial_bins_y)
     g, d = group_size, output_dim
-    corners = b.Reshape(_away(b, rois[:, 1:5]), [count, 4, 1, 1, 1, 1])
+    corners = b.Reshape(rounded(b, rois[:, 1:5]), [count, 4, 1, 1, 1, 1])
     x1, y1, x2, y2 = b.Split(corners, [1] * 4, axis=1, outputs=4)
     places = []
     for axis, (low, high, bins) in enumerate(((x1, x2, spatial_bins_x), (y1, y2, spatial_bins_y))):
@@ -66,18 +62,10 @@ def DeformablePSROIPooling(
     return _averaged(b, x, rois, places, (count, d, g, spatial_bins_y, spatial_bins_x))
 
 
-def _away(b: Builder, v: Value) -> Value:
-    """Halves away from zero, as C's round."""
-    return b.Sign(v) * b.Floor(b.Abs(v) + 0.5)
-
-
 def _moves(b: Builder, offsets: Value, axis: int, sizes: tuple[int, int, int, int]) -> Value:
     """[R, D, G, G, 1, 1]: for every output and bin the offset of its class and part."""
     count, d, g, parts = sizes
-    found = shape_of(offsets)
-    if found is None:
-        raise MappingError("pooling of regions needs static shapes", "X203")
-    classes = found[1] // 2
+    classes = static(offsets, "the offsets")[1] // 2
     channel = (arange(d) // max(1, d // classes)) * 2 + axis
     part = np.floor(arange(g) / g * parts).astype(np.int64)
     picked = b.Gather(offsets, channel, axis=1)
@@ -89,31 +77,25 @@ def _averaged(
     b: Builder, x: Value, rois: Value, places: list[Value], sizes: tuple[int, ...]
 ) -> Value:
     count, d, g, down, across = sizes
-    _, channels, height, width = shape_of(x) or (0, 0, 0, 0)
+    _, channels, height, width = static(x)
     valid, whole = [], []
     for at, size in zip(places, (width, height), strict=True):
         valid.append((at >= -0.5) & (at <= size - 0.5))
-        whole.append(b.Clip(at, b.like(at, 0), b.like(at, size - 1)))
-    inside = b.Cast(b.And(*valid), to=ir.DataType.FLOAT)
-    image = b.Reshape(b.Cast(rois[:, :1], to=ir.DataType.INT64), [count, 1, 1, 1, 1, 1])
+        whole.append(b.Clip(at, 0, size - 1))
+    inside = b.Cast(b.And(*valid), to=FLOAT)
+    image = b.Reshape(b.Cast(rois[:, :1], to=INT64), [count, 1, 1, 1, 1, 1])
     channel = arange(d * g * g, dtype=np.int64).reshape(1, d, g, g, 1, 1)
-    plane = b.Mul(b.Mul(image, [channels]) + b.const(channel), [height * width])
+    plane = (image * channels + b.const(channel)) * (height * width)
     flat = b.Reshape(x, [-1])
     low = [b.Floor(v) for v in whole]
     part = [v - f for v, f in zip(whole, low, strict=True)]
-    total: Value | None = None
-    for dy in (0, 1):
-        for dx in (0, 1):
-            near = [
-                b.Min(f + float(s), float(m - 1))
-                for f, s, m in zip(low, (dx, dy), (width, height), strict=True)
-            ]
-            column, row = (b.Cast(v, to=ir.DataType.INT64) for v in near)
-            value = b.Gather(flat, plane + (b.Mul(row, [width]) + column), axis=0)
-            weights = [v if s else 1.0 - v for v, s in zip(part, (dx, dy), strict=True)]
-            term = value * b.Mul(*weights)
-            total = term if total is None else total + term
-    assert total is not None
+    high = [b.Min(f + 1.0, float(m - 1)) for f, m in zip(low, (width, height), strict=True)]
+    near, far = ([b.Cast(v, to=INT64) for v in side] for side in (low, high))
+
+    def pixel(column: Value, row: Value) -> Value:
+        return b.Gather(flat, plane + (row * width + column), axis=0)
+
+    total = interpolated(near, far, part, pixel)
     room = b.Expand(inside, [count, d, g, g, down, across])
     number = b.ReduceSum(room, [4, 5], keepdims=0)
     return b.ReduceSum(total * room, [4, 5], keepdims=0) / b.Max(number, 1.0)

@@ -4,21 +4,20 @@ Caffe's SSD and MXNet's multibox do.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import decoded
+from converter.graph.catalogue.overlaps import NOTHING, at_places, decoded, upright
 from converter.graph.demands import at_least
 from converter.graph.extensions import SOME, extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 LOWEST = float(np.finfo(np.float32).min)
-NOTHING = float("-inf")  # the score of what takes no part
 
 
 @extension(location=SOME, confidence=SOME, priors=SOME)
@@ -58,36 +57,28 @@ def DetectionOutput(
     first of them begins with -1. Source: OpenVINO, DetectionOutput-8.
     """
     size = 4 if normalized else 5
-    n, p, c = _sizes(location, confidence, priors, size, num_classes)
+    n, p = static(location, "the locations")[0], static(priors, "the priors")[-1] // size
+    at_least(1, priors=p)
+    c = num_classes or math.prod(static(confidence, "the scores")[1:]) // p
     pixels = (input_width, input_height) if not normalized else None
     boxes, variances = _priors(b, priors, p, size, bool(variance_encoded_in_target), pixels)
     scores = b.Reshape(confidence, [n, p, c])
     classes = 1 if share_location else c
+
+    def moved(start: Value, deltas: Value) -> Value:
+        apart = b.Reshape(deltas, [n, p, classes, 4])
+        found = _decode(b, start, apart if variances is None else apart * variances, code_type)
+        return b.Clip(found, 0.0, 1.0) if clip_before_nms else found
+
     if arm_location is not None:
-        boxes = _decode(
-            b,
-            boxes,
-            variances,
-            b.Reshape(arm_location, [n, p, classes, 4]),
-            code_type,
-            bool(clip_before_nms),
-        )
-        if (
-            pixels is not None
-        ):  # every decoding divides the boxes that it starts from, also what the first one has made
+        boxes = moved(boxes, arm_location)
+        if pixels is not None:  # each decoding divides the boxes that it starts from, made ones too
             boxes = boxes / np.array(pixels * 2, np.float32)
     if arm_confidence is not None:
-        scores = _objects(
-            b, scores, b.Reshape(arm_confidence, [n, p, 2]), objectness_score, background_label_id
-        )
-    corners = _decode(
-        b,
-        boxes,
-        variances,
-        b.Reshape(location, [n, p, classes, 4]),
-        code_type,
-        bool(clip_before_nms),
-    )
+        # where the refinement network sees no object, the scores say background
+        weak = b.Reshape(arm_confidence, [n, p, 2])[:, :, 1:2] < objectness_score
+        scores = b.Where(weak, (arange(c) == background_label_id).astype(np.float32), scores)
+    corners = moved(boxes, location)
     corners = b.Transpose(corners, perm=[0, 2, 1, 3])  # [N, L, P, 4]
     by_class = b.Transpose(scores, perm=[0, 2, 1])
     candidates = (
@@ -111,82 +102,48 @@ def DetectionOutput(
     return rows.write(b, corners, kept)
 
 
-def _sizes(
-    location: Value, confidence: Value, priors: Value, size: int, num_classes: int
-) -> tuple[int, int, int]:
-    """Images, priors and classes."""
-    shapes = [shape_of(v) for v in (location, confidence, priors)]
-    if any(s is None for s in shapes):
-        raise MappingError("DetectionOutput needs static shapes", "X203", "fix them with --inputs")
-    loc, conf, prior = ([int(d) for d in s] for s in shapes if s is not None)
-    p = prior[-1] // size
-    at_least(1, priors=p)
-    return loc[0], p, num_classes or int(np.prod(conf[1:])) // p
-
-
 def _priors(
     b: Builder, priors: Value, p: int, size: int, encoded: bool, pixels: tuple[int, int] | None
 ) -> tuple[Value, Value | None]:
     """Corner boxes [1 or N, P, 1, 4] relative to the image, and their variances, when the target
     has them not in it.
     """
-    both = (
-        b.Split(priors, [1, 1], outputs=2, axis=1)
-        if not encoded and (shape_of(priors) or (0, 2))[1] == 2
-        else None
-    )
-    first = both[0] if both else priors[:, :1]
-    boxes = b.Reshape(first, [0, p, 1, size])
+    boxes = b.Reshape(priors[:, :1], [0, p, 1, size])
     if pixels is not None:
-        boxes = boxes[:, :, :, 1:5] / np.array(pixels * 2, np.float32)
-    if both is None:
+        boxes = boxes[..., 1:5] / np.array(pixels * 2, np.float32)
+    if encoded or static(priors)[1] == 1:
         return boxes, None
-    flat = both[1][:, :, : 4 * p]
-    return boxes, b.Reshape(flat, [0, p, 1, 4])
+    return boxes, b.Reshape(priors[:, 1:2, : 4 * p], [0, p, 1, 4])
 
 
-def _decode(
-    b: Builder, boxes: Value, variances: Value | None, deltas: Value, code_type: str, clip: bool
-) -> Value:
+def _decode(b: Builder, boxes: Value, deltas: Value, code_type: str) -> Value:
     """Corner boxes of the deltas: all [.., P, L, 4]."""
-    if variances is not None:
-        deltas = deltas * variances
     kind = code_type.rsplit(".", 1)[-1].lower()
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
     size = high - low
     if kind == "corner":
-        found = boxes + deltas
-    elif kind == "corner_size":
-        found = boxes + deltas * b.Concat(size, size, axis=3)
-    elif kind == "center_size":
-        found = decoded(b, (low + high) * 0.5, size, deltas)
-    else:
-        raise MappingError(f"code_type={code_type!r} is not known", "R110")
-    return b.Clip(found, 0.0, 1.0) if clip else found
-
-
-def _objects(b: Builder, scores: Value, arm: Value, threshold: float, background: int) -> Value:
-    """Where the refinement network sees no object, the scores say background."""
-    classes = (shape_of(scores) or (0, 0, 0))[2]
-    weak = arm[:, :, 1:2] < threshold
-    none = np.array([1.0 if i == background else 0.0 for i in range(classes)], np.float32)
-    return b.Where(weak, none, scores)
+        return boxes + deltas
+    if kind == "corner_size":
+        return boxes + deltas * b.Concat(size, size, axis=3)
+    if kind == "center_size":
+        return decoded(b, (low + high) * 0.5, size, deltas)
+    raise MappingError(f"code_type={code_type!r} is not known", "R110")
 
 
 def _labels(b: Builder, scores: Value, threshold: float, background: int) -> Value:
     """scores[N, C, P] of all classes but the background that exceed the threshold."""
     use = scores > threshold
-    classes = (shape_of(scores) or (0, 0))[1]
+    _, classes, _ = static(scores)
     if 0 <= background < classes:
-        use = use & np.array([i != background for i in range(classes)]).reshape(1, -1, 1)
+        use = use & (arange(classes) != background).reshape(1, -1, 1)
     return b.Where(use, scores, NOTHING)
 
 
 def _best_label(b: Builder, scores: Value, threshold: float) -> Value:
     """scores[N, C, P] where only the best class of each box counts, class 0 left aside."""
-    classes = (shape_of(scores) or (0, 0))[1]
-    objects = b.Where(np.array([i > 0 for i in range(classes)]).reshape(1, -1, 1), scores, NOTHING)
-    best = b.Equal(b.ArgMax(objects, axis=1, keepdims=1), arange(classes).reshape(1, -1, 1))
+    labels = arange(static(scores)[1]).reshape(1, -1, 1)
+    objects = b.Where(labels > 0, scores, NOTHING)
+    best = b.Equal(b.ArgMax(objects, axis=1), labels)
     return b.Where(best & (objects >= threshold), objects, NOTHING)
 
 
@@ -199,8 +156,7 @@ def _strongest(
         return scores
     flat = b.Reshape(scores, [n, 1, c * p]) if together else scores
     values, places = b.TopK(flat, [k], outputs=2, axis=2)
-    nothing = b.Expand(np.float32(NOTHING), b.Shape(flat))
-    return b.Reshape(b.ScatterElements(nothing, places, values, axis=2), [n, c, p])
+    return b.Reshape(at_places(b, flat, places, values), [n, c, p])
 
 
 def _suppress(
@@ -211,14 +167,10 @@ def _suppress(
     A box turned inside out has no area and suppresses nothing.
     """
     n, c, p = sizes
-    low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
-    plain = b.Concat(low, b.Max(low, high), axis=3)
-    shared = (shape_of(boxes) or (0, 1))[1] == 1
-    batch, classes = (n, c) if shared else (n * c, 1)
+    batch, classes = (n, c) if static(boxes)[1] == 1 else (n * c, 1)
     by_batch = b.Reshape(scores, [batch, classes, p])
-    mask = b.SuppressionMask(
-        b.Reshape(plain, [batch, p, 4]), by_batch, np.array([threshold], np.float32)
-    )
+    plain = b.Reshape(upright(b, boxes), [batch, p, 4])
+    mask = b.SuppressionMask(plain, by_batch, np.array([threshold], np.float32))
     return b.Reshape(b.Where(mask, by_batch, NOTHING), [n, c, p])
 
 
@@ -249,17 +201,15 @@ class _Rows:
         key = b.Where(valid, label + image * c, n * c)
         order = b.TopK(key, [n * count], outputs=2, axis=0, largest=0)[1]
         corner = label * 0 if self.shared else label
-        where = b.Concat(*(b.Unsqueeze(b.value(v), [1]) for v in (image, corner, prior)), axis=1)
+        where = b.Concat(*(v[:, None] for v in (image, corner, prior)), axis=1)
         box = b.GatherND(boxes, where)
         box = b.Clip(box, 0.0, 1.0) if self.clip else box
         named = label - 1 if self.decrease else label
-        columns = [b.Cast(v, to=ir.DataType.FLOAT) for v in (b.const(image), named)]
-        head = [b.Unsqueeze(v, [1]) for v in (*columns, best)]
-        rows = b.Where(b.Unsqueeze(valid, [1]), b.Concat(*head, box, axis=1), 0.0)
+        columns = [b.Cast(v, to=FLOAT) for v in (b.const(image), named)]
+        head = [v[:, None] for v in (*columns, best)]
+        rows = b.Where(valid[:, None], b.Concat(*head, box, axis=1), 0.0)
         rows = b.Gather(rows, order, axis=0)
-        return self._close(
-            b, rows, b.ReduceSum(b.Cast(valid, to=ir.DataType.INT64), keepdims=0), n * count
-        )
+        return self._close(b, rows, b.ReduceSum(b.Cast(valid, to=INT64), keepdims=0), n * count)
 
     def _close(self, b: Builder, rows: Value, valid: Value, count: int) -> Value:
         """Brings the rows to their number and marks the end of the valid ones with -1."""
@@ -267,6 +217,6 @@ class _Rows:
             rows = b.Pad(rows, [0, 0, self.total - count, 0], 0.0)
         elif self.total < count:
             rows = rows[: self.total]
-        end = b.Unsqueeze(b.Equal(arange(self.total), valid), [1])
+        end = b.Equal(arange(self.total), valid)[:, None]
         mark = end & np.array([[True, *[False] * 6]])
         return b.Reshape(b.Where(mark, -1.0, rows), [1, 1, self.total, 7])

@@ -8,17 +8,15 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.demands import above, not_zero
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT32, INT64
 
 
 @extension(priors=2, features=4, image=4)
@@ -40,9 +38,7 @@ def DetectronPriorGridGenerator(
     h, w and the strides replace the sizes of the feature map and of its cells when they are not 0.
     Source: OpenVINO, ExperimentalDetectronPriorGridGenerator-6.
     """
-    fm, im = shape_of(features), shape_of(image)
-    if fm is None or im is None:
-        raise MappingError("the grid of priors needs static shapes", "X203")
+    fm, im = static(features, "the features"), static(image, "the image")
     height, width = h or fm[2], w or fm[3]
     not_zero(height=height, width=width)
     step_y, step_x = stride_y or im[2] / height, stride_x or im[3] / width
@@ -83,10 +79,7 @@ def DetectronGenerateProposals(
     image = (height, width, scale), anchors[H*W*A, 4], deltas[4*A, H, W], scores[A, H, W]. Source:
     OpenVINO, ExperimentalDetectronGenerateProposalsSingleImage-6.
     """
-    size = shape_of(scores)
-    if size is None:
-        raise MappingError("proposals need static shapes", "X203")
-    a, h, w = size
+    a, h, w = static(scores, "the scores")
     moves = b.Reshape(b.Transpose(b.Reshape(deltas, [a, 4, h, w]), perm=[2, 3, 0, 1]), [-1, 4])
     limit = _limit(b, image) - 1.0
     moved = refine(b, anchors, moves, 1.0, limit=math.log(1000.0 / 16.0)) - np.array(
@@ -94,7 +87,7 @@ def DetectronGenerateProposals(
     )
     boxes = b.Max(b.Min(moved, limit), 0.0)
     flat = b.Reshape(b.Transpose(scores, perm=[1, 2, 0]), [-1])
-    flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=ir.DataType.FLOAT)
+    flat = flat * b.Cast(large_enough(b, boxes, float(min_size), 1.0), to=FLOAT)
     boxes, flat = top(b, boxes, flat, pre_nms_count)
     best, places, real = survivors(b, boxes, flat, post_nms_count, nms_threshold, 0.0)
     return filled(b, b.Gather(boxes, places), post_nms_count, real), filled(
@@ -131,18 +124,16 @@ def DetectronDetectionOutput(
     ...). Class 0 is the background. Detections come class by class; when there are too many, the
     best of them by falling score. Source: OpenVINO, ExperimentalDetectronDetectionOutput-6.
     """
-    count = (shape_of(rois) or (0,))[0]
-    if not count:
-        raise MappingError("detections need static shapes", "X203")
+    count, _ = static(rois, "the regions")
     kinds = (
         2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
     )
     low, high = b.Split(rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
     flat = b.ReduceMin(high - low, [1], keepdims=1) <= 0.0
-    scores = b.Where(flat, b.like(scores, 0), scores)
+    scores = b.Where(flat, 0, scores)
     weights = 1.0 / np.array(deltas_weights, np.float32)
     moves = b.Reshape(deltas, [count, kinds, 4]) * weights
-    boxes = refine(b, b.Unsqueeze(rois, [1]), moves, 1.0, limit=max_delta_log_wh)
+    boxes = refine(b, rois[:, None], moves, 1.0, limit=max_delta_log_wh)
     boxes = boxes - np.array([0, 0, 1, 1], np.float32)
     boxes = b.Max(boxes, 0.0)
     found = [
@@ -161,9 +152,7 @@ def DetectronDetectionOutput(
     box, score = (b.Concat(*(f[i] for f in found), axis=0) for i in (0, 1))
     kind = np.repeat(arange(1, num_classes, dtype=np.float32), [static(f[1])[0] for f in found])
     there = score > float("-inf")
-    crowded = b.Greater(
-        b.ReduceSum(b.Cast(there, to=ir.DataType.INT64), [0]), [max_detections_per_image]
-    )
+    crowded = b.Greater(b.ReduceSum(b.Cast(there, to=INT64), [0]), [max_detections_per_image])
     in_turn = b.Where(there, arange(0, -kind.size, -1, dtype=np.float32), float("-inf"))
     key, order = b.TopK(
         b.Where(crowded, score, in_turn),
@@ -176,7 +165,7 @@ def DetectronDetectionOutput(
         filled(b, b.Gather(box, order), max_detections_per_image, real),
         b.Cast(
             filled(b, b.Gather(kind, order), max_detections_per_image, real),
-            to=ir.DataType.INT32,
+            to=INT32,
         ),
         filled(b, values, max_detections_per_image, real),
     )
@@ -225,8 +214,8 @@ def DetectronROIFeatureExtractor(
     side = b.Sqrt(b.Max(area, 0.0))
     level = b.Floor(b.Log(side / 224.0 + 1e-6) / math.log(2.0) + 2.0)
     level = b.Where(area > 0.0, b.Clip(level, 0.0, float(len(pyramid) - 1)), -1.0)
-    level = b.Unsqueeze(level, [1, 2, 3])
-    zero = b.Cast(b.Gather(rois, 0, axis=1), to=ir.DataType.INT64) * 0
+    level = level[:, None, None, None]
+    zero = b.Cast(b.Gather(rois, 0, axis=1), to=INT64) * 0
     mode = "half_pixel" if aligned else "output_half_pixel"
     above(0, pyramid_scales=pyramid_scales)
     result: Value = b.const(np.float32(0))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.sequences import EmbeddingSegments
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
-
-INT64 = int(ir.DataType.INT64)
+from converter.graph.value import INT64
 
 
 @extension
@@ -51,9 +48,9 @@ def EmbeddingBagOffsets(
     """
     starts = b.Cast(offsets, to=INT64)
     count = b.Squeeze(b.Shape(indices), [0])
-    numbers = b.Unsqueeze(b.Range(0, count, 1), [1])
-    begun = b.Cast(numbers >= b.Unsqueeze(starts, [0]), to=INT64)
-    segments = b.Sub(b.ReduceSum(begun, [1], keepdims=0), [1])
+    numbers = b.Range(0, count, 1)[:, None]
+    begun = b.Cast(numbers >= starts[None], to=INT64)
+    segments = b.ReduceSum(begun, [1], keepdims=0) - 1
     result: Value = EmbeddingSegments(
         b, table, indices, segments, b.Shape(offsets), default, weights, reduction=reduction
     )

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
+from converter.graph.value import FLOAT
 
 # M. Giles, Approximating the erfinv function: polynomials in w - 2.5 (w < 5) and sqrt(w) - 3, the
 # highest power first
@@ -49,9 +50,9 @@ def ErfInv(b: Builder, x: Value) -> Value:
     w = -b.Log((one - inside) * (one + inside))
     near, far = (_polynomial(b, NEAR, w - 2.5), _polynomial(b, FAR, b.Sqrt(w) - 3))
     found = b.Where(w < 5, near, far) * inside
-    edge = b.Where(b.Equal(size, one), wide * np.inf, b.like(wide, np.nan))
+    edge = b.Where(b.Equal(size, one), wide * np.inf, np.nan)
     y = b.Where(size < one, found, edge)
-    return y if x.dtype == ir.DataType.DOUBLE else b.Cast(y, to=x.dtype or ir.DataType.FLOAT)
+    return y if x.dtype == ir.DataType.DOUBLE else b.Cast(y, to=x.dtype or FLOAT)
 
 
 def _polynomial(b: Builder, factors: Sequence[float], s: Value) -> Value:

@@ -6,20 +6,12 @@ Source: Android's NeuralNetworksTypes.h.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
 from converter.graph.catalogue.overlaps import decoded
 from converter.graph.extensions import extension
-
-INT64 = int(ir.DataType.INT64)
-
-
-def columns(b: Builder, boxes: Value, count: int = 4) -> list[Value]:
-    """The last axis apart, each with one element left on it."""
-    rank = len(static(boxes))
-    return [b.Slice(boxes, [i], [i + 1], [rank - 1]) for i in range(count)]
+from converter.graph.sizes import static
+from converter.graph.value import INT64
 
 
 @extension(rois=2, deltas=2, index=1, image=2)
@@ -34,12 +26,12 @@ def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: 
     sides = b.Gather(image, b.Cast(index, to=INT64), axis=0)
     limits = b.Gather(sides, np.array([1, 0]), axis=1)  # width, height
     low, high = (rois[:, i : i + 2] for i in (0, 2))
-    size = b.Unsqueeze(high - low, [1])  # [n, 1, 2]
-    middle = b.Unsqueeze((low + high) * 0.5, [1])
+    size = (high - low)[:, None]  # [n, 1, 2]
+    middle = ((low + high) * 0.5)[:, None]
     each = b.Reshape(deltas, [n, width // 4, 4])
     each = each if rois.dtype == deltas.dtype else b.CastLike(each, rois)
-    bound = b.Unsqueeze(b.Concat(limits, limits, axis=1), [1])
-    inside = b.Max(b.Min(decoded(b, middle, size, each), bound), b.like(rois, 0))
+    bound = b.Concat(limits, limits, axis=1)[:, None]
+    inside = b.Max(b.Min(decoded(b, middle, size, each), bound), 0)
     return b.Reshape(inside, [n, width])
 
 
@@ -61,14 +53,14 @@ def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
         for j in (-1, 0, 1)
     }
     dx, dy, score = _peak(b, grid)
-    ends = columns(b, boxes)
+    x1, y1, x2, y2 = b.Split(boxes, [1] * 4, outputs=4, axis=1)
     found = []
     for at, delta, size, low, high in (
-        (column, dx, width, ends[0], ends[2]),
-        (row, dy, height, ends[1], ends[3]),
+        (column, dx, width, x1, x2),
+        (row, dy, height, y1, y2),
     ):
         relative = (b.CastLike(at, x) + delta + 0.5) / size
-        first, last = (b.CastLike(b.Unsqueeze(v, [1]), x) for v in (low, high))
+        first, last = (b.CastLike(v[:, None], x) for v in (low, high))
         found.append(relative * (last - first) + first)
     return b.Squeeze(score, [2]), b.CastLike(b.Concat(*found, axis=2), boxes)
 
@@ -91,21 +83,18 @@ def _peak(b: Builder, g: dict[tuple[int, int], Value]) -> tuple[Value, Value, Va
     """
     middle = g[0, 0]
 
-    def times(v: Value, factor: float) -> Value:
-        return v * factor
-
-    b0, b1 = times(g[0, -1] - g[0, 1], 0.5), times(g[-1, 0] - g[1, 0], 0.5)
-    a00 = g[0, -1] - times(middle, 2) + g[0, 1]
-    a11 = g[-1, 0] - times(middle, 2) + g[1, 0]
-    a01 = times(g[1, 1] - g[1, -1] + (g[-1, -1] - g[-1, 1]), 0.25)
+    b0, b1 = (g[0, -1] - g[0, 1]) * 0.5, (g[-1, 0] - g[1, 0]) * 0.5
+    a00 = g[0, -1] - middle * 2 + g[0, 1]
+    a11 = g[-1, 0] - middle * 2 + g[1, 0]
+    a01 = (g[1, 1] - g[1, -1] + (g[-1, -1] - g[-1, 1])) * 0.25
     first, second = a00 * a11, a01 * a01
     determinant = first - second
-    least = times(b.Max(first, second), 1e-5) + 1e-5
+    least = b.Max(first, second) * 1e-5 + 1e-5
     flat = b.Abs(determinant) < least
-    safe = b.Where(flat, b.like(middle, 1), determinant)
+    safe = b.Where(flat, 1, determinant)
     steps = [(a11 * b0 - a01 * b1) / safe, (a00 * b1 - a01 * b0) / safe]
-    longest = b.Max(b.Max(b.Abs(steps[0]), b.Abs(steps[1])), b.like(middle, 1.5))
-    dx, dy = (b.Where(flat, b.like(middle, 0), s * (1.5 / longest)) for s in steps)
+    longest = b.Max(b.Max(b.Abs(steps[0]), b.Abs(steps[1])), 1.5)
+    dx, dy = (b.Where(flat, 0, s * (1.5 / longest)) for s in steps)
     bent = (a00 * dx + a01 * dy) * dx + (a01 * dx + a11 * dy) * dy
     slope = b0 * dx + b1 * dy
-    return dx, dy, middle - slope + times(bent, 0.5)
+    return dx, dy, middle - slope + bent * 0.5

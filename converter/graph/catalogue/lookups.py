@@ -10,8 +10,9 @@ from converter.graph.build import Builder, Value
 from converter.graph.extensions import SOME, extension
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.graph.value import BOOL, INT32
 
-_I32, _F64 = int(ir.DataType.INT32), int(ir.DataType.DOUBLE)
+_I32, _F64 = INT32, int(ir.DataType.DOUBLE)
 _K2 = 0x9AE16A3B2F90404F
 
 
@@ -22,12 +23,12 @@ def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> t
     The second output says 1 for a hit, 0 for a miss (uint8). lookups[k], keys[n] int32, ascending;
     values[n, ...] -> [k, ...] and uint8[k]. Source: NNAPI, HASHTABLE_LOOKUP.
     """
-    equal = b.Equal(b.Unsqueeze(lookups, [1]), b.Unsqueeze(keys, [0]))
-    found = b.Cast(equal, to=ir.DataType.INT32)
+    equal = b.Equal(lookups[:, None], keys[None])
+    found = b.Cast(equal, to=INT32)
     hits = b.ReduceMax(found, [1], keepdims=0)
     rows = b.Gather(values, b.ArgMax(found, axis=1, keepdims=0), axis=0)
-    hit = b.Reshape(b.Cast(hits, to=ir.DataType.BOOL), [-1, *[1] * ((rank_of(values) or 1) - 1)])
-    return b.Where(hit, rows, b.like(values, 0)), b.Cast(hits, to=ir.DataType.UINT8)
+    hit = b.Reshape(b.Cast(hits, to=BOOL), [-1, *[1] * ((rank_of(values) or 1) - 1)])
+    return b.Where(hit, rows, 0), b.Cast(hits, to=ir.DataType.UINT8)
 
 
 @extension(seeds=2, x=SOME)
@@ -43,7 +44,7 @@ def LSHProjection(
     * bits] for dense, [hashes] for sparse. Source: NNAPI, LSH_PROJECTION.
     """
     shape, hashes = shape_of(x), shape_of(seeds)
-    if shape is None or hashes is None or x.dtype != ir.DataType.INT32:
+    if shape is None or hashes is None or x.dtype != INT32:
         raise MappingError("hashes are known of int32 rows with static shapes")
     width = int(np.prod(shape[1:]))
     if not 1 <= width <= 3:
@@ -106,7 +107,7 @@ def _float_bits(b: Builder, x: Value) -> Value:
         size = size * b.Gather(factors, exponent, axis=0)
     fraction = (size - 1) * (1 << 23)
     normal = exponent > b.const(_int32(0))
-    fraction = b.Cast(b.Where(normal, fraction, b.like(size, 0)), to=_I32)
+    fraction = b.Cast(b.Where(normal, fraction, 0), to=_I32)
     negative = b.Cast(x < 0, to=_I32)
     parts = [_places(b, fraction, 23), _places(b, exponent, 8), negative]
     return b.Concat(*parts, axis=-1)
@@ -123,7 +124,7 @@ def _sum_of_products(b: Builder, terms: list[tuple[Value, int]], plus: int = 0) 
     for word, factor in terms:
         copies = [(factor << i) % 2**64 for i in range(64)]
         table = b.const(_int32([list(c.to_bytes(8, "little")) for c in copies]))
-        chosen = b.Unsqueeze(word, [-1]) * table
+        chosen = word[..., None] * table
         total = b.ReduceSum(chosen, [-2], keepdims=0) + total
     found: list[Value] = []
     carry = None
@@ -145,7 +146,7 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
 
     def bits(bytes_: Value) -> Value:
         shape = [*(shape_of(bytes_) or ())[:-1], 64]
-        return b.Reshape(_places(b, b.Unsqueeze(bytes_, [-1]), 8), shape)
+        return b.Reshape(_places(b, bytes_[..., None], 8), shape)
 
     def rotate(v: Value, n: int) -> Value:
         """To the right."""

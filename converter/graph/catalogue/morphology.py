@@ -6,6 +6,7 @@ Layout N, C, H, W.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import of_counts, of_length
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
+from converter.graph.sizes import static
 
 
 def _windows(
@@ -28,16 +29,14 @@ def _windows(
     """For every position of the kernel the data under it, [N, C, h, w]; `border` is the value of
     the padding.
     """
-    shape, kernel = shape_of(x), shape_of(w)
-    if shape is None or kernel is None:
-        raise MappingError("the shape of the data must be static", "X203")
+    shape, kernel = static(x), static(w, "the filter")
     if x.dtype is not None and x.dtype.is_integer():
         raise MappingError("morphology of integers, whose padding is the least float")
     of_counts(2, strides=strides, dilations=dilations)
     of_length(4, pads=pads)
     of_counts(3, kernel=kernel)
     top, left, bottom, right = pads
-    padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], b.like(x, border))
+    padded = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right], border)
     size = [shape[2] + top + bottom, shape[3] + left + right]
     spans = [(k - 1) * d + 1 for k, d in zip(kernel[1:], dilations, strict=True)]
     counts = [(n - span) // s + 1 for n, span, s in zip(size, spans, strides, strict=True)]
@@ -52,17 +51,10 @@ def _windows(
 
 def _weights(b: Builder, w: Value, flip: bool) -> list[Value]:
     """The kernel's values position by position, each [C, 1, 1]."""
-    _, h, width = shape_of(w) or (0, 0, 0)
+    _, h, width = static(w)
     places = [(i, j) for i in range(h) for j in range(width)]
     places = places[::-1] if flip else places
     return [w[:, i : i + 1, j : j + 1] for i, j in places]
-
-
-def _fold(b: Builder, kind: str, values: list[Value]) -> Value:
-    result = values[0]
-    for v in values[1:]:
-        result = b.operator(kind)(result, v)
-    return result
 
 
 @extension(x=4, w=3)
@@ -81,10 +73,8 @@ def Dilation2D(
     Dilation2D.
     """
     lowest = float(np.finfo(np.float32).min)
-    values = zip(
-        _windows(b, x, w, strides, pads, dilations, lowest), _weights(b, w, flip=False), strict=True
-    )
-    return _fold(b, "Max", [v + k for v, k in values])
+    seen = _windows(b, x, w, strides, pads, dilations, lowest)
+    return reduce(b.Max, [v + k for v, k in zip(seen, _weights(b, w, flip=False), strict=True)])
 
 
 @extension(x=4, w=3)
@@ -103,7 +93,5 @@ def Erosion2D(
     x[N, C, H, W], w[C, P, Q] -> [N, C, H', W']. Source: TensorFlow, erosion2d.
     """
     highest = float(np.finfo(np.float32).max)
-    values = zip(
-        _windows(b, x, w, strides, pads, dilations, highest), _weights(b, w, flip=True), strict=True
-    )
-    return _fold(b, "Min", [v - k for v, k in values])
+    seen = _windows(b, x, w, strides, pads, dilations, highest)
+    return reduce(b.Min, [v - k for v, k in zip(seen, _weights(b, w, flip=True), strict=True)])

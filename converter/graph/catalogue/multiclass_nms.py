@@ -9,10 +9,9 @@ import numpy as np
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import (
-    FLOAT,
-    INT64,
     NOTHING,
     apart,
+    at_places,
     corner_overlap,
     fullest,
     greedy,
@@ -23,6 +22,7 @@ from converter.graph.catalogue.overlaps import (
     sides,
 )
 from converter.graph.extensions import extension
+from converter.graph.value import FLOAT, INT64
 
 
 def _capped(b: Builder, count: Value, most: int) -> Value:
@@ -52,7 +52,7 @@ class _Selection:
         )
         real = values > NOTHING
         found = b.ReduceSum(b.Cast(real, to=INT64), [1], keepdims=0)
-        image = b.Expand(b.Unsqueeze(numbers(b, length(b, kept, 0)), [1]), b.Shape(places))
+        image = b.Expand(numbers(b, length(b, kept, 0))[:, None], b.Shape(places))
         columns = [image, places / count, places % count, values]
         chosen = b.Reshape(real, [-1])
         image, label, box, value = (b.Compress(b.Reshape(v, [-1]), chosen, axis=0) for v in columns)
@@ -60,8 +60,8 @@ class _Selection:
             image, label, box, value = (b.Gather(v, order) for v in (image, label, box, value))
         row = (image if shared else label) * count + box
         index = row if shared else box * classes + label
-        head = [b.Unsqueeze(v, [1]) for v in (b.Cast(label, to=FLOAT), value)]
-        return (b.Concat(*head, b.Gather(flat, row), axis=1), b.Unsqueeze(index, [1]), found)
+        head = [v[:, None] for v in (b.Cast(label, to=FLOAT), value)]
+        return (b.Concat(*head, b.Gather(flat, row), axis=1), index[:, None], found)
 
     def _order(
         self, b: Builder, image: Value, label: Value, value: Value, classes: Value
@@ -87,18 +87,12 @@ def _strongest(
     The background is left out.
     """
     if background >= 0:
-        label = b.Unsqueeze(numbers(b, length(b, scores, 1)), [1])
+        label = numbers(b, length(b, scores, 1))[:, None]
         usable = usable & ~b.Equal(label, background)
     found = b.TopK(
         b.Where(usable, scores, NOTHING), _capped(b, fullest(b, usable), most), outputs=2, axis=2
     )
     return found[0], found[1]
-
-
-def _back(b: Builder, scores: Value, places: Value, values: Value) -> Value:
-    """values[B, C, K] at their places in [B, C, N], -inf elsewhere."""
-    nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
-    return b.ScatterElements(nothing, places, values, axis=2)
 
 
 @extension
@@ -156,16 +150,16 @@ def MulticlassNms(
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=True
     )
-    return selection.rows(b, _back(b, each, places, kept), flat, shared)
+    return selection.rows(b, at_places(b, each, places, kept), flat, shared)
 
 
 def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
     """scores[C, M] as [B, C, M], -inf where a box belongs to another image."""
     count = b.Max(b.Cast(roisnum, to=INT64), 0)
     end = b.CumSum(count, 0)
-    start, end = (b.Unsqueeze(v, [1, 2]) for v in (end - count, end))
+    start, end = (v[:, None, None] for v in (end - count, end))
     box = numbers(b, length(b, scores, 1))
-    return b.Where((box >= start) & (box < end), b.Unsqueeze(scores, [0]), NOTHING)
+    return b.Where((box >= start) & (box < end), scores[None], NOTHING)
 
 
 @extension
@@ -197,7 +191,7 @@ def MatrixNms(
     boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
     flat = b.Reshape(boxes, [-1, 4])
     values, places = _strongest(b, scores, scores > score_threshold, background_class, nms_top_k)
-    owner = b.Unsqueeze(numbers(b, length(b, boxes, 0)), [1, 2]) * length(b, boxes, 1)
+    owner = numbers(b, length(b, boxes, 0))[:, None, None] * length(b, boxes, 1)
     chosen = b.Gather(flat, owner + places)  # [B, C, K, 4]
     groups = b.Concat(
         length(b, places, 0) * length(b, places, 1), length(b, places, 2), [4], axis=0
@@ -215,7 +209,7 @@ def MatrixNms(
     selection = _Selection(
         sort_result_type, bool(sort_result_across_batch), keep_top_k, rank_classes=False
     )
-    return selection.rows(b, _back(b, scores, places, kept), flat, shared=True)
+    return selection.rows(b, at_places(b, scores, places, kept), flat, shared=True)
 
 
 def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:

@@ -8,17 +8,14 @@ Results are as long as what is kept.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
-from converter.graph.catalogue.keypoints import columns
-from converter.graph.catalogue.overlaps import corner_overlap, decoded, pairs
+from converter.graph.catalogue.overlaps import as_float, corner_overlap, decoded, every, pairs
 from converter.graph.extensions import extension
 from converter.graph.infer import Array
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT32, INT64
 
-FLOAT, INT32, INT64 = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64))
 LOWEST = float(np.finfo(np.float32).min)
 Picked = tuple[Value, Value, Value, Value]
 
@@ -46,10 +43,10 @@ def ClassNMS(
     Results go by image, class and falling score.
     """
     n, c = static(scores)
-    wide = [v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT) for v in (scores, rois)]
+    wide = [as_float(b, v) for v in (scores, rois)]
     each = b.Transpose(wide[0][:, 1:c], perm=[1, 0])  # [c - 1, n]
     boxes = b.Transpose(b.Reshape(wide[1], [n, c, 4])[:, 1:c], perm=[1, 0, 2])
-    column = b.Unsqueeze(index, [1])
+    column = index[:, None]
     together = b.Equal(column, b.Transpose(column, perm=[1, 0]))
     shared = b.Where(together, pairs(b, boxes, corner_overlap(0.0)), 0.0)
     kept = _factors(b, shared, kernel, iou_threshold, sigma)
@@ -77,7 +74,7 @@ def _rounds(
         (state,) = body.states
         pick = body.ArgMax(state, axis=1, keepdims=1)
         best = body.GatherElements(state, pick, axis=1)
-        place = body.Expand(body.Unsqueeze(pick, [2]), [classes, 1, count])
+        place = body.Expand(pick[:, :, None], [classes, 1, count])
         lowered = state * body.Squeeze(body.GatherElements(kept, place, axis=1), [1])
         gone = body.Equal(arange(count)[None], pick) | (lowered <= float(max(least, 0.0)))
         new = body.Where(gone | body.Equal(state, LOWEST), LOWEST, lowered)
@@ -158,15 +155,12 @@ def GridProposals(
     """
     n, a, h, w = static(scores)
     total = a * h * w
-    wide = [
-        v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
-        for v in (scores, deltas, anchors, image)
-    ]
+    wide = [as_float(b, v) for v in (scores, deltas, anchors, image)]
     flat = b.Reshape(b.Transpose(wide[0], perm=[0, 2, 3, 1]), [n, total])
     moved = b.Reshape(
         b.Transpose(b.Reshape(wide[1], [n, a, 4, h, w]), perm=[0, 3, 4, 1, 2]), [n * total, 4]
     )
-    placed = b.Reshape(b.Unsqueeze(wide[2], [0]) + _shifts(h, w, ratio), [1, total, 4])
+    placed = b.Reshape(wide[2][None] + _shifts(h, w, ratio), [1, total, 4])
     placed = b.Reshape(b.Expand(placed, [n, total, 4]), [n * total, 4])
     entry = np.repeat(arange(n, dtype=np.int32), total)
     boxes = b.Reshape(b.TransformBoxes(placed, moved, entry, wide[3]), [n, total, 4])
@@ -177,7 +171,7 @@ def GridProposals(
             np.zeros((n, total), np.float32), best, np.ones((n, before), np.float32), axis=1
         )
         usable = usable & (among > 0.5)
-    ranked = b.Unsqueeze(b.Where(usable, flat, float("-inf")), [1])
+    ranked = b.Where(usable, flat, float("-inf"))[:, None]
     chosen = b.NonMaxSuppression(
         boxes,
         ranked,
@@ -213,15 +207,9 @@ def _from(threshold: float) -> Array:
 
 def _usable(b: Builder, boxes: Value, image: Value, least: float) -> Value:
     """Which boxes [n, m, 4] are large enough and lie in their image with the middle: [n, m]."""
-    x1, y1, x2, y2 = columns(b, boxes)
-    height, width = (b.Unsqueeze(v, [1]) for v in columns(b, image, 2))
-    found = None
-    for low, high, limit in ((x1, x2, width), (y1, y2, height)):
-        middle = (low + high) * 0.5
-        good = (high - low >= least) & (middle < limit)
-        found = good if found is None else found & good
-    assert found is not None
-    return b.Squeeze(found, [2])
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=2)
+    limit = b.Gather(image, [1, 0], axis=1)[:, None]  # width, height
+    return every(b, (high - low >= least) & ((low + high) * 0.5 < limit))
 
 
 @extension(scores=3, deltas=3, anchors=2)
@@ -250,10 +238,7 @@ def AnchorDetections(
     at the end; [n] how many (int32).
     """
     _n, _p, c = static(scores)
-    wide = [
-        v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
-        for v in (scores, deltas, anchors)
-    ]
+    wide = [as_float(b, v) for v in (scores, deltas, anchors)]
     middle, size = b.Split(wide[2], [2, 2], outputs=2, axis=1)
     boxes = decoded(b, middle, size, wide[1][:, :, :4] / np.array(scales, np.float32))
     real = wide[0][:, :, 1:c]  # without the background
@@ -263,12 +248,12 @@ def AnchorDetections(
         else _one_class(b, boxes, real, limit, classes_each, score_threshold, iou_threshold)
     )
     values, place, label, valid = picked
-    box = b.GatherND(boxes, b.Unsqueeze(place, [2]), batch_dims=1)
+    box = b.GatherND(boxes, place[:, :, None], batch_dims=1)
     count = b.Cast(b.ReduceSum(b.Cast(valid, to=INT32), [1], keepdims=0), to=INT32)
     named = label if not background else label + 1
     zeros = [
         b.Where(valid, values, 0.0),
-        b.Where(b.Unsqueeze(valid, [2]), box, 0.0),
+        b.Where(valid[:, :, None], box, 0.0),
         b.Where(valid, named, 0),
     ]
     return (
@@ -337,14 +322,12 @@ def _one_class(
     n, p, k = static(real)
     each = min(each, k)
     best = b.ReduceMax(real, [2], keepdims=0)
-    kept = _suppressed(
-        b, boxes, b.Unsqueeze(best, [1]), min(limit, p), score_threshold, iou_threshold
-    )
+    kept = _suppressed(b, boxes, best[:, None], min(limit, p), score_threshold, iou_threshold)
     found, place = _best(b, b.Squeeze(kept, [1]), limit)
-    of_box = b.GatherND(real, b.Unsqueeze(place, [2]), batch_dims=1)  # [n, limit, k]
+    of_box = b.GatherND(real, place[:, :, None], batch_dims=1)  # [n, limit, k]
     values, labels = b.TopK(of_box, [each], axis=2, outputs=2)
-    valid = b.Expand(b.Unsqueeze(found > LOWEST, [2]), [n, limit, each])
-    places = b.Expand(b.Unsqueeze(place, [2]), [n, limit, each])
+    valid = b.Expand((found > LOWEST)[:, :, None], [n, limit, each])
+    places = b.Expand(place[:, :, None], [n, limit, each])
     return tuple(b.Reshape(v, [n, limit * each]) for v in (values, places, labels, valid))  # type: ignore[return-value]
 
 

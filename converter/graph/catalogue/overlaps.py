@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import onnx_ir as ir
+import numpy as np
 
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
+from converter.graph.value import FLOAT, INT64
 
 Overlap = Callable[[Builder, Value, Value], Value]
-FLOAT, INT64, BOOL = (int(t) for t in (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.BOOL))
 NOTHING = float("-inf")  # the score of what takes no part
 
 
@@ -29,9 +29,24 @@ def numbers(b: Builder, count: Value) -> Value:
     return b.Range(0, b.Squeeze(count, [0]), 1)
 
 
+def whole(b: Builder, number: Value) -> Value:
+    """One number, in any integer type and shape, as int64[1]."""
+    return b.Reshape(b.Cast(number, to=INT64), [1])
+
+
 def ranked(b: Builder, value: Value, rank: int) -> Value:
     """`value` with its rank known, where the file leaves even that open."""
     return value if value.shape is not None else b.Reshape(value, [0] * (rank - 1) + [-1])
+
+
+def as_float(b: Builder, value: Value) -> Value:
+    """As float32."""
+    return value if value.dtype == FLOAT else b.Cast(value, to=FLOAT)
+
+
+def every(b: Builder, truths: Value) -> Value:
+    """Whether all are true along the last axis."""
+    return b.Equal(b.ReduceMin(b.Cast(truths, to=INT64), [-1], keepdims=0), 1)
 
 
 def fullest(b: Builder, usable: Value) -> Value:
@@ -70,6 +85,18 @@ def decoded(
     return around(b, middle + move * size, grown)
 
 
+def upright(b: Builder, boxes: Value) -> Value:
+    """Boxes [.., 4] of which those turned inside out have no area."""
+    low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
+    return b.Concat(low, b.Max(low, high), axis=-1)
+
+
+def at_places(b: Builder, scores: Value, places: Value, values: Value) -> Value:
+    """values [.., .., K] at their places along the last axis of scores, -inf elsewhere."""
+    nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
+    return b.ScatterElements(nothing, places, values, axis=2)
+
+
 def product(b: Builder, pair: Value) -> Value:
     """The product along the last axis, which has two elements."""
     x, y = b.Split(pair, [1, 1], outputs=2, axis=-1)
@@ -101,7 +128,7 @@ def over_union(b: Builder, common: Value, area1: Value, area2: Value, real: Valu
 
 def pairs(b: Builder, boxes: Value, measure: Overlap) -> Value:
     """A measure of each of boxes[.., N, 4] beside each: [.., N, N]."""
-    return measure(b, b.Unsqueeze(boxes, [-2]), b.Unsqueeze(boxes, [-3]))
+    return measure(b, boxes[..., None, :], boxes[..., None, :, :])
 
 
 def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
@@ -141,9 +168,8 @@ def greedy(
     as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
     """
     rank = numbers(b, length(b, boxes, 1))
-    rounds = b.ReduceMax(
-        b.Cast(usable, to=INT64) * (rank + 1), keepdims=0
-    )  # behind the last usable one
+    # behind the last usable one
+    rounds = b.ReduceMax(b.Cast(usable, to=INT64) * (rank + 1), keepdims=0)
     first = usable[:, :1]
     none = usable & False
     limit = b.Expand(threshold, b.Shape(first))
@@ -196,13 +222,13 @@ def SoftNonMaxSuppression(
     owner = numbers(b, length(b, each, 0)) / classes
     all_boxes = b.Gather(plain, owner, axis=0)
     limits = [b.Reshape(v, [1]) for v in (iou, least, sigma)]
-    wanted = b.Reshape(b.Cast(most, to=INT64), [1])
+    wanted = whole(b, most)
     start = b.Where(each > limits[1], each, NOTHING)
     best, place = _decaying(b, all_boxes, start, b.Min(wanted, count), limits, bool(hard))
     found = (best > NOTHING) & (numbers(b, length(b, best, 1)) < wanted)
     at = b.Transpose(b.NonZero(found), perm=[1, 0])  # group and rank, class by class
     group = at[:, :1]
-    box = b.Unsqueeze(b.GatherND(place, at), [1])
+    box = b.GatherND(place, at)[:, None]
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(best, at)
 
 
@@ -226,7 +252,7 @@ def _decaying(
         (left,) = inner.states
         place = inner.ArgMax(left, axis=1, keepdims=1)
         best = inner.ReduceMax(left, [1], keepdims=0)
-        one = inner.Unsqueeze(inner.GatherND(boxes, place, batch_dims=1), [1])
+        one = inner.GatherND(boxes, place, batch_dims=1)[:, None]
         shared = corner_overlap(0.0)(inner, one, boxes)
         weight = inner.Exp(scale * (shared * shared))
         out = shared >= iou

@@ -8,17 +8,16 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import above, at_least, of_length
 from converter.graph.extensions import extension
 from converter.graph.infer import known
+from converter.graph.value import FLOAT
 
-Prior = tuple[
-    float, float, float, float, bool
-]  # shift of the centre in x and y, half width, half height, clipped anyway
+# shift of the centre in x and y, half width, half height, clipped anyway
+Prior = tuple[float, float, float, float, bool]
 
 
 @extension
@@ -63,14 +62,7 @@ def PriorBox(
         *_fixed(fixed_size, fixed_ratio, density, ratios),
         *_sized(low, max_size, ratios, bool(scale_all_sizes), bool(min_max_aspect_ratios_order)),
     ]
-    rows, columns = _part(b, layer, 0), _part(b, layer, 1)
-    steps = (
-        _even(b, layer, image) if even else (b.const(np.float32(step)), b.const(np.float32(step)))
-    )
-    centres = (
-        _centres(b, rows, steps[0], 0.5 if even else offset),
-        _centres(b, columns, steps[1], 0.5 if even else offset),
-    )
+    centres = _centres(b, layer, image, (step, step), 0.5 if even else offset)
     return _corners(b, centres, priors, image, bool(clip), list(variance))
 
 
@@ -97,30 +89,17 @@ def PriorBoxClustered(
     """
     of_length(len(width), height=height)
     priors = [(0.0, 0.0, w / 2, h / 2, False) for w, h in zip(width, height, strict=True)]
-    size = (
-        b.Concat(_or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0)
-        if img_w or img_h
-        else image
-    )
-    steps: tuple[Value, Value]
-    if (step_h or step) == 0 and (step_w or step) == 0:
-        steps = _even(b, layer, size)
-    else:
-        steps = b.const(np.float32(step_h or step)), b.const(np.float32(step_w or step))
-    centres = (
-        _centres(b, _part(b, layer, 0), steps[0], offset),
-        _centres(b, _part(b, layer, 1), steps[1], offset),
-    )
+    size = image
+    if img_w or img_h:
+        size = b.Concat(_or(b, img_h, image, 0), _or(b, img_w, image, 1), axis=0)
+    centres = _centres(b, layer, size, (step_h or step, step_w or step), offset)
     return _corners(b, centres, priors, size, bool(clip), list(variance))
 
 
 def _or(b: Builder, number: float, image: Value, index: int) -> Value:
-    part = b.Slice(image, [index], [index + 1])
-    return (
-        b.const(np.array([number], image.dtype.numpy() if image.dtype else np.int64))
-        if number
-        else part
-    )
+    if not number:
+        return b.Slice(image, [index], [index + 1])
+    return b.const(np.array([number], image.dtype.numpy() if image.dtype else np.int64))
 
 
 def _height(size: Value) -> float:
@@ -178,21 +157,23 @@ def _sized(
 
 def _part(b: Builder, size: Value, index: int) -> Value:
     """height (0) or width (1) as a float32 scalar."""
-    return b.Cast(b.Gather(size, index), to=ir.DataType.FLOAT)
+    return b.Cast(b.Gather(size, index), to=FLOAT)
 
 
-def _even(b: Builder, layer: Value, image: Value) -> tuple[Value, Value]:
-    return _part(b, image, 0) / _part(b, layer, 0), _part(b, image, 1) / _part(b, layer, 1)
-
-
-def _centres(b: Builder, count: Value, step: Value, offset: float) -> Value:
-    cells = b.Range(0.0, count, 1.0)
-    return (cells + offset) * step
+def _centres(
+    b: Builder, layer: Value, image: Value, steps: tuple[float, float], offset: float
+) -> list[Value]:
+    """Of the cells, y and x; steps that are both 0 spread them evenly over the image."""
+    found = []
+    for i, own in enumerate(steps):
+        step = own if any(steps) else _part(b, image, i) / _part(b, layer, i)
+        found.append((b.Range(0.0, _part(b, layer, i), 1.0) + offset) * step)
+    return found
 
 
 def _corners(
     b: Builder,
-    centres: tuple[Value, Value],
+    centres: Sequence[Value],
     priors: list[Prior],
     image: Value,
     clip: bool,
@@ -201,18 +182,16 @@ def _corners(
     """Corner boxes of all priors around all centres (y, x), and the row of variances."""
     table = np.array([p[:4] for p in priors], np.float32).reshape(-1, 4)
     bounded = np.array([p[4] for p in priors], bool)
-    y, x = b.Unsqueeze(centres[0], [1, 2]), b.Unsqueeze(centres[1], [0, 2])
+    y, x = centres[0][:, None, None], centres[1][None, :, None]
     nothing = (x + y) * 0.0  # [H, W, 1]: gives every coordinate its full shape
     parts = []
     for sign in (-1, 1):
         for centre, axis, size in ((x, 0, 1), (y, 1, 0)):
             edge = (centre + (table[:, axis] + sign * table[:, axis + 2])) / _part(b, image, size)
             if bounded.any():
-                edge = b.operator("Max" if sign < 0 else "Min")(
-                    edge,
-                    np.where(bounded, 0.0 if sign < 0 else 1.0, sign * np.inf).astype(np.float32),
-                )
-            parts.append(b.Unsqueeze(edge + nothing, [-1]))
+                border = np.where(bounded, max(sign, 0), sign * np.inf).astype(np.float32)
+                edge = b.operator("Max" if sign < 0 else "Min")(edge, border)
+            parts.append((edge + nothing)[..., None])
     boxes = b.Reshape(b.Concat(*parts, axis=-1), [1, -1])
     if clip:
         boxes = b.Clip(boxes, 0.0, 1.0)

@@ -9,17 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
-from converter.graph.catalogue.overlaps import INT64, corner_overlap, decoded, greedy, length
+from converter.graph.catalogue.overlaps import (
+    corner_overlap,
+    decoded,
+    every,
+    greedy,
+    length,
+    upright,
+)
 from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.demands import above, at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 
 @extension(scores=4, deltas=4)
@@ -52,44 +57,30 @@ def Proposal(
     with -1. `framework` "tensorflow" has its own anchors, pixel edges and axis order. Source:
     OpenVINO, Proposal-4.
     """
-    sizes = shape_of(scores)
-    if sizes is None:
-        raise MappingError("Proposal needs static shapes", "X203", "fix them with --inputs")
-    n, _, h, w = sizes
+    n, _, h, w = static(scores, "the scores")
     tensorflow = framework == "tensorflow"
     edge = 0.0 if tensorflow else 1.0  # a box reaches from x1 to x2 inclusive in Caffe
     table = anchors(base_size, ratio, scale, tensorflow)
     count = len(table)
-    info = [
-        b.Gather(b.Reshape(image, [-1]), i)
-        for i in (0, 1, 2, 3 if (shape_of(image) or (3,))[-1] > 3 else 2)
-    ]
+    info = b.Reshape(image, [-1])
     grid = _grid(table, h, w, feat_stride, swapped=tensorflow)
-    axes = (0, 1, 0, 1) if tensorflow else (1, 0, 1, 0)
-    limit = b.Concat(*(b.Unsqueeze(info[i], [0]) for i in axes), axis=0)
-    moves = b.Reshape(
-        b.Transpose(b.Reshape(deltas, [n, count, 4, h, w]), perm=[0, 3, 4, 1, 2]), [n, -1, 4]
-    )
-    start: Value = b.Max(b.Min(grid, limit), 0.0) if tensorflow else b.const(grid)
+    limit = b.Gather(info, [0, 1, 0, 1] if tensorflow else [1, 0, 1, 0])
+    apart = b.Reshape(deltas, [n, count, 4, h, w])
+    moves = b.Reshape(b.Transpose(apart, perm=[0, 3, 4, 1, 2]), [n, -1, 4])
+    start = b.Max(b.Min(grid, limit), 0.0) if tensorflow else b.const(grid)
     boxes = refine(b, start, moves, edge, (box_coordinate_scale, box_size_scale))
     if clip_before_nms:
         boxes = b.Max(b.Min(boxes, limit - edge), 0.0)
     front = scores[:, count : 2 * count]
     front = b.Reshape(b.Transpose(front, perm=[0, 2, 3, 1]), [n, -1])
-    smallest = b.Concat(*(b.Unsqueeze(info[i] * float(min_size), [0]) for i in (3, 2)), axis=0)
-    front = front * b.Cast(large_enough(b, boxes, smallest, edge), to=ir.DataType.FLOAT)
-    cut = _Cut(
-        pre_nms_topn,
-        post_nms_topn,
-        nms_thresh,
-        edge,
-        limit if clip_after_nms else None,
-        limit if normalize else None,
-    )
-    found = [cut.image(b, i, *(b.Gather(v, i) for v in (boxes, front))) for i in range(n)]
-    return b.Concat(*(rows for rows, _ in found), axis=0), b.Concat(
-        *(values for _, values in found), axis=0
-    )
+    of_width = 3 if (shape_of(image) or (3,))[-1] > 3 else 2
+    smallest = b.Gather(info, [of_width, 2]) * float(min_size)
+    front = front * b.Cast(large_enough(b, boxes, smallest, edge), to=FLOAT)
+    clip, divide = (limit if wanted else None for wanted in (clip_after_nms, normalize))
+    cut = _Cut(pre_nms_topn, post_nms_topn, nms_thresh, edge, clip, divide)
+    found = [cut.image(b, i, b.Gather(boxes, i), b.Gather(front, i)) for i in range(n)]
+    rows, values = (b.Concat(*parts, axis=0) for parts in zip(*found, strict=True))
+    return rows, values
 
 
 @dataclass(frozen=True)
@@ -144,14 +135,14 @@ def GenerateProposals(
     boxes = refine(b, start, moves, edge, limit=math.log(1000.0 / 16.0)) - np.array(
         [0, 0, edge, edge], np.float32
     )
-    limit = b.Unsqueeze(b.Gather(image, [1, 0, 1, 0], axis=1), [1])
+    limit = b.Gather(image, [1, 0, 1, 0], axis=1)[:, None]
     boxes = b.Max(b.Min(boxes, limit - edge), 0.0)
     columns = (shape_of(image) or (0, 3))[1] - 1
-    smallest = b.Unsqueeze(b.Gather(image, [columns, 2], axis=1), [1]) * float(min_size)
+    smallest = b.Gather(image, [columns, 2], axis=1)[:, None] * float(min_size)
     flat = b.Reshape(b.Transpose(scores, perm=[0, 2, 3, 1]), [0, -1])
     most = b.Min(length(b, flat, 1), [pre_nms_count])
     values, order = b.TopK(flat, most, outputs=2, axis=1)
-    index = b.Expand(b.Unsqueeze(order, [2]), b.Concat(b.Shape(order), [4], axis=0))
+    index = b.Expand(order[:, :, None], b.Concat(b.Shape(order), [4], axis=0))
     boxes = b.GatherElements(boxes, index, axis=1)
     usable = large_enough(b, boxes, smallest, edge)
     stays = greedy(
@@ -222,8 +213,7 @@ def refine(
 def large_enough(b: Builder, boxes: Value, smallest: Value | float, edge: float) -> Value:
     """Whether width and height reach `smallest`: boxes[.., 4] -> [..]."""
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
-    fits = high - low + edge >= smallest
-    return b.Equal(b.ReduceMin(b.Cast(fits, to=ir.DataType.INT64), [-1], keepdims=0), 1)
+    return every(b, high - low + edge >= smallest)
 
 
 def top(b: Builder, boxes: Value, scores: Value, k: int) -> tuple[Value, Value]:
@@ -240,9 +230,7 @@ def survivors(
     falling by score, and which of them are real.
     """
     far = boxes + np.array([0, 0, edge, edge], np.float32) if edge else boxes
-    low, high = b.Split(far, [2, 2], outputs=2, axis=-1)
-    far = b.Concat(low, b.Max(low, high), axis=-1)  # a box turned inside out has no area
-    return ranked(b, one_class(b, far, scores, threshold), scores, most)
+    return ranked(b, one_class(b, upright(b, far), scores, threshold), scores, most)
 
 
 def filled(b: Builder, rows: Value, count: int, real: Value | None = None) -> Value:
@@ -251,9 +239,9 @@ def filled(b: Builder, rows: Value, count: int, real: Value | None = None) -> Va
     """
     shape = static(rows)
     if real is not None:
-        rows = b.Where(b.Unsqueeze(real, [1]) if len(shape) > 1 else real, rows, b.like(rows, 0))
+        rows = b.Where(real[:, None] if len(shape) > 1 else real, rows, 0)
     if shape[0] > count:
-        return b.Slice(rows, [0], [count], [0])
+        return rows[:count]
     spare = [0] * len(shape) + [count - shape[0]] + [0] * (len(shape) - 1)
     return b.Pad(rows, spare) if shape[0] < count else rows
 
@@ -262,7 +250,7 @@ def _numbered(b: Builder, rows: Value, real: Value, image: int, count: int) -> V
     """[count, 5]: the image's number in front of each row, -1 in front of the first that is left
     over.
     """
-    found = b.ReduceSum(b.Cast(real, to=ir.DataType.INT64), [0], keepdims=1)
+    found = b.ReduceSum(b.Cast(real, to=INT64), [0], keepdims=1)
     place = arange(count)
     number = b.Where(place < found, float(image), b.Where(b.Equal(place, found), -1.0, 0.0))
-    return b.Concat(b.Unsqueeze(number, [1]), filled(b, rows, count, real), axis=1)
+    return b.Concat(number[:, None], filled(b, rows, count, real), axis=1)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
+from converter.graph.value import FLOAT
 
 
 @extension
@@ -47,5 +46,5 @@ def FakeConvert(
     y = x * scale
     if shift is not None:
         y = y - shift
-    narrow = b.Cast(b.Cast(y, to=to, saturate=1), to=x.dtype or ir.DataType.FLOAT)
+    narrow = b.Cast(b.Cast(y, to=to, saturate=1), to=x.dtype or FLOAT)
     return (narrow if shift is None else narrow + shift) / scale

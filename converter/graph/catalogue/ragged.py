@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.infer import rank_of
-
-INT64 = int(ir.DataType.INT64)
+from converter.graph.value import INT64
 
 
 def _count(b: Builder, size: Value) -> Value:
@@ -30,7 +27,7 @@ def FillEmptyRows(
     where = b.Cast(indices, to=INT64)
     row, column = (b.Gather(where, i, axis=1) for i in (0, 1))
     rows = _count(b, b.Gather(size, 0, axis=0))
-    owned = b.Cast(b.Equal(b.Unsqueeze(rows, [1]), b.Unsqueeze(row, [0])), to=INT64)
+    owned = b.Cast(b.Equal(rows[:, None], row[None]), to=INT64)
     empty = b.Equal(b.ReduceSum(owned, [1], keepdims=0), 0)
     added = b.Reshape(b.NonZero(b.Cast(empty, to=INT64)), [-1])
     every_row = b.Concat(row, added, axis=0)
@@ -39,7 +36,7 @@ def FillEmptyRows(
     width = b.Gather(size, 1, axis=0)
     key = every_row * width + every_column
     order = b.TopK(key, b.Shape(key), axis=0, largest=0, sorted=1, outputs=2)[1]
-    pairs = b.Concat(b.Unsqueeze(every_row, [1]), b.Unsqueeze(every_column, [1]), axis=1)
+    pairs = b.Concat(every_row[:, None], every_column[:, None], axis=1)
     return (
         b.CastLike(b.Gather(pairs, order, axis=0), indices),
         b.Gather(filled, order, axis=0),
@@ -58,9 +55,9 @@ def GroupedMatMul(b: Builder, x: Value, w: Value, ends: Value | None = None) -> 
     turned = b.Transpose(w, perm=[0, 2, 1])
     if rank_of(x) == 3 or ends is None:
         return x @ turned
-    rows = b.Unsqueeze(_count(b, b.Squeeze(b.Shape(x, start=0, end=1), [0])), [0])
-    last = b.Unsqueeze(b.Cast(ends, to=INT64), [1])
+    rows = _count(b, b.Squeeze(b.Shape(x, start=0, end=1), [0]))[None]
+    last = b.Cast(ends, to=INT64)[:, None]
     begun = b.Pad(last[:-1], [1, 0, 0, 0])
     mine = (rows >= begun) & (rows < last)  # [G, T]
-    alone = b.Where(b.Unsqueeze(mine, [2]), b.Unsqueeze(x, [0]), b.like(x, 0))
+    alone = b.Where(mine[:, :, None], x[None], 0)
     return b.ReduceSum(alone @ turned, [0], keepdims=0)

@@ -13,12 +13,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
+from converter.graph.catalogue.overlaps import whole
 from converter.graph.extensions import extension, opaque
 from converter.graph.generators import mersenne, philox
 from converter.graph.infer import Array, known, rank_of
+from converter.graph.value import FLOAT, INT64
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
-INT64, FLOAT = int(ir.DataType.INT64), ir.DataType.FLOAT
 HALF_BITS = {ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7}  # bits of the mantissa
 MOST = 1 << 16  # numbers that a definition lists
 
@@ -26,9 +27,9 @@ MOST = 1 << 16  # numbers that a definition lists
 def _like(shape: ir.Value) -> Types:
     array = known(shape)
     if array is not None:
-        return [(ir.DataType.FLOAT, [int(d) for d in array.reshape(-1)])]
+        return [(FLOAT, [int(d) for d in array.reshape(-1)])]
     count = shape.shape[0] if shape.shape is not None and len(shape.shape) == 1 else None
-    return [(ir.DataType.FLOAT, [None] * count if isinstance(count, int) else None)]
+    return [(FLOAT, [None] * count if isinstance(count, int) else None)]
 
 
 @opaque
@@ -80,7 +81,7 @@ def RandomCategorical(
     `logits` 0: x are probabilities, of which the logarithm of x + eps is taken. Source: Core ML,
     CategoricalDistributionLayerParams.
     """
-    return [(ir.DataType.FLOAT, [*list(x.shape)[:-1], samples] if x.shape is not None else None)]
+    return [(FLOAT, [*list(x.shape)[:-1], samples] if x.shape is not None else None)]
 
 
 def _uniform(b: Builder, shape: Value, dtype: ir.DataType, seed: int) -> Value:
@@ -142,7 +143,7 @@ def _numbers(to: ir.DataType, shape: list[int], seeds: tuple[int, int], alignmen
     (uint64).
     """
     count, long, torch = int(np.prod(shape)), to.bitwidth == 64, alignment == "pytorch"
-    both = long and not (torch and to == ir.DataType.INT64)  # two words for a number
+    both = long and not (torch and to == INT64)  # two words for a number
     words = (
         mersenne(seeds[0], count * (1 + both)) if torch else philox(*seeds, count * (1 + both))
     ).astype(np.uint64)
@@ -179,16 +180,16 @@ def ClassDraws(
     """
     alone = rank_of(probabilities) == 1
     given = b.Cast(probabilities, to=FLOAT)
-    given = b.Unsqueeze(given, [0]) if alone else given
+    given = given[None] if alone else given
     chances = b.Exp(given) if log else given
-    size = b.Reshape(b.Cast(count, to=INT64), [1])
+    size = whole(b, count)
     batch, classes = b.Shape(given, start=0, end=1), b.Shape(given, start=1, end=2)
     if replacement:
         u = _uniform(b, b.Concat(batch, size, axis=0), FLOAT, op_seed or global_seed)
         passed = u * b.ReduceSum(chances, [1], keepdims=1)
         total = b.CumSum(chances, 1)
-        below = b.Unsqueeze(total, [1]) <= b.Unsqueeze(passed, [2])
-        found = b.Min(b.ReduceSum(b.Cast(below, to=INT64), [2], keepdims=0), b.Sub(classes, [1]))
+        below = total[:, None] <= passed[:, :, None]
+        found = b.Min(b.ReduceSum(b.Cast(below, to=INT64), [2], keepdims=0), classes - 1)
     else:  # the largest of the logarithms plus Gumbel noise
         u = _uniform(b, b.Concat(batch, classes, axis=0), FLOAT, op_seed or global_seed)
         noise = -b.Log(-b.Log(b.Max(u, 1e-30)))

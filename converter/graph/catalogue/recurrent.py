@@ -92,4 +92,4 @@ def LSTM16(
 def stored_as(b: Builder, x: Value, unit: float) -> Value:
     """x as 16 bits hold it: whole multiples of a unit, at the ends the largest ones."""
     number = b.Round(x * (1 / unit))
-    return b.Clip(number, b.like(x, -32768), b.like(x, 32767)) * unit
+    return b.Clip(number, -32768, 32767) * unit

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64, array_type
 
 
 def _scaled(b: Builder, rois: Value, ratio: list[float]) -> Value:
-    dtype = rois.dtype.numpy() if rois.dtype is not None else np.float32
+    dtype = array_type(rois)
     return rois * b.const(np.array([1 / ratio[1], 1 / ratio[0]] * 2, dtype))
 
 
@@ -34,16 +32,14 @@ def RegionAlign(
     C, H, W]; index [n] int32: the entry of the batch. `samples` per bin and direction (height,
     width), 0: as many as there are pixels. Result [n, C, height, width]. Source: NNAPI, ROI_ALIGN.
     """
-    entry = b.Cast(index, to=ir.DataType.INT64)
+    entry = b.Cast(index, to=INT64)
     if samples[0] != samples[1]:  # separable: a sum of rows and columns with weights
-        shape, corners = shape_of(x), _scaled(b, rois, ratio)
-        if shape is None:
-            raise MappingError("the shape of the feature map must be static", "X203")
+        shape, corners = static(x, "the feature map"), _scaled(b, rois, ratio)
         rows, columns = (
             _weights(b, corners, i, shape[3 - i], size[1 - i], samples[1 - i]) for i in (1, 0)
         )
-        across = b.Gather(x, entry, axis=0) @ b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
-        return b.Unsqueeze(rows, [1]) @ across
+        across = b.Gather(x, entry, axis=0) @ b.Transpose(columns, perm=[0, 2, 1])[:, None]
+        return rows[:, None] @ across
     rule = "output_half_pixel"
     return b.RoiAlign(
         x,
@@ -62,19 +58,19 @@ def _weights(b: Builder, corners: Value, first: int, length: int, bins: int, sam
     those outside of the image give nothing.
     """
     low, high = (corners[:, i : i + 1] for i in (first, first + 2))
-    size = b.Max(high - low, b.like(corners, 1)) / bins
+    size = b.Max(high - low, 1) / bins
     count = b.Ceil(size) if samples == 0 else b.Expand(b.like(corners, samples), b.Shape(size))
-    most = b.Cast(b.ReduceMax(count, keepdims=0), to=ir.DataType.INT64)
+    most = b.Cast(b.ReduceMax(count, keepdims=0), to=INT64)
     number = b.CastLike(b.Range(0, most, 1), corners)  # [s]
     part = (number + 0.5) / count  # [n, s]
-    steps = b.Unsqueeze(part, [1]) + b.CastLike(arange(bins, dtype=np.float32)[:, None], corners)
-    at = steps * b.Unsqueeze(size, [2]) + b.Unsqueeze(low, [2])  # [n, bins, s]
-    counted = b.Unsqueeze(number < count, [1]) & b.And(*_inside(b, at, length))
-    at = b.Unsqueeze(b.Max(b.Min(at, b.like(at, length - 1)), b.like(at, 0)), [3])
+    steps = part[:, None] + b.CastLike(arange(bins, dtype=np.float32)[:, None], corners)
+    at = steps * size[:, :, None] + low[:, :, None]  # [n, bins, s]
+    counted = (number < count)[:, None] & b.And(*_inside(b, at, length))
+    at = b.Max(b.Min(at, length - 1), 0)[:, :, :, None]
     distance = b.Abs(at - b.CastLike(arange(length, dtype=np.float32), corners))
     weight = b.Relu(1 - distance)
-    total = b.ReduceSum(b.Where(b.Unsqueeze(counted, [3]), weight, b.like(at, 0)), [2], keepdims=0)
-    return total / b.Unsqueeze(count, [2])
+    total = b.ReduceSum(b.Where(counted[:, :, :, None], weight, 0), [2], keepdims=0)
+    return total / count[:, :, None]
 
 
 def _inside(b: Builder, at: Value, length: int) -> tuple[Value, Value]:
@@ -89,7 +85,7 @@ def RegionPool(
 
     Result [n, C, height, width]. Source: NNAPI, ROI_POOLING.
     """
-    entry = b.Unsqueeze(b.Cast(index, to=rois.dtype or ir.DataType.FLOAT), [1])
+    entry = b.Cast(index, to=rois.dtype or FLOAT)[:, None]
     return b.MaxRoiPool(
         x,
         b.Concat(entry, _scaled(b, rois, ratio), axis=1),

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 Pool = Callable[[Builder, Value, Sequence[Value]], Value]
 
@@ -40,14 +38,14 @@ def ROIPooling(
     ROIPooling-2.
     """
     at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
-    height, width = _size(x)[2:]
+    _, channels, height, width = static(x, "the feature map")
 
     def maximum(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
-        x1, y1, x2, y2 = (_round(b, v * spatial_scale) for v in roi)
+        x1, y1, x2, y2 = (rounded(b, v * spatial_scale) for v in roi)
         inside_y, inside_x = _bins(b, y1, y2, pooled_h, height), _bins(b, x1, x2, pooled_w, width)
-        rows = b.Where(b.Unsqueeze(inside_y, [0, 3]), b.Unsqueeze(image, [1]), float("-inf"))
+        rows = b.Where(inside_y[None, :, :, None], image[:, None], float("-inf"))
         rows = b.ReduceMax(rows, [2], keepdims=0)  # [C, ph, W]
-        cells = b.Where(b.Unsqueeze(inside_x, [0, 1]), b.Unsqueeze(rows, [2]), float("-inf"))
+        cells = b.Where(inside_x[None, None], rows[:, :, None], float("-inf"))
         best = b.ReduceMax(cells, [3], keepdims=0)
         return b.Where(b.IsInf(best, detect_positive=0), 0.0, best)
 
@@ -60,9 +58,8 @@ def ROIPooling(
             equation="chw,ph,qw->cpq",
         )
 
-    return _each(
-        b, x, rois, maximum if method == "max" else bilinear, [_size(x)[1], pooled_h, pooled_w]
-    )
+    pool = maximum if method == "max" else bilinear
+    return _each(b, x, rois, pool, [channels, pooled_h, pooled_w])
 
 
 @extension
@@ -87,31 +84,26 @@ def PSROIPooling(
     x1, y1, x2, y2, in pixels that spatial_scale turns into elements of x. Source: OpenVINO,
     PSROIPooling-1.
     """
-    height, width = _size(x)[2:]
+    _, _, height, width = static(x, "the feature map")
     g = group_size
 
     def average(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
-        x1, y1, x2, y2 = (_round(b, v) for v in roi)
+        x1, y1, x2, y2 = (rounded(b, v) for v in roi)
         masks = []
         for low, high, size in ((y1, y2, height), (x1, x2, width)):
             start, end = (low * spatial_scale, (high + 1.0) * spatial_scale)
             step = b.Max(end - start, 0.1) / float(g)
-            masks.append(
-                b.Cast(_covered(b, start, step, g, size, outside=True), to=ir.DataType.FLOAT)
-            )
+            masks.append(b.Cast(_covered(b, start, step, g, size, outside=True), to=FLOAT))
         grouped = b.Reshape(image, [output_dim, g, g, height, width])
         total = b.Einsum(grouped, *masks, equation="cpqhw,ph,qw->cpq")
-        count = b.ReduceSum(masks[0], [1], keepdims=1) * b.Transpose(
-            b.ReduceSum(masks[1], [1], keepdims=1), perm=[1, 0]
-        )
+        rows, columns = (b.ReduceSum(mask, [1]) for mask in masks)
+        count = rows * b.Transpose(columns, perm=[1, 0])
         return total / b.Max(count, 1.0)
 
     def bilinear(b: Builder, image: Value, roi: Sequence[Value]) -> Value:
         x1, y1, x2, y2 = (v * spatial_scale for v in roi)
-        down, across = (
-            _bin_samples(b, y1, y2, spatial_bins_y, g, height),
-            _bin_samples(b, x1, x2, spatial_bins_x, g, width),
-        )
+        down = _bin_samples(b, y1, y2, spatial_bins_y, g, height)
+        across = _bin_samples(b, x1, x2, spatial_bins_x, g, width)
         grouped = b.Reshape(image, [spatial_bins_y, spatial_bins_x, output_dim, height, width])
         total = b.Einsum(grouped, down, across, equation="uvchw,uph,vqw->cpq")
         return total / float(spatial_bins_x * spatial_bins_y)
@@ -119,34 +111,23 @@ def PSROIPooling(
     return _each(b, x, rois, average if mode == "average" else bilinear, [output_dim, g, g])
 
 
-def _size(x: Value) -> tuple[int, ...]:
-    shape = shape_of(x)
-    if shape is None or len(shape) != 4:
-        raise MappingError(
-            "pooling of regions needs a feature map of static shape",
-            "X203",
-            "fix the inputs with --inputs",
-        )
-    return shape
-
-
 def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Value:
     """Runs `pool` on (image, corners) of each row of rois; one row at a time keeps the memory
     small.
     """
     count = b.Gather(b.Shape(rois), 0)
-    gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=ir.DataType.FLOAT)
+    gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=FLOAT)
     alive = b.Equal(b.CumSum(gone, 0), 0.0)
     with b.loop(count) as inner:
         i = inner.iteration
         roi = inner.Gather(rois, i, axis=0)
         parts = [inner.Gather(roi, k, axis=0) for k in range(5)]
-        image = inner.Gather(x, inner.Max(inner.Cast(parts[0], to=ir.DataType.INT64), 0), axis=0)
+        image = inner.Gather(x, inner.Max(inner.Cast(parts[0], to=INT64), 0), axis=0)
         pooled = inner.Where(inner.Gather(alive, i, axis=0), pool(inner, image, parts[1:]), 0.0)
         return inner.end(inner.Reshape(pooled, shape))[0]
 
 
-def _round(b: Builder, v: Value) -> Value:
+def rounded(b: Builder, v: Value) -> Value:
     """Halves away from zero, as C's round."""
     return b.Sign(v) * b.Floor(b.Abs(v) + 0.5)
 

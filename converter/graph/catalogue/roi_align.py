@@ -4,13 +4,18 @@ bin.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+
 import numpy as np
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.overlaps import FLOAT, INT64, length, numbers
+from converter.graph.catalogue.overlaps import length, numbers
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
+from converter.graph.value import FLOAT, INT64
 
 Point = tuple[Value, Value]
 
@@ -46,8 +51,8 @@ def ROIAlignRotated(
         down, down_count = _samples(inner, h * spatial_scale, pooled_h, sampling_ratio)
         across, across_count = _samples(inner, w * spatial_scale, pooled_w, sampling_ratio)
         down, across = (
-            inner.Unsqueeze(down, [1, 3]),
-            inner.Unsqueeze(across, [0, 2]),
+            down[:, None, :, None],
+            across[None, :, None],
         )  # [ph, 1, sy, 1] and [1, pw, 1, sx]
         turned = -angle if clockwise_mode else angle
         cos, sin = inner.Cos(turned), inner.Sin(turned)
@@ -122,7 +127,7 @@ def _samples(b: Builder, size: Value, bins: int, ratio: int, least: int = 0) -> 
     step = size / float(bins)
     count = b.const([ratio]) if ratio else b.Max(b.Cast(b.Ceil(step), to=INT64), least)
     inside = (b.Cast(numbers(b, count), to=FLOAT) + 0.5) / b.Cast(count, to=FLOAT)
-    part = b.Unsqueeze(inside, [0]) + arange(bins, dtype=np.float32).reshape(-1, 1)
+    part = inside[None] + arange(bins, dtype=np.float32).reshape(-1, 1)
     return part * step - size * 0.5, count
 
 
@@ -131,22 +136,33 @@ def _bilinear(b: Builder, image: Value, at: Point, sizes: tuple[Value, Value]) -
 
     Up to a pixel outside the border counts, beyond it is 0.
     """
-    valid, low, high, part = None, [], [], []
+    inside, low, high, part = [], [], [], []
     for v, size in zip(at, sizes, strict=True):
-        inside = (v >= -1.0) & (v <= b.Cast(size, to=FLOAT))
-        valid = inside if valid is None else valid & inside
+        inside.append((v >= -1.0) & (v <= b.Cast(size, to=FLOAT)))
         last = size - 1
         held = b.Min(b.Max(v, 0.0), b.Cast(last, to=FLOAT))
         low.append(b.Cast(b.Floor(held), to=INT64))
         high.append(b.Min(low[-1] + 1, last))
         part.append(held - b.Floor(held))
-    assert valid is not None
-    total: Value | None = None
-    for right, bottom in ((0, 0), (1, 0), (0, 1), (1, 1)):
-        column, row = (high if right else low)[0], (high if bottom else low)[1]
-        weights = [v if far else 1.0 - v for v, far in zip(part, (right, bottom), strict=True)]
-        value = b.Gather(image, row * sizes[0] + column, axis=1)
-        term = value * b.Mul(*weights)
-        total = term if total is None else total + term
-    assert total is not None
-    return b.Where(valid, total, 0.0)
+
+    def pixel(column: Value, row: Value) -> Value:
+        return b.Gather(image, row * sizes[0] + column, axis=1)
+
+    return b.Where(b.And(*inside), interpolated(low, high, part, pixel), 0.0)
+
+
+def interpolated(
+    low: Sequence[Value],
+    high: Sequence[Value],
+    part: Sequence[Value],
+    pixel: Callable[[Value, Value], Value],
+) -> Value:
+    """The sum of four neighbours `pixel(column, row)`, each with its share: x and y of the first
+    and of the last of them, and how far the places lie behind the first.
+    """
+
+    def share(right: int, bottom: int) -> Value:
+        x, y = (v if far else 1.0 - v for v, far in zip(part, (right, bottom), strict=True))
+        return pixel((high if right else low)[0], (high if bottom else low)[1]) * (x * y)
+
+    return reduce(add, (share(right, bottom) for bottom in (0, 1) for right in (0, 1)))

@@ -8,16 +8,16 @@ import numpy as np
 
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import (
-    FLOAT,
-    INT64,
     NOTHING,
     fullest,
     greedy,
     length,
     numbers,
     over_union,
+    whole,
 )
 from converter.graph.extensions import extension
+from converter.graph.value import FLOAT
 
 Point = tuple[Value, Value]
 
@@ -44,13 +44,12 @@ def NMSRotated(
     each = b.Reshape(scores, b.Concat([-1], count, axis=0))
     usable = each > b.Reshape(least, [1])
     values, places = b.TopK(b.Where(usable, each, NOTHING), fullest(b, usable), outputs=2, axis=1)
-    rows = b.Unsqueeze(numbers(b, length(b, each, 0)) / classes, [1]) * count + places
+    rows = (numbers(b, length(b, each, 0)) / classes)[:, None] * count + places
     shapes = b.Gather(b.Reshape(_outlines(b, boxes, bool(clockwise)), [-1, 9]), rows)
-    limit = b.Reshape(b.Cast(most, to=INT64), [1])
-    stays = greedy(b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=limit)
+    stays = greedy(b, shapes, values > NOTHING, _overlap, b.Reshape(iou, [1]), most=whole(b, most))
     at = b.Transpose(b.NonZero(stays), perm=[1, 0])
     group = at[:, :1]
-    box = b.Unsqueeze(b.GatherND(places, at), [1])
+    box = b.GatherND(places, at)[:, None]
     return b.Concat(group / classes, group % classes, box, axis=1), b.GatherND(values, at)
 
 

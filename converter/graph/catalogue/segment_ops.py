@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import FLOAT, INT64, static
 from converter.graph.extensions import SOME, extension
 from converter.graph.infer import rank_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 
 def _members(b: Builder, ids: Value, rows: int) -> Value:
@@ -27,7 +26,7 @@ def SegmentSum(b: Builder, x: Value, ids: Value, *, rows: int) -> Value:
     shape = static(x)
     flat = b.Cast(b.Reshape(x, [shape[0], int(np.prod(shape[1:]))]), to=FLOAT)
     y = b.Reshape(_members(b, ids, rows) @ flat, [rows, *shape[1:]])
-    return y if x.dtype in (None, ir.DataType.FLOAT) else b.Cast(y, to=x.dtype)
+    return y if x.dtype in (None, FLOAT) else b.Cast(y, to=x.dtype)
 
 
 @extension(params=SOME)
@@ -58,6 +57,6 @@ def EmbeddingLookupSparse(
     if combiner != "SUM":
         norm = members @ (w if combiner == "MEAN" else w * w)
         norm = norm if combiner == "MEAN" else b.Sqrt(norm)
-        empty = b.Equal(norm, b.like(norm, 0))
-        y = b.Where(empty, b.like(y, 0), y / b.Where(empty, b.like(norm, 1), norm))
+        empty = b.Equal(norm, 0)
+        y = b.Where(empty, 0, y / b.Where(empty, 1, norm))
     return b.Reshape(y, [count, *shape[1:]])

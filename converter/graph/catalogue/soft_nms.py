@@ -5,10 +5,8 @@ how much it overlaps them.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, LoopBody, Value
-from converter.graph.catalogue.compact import FLOAT, INT64, static
 from converter.graph.catalogue.overlaps import (
     Overlap,
     common_area,
@@ -16,12 +14,12 @@ from converter.graph.catalogue.overlaps import (
     pairs,
     plain_corners,
 )
-from converter.graph.catalogue.ssd import class_of
+from converter.graph.catalogue.ssd import class_of, members
 from converter.graph.demands import not_zero
 from converter.graph.extensions import extension
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
-BOOL = int(ir.DataType.BOOL)
 DEAD = -1e38  # candidates that are out have the score -inf
 
 
@@ -50,15 +48,12 @@ def GroupedSoftNMS(
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)
-    member = b.Equal(b.Unsqueeze(label, [1]), arange(c, dtype=np.float32).reshape(1, c, 1))
-    member = member & b.Unsqueeze(real, [1])
-    first = b.Reshape(
-        b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf)), [batch * c, n]
-    )
+    own = b.Where(members(b, label, real, c), scores[:, None], -np.inf)
+    first = b.Reshape(own, [batch * c, n])
     corners = plain_corners(b, boxes)
     shared, close = (pairs(b, corners, m) for m in (corner_overlap(0.0), _reaches(iou_threshold)))
     beside = [
-        b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, c, n, n]), [batch * c, n, n])
+        b.Reshape(b.Expand(v[:, None], [batch, c, n, n]), [batch * c, n, n])
         for v in (shared, close)
     ]
     zeros, none = (
@@ -94,15 +89,15 @@ def _one_candidate(
         top = t.ReduceMax(scores, [1], keepdims=1)
         chosen = t.Equal(t.ArgMax(scores, axis=1, keepdims=1), t.const(arange(n).reshape(1, n)))
         one = t.Cast(chosen, to=FLOAT)
-        near, close = (t.Squeeze(t.Unsqueeze(one, [1]) @ v, [1]) for v in beside)
+        near, close = (t.Squeeze(one[:, None] @ v, [1]) for v in beside)
         alive = (top > least) & (count < per_class)
-        taken = alive & t.Equal(t.ReduceMax(kept * close, [1], keepdims=1), t.like(kept, 0))
+        taken = alive & t.Equal(t.ReduceMax(kept * close, [1], keepdims=1), 0)
         mark = one * t.Cast(taken, to=FLOAT)
         fade = t.Exp(near * near * (-0.5 / sigma))
         out = chosen & alive | (scores < DEAD)
         weaker = t.Where(taken, scores * fade, scores)
         return t.end(
-            t.Where(out, t.like(scores, -np.inf), weaker),
+            t.Where(out, -np.inf, weaker),
             kept + mark,
             order + mark * count,
             t.Where(mark > 0, top, values),
@@ -123,16 +118,14 @@ def _packed(
     """
     kept, order, values = found
     batch, c, n = static(kept)
-    offset = b.Unsqueeze(b.CumSum(counts, 1, exclusive=1), [2])
-    place = b.Min(offset + order, b.like(order, size))
-    place = b.Cast(b.Where(kept > 0, place, b.like(place, size)), to=INT64)
+    offset = b.CumSum(counts, 1, exclusive=1)[:, :, None]
+    place = b.Min(offset + order, size)
+    place = b.Cast(b.Where(kept > 0, place, size), to=INT64)
     at = b.Reshape(place, [batch, c * n])
 
     def placed(data: Value, tail: list[int]) -> Value:
         index = b.Expand(b.Reshape(at, [batch, c * n, *[1] * len(tail)]), [batch, c * n, *tail])
-        spread = b.Reshape(
-            b.Expand(b.Unsqueeze(data, [1]), [batch, c, n, *tail]), [batch, c * n, *tail]
-        )
+        spread = b.Reshape(b.Expand(data[:, None], [batch, c, n, *tail]), [batch, c * n, *tail])
         filled = b.ScatterElements(
             np.zeros([batch, size + 1, *tail], np.float32), index, spread, axis=1
         )

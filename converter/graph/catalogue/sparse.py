@@ -5,29 +5,19 @@ run time, in fixed shapes.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import front, static
+from converter.graph.catalogue.compact import front
+from converter.graph.catalogue.overlaps import whole
 from converter.graph.catalogue.suppression import ranked
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange
-
-INT64, FLOAT = int(ir.DataType.INT64), int(ir.DataType.FLOAT)
-
-
-def _length(v: Value) -> int:
-    shape = shape_of(v)
-    if not shape:
-        raise MappingError("the operator needs static shapes", "X203", "fix them with --inputs")
-    return shape[0]
+from converter.graph.sizes import arange, static
+from converter.graph.value import INT64
 
 
 def _same_row(b: Builder, ids: Value, rows: int, like: Value) -> Value:
     """[rows, n] of 1 where the element belongs to the row, else 0."""
-    wide = b.Unsqueeze(b.Cast(ids, to=INT64), [0])
+    wide = b.Cast(ids, to=INT64)[None]
     return b.CastLike(b.Equal(wide, arange(rows).reshape(-1, 1)), like)
 
 
@@ -41,9 +31,9 @@ def SparseSegment(
     belongs = _same_row(b, segments, rows, data)
     picked = b.Gather(data, b.Cast(indices, to=INT64))
     shape = b.Shape(data)
-    total = belongs @ b.Reshape(picked, [_length(indices), -1])
+    total = belongs @ b.Reshape(picked, [static(indices)[0], -1])
     if mode != "sum":
-        count = b.Max(b.ReduceSum(belongs, [1], keepdims=1), b.like(data, 1))
+        count = b.Max(b.ReduceSum(belongs, [1], keepdims=1), 1)
         total = total / (count if mode == "mean" else b.Sqrt(count))
     return b.Reshape(total, b.Concat([rows], shape[1:], axis=0))
 
@@ -65,10 +55,10 @@ def SparseWeightedSum(
     owner = b.Gather(indices, 0, axis=1)
     belongs = _same_row(b, owner, rows, table)
     some = b.ReduceMax(belongs, [1], keepdims=1) > 0
-    scaled = belongs if weights is None else belongs * b.Unsqueeze(weights, [0])
+    scaled = belongs if weights is None else belongs * weights[None]
     flat = b.Reshape(table, b.Concat(b.Shape(table)[:1], [-1], axis=0))
     total = scaled @ b.Gather(flat, b.Cast(values, to=INT64))
-    missing = b.Gather(flat, b.Reshape(b.Cast(default, to=INT64), [1]))
+    missing = b.Gather(flat, whole(b, default))
     tail = b.Shape(table)[1:]
     return b.Reshape(b.Where(some, total, missing), b.Concat([rows], tail, axis=0))
 
@@ -83,13 +73,11 @@ def SparseFillEmptyRows(
     indices[n, 2], values[n] -> indices[length, 2] (the end marked by -1, then 0), values[length] (0
     behind the end), empty[rows] of 0 and 1. Entries from the first negative row on do not count.
     """
-    n = _length(values)
+    n = static(values)[0]
     row = b.Cast(b.Gather(indices, 0, axis=1), to=INT64)
     ended = b.CumSum(b.Cast(row < 0, to=INT64), 0)
     row = b.Where(b.Equal(ended, 0), row, rows)
-    empty = b.Equal(
-        b.ReduceMax(_same_row(b, row, rows, values), [1], keepdims=0), b.like(values, 0)
-    )
+    empty = b.Equal(b.ReduceMax(_same_row(b, row, rows, values), [1], keepdims=0), 0)
     key = b.Concat(row, b.Where(empty, arange(rows), rows), axis=0)
     # no two alike: IR v10 has no sort that keeps the order of equal keys
     places = key * (n + rows) + arange(n + rows)
@@ -99,13 +87,13 @@ def SparseFillEmptyRows(
     what = b.Gather(b.Concat(values, b.Expand(b.Reshape(default, [1]), [rows]), axis=0), order)
     valid = b.Gather(key, order) < rows
     found = b.ReduceSum(b.Cast(valid, to=INT64), keepdims=0)
-    where = b.Where(b.Unsqueeze(valid, [1]), where, b.like(where, 0))
-    what = b.Where(valid, what, b.like(what, 0))
+    where = b.Where(valid[:, None], where, 0)
+    what = b.Where(valid, what, 0)
     extra = max(0, length - n - rows)
-    where = b.Pad(where, [0, 0, extra, 0], b.like(where, 0))[:length]
-    what = b.Pad(what, [0, extra], b.like(what, 0))[:length]
-    end = b.Unsqueeze(b.Equal(arange(length), found), [1])
-    return b.Where(end, b.like(where, -1), where), what, b.CastLike(empty, values)
+    where = b.Pad(where, [0, 0, extra, 0], 0)[:length]
+    what = b.Pad(what, [0, extra], 0)[:length]
+    end = b.Equal(arange(length), found)[:, None]
+    return b.Where(end, -1, where), what, b.CastLike(empty, values)
 
 
 @extension
@@ -113,7 +101,7 @@ def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value,
     """Distinct values of x[n] filled up with the last of them, the position of each element among
     them, and their counts filled up with 0.
     """
-    n = _length(x)
+    n = static(x)[0]
     values, _, inverse, counts = b.Unique(x, outputs=4, sorted=sorted)
     found = b.Shape(values)
     places = b.Min(arange(n), found - 1)
@@ -140,16 +128,12 @@ def FixedNonMaxSuppression(
     Without `most` every box may stay, without `iou` the threshold is 1, without `least` the score
     must exceed 0.
     """
-    size = shape_of(scores)
-    if size is None:
-        raise MappingError(
-            "the suppression of boxes needs static shapes", "X203", "fix them with --inputs"
-        )
+    count = static(scores, "the scores")[2]
     high = b.Where(scores > _one(b, least, 0.0), scores, float("-inf"))
     mask = b.SuppressionMask(boxes, high, _one(b, iou, 1.0), center_point_box=center_point_box)
-    values, places, real = ranked(b, mask, high, size[2])
+    values, places, real = ranked(b, mask, high, count)
     if most is not None:
-        real = real & b.Less(arange(size[2]), b.Reshape(b.Cast(most, to=INT64), [1]))
+        real = real & b.Less(arange(count), whole(b, most))
     return _rows(b, values, places, real, rows, bool(sort_result_descending))
 
 

@@ -10,12 +10,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
 from converter.graph.demands import at_least, axis_of
 from converter.graph.extensions import SOME, extension
 from converter.graph.infer import rank_of
-from converter.graph.sizes import arange
-from converter.graph.value import with_operators
+from converter.graph.sizes import arange, static
+from converter.graph.value import array_type, with_operators
 
 
 def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
@@ -45,7 +44,7 @@ def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value
     """
     for axis, size in zip(axes, sizes, strict=True):
         x = fitted(b, x, axis, size)
-    y = b.DFT(b.Unsqueeze(x, [-1]), None, axes[-1], onesided=1)
+    y = b.DFT(x[..., None], None, axes[-1], onesided=1)
     for axis in axes[:-1]:
         y = b.DFT(y, None, axis)
     return y
@@ -77,7 +76,7 @@ def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
         turned = b.Slice(half, [mirrored], [0], [axis], [-1])
         whole = b.Concat(
             half,
-            turned * b.const(np.array([1, -1], (half.dtype or ir.DataType.FLOAT).numpy())),
+            turned * b.const(np.array([1, -1], array_type(half))),
             axis=axis,
         )
     return b.DFT(whole, None, axis, inverse=1)[..., :1]
@@ -105,11 +104,11 @@ def FramedDFT(
     """
     at_least(1, size=size, step=step)
     alone = rank_of(x) == 1
-    signal = b.Unsqueeze(x, [0]) if alone else x
+    signal = x[None] if alone else x
     count = (static(signal)[1] - size) // step + 1
     index = arange(count)[:, None] * step + arange(size)[None, :]
     frames = b.Gather(signal, index, axis=1) * _window(b, window, size)
-    y = b.DFT(b.Unsqueeze(frames, [-1]), None, 2, onesided=1)
+    y = b.DFT(frames[..., None], None, 2, onesided=1)
     y = b.Transpose(y, perm=[0, 2, 1, 3]) if bins_first else y
     return b.Squeeze(y, [0]) if alone else y
 
@@ -134,7 +133,7 @@ def InverseFramedDFT(
     OpenVINO, ISTFT-16.
     """
     alone = rank_of(x) == 3
-    data = b.Unsqueeze(x, [0]) if alone else x
+    data = x[None] if alone else x
     batch, _, frames, _ = static(data)
     window = _window(b, window, size)
     parts = b.Squeeze(_real_inverse(b, b.Transpose(data, perm=[0, 2, 1, 3]), 2, size), [-1])
@@ -142,7 +141,7 @@ def InverseFramedDFT(
         parts = parts * float(np.sqrt(size))
     total = (frames - 1) * step + size
     places = (arange(frames)[:, None] * step + arange(size)[None, :]).reshape(1, -1)
-    zeros = b.const(np.zeros((batch, total), (x.dtype or ir.DataType.FLOAT).numpy()))
+    zeros = b.const(np.zeros((batch, total), array_type(x)))
     at = b.const(np.broadcast_to(places, (batch, places.size)).copy())
     added = b.ScatterElements(
         zeros, at, b.Reshape(parts * window, [batch, -1]), axis=1, reduction="add"

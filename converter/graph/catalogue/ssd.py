@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from converter.graph.build import Builder, Value, writing
-from converter.graph.catalogue.compact import FLOAT, INT64, front, static, take, total
+from converter.graph.catalogue.compact import front, take, total
 from converter.graph.catalogue.overlaps import around, decoded
 from converter.graph.demands import not_zero, of_length
 from converter.graph.extensions import extension
-from converter.graph.sizes import arange
+from converter.graph.sizes import arange, static
+from converter.graph.value import FLOAT, INT64
 
 Groups = tuple[Value, Value, Value, Value, Value]
 
@@ -158,20 +159,20 @@ def class_of(
     """
     c = static(counts)[1]
     present = b.const(arange(c, dtype=np.float32)) < number
-    ends = b.CumSum(b.Where(present, counts, b.like(counts, 0)), 1)
+    ends = b.CumSum(b.Where(present, counts, 0), 1)
     places = b.const(arange(size, dtype=np.float32).reshape(1, size, 1))
-    passed = b.ReduceSum(b.Cast(b.Unsqueeze(ends, [1]) <= places, to=INT64), [2], keepdims=0)
-    index = b.Min(passed, b.like(passed, c - 1))
+    passed = b.ReduceSum(b.Cast(ends[:, None] <= places, to=INT64), [2], keepdims=0)
+    index = b.Min(passed, c - 1)
     real = passed < c
-    starts = b.GatherElements(ends - b.Where(present, counts, b.like(counts, 0)), index, axis=1)
+    starts = b.GatherElements(ends - b.Where(present, counts, 0), index, axis=1)
     named = b.Cast(index, to=FLOAT) if labels is None else b.GatherElements(labels, index, axis=1)
     return named, real, starts
 
 
-def _members(b: Builder, label: Value, real: Value, classes: int) -> Value:
+def members(b: Builder, label: Value, real: Value, classes: int) -> Value:
     """[b, classes, n]: whether the real place n is of the class."""
-    same = b.Equal(b.Unsqueeze(label, [1]), arange(classes, dtype=np.float32).reshape(classes, 1))
-    return same & b.Unsqueeze(real, [1])
+    same = b.Equal(label[:, None], arange(classes, dtype=np.float32).reshape(classes, 1))
+    return same & real[:, None]
 
 
 @extension(s0=2, s1=2, n0=2, n1=2)
@@ -198,7 +199,7 @@ def FuseRegions(
     label, real = (b.Concat(first[i], second[i], axis=1) for i in (0, 1))
     scores, boxes = b.Concat(s0, s1, axis=1), b.Concat(b0, b1, axis=1)
     batch, n = static(scores)
-    member = _members(b, label, real, classes)
+    member = members(b, label, real, classes)
     places, kept = front(b, b.Reshape(member, [batch, classes * n]), size)
     at = places % n
     counts = b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0)
@@ -234,8 +235,8 @@ def GroupedNMS(
     batch, n = static(scores)
     c = static(counts)[1]
     label, real, starts = class_of(b, counts, None, number, n)
-    member = _members(b, label, real, c)
-    each = b.Where(member, b.Unsqueeze(scores, [1]), b.like(scores, -np.inf))
+    member = members(b, label, real, c)
+    each = b.Where(member, scores[:, None], -np.inf)
     limits = (
         b.const(np.array([v], np.float32)) for v in (iou_threshold, max(score_threshold, -3e38))
     )
@@ -244,9 +245,7 @@ def GroupedNMS(
     )
     image, box = (b.Reshape(chosen[:, i : i + 1], [-1]) for i in (0, 2))
     at = _places(b, image, batch, size)
-    target, source = (
-        b.Concat(b.Unsqueeze(image, [1]), b.Unsqueeze(v, [1]), axis=1) for v in (at, box)
-    )
+    target, source = (b.Concat(image[:, None], v[:, None], axis=1) for v in (at, box))
     inner = b.const(arange(n, dtype=np.float32)) - starts
 
     def placed(data: Value, shape: list[int]) -> Value:
@@ -275,7 +274,7 @@ def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
     counts = b.ScatterElements(np.zeros(batch, np.int64), image, ones, axis=0, reduction="add")
     before = b.CumSum(counts, 0, exclusive=1)
     at = b.CumSum(ones, 0) - ones - b.Gather(before, image)
-    return b.Min(at, b.like(at, size))
+    return b.Min(at, size)
 
 
 @extension(scores=3)
@@ -303,7 +302,7 @@ def MultiboxDecode(
     )
     moves = b.Reshape(deltas, [batch, a, 4])
     boxes = refined(b, middles(b, anchors), moves, variances)
-    rows = b.Concat(b.Unsqueeze(label, [2]), b.Unsqueeze(best, [2]), boxes, axis=2)
+    rows = b.Concat(label[:, :, None], best[:, :, None], boxes, axis=2)
     mask = best > threshold
     places, real = front(b, mask, a)
     return take(b, rows, places, real, -1.0), total(b, mask, a)

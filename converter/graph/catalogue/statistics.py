@@ -73,7 +73,7 @@ def BinaryConvolution(
     """
     rank = len(strides)
     if any(pads):
-        x = b.Pad(x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]], b.like(x, pad_value))
+        x = b.Pad(x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]], pad_value)
     signs = [v * 2 - 1 for v in (x, w)]
     return b.Conv(
         *signs, strides=list(strides), dilations=list(dilations), pads=[0] * (2 * rank), group=group

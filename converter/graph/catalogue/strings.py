@@ -9,8 +9,8 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension, opaque
 from converter.graph.infer import rank_of
+from converter.graph.value import INT32, INT64
 
-INT64 = int(ir.DataType.INT64)
 BYTES = ir.StringTensor([bytes([i]) for i in range(256)], shape=ir.Shape([256]))
 EMPTY = ir.StringTensor([b""], shape=ir.Shape([1]))
 
@@ -43,4 +43,4 @@ def StringUnpack(b: Any, texts: Value) -> list[tuple[ir.DataType, list[Any] | No
     Source: OpenVINO, StringTensorUnpack-15.
     """
     shape = None if texts.shape is None else list(texts.shape)
-    return [(ir.DataType.INT32, shape), (ir.DataType.INT32, shape), (ir.DataType.UINT8, [None])]
+    return [(INT32, shape), (INT32, shape), (ir.DataType.UINT8, [None])]

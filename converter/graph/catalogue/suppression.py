@@ -5,11 +5,11 @@ order.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
 from converter.graph.extensions import extension
+from converter.graph.sizes import static
+from converter.graph.value import BOOL
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -29,14 +29,14 @@ def SuppressionMask(
         boxes, scores, size[2:3], *bounds, center_point_box=center_point_box
     )
     ones = b.Expand([1], b.Shape(chosen)[:1])
-    return b.Cast(b.ScatterND(b.Expand(0, size), chosen, ones), to=ir.DataType.BOOL)
+    return b.Cast(b.ScatterND(b.Expand(0, size), chosen, ones), to=BOOL)
 
 
 def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Value, Value]:
     """Of mask[..., N] over finite scores[..., N] the `most` best: scores and places in falling
     order, and which of these are real.
     """
-    key = b.Where(mask, scores, b.like(scores, -np.inf))
+    key = b.Where(mask, scores, -np.inf)
     rank = len(static(scores))
     values, places = b.TopK(key, [min(most, static(scores)[-1])], outputs=2, axis=rank - 1)
     return values, places, values > -np.inf
@@ -45,8 +45,8 @@ def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Va
 def one_class(b: Builder, boxes: Value, scores: Value, threshold: float) -> Value:
     """bool [N]: which of boxes[N, 4] with scores[N] survive."""
     mask = b.SuppressionMask(
-        b.Unsqueeze(boxes, [0]),
-        b.Unsqueeze(scores, [0, 1]),
+        boxes[None],
+        scores[None, None],
         np.array([threshold], np.float32),
     )
     return b.Squeeze(mask, [0, 1])

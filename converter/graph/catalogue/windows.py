@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.catalogue.roi_align import interpolated
 from converter.graph.demands import at_least, of_counts
 from converter.graph.extensions import extension
-from converter.graph.infer import shape_of
-from converter.graph.sizes import arange, demand_small
-
-
-def _static(x: Value, what: str) -> tuple[int, ...]:
-    shape = shape_of(x)
-    if shape is None:
-        raise MappingError(
-            f"the shape of {what} must be static", "X203", "fix the shapes with --inputs"
-        )
-    return shape
+from converter.graph.sizes import arange, demand_small, static
+from converter.graph.value import INT64, array_type
 
 
 def _bins(size: int, out: int) -> list[tuple[int, int]]:
@@ -38,11 +30,11 @@ def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Valu
     Bin i of n along an axis of S elements covers floor(i*S/n) up to ceil((i+1)*S/n). Source:
     OpenVINO, AdaptiveAvgPool-8.
     """
-    shape = _static(x, "the input")
+    shape = static(x)
     of_counts(len(shape) - 2, output_size=output_size)
     for i, out in enumerate(output_size):
         axis, size = i + 2, shape[i + 2]
-        weights = np.zeros((size, out), (x.dtype or ir.DataType.FLOAT).numpy())
+        weights = np.zeros((size, out), array_type(x))
         for j, (start, end) in enumerate(_bins(size, out)):
             weights[start:end, j] = 1 / (end - start)
         perm = list(range(len(shape)))
@@ -60,7 +52,7 @@ def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Va
     x [N, C, spatial...] -> two results [N, C, *output_size]; bins as in AdaptiveAveragePool.
     Source: OpenVINO, AdaptiveMaxPool-8.
     """
-    shape = _static(x, "the input")
+    shape = static(x)
     spatial = shape[2:]
     of_counts(len(spatial), output_size=output_size)
     index = arange(int(np.prod(spatial)), dtype=np.int64).reshape(spatial)
@@ -102,9 +94,9 @@ def DeformableConvolution(
     out with `bilinear_pad`, and otherwise the neighbour is clamped to the image (the tap itself
     must lie in [0, H) x [0, W)). Source: OpenVINO, DeformableConvolution-8.
     """
-    n, c, h, wd = _static(x, "the input")
-    o, _, kh, kw = _static(w, "the weights")
-    oh, ow = _static(offset, "the offsets")[2:]
+    n, c, h, wd = static(x)
+    o, _, kh, kw = static(w, "the weights")
+    oh, ow = static(offset, "the offsets")[2:]
     dg, taps = deformable_group, kh * kw
     split = b.Reshape(offset, [n, dg, taps, 2, oh, ow])
     ky, kx = np.divmod(arange(taps), kw)
@@ -117,7 +109,7 @@ def DeformableConvolution(
         (arange(ow) * strides[1] - pads[1])[None, :] + (kx * dilations[1])[:, None, None],
         (taps, oh, ow),
     ).reshape(shape)
-    dtype = (x.dtype or ir.DataType.FLOAT).numpy()
+    dtype = array_type(x)
     py = b.Gather(split, 0, axis=3) + b.const(rows.astype(dtype))
     px = b.Gather(split, 1, axis=3) + b.const(columns.astype(dtype))
     flat = b.Reshape(x, [n, dg, c // dg, h * wd])
@@ -138,39 +130,22 @@ def _bilinear(
     h, w = size
     n, dg, c, count = shape
 
-    def row(v: Value) -> Value:
-        return b.Reshape(v, [n, dg, 1, count])
-
-    py, px = row(py), row(px)
+    at = [b.Reshape(v, [n, dg, 1, count]) for v in (px, py)]
     zero = b.like(flat, 0)
     lower = b.like(flat, -1) if pad else zero
-    inside = _all(
-        b,
-        [b.operator("Greater" if pad else "GreaterOrEqual")(v, lower) for v in (py, px)]
-        + [v < m for v, m in ((py, h), (px, w))],
+    begun = b.operator("Greater" if pad else "GreaterOrEqual")
+    ends = (w, h)
+    inside = reduce(
+        and_, [*(begun(v, lower) for v in at), *(v < m for v, m in zip(at, ends, strict=True))]
     )
-    y0, x0 = b.Floor(py), b.Floor(px)
-    fy, fx = py - y0, px - x0
-    total: Value | None = None
-    for dy in (0, 1):
-        for dx in (0, 1):
-            wy = fy if dy else 1 - fy
-            wx = fx if dx else 1 - fx
-            yy, xx = y0 + dy, x0 + dx
-            cy, cx = (b.Clip(yy, zero, b.like(flat, h - 1)), b.Clip(xx, zero, b.like(flat, w - 1)))
-            index = b.Cast(cy * w + cx, to=ir.DataType.INT64)
-            value = b.GatherElements(flat, b.Expand(index, [n, dg, c, count]), axis=3)
-            weight = wy * wx
-            if pad:
-                weight = b.Where(_all(b, [b.Equal(cy, yy), b.Equal(cx, xx)]), weight, zero)
-            part = value * weight
-            total = part if total is None else total + part
-    assert total is not None
-    return b.Where(inside, total, zero)
+    low = [b.Floor(v) for v in at]
+    part = [v - f for v, f in zip(at, low, strict=True)]
 
+    def pixel(column: Value, row: Value) -> Value:
+        x, y = (b.Clip(v, zero, m - 1) for v, m in zip((column, row), ends, strict=True))
+        index = b.Cast(y * w + x, to=INT64)
+        value = b.GatherElements(flat, b.Expand(index, [n, dg, c, count]), axis=3)
+        return b.Where(b.Equal(x, column) & b.Equal(y, row), value, zero) if pad else value
 
-def _all(b: Builder, conditions: list[Value]) -> Value:
-    result = conditions[0]
-    for v in conditions[1:]:
-        result = result & v
-    return result
+    high = [f + 1 for f in low]
+    return b.Where(inside, interpolated(low, high, part, pixel), zero)

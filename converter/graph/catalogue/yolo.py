@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import onnx_ir as ir
-
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
+from converter.graph.catalogue.sequences import changes, in_front
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
-from converter.graph.infer import rank_of, shape_of
+from converter.graph.sizes import static
+from converter.graph.value import FLOAT
 
 
 @extension
@@ -60,11 +59,8 @@ def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     The buffer of x is read as [N, C/(s*s), H*s, W*s] and cut into s x s blocks; that is Darknet's
     arithmetic, not a space-to-depth of x. Source: OpenVINO, ReorgYolo-1.
     """
-    shape = shape_of(x)
-    if shape is None or rank_of(x) != 4:
-        raise MappingError("ReorgYolo needs a static shape", "X203")
     at_least(1, stride=stride)
-    n, c, h, w = shape
+    n, c, h, w = static(x)
     blocks = b.Reshape(x, [n, c // (stride * stride), h, stride, w, stride])
     return b.Reshape(
         b.Transpose(blocks, perm=[0, 3, 5, 1, 2, 4]),
@@ -85,19 +81,9 @@ def CTCGreedyDecoder(
     if shape is None or not isinstance(shape[2], int):
         raise MappingError("CTCGreedyDecoder needs the number of classes", "X203")
     label = b.Transpose(b.ArgMax(logits, axis=2, keepdims=0), perm=[1, 0])  # [N, T]
-    ended = b.Cast(b.Equal(b.Transpose(mask, perm=[1, 0]), b.like(mask, 0)), to=ir.DataType.FLOAT)
+    ended = b.Cast(b.Equal(b.Transpose(mask, perm=[1, 0]), 0), to=FLOAT)
     keep = b.Equal(b.CumSum(ended, 1), 0.0) & (label < shape[2] - 1)
     if ctc_merge_repeated:
-        previous = b.Pad(label, [0, 1, 0, 0], -1)[:, :-1]
-        keep = keep & ~b.Equal(label, previous)
-    place = b.CumSum(b.Cast(keep, to=ir.DataType.FLOAT), 1) - 1.0
-    length = b.Gather(b.Shape(label), 1)
-    column = b.Where(
-        keep, b.Cast(place, to=ir.DataType.INT64), length
-    )  # what is dropped goes to column T
-    room = b.Shape(label) + np.array([0, 1], np.int64)
-    empty = b.Expand(np.float32(-1), room)
-    filled = b.ScatterElements(empty, column, b.Cast(label, to=ir.DataType.FLOAT), axis=1)
-    kept = b.Slice(filled, [0], b.Unsqueeze(length, [0]), [1])
-    result = b.Unsqueeze(kept, [2, 3])
-    return result if logits.dtype in (None, ir.DataType.FLOAT) else b.CastLike(result, logits)
+        keep = keep & changes(b, label)
+    result = in_front(b, b.Cast(label, to=FLOAT), keep, -1)[:, :, None, None]
+    return result if logits.dtype in (None, FLOAT) else b.CastLike(result, logits)

@@ -5,26 +5,21 @@ range), and as three channels.
 from __future__ import annotations
 
 import numpy as np
-import onnx_ir as ir
 
 from converter.graph.build import Builder, Value
-from converter.graph.catalogue.compact import static
+from converter.graph.catalogue.overlaps import as_float
 from converter.graph.extensions import extension
-
-FLOAT = int(ir.DataType.FLOAT)
-
-
-def _float(b: Builder, v: Value) -> Value:
-    return v if v.dtype == ir.DataType.FLOAT else b.Cast(v, to=FLOAT)
+from converter.graph.sizes import static
+from converter.graph.value import FLOAT
 
 
 def _stored(b: Builder, v: Value, like: Value) -> Value:
     """Cut to 0..255, in the type of `like`; integers are rounded to the nearest, halves to even
     ones.
     """
-    dtype = like.dtype or ir.DataType.FLOAT
+    dtype = like.dtype or FLOAT
     y = b.Clip(v, 0.0, 255.0)
-    if dtype == ir.DataType.FLOAT:
+    if dtype == FLOAT:
         return y
     return b.Cast(y if dtype.is_floating_point() else b.Round(y), to=dtype)
 
@@ -37,7 +32,7 @@ def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB
     type of the input, channels in `order` (RGB or BGR). Source: OpenVINO, NV12toRGB-8 and
     I420toRGB-8.
     """
-    wide = [_float(b, v) for v in planes]
+    wide = [as_float(b, v) for v in planes]
     luma, u, v = (
         _whole(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))
     )
@@ -95,12 +90,12 @@ def ColourToPlanes(
     `single` both below each other, [N, 3H/2, W, 1].
     """
     batch, height, width, _ = static(x)
-    parts = b.Split(_float(b, x), [1, 1, 1], axis=3, outputs=3)
+    parts = b.Split(as_float(b, x), [1, 1, 1], axis=3, outputs=3)
     red, green, blue = parts if order == "RGB" else parts[::-1]
 
     def mixed(r: float, g: float, bl: float, base: float) -> Value:
         shares = [c * f for c, f in ((red, r), (green, g), (blue, bl))]
-        return _float(b, _stored(b, b.Add(*shares[:2]) + shares[2] + base, x))
+        return as_float(b, _stored(b, b.Add(*shares[:2]) + shares[2] + base, x))
 
     luma = mixed(0.257, 0.504, 0.098, 16)
     chroma = b.Concat(mixed(-0.148, -0.291, 0.439, 128), mixed(0.439, -0.368, -0.071, 128), axis=3)
