@@ -19,6 +19,7 @@ from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import InferenceError, rank_of, shape_of
 from converter.graph.names import Names
+from converter.graph.value import operand, optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.collapse_dims_rules import HANDLERS, neighbours
 from converter.passes.dead_code import remove_dead_code
@@ -53,35 +54,19 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
     """The node's results by operators on at most `most` axes between Reshapes; None where that is
     not known.
     """
-    if (
-        node.op_type == "Transpose"
-        and not node.domain
-        and node.inputs[0] is not None
-        and shape_of(node.inputs[0]) is None
-    ):
-        return _turned(node, b, most)
     handler = None if node.domain else HANDLERS.get(node.op_type)
-    data = (
-        [shape_of(v) for v in (node.inputs[0], *node.outputs) if v is not None]
-        if node.inputs
-        else []
-    )
-    if (
-        handler is None
-        or not data
-        or any(s is None or 0 in s for s in data)
-        or any(v is not None and shape_of(v) is None for v in node.inputs)
-    ):
+    if handler is None or optional(node, 0) is None:
+        return None
+    if node.op_type == "Transpose" and shape_of(node.inputs[0]) is None:
+        return _turned(node, b, most)
+    given = [shape_of(v) for v in node.inputs if v is not None]
+    wanted = [shape_of(o) for o in node.outputs]
+    if None in given or any(s is None or 0 in s for s in (given[0], *wanted)):
         return None
     results = handler(node, b, most)
-    return (
-        None
-        if results is None
-        else [
-            b.Reshape(y, list(shape_of(o) or ()))
-            for y, o in zip(results, node.outputs, strict=False)
-        ]
-    )
+    if results is None:
+        return None
+    return [b.Reshape(y, list(s or ())) for y, s in zip(results, wanted, strict=False)]
 
 
 def _open_shape(value: ir.Value) -> list[int] | None:
@@ -92,10 +77,11 @@ def _open_shape(value: ir.Value) -> list[int] | None:
 
 def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
     """A Transpose of which one dimension is unknown: the batch, mostly."""
-    x, sizes = node.inputs[0], _open_shape(node.inputs[0]) if node.inputs[0] is not None else None
-    if x is None or sizes is None:
+    x = operand(node)
+    sizes = _open_shape(x)
+    if sizes is None:
         return None
-    perm = [int(i) for i in attrs_of(node).get("perm") or range(len(sizes))[::-1]]
+    perm = attrs_of(node).get("perm") or range(len(sizes))[::-1]
     target = neighbours(sizes, perm)
     order = sorted(target)
     if len(order) > most:
@@ -120,26 +106,20 @@ def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
     return {**table, **{("", op): either(table.get(("", op))) for op in HANDLERS}}
 
 
+def _reshapes(node: ir.Node) -> bool:
+    return node.op_type in RESHAPES and not node.domain
+
+
 def join_reshapes(model: ir.Model, most: int = 0) -> None:
     """Reshapes of Reshapes become one where there are more than `most` axes between them."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            before = (
-                node.inputs[0].producer()
-                if node.op_type in RESHAPES and not node.domain and node.inputs[0] is not None
-                else None
-            )
+            before = producer_of(node.inputs[0]) if _reshapes(node) else None
             shape = _open_shape(node.outputs[0])
-            if (
-                before is None
-                or before.domain
-                or before.op_type not in RESHAPES
-                or before.graph is not node.graph
-                or shape is None
-            ):
+            if before is None or not _reshapes(before) or before.graph is not node.graph:
                 continue
-            if (rank_of(before.outputs[0]) or 0) <= most:
+            if shape is None or (rank_of(before.outputs[0]) or 0) <= most:
                 continue
             source = before.inputs[0]
             if source is not None:

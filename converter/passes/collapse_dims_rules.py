@@ -6,35 +6,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph import REDUCTIONS
-from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.build import Builder, attributes, attrs_of, same_attrs
 from converter.graph.infer import constant, known, rank_of, shape_of
-from converter.graph.value import optional
+from converter.graph.value import maker, operand, optional
 from converter.passes.conv3d_to_2d import VOLUMES
 from converter.passes.layout.rules import BROADCAST, UNARY
 
 Values = Sequence[ir.Value]
 FewerAxes = Callable[[ir.Node, Builder, int], Values | None]
-_AXIS = {
-    "Softmax": -1,
-    "LogSoftmax": -1,
-    "Hardmax": -1,
-    "TopK": -1,
-    "ArgMax": 0,
-    "ArgMin": 0,
-    "Split": 0,
-    "Gather": 0,
-    "Concat": 0,
-}
-_OF_ONE = frozenset(
-    {"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"}
-)  # of one element: itself; others take its root or logarithm
+_OF_ONE_AXIS = [
+    "Softmax",
+    "LogSoftmax",
+    "Hardmax",
+    "TopK",
+    "ArgMax",
+    "ArgMin",
+    "Split",
+    "Gather",
+    "Concat",
+]
+# of one element: itself; others take its root or logarithm
+_OF_ONE = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"})
 
 
 def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
@@ -69,71 +68,44 @@ def _merged(sizes: Sequence[int], groups: list[list[int]]) -> list[int]:
 
 def _unary(node: ir.Node, b: Builder, most: int) -> Values:
     """On the shape that the data had before a Reshape, else on one axis."""
-    x = node.inputs[0]
-    assert x is not None
-    before = x.producer()
-    source = (
-        before.inputs[0]
-        if before is not None
-        and before.op_type == "Reshape"
-        and not before.domain
-        and before.graph is node.graph
-        else None
-    )
+    before = maker(node.inputs[0], "Reshape")
+    source = before.inputs[0] if before is not None and before.graph is node.graph else None
     if source is None or not 0 < (rank_of(source) or 0) <= most or shape_of(source) is None:
-        source = reshaped(b, x, [math.prod(_shape(x))])
+        source = reshaped(b, operand(node), [math.prod(_shape(node.inputs[0]))])
     return [b.op(node.op_type, source, *node.inputs[1:], **same_attrs(node))]
 
 
 def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
-    values = [v for v in node.inputs if v is not None]
-    rank = rank_of(node.outputs[0]) or 0
-    full = [(1,) * (rank - len(_shape(v))) + _shape(v) for v in values]
-    groups = runs([tuple(s[i] == 1 for s in full) for i in range(rank)], _shape(node.outputs[0]))
+    values, out = [v for v in node.inputs if v is not None], _shape(node.outputs[0])
+    full = [(1,) * (len(out) - len(_shape(v))) + _shape(v) for v in values]
+    groups = runs([tuple(s[i] == 1 for s in full) for i in range(len(out))], out)
     if len(groups) > most:  # along too many axes: repeated first
-        whole = [
-            v
-            if _shape(v) in ((), _shape(node.outputs[0]))
-            else b.Expand(v, list(_shape(node.outputs[0])))
-            for v in values
-        ]
-        return [b.op(node.op_type, *whole, **same_attrs(node))] if whole != values else None
-    return [
-        b.op(
-            node.op_type,
-            *(reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)),
-            **same_attrs(node),
-        )
-    ]
+        flat = [v if _shape(v) in ((), out) else b.Expand(v, list(out)) for v in values]
+        if flat == values:
+            return None
+    else:
+        flat = [reshaped(b, v, _merged(s, groups)) for v, s in zip(values, full, strict=True)]
+    return [b.op(node.op_type, *flat, **same_attrs(node))]
 
 
 def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
-    x, shape = node.inputs[0], _shape(node.inputs[0])
+    x, shape = operand(node), _shape(node.inputs[0])
     axes = known(node.inputs[1]) if optional(node, 1) is not None else np.zeros(0, np.int64)
-    if axes is None or x is None:
+    if axes is None:
         return None
-    everything = not axes.size and not attrs_of(node).get("noop_with_empty_axes", 0)
+    everything = not axes.size and not attributes(node)["noop_with_empty_axes"]
     gone = set(range(len(shape))) if everything else {int(a) % len(shape) for a in axes.reshape(-1)}
     groups = runs([i in gone for i in range(len(shape))], shape)
     over = [k for k, group in enumerate(groups) if group[0] in gone]
-    if len(groups) > most:
-        return (
-            _one_by_one(node, b, x, sorted(gone))
-            if node.op_type in _OF_ONE and len(gone) > 1
-            else None
-        )
+    if len(groups) > most:  # one axis after the other, where that gives the same
+        if node.op_type not in _OF_ONE or len(gone) == 1:
+            return None
+        return [reduce(lambda y, axis: b.op(node.op_type, y, [axis]), sorted(gone), x)]
     if not over:  # axes of length 1 alone
         if node.op_type in _OF_ONE:
             return [x]
         return [b.op(node.op_type, reshaped(b, x, [math.prod(shape), 1]), [1], keepdims=0)]
     return [b.op(node.op_type, reshaped(b, x, _merged(shape, groups)), over, keepdims=0)]
-
-
-def _one_by_one(node: ir.Node, b: Builder, x: ir.Value, axes: Sequence[int]) -> Values:
-    """One axis after the other, which gives the same for sums, means, products and extremes."""
-    for axis in axes:
-        x = b.op(node.op_type, x, [axis], keepdims=1)
-    return [x]
 
 
 def _three(shape: Sequence[int], axis: int) -> list[int]:
@@ -144,56 +116,37 @@ def _three(shape: Sequence[int], axis: int) -> list[int]:
 def _along(node: ir.Node, b: Builder, most: int) -> Values:
     """Operators of one axis, Gather and Concat among them."""
     shape = _shape(node.inputs[0])
-    axis = int(attrs_of(node).get("axis", _AXIS[node.op_type])) % len(shape)
+    axis = attributes(node)["axis"] % len(shape)
     data = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     rest: list[Any] = list(node.inputs[len(data) :])
     if node.op_type == "Gather":
         rest = [reshaped(b, rest[0], [math.prod(_shape(rest[0]))])]
     keep: dict[str, Any] = {"keepdims": 0} if node.op_type in ("ArgMax", "ArgMin") else {}
     flat = [reshaped(b, v, _three(_shape(v), axis)) for v in data if v is not None]
-    return b.ops(
-        node.op_type,
-        *flat,
-        *rest,
-        outputs=len(node.outputs),
-        axis=1,
-        **same_attrs(node, "axis", "keepdims"),
-        **keep,
-    )
+    attrs = {**same_attrs(node, "keepdims"), "axis": 1, **keep}
+    return b.ops(node.op_type, *flat, *rest, outputs=len(node.outputs), **attrs)
 
 
 def _scaled(node: ir.Node, b: Builder, most: int) -> Values | None:
     """Quantising: one scale for all, or one for each place of an axis."""
-    shape, scale = _shape(node.inputs[0]), _shape(node.inputs[1])
-    if node.inputs[0] is None or len(scale) > 1:
+    shape, scale, others = _shape(node.inputs[0]), _shape(node.inputs[1]), node.inputs[1:]
+    if len(scale) > 1:
         return None
     if math.prod(scale) == 1:
-        points = [reshaped(b, v, []) for v in node.inputs[1:] if v is not None]
-        return [
-            b.op(
-                node.op_type,
-                reshaped(b, node.inputs[0], [math.prod(shape)]),
-                *points,
-                **same_attrs(node, "axis"),
-            )
-        ]
-    axis = int(attrs_of(node).get("axis", 1)) % len(shape)
-    return [
-        b.op(
-            node.op_type,
-            reshaped(b, node.inputs[0], _three(shape, axis)),
-            *node.inputs[1:],
-            axis=1,
-            **same_attrs(node, "axis"),
-        )
-    ]
+        points: list[Any] = [reshaped(b, v, []) for v in others if v is not None]
+        sizes, axis = [math.prod(shape)], None
+    else:
+        points, axis = list(others), 1
+        sizes = _three(shape, attributes(node)["axis"] % len(shape))
+    flat = reshaped(b, operand(node), sizes)
+    return [b.op(node.op_type, flat, *points, axis=axis, **same_attrs(node, "axis"))]
 
 
 def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
     shape, axis = _shape(node.inputs[0]), known(node.inputs[1])
-    if axis is None or node.inputs[0] is None:
+    if axis is None:
         return None
-    flat = reshaped(b, node.inputs[0], _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
+    flat = reshaped(b, operand(node), _three(shape, int(axis.reshape(-1)[0]) % len(shape)))
     return [b.CumSum(flat, 1, **same_attrs(node))]
 
 
@@ -201,8 +154,8 @@ def _each(
     node: ir.Node, b: Builder, steps: Sequence[tuple[int, Callable[[ir.Value], ir.Value]]]
 ) -> Values:
     """Axis after axis, `step` on [before, axis, behind]."""
-    x, shape = node.inputs[0], list(_shape(node.inputs[0]))
-    assert x is not None
+    x: ir.Value = operand(node)
+    shape = list(_shape(x))
     for axis, step in steps:
         x = step(reshaped(b, x, _three(shape, axis)))
         shape[axis] = _shape(x)[1]
@@ -210,26 +163,20 @@ def _each(
 
 
 def _slice(node: ir.Node, b: Builder, most: int) -> Values | None:
-    starts, ends, axes, strides = [known(v) for v in (*node.inputs[1:], *[None] * 2)][:4]
-    rank = len(_shape(node.inputs[0]))
-    if (
-        starts is None
-        or ends is None
-        or any(v is not None and known(v) is None for v in node.inputs[1:])
-    ):
+    if any(v is not None and known(v) is None for v in node.inputs[1:]):
         return None
-    axes, strides = (
-        np.arange(len(starts)) if axes is None else axes,
-        np.ones(len(starts), np.int64) if strides is None else strides,
-    )
-    given = zip(axes.tolist(), starts.tolist(), ends.tolist(), strides.tolist(), strict=True)
-    return _each(
-        node, b, [(a % rank, partial(_cut, b, start=s, end=e, stride=t)) for a, s, e, t in given]
-    )
+    starts, ends, axes, strides = (known(optional(node, i)) for i in range(1, 5))
+    assert starts is not None and ends is not None
+    axes = np.arange(len(starts)) if axes is None else axes
+    strides = np.ones(len(starts), np.int64) if strides is None else strides
+    rank = len(_shape(node.inputs[0]))
 
+    def cut(x: ir.Value, start: int, end: int, stride: int) -> ir.Value:
+        return b.Slice(x, [start], [end], [1], [stride])
 
-def _cut(b: Builder, x: ir.Value, start: int, end: int, stride: int) -> ir.Value:
-    return b.Slice(x, [start], [end], [1], [stride])
+    given = zip(*(v.tolist() for v in (axes, starts, ends, strides)), strict=True)
+    steps = [(a % rank, partial(cut, start=s, end=e, stride=t)) for a, s, e, t in given]
+    return _each(node, b, steps)
 
 
 def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
@@ -253,20 +200,15 @@ def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
     """Tile and Expand."""
-    before, after = _shape(node.inputs[0]), _shape(node.outputs[0])
-    x = node.inputs[0]
-    assert x is not None
+    x: ir.Value = operand(node)
+    before, after = _shape(x), _shape(node.outputs[0])
     full = (1,) * (len(after) - len(before)) + before
     for axis, (n, m) in enumerate(zip(full, after, strict=True)):
         if n == m:
             continue
-        three = _three([*after[:axis], *full[axis:]], axis)
-        x = reshaped(b, x, three)
-        x = (
-            b.Expand(x, [three[0], m, three[2]])
-            if node.op_type == "Expand"
-            else b.Tile(x, [1, m // n, 1])
-        )
+        front, _, behind = three = _three([*after[:axis], *full[axis:]], axis)
+        sizes = [front, m, behind] if node.op_type == "Expand" else [1, m // n, 1]
+        x = b.op(node.op_type, reshaped(b, x, three), sizes)
     return [x]
 
 
@@ -288,19 +230,13 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
     """Axes that stay neighbours are one; where too many are left, one after the other comes to the
     front.
     """
-    x, shape = node.inputs[0], _shape(node.inputs[0])
-    assert x is not None
-    target = neighbours(
-        shape, [int(i) for i in attrs_of(node).get("perm") or range(len(shape))[::-1]]
-    )
+    x: ir.Value = operand(node)
+    shape = _shape(x)
+    target = neighbours(shape, attrs_of(node).get("perm") or range(len(shape))[::-1])
     order = sorted(target)
     if len(order) <= most:
-        return [
-            b.Transpose(
-                reshaped(b, x, _merged(shape, order)),
-                perm=[order.index(run) for run in target] or [0],
-            )
-        ]
+        perm = [order.index(run) for run in target] or [0]
+        return [b.Transpose(reshaped(b, x, _merged(shape, order)), perm=perm)]
     for done, run in enumerate(target):
         at = order.index(run)
         if at == done:
@@ -318,43 +254,35 @@ def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
     out = _shape(node.outputs[0])
     batch = out[: len(out) - 2 + sum(vectors)]
     operands = []
-    for v, is_vector, place in zip(node.inputs, vectors, (0, 1), strict=True):
-        if v is None:
-            return None
+    for place, is_vector in enumerate(vectors):
+        v: ir.Value = operand(node, place)
         v = b.Unsqueeze(v, [place]) if is_vector else v
         shape = _shape(v)
         own = (1,) * (len(batch) - len(shape) + 2) + shape[:-2]
         if own != batch and math.prod(own) != 1:
             v, own = b.Expand(v, [*batch, *shape[-2:]]), batch
-        operands.append(
-            reshaped(b, v, [*([math.prod(batch)] if own == batch else [1]), *shape[-2:]])
-        )
+        count = math.prod(batch) if own == batch else 1
+        operands.append(reshaped(b, v, [count, *shape[-2:]]))
     return [b.MatMul(*operands)]
 
 
 def _layer_norm(node: ir.Node, b: Builder, most: int) -> Values | None:
-    x, shape = node.inputs[0], _shape(node.inputs[0])
-    axis = int(attrs_of(node).get("axis", -1)) % len(shape)
+    x, shape = operand(node), _shape(node.inputs[0])
+    axis = attributes(node)["axis"] % len(shape)
     others = [v for v in node.inputs[1:] if v is not None]
-    if x is None or len(node.outputs) > 1 or any(shape_of(v) != shape[axis:] for v in others):
+    if len(node.outputs) > 1 or any(shape_of(v) != shape[axis:] for v in others):
         return None
     inner = math.prod(shape[axis:])
-    flat = [reshaped(b, v, [inner]) for v in others]
-    return [
-        b.LayerNormalization(
-            reshaped(b, x, [math.prod(shape[:axis]), inner]),
-            *flat,
-            axis=-1,
-            **same_attrs(node, "axis"),
-        )
-    ]
+    flat = [reshaped(b, x, [math.prod(shape[:axis]), inner])]
+    flat += [reshaped(b, v, [inner]) for v in others]
+    return [b.op("LayerNormalization", *flat, axis=-1, **same_attrs(node, "axis"))]
 
 
 HANDLERS: dict[str, FewerAxes] = {
     **dict.fromkeys(UNARY - {"CastLike", "Dropout", "DynamicQuantizeLinear"}, _unary),
     **dict.fromkeys(BROADCAST, _broadcast),
     **dict.fromkeys(REDUCTIONS, _reduction),
-    **dict.fromkeys(_AXIS, _along),
+    **dict.fromkeys(_OF_ONE_AXIS, _along),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scaled),
     **dict.fromkeys(("Tile", "Expand"), _repeated),
     "CumSum": _cumulative,

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import attrs_of, builder_before
+from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.infer import RANDOM, Array, constant, evaluate, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
@@ -202,9 +202,9 @@ def _dequantised(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
     if any(t is None for t in tensors) or given[1].dtype != ir.DataType.FLOAT:
         return None
     x, scale, *zero = (LazyTensor.of(t) for t in tensors if t is not None)
-    attrs = attrs_of(node)
-    axis = int(attrs.get("axis", 1)) % max(1, len(shape))
-    change = _Dequantised(scale, zero[0] if zero else None, axis, int(attrs.get("block_size", 0)))
+    attrs = attributes(node)
+    axis = attrs["axis"] % max(1, len(shape))
+    change = _Dequantised(scale, zero[0] if zero else None, axis, attrs["block_size"])
     return x.derived(change, ir.DataType.FLOAT)
 
 
@@ -237,9 +237,9 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
     if node.op_type != "UnpackBits":
         return [] if node.domain else evaluate(node, inputs)
     assert inputs[0] is not None
-    a = attrs_of(node)
+    a = attributes(node)
     return [
-        unpack(inputs[0], int(a["bits"]), str(a.get("order", "msb")))[
-            : int(np.prod(a["shape"]))
-        ].reshape(a["shape"])
+        unpack(inputs[0], int(a["bits"]), str(a["order"]))[: int(np.prod(a["shape"]))].reshape(
+            a["shape"]
+        )
     ]

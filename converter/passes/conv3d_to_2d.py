@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.value import optional
 
@@ -27,7 +27,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     """Conv and ConvTranspose: each pair of a depth that is read and one that is written has the
     weights of its distance, or none.
     """
-    a, weights = attrs_of(node), constant(node.inputs[1])
+    a, weights = attributes(node), constant(node.inputs[1])
     x, y = (
         shape_of(node.inputs[0]),
         shape_of(node.outputs[0]),
@@ -38,7 +38,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
         or x is None
         or y is None
         or len(x) != 5
-        or a.get("auto_pad", "NOTSET") != "NOTSET"
+        or a["auto_pad"] != "NOTSET"
         or a.get("output_shape")
     ):
         return None
@@ -50,7 +50,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
         int((a.get(name) or [d])[0]) for name, d in (("strides", 1), ("dilations", 1), ("pads", 0))
     )
     full = _by_channels(
-        weights, int(a.get("group", 1)), turned
+        weights, a["group"], turned
     )  # [written channels, read channels, depth, height, width]
     flat = np.zeros((y[1], y[2], x[1], x[2], *full.shape[3:]), full.dtype)
     for k in range(full.shape[2]):
@@ -103,13 +103,13 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
     """The mean or the largest over planes, then over depths; as many of a window's places count in
     each plane of it.
     """
-    a = attrs_of(node)
+    a = attributes(node)
     x = shape_of(node.inputs[0])
     if (
         most != 4
         or x is None
         or len(x) != 5
-        or a.get("auto_pad", "NOTSET") != "NOTSET"
+        or a["auto_pad"] != "NOTSET"
         or (len(node.outputs) > 1 and node.outputs[1].uses())
     ):
         return None

@@ -9,13 +9,13 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from converter.graph.walk import all_graphs, discard, release
+from converter.graph.walk import all_graphs, discard, is_needed, release
 
 
 def remove_dead_code(model: ir.Model) -> None:
     for graph in reversed(list(all_graphs(model.graph))):
         for node in reversed(list(graph)):
-            if not any(o.uses() or o.is_graph_output() for o in node.outputs):
+            if not any(is_needed(o) for o in node.outputs):
                 release(node)
                 discard(node)
         for value in _unread(graph):
@@ -36,4 +36,4 @@ def remove_unread_initializers(model: ir.Model, kept: Collection[ir.Value]) -> N
 
 def _unread(graph: ir.Graph) -> list[ir.Value]:
     values = graph.initializers.values()
-    return [v for v in values if not v.uses() and not v.is_graph_output()]
+    return [v for v in values if not is_needed(v)]

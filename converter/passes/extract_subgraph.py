@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from converter.graph.names import Names, public_name, set_public_name
+from converter.graph.walk import is_needed
 from converter.passes.dead_code import remove_dead_code
 
 
@@ -48,7 +49,7 @@ def extract_subgraph(
     names = Names(model)
     made = {n: _start(graph, values[n], names) for n in dict.fromkeys(starts)}
     remove_dead_code(model)
-    for value in [v for v in graph.inputs if not v.uses() and not v.is_graph_output()]:
+    for value in [v for v in graph.inputs if not is_needed(v)]:
         graph.inputs.remove(value)
     return [n for n, value in made.items() if not value.uses()]
 

@@ -14,11 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError, Where
-from converter.graph.build import attrs_of
+from converter.graph.build import attributes
 from converter.graph.infer import Array, InferenceError, shape_of
 from converter.graph.lazy_tensor import lazy
 from converter.graph.names import public_name
 from converter.graph.shapes import forget, freezing, keep_better
+from converter.graph.value import array_type
 from converter.graph.walk import all_graphs, all_nodes
 from converter.graph.windows import same_pads
 from converter.passes.unroll import infer_and_choose, unroll
@@ -86,8 +87,8 @@ def fix_inputs(
 
 def _pad_by_numbers(node: ir.Node) -> None:
     """Padding by name is that of numbers where the sizes are known."""
-    a, size = attrs_of(node), shape_of(node.inputs[0]) if node.inputs[0] is not None else None
-    mode, kernel = a.get("auto_pad", "NOTSET"), a.get("kernel_shape")
+    a, size = attributes(node), shape_of(node.inputs[0]) if node.inputs[0] is not None else None
+    mode, kernel = a["auto_pad"], a.get("kernel_shape")
     if size is None or not kernel or mode not in ("SAME_UPPER", "SAME_LOWER"):
         return
     strides = a.get("strides") or [1] * len(kernel)
@@ -128,7 +129,7 @@ def _contradiction(name: str, sizes: set[int]) -> Diagnostic:
 
 def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
     """The value in the type that the input declares, and in its shape where it is one number."""
-    dtype = np.dtype(np.float32) if value.dtype is None else value.dtype.numpy()
+    dtype = array_type(value)
     try:
         array = np.asarray(given, object if value.dtype == ir.DataType.STRING else None)
     except ValueError:  # lists of different lengths

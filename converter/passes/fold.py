@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import attrs_of, builder_before
+from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
-from converter.graph.value import maker, operand
-from converter.graph.walk import all_graphs, subgraphs, take_over
+from converter.graph.value import maker, operand, optional
+from converter.graph.walk import all_graphs, is_needed, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
@@ -43,9 +43,10 @@ def fold(
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            if node.op_type == "Concat" and not node.domain:
+            op_type = "" if node.domain else node.op_type
+            if op_type == "Concat":
                 _leave_out_empty(node)
-            if node.op_type == "Shape" and not node.domain and _count(node, names):
+            if op_type == "Shape" and _count(node, names):
                 continue
             if (
                 node.op_type == "DequantizeLinear"
@@ -55,8 +56,7 @@ def fold(
                 compact.update(node.outputs)
                 continue
             if (
-                node.op_type in _SCATTERS
-                and not node.domain
+                op_type in _SCATTERS
                 and _empty(node.inputs[1])
                 and not node.outputs[0].is_graph_output()
             ):
@@ -65,7 +65,7 @@ def fold(
                 node.op_type in _KEEP
                 or keep(node)
                 or any(subgraphs(node))
-                or not any(o.uses() or o.is_graph_output() for o in node.outputs)
+                or not any(is_needed(o) for o in node.outputs)
             ):
                 continue
             arrays = _values(node, limit)
@@ -96,19 +96,25 @@ def _count(node: ir.Node, names: Names) -> bool:
     if x is None or x.shape is None:
         return False
     b = builder_before(node, names)
-    a = attrs_of(node)
+    a = attributes(node)
     with b:
         ones = b.Cast(x if x.dtype == _BOOL else b.Cast(x, to=_BOOL), to=_LONG)
         shape = b.Concat([len(x.shape)], b.Reshape(b.ReduceSum(ones, keepdims=0), [1]), axis=0)
-        replace(node, [shape[a.get("start", 0) : a.get("end", 2)]], b)
+        replace(node, [shape[a["start"] : a.get("end", 2)]], b)
     return True
+
+
+def _stored(node: ir.Node) -> ir.TensorProtocol | None:
+    """The first operand, where it is a constant."""
+    first = optional(node, 0)
+    return None if first is None else first.const_value
 
 
 def _moved(node: ir.Node) -> LazyTensor | None:
     """The result of what gives computed numbers another shape or order, which are still computed
     when they are needed.
     """
-    x = node.inputs[0].const_value if node.inputs and node.inputs[0] is not None else None
+    x = _stored(node)
     if node.op_type not in _LAYOUTS or node.domain or not isinstance(x, LazyTensor):
         return None
     if not callable(x.source) or x.dtype.bitwidth < 8:
@@ -136,10 +142,9 @@ def _values(node: ir.Node, limit: int) -> Sequence[np.ndarray | LazyTensor] | No
     ):
         return None
     inputs = [constant(v) for v in node.inputs]
-    if (
-        node.op_type == "CumSum"
-    ):  # exporters write the axis as a list of one, which kernels take and the reference does not
-        inputs = [x if i != 1 or x is None else x.reshape(()) for i, x in enumerate(inputs)]
+    # exporters write the axis as a list of one, which kernels take and the reference does not
+    if node.op_type == "CumSum" and inputs[1] is not None:
+        inputs[1] = inputs[1].reshape(())
     if node.op_type == "Identity" and inputs[0] is not None:
         return [inputs[0]]  # evaluated, it would be a copy
     return evaluate(node, inputs) or None
@@ -149,7 +154,7 @@ def _is_view(node: ir.Node) -> bool:
     """Whether the result is the bytes of a constant in another shape or order, which takes no
     memory however large it is.
     """
-    x = node.inputs[0].const_value if node.inputs[0] is not None else None
+    x = _stored(node)
     if node.op_type not in _LAYOUTS or not isinstance(x, LazyTensor) or x.dtype.bitwidth < 8:
         return False
     if x.decode is not None or not x.is_view():
@@ -164,11 +169,7 @@ def _replace(node: ir.Node, arrays: Sequence[np.ndarray | LazyTensor], names: Na
     b = builder_before(node, names)
     for out, array in zip(node.outputs, arrays, strict=False):
         if out.is_graph_output():
-            if (
-                node.op_type == "Identity"
-                and node.inputs[0] is not None
-                and node.inputs[0].const_value is not None
-            ):
+            if node.op_type == "Identity" and _stored(node) is not None:
                 continue
             value, name = b.Identity(b.const(array, str(out.name))), out.name
             value.metadata_props.update(out.metadata_props)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
@@ -72,7 +72,7 @@ def parts_of(node: ir.Node) -> Parts | None:
     if softmax is None or v is None or rank_of(v) is None:
         return None
     rank = rank_of(v) or 0
-    if int(attrs_of(softmax).get("axis", -1)) % rank != rank - 1:
+    if attributes(softmax)["axis"] % rank != rank - 1:
         return None
     scores, mask, scale = softmax.inputs[0], None, 1.0
     added = made_by(scores, "Add")

@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import Builder, attrs_of, builder_before
+from converter.graph.build import Builder, attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import Names
-from converter.graph.value import optional, producer_of
+from converter.graph.value import maker, optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 
@@ -115,7 +115,7 @@ def _biased(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
         return None
     attrs = attrs_of(before)
     if old is not None:
-        if product and (attrs.get("beta", 1.0) != 1.0 or constant(old).ndim != 1):  # type: ignore[union-attr]
+        if product and (attributes(before)["beta"] != 1.0 or constant(old).ndim != 1):  # type: ignore[union-attr]
             return None
         bias = bias + constant(old)
     value = b.const(
@@ -136,10 +136,7 @@ def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
     if shape is None or scale is None or (shift is None and optional(before, 2) is not None):
         return None
     axis = 1 if before.op_type == "InstanceNormalization" else len(shape) - 1
-    if (
-        before.op_type == "LayerNormalization"
-        and int(attrs_of(before).get("axis", -1)) % len(shape) != axis
-    ):
+    if before.op_type == "LayerNormalization" and attributes(before)["axis"] % len(shape) != axis:
         return None
     by = along(c, shape, axis)
     if by is None:
@@ -176,20 +173,20 @@ def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
         one,
         nought,
         axis=-1,
-        epsilon=attrs_of(node).get("epsilon", 1e-5),
+        epsilon=attributes(node)["epsilon"],
     )
 
 
 def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
     """Mean and variance over the last axis, or over all axes behind the channels."""
-    x, a = node.inputs[0], attrs_of(node)
+    x, a = node.inputs[0], attributes(node)
     shape = shape_of(x)
     if (
         shape is None
         or x is None
         or x.dtype is None
-        or not a.get("normalize_variance", 1)
-        or a.get("eps_mode", "inside_sqrt") != "inside_sqrt"
+        or not a["normalize_variance"]
+        or a["eps_mode"] != "inside_sqrt"
     ):
         return None
     axes, rank = sorted({int(v) % len(shape) for v in a["axes"]}), len(shape)
@@ -212,20 +209,9 @@ def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
     """Channels split into groups, the two axes swapped, and joined again."""
-    turn = producer_of(node.inputs[0])
-    split = (
-        turn.inputs[0].producer()
-        if turn is not None and turn.op_type == "Transpose" and turn.inputs[0] is not None
-        else None
-    )
-    if (
-        turn is None
-        or split is None
-        or split.op_type != "Reshape"
-        or split.inputs[0] is None
-        or turn.domain
-        or split.domain
-    ):
+    turn = maker(node.inputs[0], "Transpose")
+    split = None if turn is None else maker(turn.inputs[0], "Reshape")
+    if turn is None or split is None:
         return None
     own, apart, back = (shape_of(v) for v in (split.inputs[0], split.outputs[0], node.outputs[0]))
     if (
@@ -252,20 +238,14 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
     """Reshapes around a normalisation of the last axis that only put axes of 1 in front of it and
     take them away again.
     """
-    inner = producer_of(node.inputs[0])
-    if (
-        inner is None
-        or inner.op_type != "LayerNormalization"
-        or inner.domain
-        or len(inner.outputs) > 1
-        or not _only(inner.outputs[0])
-    ):
+    inner = maker(node.inputs[0], "LayerNormalization")
+    if inner is None or len(inner.outputs) > 1 or not _only(inner.outputs[0]):
         return None
     outer = producer_of(inner.inputs[0])
     source = (
         outer.inputs[0] if outer is not None and outer.op_type in ("Reshape", "Unsqueeze") else None
     )
-    axis, shape = int(attrs_of(inner).get("axis", -1)), shape_of(inner.outputs[0])
+    axis, shape = attributes(inner)["axis"], shape_of(inner.outputs[0])
     own = shape_of(source)
     if (
         source is None

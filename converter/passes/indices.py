@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes, operand, producer_of
 
@@ -114,7 +114,7 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
             else len(node.inputs) > 1 and never(node.inputs[1])
         )
     if op == "Mod":
-        return not attrs_of(node).get("fmod", 0) and never(node.inputs[1])
+        return not attributes(node)["fmod"] and never(node.inputs[1])
     return op == "Where" and (_wraps(node) or all(never(v) for v in node.inputs[1:]))
 
 
@@ -151,7 +151,7 @@ def cut_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     """The data of a GatherElements cut to the places that the indices have along the other axes,
     for targets that want equal sizes there.
     """
-    x, indices, axis = operand(node), operand(node, 1), int(attrs_of(node).get("axis", 0))
+    x, indices, axis = operand(node), operand(node, 1), attributes(node)["axis"]
     axes, shape = cut_axes(axis, x, indices), shape_of(indices)
     if not axes or shape is None:
         return None

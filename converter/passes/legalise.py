@@ -18,12 +18,12 @@ import onnx
 import onnx_ir as ir
 
 from converter.graph import OPSET
-from converter.graph.build import Builder, RecordingBuilder, attrs_of
+from converter.graph.build import Builder, RecordingBuilder, attrs_of, declared_defaults
 from converter.graph.extensions import can_expand, replace, write_body
 from converter.graph.infer import schema_of, shape_of, type_proto
 from converter.graph.names import Names
 from converter.graph.value import with_operators
-from converter.graph.walk import all_graphs, discard, subgraphs
+from converter.graph.walk import all_graphs, discard, is_needed, subgraphs
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -61,32 +61,33 @@ def legalise(
 
 def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
     """The nodes that replace `node`; empty when no rewrite applies."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    if any(
-        math.prod(shape_of(v) or ()) >= LARGE
-        for v in (*node.inputs, *node.outputs)
-        if v is not None
-    ):
+    if any(math.prod(shape_of(v) or ()) >= LARGE for v in (*node.inputs, *node.outputs)):
         return []
-    for step in (
-        rewrites.get((node.domain, node.op_type)),
-        DECOMPOSITIONS.get((node.domain, node.op_type)),
-        _definition,
-        _onnx_function,
-    ):
-        if step is None:
-            continue
-        b = RecordingBuilder(graph, names, node)
-        results = _attempt(step, node, b)
-        if results is None:
-            continue
-        replace(node, [results] if isinstance(results, ir.Value) else list(results), b)
-        return [n for n in b.made if n.graph is not None]
+    name = node.domain, node.op_type
+    for step in (rewrites.get(name), DECOMPOSITIONS.get(name), _definition, onnx_function):
+        made = None if step is None else _replaced(node, names, step)
+        if made is not None:
+            return made
     return []
 
 
-def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Any:
+def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
+    """Replaces a node by what one rewrite gives; the new nodes, none when it does not apply."""
+    return _replaced(node, names, rewrite) or []
+
+
+def _replaced(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node] | None:
+    """The same; None when it does not apply."""
+    assert isinstance(node.graph, ir.Graph)
+    b = RecordingBuilder(node.graph, names, node)
+    results = _attempt(rewrite, node, b)
+    if results is None:
+        return None
+    replace(node, results, b)
+    return [n for n in b.made if n.graph is not None]
+
+
+def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Sequence[ir.Value | None] | None:
     """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it
     does not apply.
     """
@@ -97,15 +98,14 @@ def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Any:
             results = step(node, b)
     except CONVERSION_ERRORS:
         results = None
-    if results is None or not _whole(node, results):
-        for made in reversed(b.made):
-            for use in [
-                u for o in made.outputs for u in o.uses()
-            ]:  # of bodies that were begun; no node has them
-                use.node.replace_input_with(use.idx, None)
-            discard(made)
-        return None
-    return results
+    found = [results] if isinstance(results, ir.Value) else results
+    if found is not None and _whole(node, found):
+        return found
+    for made in reversed(b.made):
+        for use in [u for o in made.outputs for u in o.uses()]:
+            use.node.replace_input_with(use.idx, None)  # of a body that was begun; no node has it
+        discard(made)
+    return None
 
 
 def either(first: Rewrite, second: Rewrite) -> Rewrite:
@@ -118,34 +118,13 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
     return both
 
 
-def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
-    """The function that ONNX defines a standard operator with; None when it has none that could be
-    written out.
-    """
-    return _onnx_function(node, b)
-
-
-def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
-    """Replaces a node by what one rewrite gives; the new nodes, none when it does not apply."""
-    graph = node.graph
-    assert isinstance(graph, ir.Graph)
-    b = RecordingBuilder(graph, names, node)
-    results = _attempt(rewrite, node, b)
-    if results is None:
-        return []
-    replace(node, [results] if isinstance(results, ir.Value) else list(results), b)
-    return [n for n in b.made if n.graph is not None]
-
-
-def _whole(node: ir.Node, results: Any) -> bool:
+def _whole(node: ir.Node, results: Sequence[ir.Value | None]) -> bool:
     """Whether every output that somebody uses has a replacement: a function body may stay empty for
     types that it does not know.
     """
-    found = [results] if isinstance(results, ir.Value) else list(results)
-    found += [None] * (len(node.outputs) - len(found))
     return all(
-        new is not None or not (old.uses() or old.is_graph_output())
-        for old, new in zip(node.outputs, found, strict=False)
+        new is not None or not is_needed(old)
+        for old, new in zip(node.outputs, [*results, *[None] * len(node.outputs)], strict=False)
     )
 
 
@@ -157,11 +136,12 @@ def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     )
 
 
-def _onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
-    """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization."""
-    schema: Any = schema_of(
-        node.op_type, node.domain
-    )  # onnx's stubs do not know the function members
+def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
+    """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization;
+    None where there is none that could be written out.
+    """
+    # onnx's stubs do not know the function members
+    schema: Any = schema_of(node.op_type, node.domain)
     if schema is None or node.domain or any(subgraphs(node)):
         return None
     body = onnx.FunctionProto()
@@ -204,22 +184,12 @@ def _constant_of(attributes: Mapping[str, ir.Attr]) -> Any:
     return np.array(a.value, dtype)
 
 
-def schema_attributes(node: ir.Node) -> Mapping[str, Any]:
-    schema: Any = schema_of(node.op_type, node.domain)
-    return {} if schema is None else schema.attributes
-
-
 def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Value | None]:
     env: dict[str, ir.Value | None] = dict(
         zip(body.input, [*node.inputs, *[None] * len(body.input)], strict=False)
     )
-    implied = {
-        n: ir.serde.deserialize_attribute(a.default_value)
-        for n, a in schema_attributes(node).items()
-        if a.default_value.name
-    }
     given = {
-        **implied,
+        **declared_defaults(node.op_type, node.domain),
         **{a.name: ir.serde.deserialize_attribute(a) for a in body.attribute_proto},
         **{a.name: a for a in node.attributes.values()},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes
 from converter.graph.infer import shape_of
 from converter.graph.value import optional
 from converter.passes.constants import evaluate_constant
@@ -39,7 +39,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
         for i, d in ((3, 0.0), (4, LOWEST))
     )
     assert iou is not None and threshold is not None
-    centred = boxes if attrs_of(node).get("center_point_box", 0) else _centred(b, boxes)
+    centred = boxes if attributes(node)["center_point_box"] else _centred(b, boxes)
     tiled = b.Reshape(
         b.Tile(b.Unsqueeze(centred, [1]), [1, classes, 1, 1]),
         [batch * classes, count, 4],

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant
-from converter.graph.value import with_operators
+from converter.graph.value import FLOAT, with_operators
 from converter.passes.decompositions.table import Table
 
 
@@ -23,7 +23,7 @@ def x_of(node: ir.Node, index: int = 0) -> Value:
 def is_float(value: ir.Value) -> bool:
     return value.dtype in (
         None,
-        ir.DataType.FLOAT,
+        FLOAT,
         ir.DataType.FLOAT16,
         ir.DataType.BFLOAT16,
         ir.DataType.DOUBLE,
@@ -33,7 +33,7 @@ def is_float(value: ir.Value) -> bool:
 def wide(b: Builder, x: ir.Value) -> Value:
     """Half precision in single."""
     return (
-        b.Cast(x, to=ir.DataType.FLOAT)
+        b.Cast(x, to=FLOAT)
         if x.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
         else with_operators(x)
     )
@@ -53,10 +53,6 @@ def negative_part(b: Builder, x: Value) -> Value:
     return -b.Relu(-x)
 
 
-def _attr(node: ir.Node, name: str, default: float) -> float:
-    return float(attrs_of(node).get(name, default))
-
-
 def hard_swish(node: ir.Node, b: Builder) -> Value:
     """x * clip(x / 6 + 1/2, 0, 1)"""
     x = x_of(node)
@@ -65,8 +61,8 @@ def hard_swish(node: ir.Node, b: Builder) -> Value:
 
 def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
     x = x_of(node)
-    line = scaled(b, x, _attr(node, "alpha", 0.2)) + _attr(node, "beta", 0.5)
-    return b.Clip(line, b.like(x, 0), b.like(x, 1))
+    line = scaled(b, x, attributes(node)["alpha"]) + attributes(node)["beta"]
+    return b.Clip(line, 0, 1)
 
 
 def clip(node: ir.Node, b: Builder) -> Value:
@@ -82,7 +78,7 @@ def clip(node: ir.Node, b: Builder) -> Value:
 
 def leaky_relu(node: ir.Node, b: Builder) -> Value:
     x = x_of(node)
-    return b.Relu(x) + scaled(b, negative_part(b, x), _attr(node, "alpha", 0.01))
+    return b.Relu(x) + scaled(b, negative_part(b, x), attributes(node)["alpha"])
 
 
 def prelu(node: ir.Node, b: Builder) -> Value | None:
@@ -107,20 +103,20 @@ def _exponential(b: Builder, x: Value, gain: float, alpha: float, width: float =
 
 
 def elu(node: ir.Node, b: Builder) -> Value:
-    return _exponential(b, x_of(node), 1.0, _attr(node, "alpha", 1.0))
+    return _exponential(b, x_of(node), 1.0, attributes(node)["alpha"])
 
 
 def selu(node: ir.Node, b: Builder) -> Value:
     return _exponential(
         b,
         x_of(node),
-        _attr(node, "gamma", 1.0507009873554805),
-        _attr(node, "alpha", 1.6732632423543772),
+        attributes(node)["gamma"],
+        attributes(node)["alpha"],
     )
 
 
 def celu(node: ir.Node, b: Builder) -> Value:
-    alpha = _attr(node, "alpha", 1.0)
+    alpha = attributes(node)["alpha"]
     return _exponential(b, x_of(node), 1.0, alpha, alpha)
 
 
@@ -138,9 +134,7 @@ def softsign(node: ir.Node, b: Builder) -> Value:
 
 def thresholded_relu(node: ir.Node, b: Builder) -> Value:
     x = x_of(node)
-    return b.Where(
-        x > _attr(node, "alpha", 1.0), x, b.like(x, 0)
-    )  # a product would make infinity no number
+    return b.Where(x > attributes(node)["alpha"], x, 0)  # a product would make infinity no number
 
 
 def sigmoid(node: ir.Node, b: Builder) -> Value:
@@ -230,11 +224,11 @@ def is_nan(node: ir.Node, b: Builder) -> Value:
 
 def is_inf(node: ir.Node, b: Builder) -> Value:
     """Equal to one of the infinities that are asked for; nothing is less than itself."""
-    x, attrs = x_of(node), attrs_of(node)
+    x, attrs = x_of(node), attributes(node)
     parts = [
-        b.Equal(x, b.like(x, s * math.inf))
+        b.Equal(x, s * math.inf)
         for s, k in ((1, "detect_positive"), (-1, "detect_negative"))
-        if attrs.get(k, 1)
+        if attrs[k]
     ]
     return b.Or(*parts) if len(parts) == 2 else parts[0] if parts else x < x
 
@@ -250,16 +244,14 @@ def mod(node: ir.Node, b: Builder) -> Value | None:
     ):
         return None
     zero = b.like(x, 0)
-    if attrs_of(node).get("fmod", 0):
+    if attributes(node)["fmod"]:
         size, step = b.Abs(x), b.Abs(y) if divisor is None else b.const(np.abs(divisor))
         rest = size - b.Floor(size / step) * step
         rest, left = b.Where(x < zero, -rest, rest), x
     else:
         rest = x - b.Floor(x / y) * y
         left = b.Where(x * y < zero, y, x) if divisor is None else x
-    return (
-        rest if divisor is not None else b.Where(b.Equal(b.Abs(y), b.like(x, np.inf)), left, rest)
-    )
+    return rest if divisor is not None else b.Where(b.Equal(b.Abs(y), np.inf), left, rest)
 
 
 def negation(node: ir.Node, b: Builder) -> Value:
@@ -276,7 +268,7 @@ def half_to_even(node: ir.Node, b: Builder) -> Value:
     up, rest = down + 1, x - down
     even = scaled(b, b.Floor(scaled(b, up, 0.5)), 2)
     nearest = b.Where(rest > 0.5, up, down)
-    return b.Where(b.Equal(rest, b.like(x, 0.5)), even, nearest)
+    return b.Where(b.Equal(rest, 0.5), even, nearest)
 
 
 TABLE: Table = {

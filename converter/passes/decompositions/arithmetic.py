@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import optional, with_operators
+from converter.graph.walk import is_needed
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -21,7 +22,7 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
     they are constant.
     """
     a, w = x_of(node), node.inputs[1]
-    attrs = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **attrs_of(node)}
+    attrs = attributes(node)
     assert w is not None
     if attrs["transA"]:
         a = b.Transpose(a, perm=[1, 0])
@@ -59,7 +60,7 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
     """Both extents are written as numbers where they are known: -1 beside a dimension that may be 0
     means nothing.
     """
-    axis, rank = int(attrs_of(node).get("axis", 1)), rank_of(x_of(node))
+    axis, rank = attributes(node)["axis"], rank_of(x_of(node))
     if rank is None:
         return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
     dims = list(x_of(node).shape or ())
@@ -137,7 +138,7 @@ def identity(node: ir.Node, b: Builder) -> Value | None:
     x = x_of(node)
     if node.op_type == "Dropout" and trains(node):
         return None
-    if len(node.outputs) > 1 and (node.outputs[1].uses() or node.outputs[1].is_graph_output()):
+    if len(node.outputs) > 1 and is_needed(node.outputs[1]):
         return None
     if node.outputs[0].is_graph_output() and (
         x.is_graph_input() or x.is_graph_output() or x.is_initializer() or x.graph is not node.graph
@@ -150,7 +151,7 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
     """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)) for constant statistics, step by
     step for others; by those of the batch in training.
     """
-    if attrs_of(node).get("training_mode", 0):
+    if attributes(node)["training_mode"]:
         return _of_the_batch(node, b)
     arrays = [constant(v) for v in node.inputs[1:]]
     rank = rank_of(x_of(node))
@@ -163,7 +164,7 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
     with np.errstate(
         invalid="ignore", divide="ignore"
     ):  # a variance below 0 gives what the operator gives
-        factor = scale / np.sqrt(var + attrs_of(node).get("epsilon", 1e-5))
+        factor = scale / np.sqrt(var + attributes(node)["epsilon"])
     shape = (-1, *[1] * (rank - 2))
     y = x_of(node) * b.const(factor.reshape(shape).astype(dtype))
     return y + b.const((bias - mean_ * factor).reshape(shape).astype(dtype))
@@ -175,13 +176,13 @@ def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
     if len(columns) < 4:
         return None
     scale, bias, centre, spread = columns
-    deviation = b.Sqrt(spread + attrs_of(node).get("epsilon", 1e-5))
+    deviation = b.Sqrt(spread + attributes(node)["epsilon"])
     return (x_of(node) - centre) / deviation * scale + bias
 
 
 def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
     """The result, and the running mean and variance moved towards those of the batch."""
-    x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
+    x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
     scale, bias, mean_, var = (with_operators(v) for v in node.inputs[1:5])
     if rank is None or scale is None or bias is None or mean_ is None or var is None:
         return None
@@ -189,9 +190,9 @@ def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
     centre = b.ReduceMean(x, axes, keepdims=1)
     apart = x - centre
     spread = b.ReduceMean(apart * apart, axes, keepdims=1)
-    y = apart / b.Sqrt(spread + attrs.get("epsilon", 1e-5))
+    y = apart / b.Sqrt(spread + attrs["epsilon"])
     y = y * b.Reshape(scale, column) + b.Reshape(bias, column)
-    share = float(attrs.get("momentum", 0.9))
+    share = attrs["momentum"]
     running = [
         old * share + b.Reshape(new, [-1]) * (1 - share)
         for old, new in ((mean_, centre), (var, spread))

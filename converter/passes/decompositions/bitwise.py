@@ -49,7 +49,7 @@ def _number(b: Builder, bits: Value, width: int) -> Value:
 
 def _bits(b: Builder, x: Value) -> Value:
     assert x.dtype is not None
-    word = b.Cast(b.Unsqueeze(x, [-1]), to=int(_UNSIGNED.get(x.dtype, x.dtype)))
+    word = b.Cast(x[..., None], to=int(_UNSIGNED.get(x.dtype, x.dtype)))
     word = b.Cast(word, to=_T.UINT64)
     shifted = b.BitShift(word, arange(x.dtype.bitwidth, dtype=np.uint64), direction="RIGHT")
     return b.Cast(shifted % np.array(2, np.uint64), to=_T.INT64)

@@ -4,20 +4,22 @@ look-ups and comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import rank_of
+from converter.graph.value import FLOAT, INT32, INT64, array_type
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 DOMAIN = "ai.onnx.ml"
-_FLOAT = ir.DataType.FLOAT
 _AFTER = {"NONE": "", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 _MODES = {
     "BRANCH_LEQ": "LessOrEqual",
@@ -31,9 +33,9 @@ _MODES = {
 def _rows(node: ir.Node, b: Builder) -> Value | None:
     """The input as floats, one row for each sample."""
     x = x_of(node)
-    if rank_of(x) != 2 or x.dtype not in (_FLOAT, ir.DataType.INT32, ir.DataType.INT64):
+    if rank_of(x) != 2 or x.dtype not in (FLOAT, INT32, INT64):
         return None
-    return x if x.dtype == _FLOAT else b.Cast(x, to=_FLOAT)
+    return x if x.dtype == FLOAT else b.Cast(x, to=FLOAT)
 
 
 def _features(node: ir.Node, b: Builder) -> Value | None:
@@ -47,7 +49,7 @@ def _numbers(attrs: dict[str, Any], name: str) -> np.ndarray:
 
 
 def _after(b: Builder, scores: Value, attrs: dict[str, Any]) -> Value:
-    kind = _AFTER[attrs.get("post_transform", "NONE")]
+    kind = _AFTER[attrs["post_transform"]]
     if kind == "Softmax":
         return b.Softmax(scores, axis=1)
     return b.operator(kind)(scores) if kind else scores
@@ -61,30 +63,22 @@ def _labels(attrs: dict[str, Any], *names: str) -> np.ndarray:
 def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
     """The label of each index."""
     if labels.dtype == object:
-        return b.Gather(
-            ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels"),
-            index,
-            axis=0,
-        )
-    return (
-        index if np.array_equal(labels, np.arange(len(labels))) else b.Gather(labels, index, axis=0)
-    )
+        words = ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels")
+        return b.Gather(words, index)
+    return index if np.array_equal(labels, np.arange(len(labels))) else b.Gather(labels, index)
 
 
 def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     """One row of coefficients for each label; the largest score wins."""
-    x, attrs = _rows(node, b), attrs_of(node)
-    labels, bias = (
-        _labels(attrs, "classlabels_strings", "classlabels_ints"),
-        _numbers(attrs, "intercepts"),
-    )
-    weights = _numbers(attrs, "coefficients")
+    x, attrs = _rows(node, b), attributes(node)
+    labels = _labels(attrs, "classlabels_strings", "classlabels_ints")
+    weights, bias = _numbers(attrs, "coefficients"), _numbers(attrs, "intercepts")
     if (
         x is None
         or len(labels) < 2
         or weights.size % len(labels)
         or bias.size not in (0, len(labels))
-        or attrs.get("post_transform", "NONE") not in _AFTER
+        or attrs["post_transform"] not in _AFTER
     ):
         return None
     scores = x @ np.ascontiguousarray(weights.reshape(len(labels), -1).T)
@@ -94,45 +88,37 @@ def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
 
 def normalizer(node: ir.Node, b: Builder) -> Value | None:
     """Each row over its norm; a row whose norm is 0 stays."""
-    x, kind = _rows(node, b), attrs_of(node).get("norm", "MAX")
+    x, kind = _rows(node, b), attributes(node)["norm"]
     if x is None:
         return None
-    norm = b.operator({"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}[kind])(
-        x, [1], keepdims=1
-    )
-    return x / b.Where(b.Equal(norm, b.like(norm, 0)), b.like(norm, 1), norm)
+    norm = b.operator({"L1": "ReduceL1", "L2": "ReduceL2", "MAX": "ReduceMax"}[kind])(x, [1])
+    return x / b.Where(b.Equal(norm, 0), 1, norm)
 
 
 def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
     """Coefficients times how near the row is to each support vector; without these, coefficients
     times the row.
     """
-    x, attrs = _rows(node, b), attrs_of(node)
-    weights, rho, count = (
-        _numbers(attrs, "coefficients"),
-        _numbers(attrs, "rho"),
-        int(attrs.get("n_supports", 0)),
-    )
-    if x is None or attrs.get("post_transform", "NONE") != "NONE" or rho.size != 1:
+    x, attrs = _rows(node, b), attributes(node)
+    weights, rho = _numbers(attrs, "coefficients"), _numbers(attrs, "rho")
+    count = attrs["n_supports"]
+    if x is None or attrs["post_transform"] != "NONE" or rho.size != 1:
         return None
-    near = (
-        _kernel(b, x, _numbers(attrs, "support_vectors").reshape(count, -1), attrs) if count else x
-    )
+    vectors = _numbers(attrs, "support_vectors").reshape(count, -1) if count else None
+    near = x if vectors is None else _kernel(b, x, vectors, attrs)
     if near is None:
         return None
     y = near @ weights.reshape(-1, 1) + rho
-    if not attrs.get("one_class", 0):
+    if not attrs["one_class"]:
         return y
     return b.Where(y > 0, b.like(y, 1), b.like(y, -1))
 
 
 def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) -> Value | None:
-    kind, (gamma, constant, degree) = (
-        attrs.get("kernel_type", "LINEAR"),
-        (*map(float, attrs.get("kernel_params") or ()), 0.0, 0.0, 0.0)[:3],
-    )
+    kind, given = attrs["kernel_type"], attrs.get("kernel_params") or ()
+    gamma, constant, degree = (*map(float, given), 0.0, 0.0, 0.0)[:3]
     if kind == "RBF":
-        apart = b.Unsqueeze(x, [1]) - vectors[None]
+        apart = x[:, None] - vectors[None]
         far = b.ReduceSum(apart * apart, [2], keepdims=0)
         return b.Exp(far * -gamma)
     product = x @ np.ascontiguousarray(vectors.T)
@@ -185,10 +171,10 @@ class Forest:
 
 
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
-    attrs = attrs_of(node)
-    kind = attrs.get("aggregate_function", "SUM")
+    attrs = attributes(node)
+    kind = attrs["aggregate_function"]
     # of one target onnxruntime transforms nothing, whatever it is told
-    if attrs.get("post_transform", "NONE") != "NONE":
+    if attrs["post_transform"] != "NONE":
         return None
     forest = _read_forest(attrs, "target", int(attrs.get("n_targets", 1)))
     return _scores(node, b, forest, kind, _column(attrs, "base_values"))
@@ -203,9 +189,9 @@ def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
     The numbers 1 and 2 of `post_transform` are SOFTMAX and LOGISTIC in its specification, and the
     other way round in onnxruntime.
     """
-    attrs = attrs_of(node)
-    number = attrs.get("aggregate_function", 1)
-    if attrs.get("post_transform", 0) or number not in range(len(AGGREGATES)):
+    attrs = attributes(node)
+    number = attrs["aggregate_function"]
+    if attrs["post_transform"] or number not in range(len(AGGREGATES)):
         return None
     kind = AGGREGATES[number]
     return _scores(node, b, _read_ensemble(attrs), kind, np.zeros(0))
@@ -226,13 +212,9 @@ def _scores(
     if votes is None:
         return None
     y = b.operator(_TOGETHER[kind])(votes, [1], keepdims=0)
-    y = y + b.const(base.astype(_dtype(y))) if base.size else y
-    wanted = node.outputs[0].dtype or _FLOAT
+    y = y + b.const(base.astype(array_type(y))) if base.size else y
+    wanted = node.outputs[0].dtype or FLOAT
     return y if y.dtype == wanted else b.Cast(y, to=wanted)
-
-
-def _dtype(value: ir.Value) -> Any:
-    return (value.dtype or _FLOAT).numpy()
 
 
 _TOGETHER = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "MAX": "ReduceMax"}
@@ -244,14 +226,12 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
 
     What two classes with votes of their own mean, runtimes do not agree about.
     """
-    attrs = attrs_of(node)
-    labels, base = (
-        _labels(attrs, "classlabels_strings", "classlabels_int64s"),
-        _column(attrs, "base_values"),
-    )
+    attrs = attributes(node)
+    labels = _labels(attrs, "classlabels_strings", "classlabels_int64s")
+    base = _column(attrs, "base_values")
     alone = len(labels) == 2 and set(attrs.get("class_ids") or ()) == {0}
     if (
-        attrs.get("post_transform", "NONE") not in _AFTER
+        attrs["post_transform"] not in _AFTER
         or len(labels) < (2 if alone else 3)
         or base.size not in ((0, 1) if alone else (0, len(labels)))
     ):
@@ -263,8 +243,8 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     if found is None:
         return None
     votes = b.ReduceSum(found, [1], keepdims=0)
-    votes = votes + b.const(base.astype(_dtype(votes))) if base.size else votes
-    votes = b.Cast(votes, to=_FLOAT) if votes.dtype != _FLOAT else votes
+    votes = votes + b.const(base.astype(array_type(votes))) if base.size else votes
+    votes = b.Cast(votes, to=FLOAT) if votes.dtype != FLOAT else votes
     if not alone:
         return [_named(b, b.ArgMax(votes, axis=1, keepdims=0), labels), _after(b, votes, attrs)]
     return _one_of_two(b, votes, attrs, labels)
@@ -286,10 +266,10 @@ def _one_of_two(
 ) -> list[Value] | None:
     """Weights that are all positive are a probability, of which the other class has the rest."""
     positive = _column(attrs, "class_weights").min() >= 0
-    after = attrs.get("post_transform", "NONE")
+    after = attrs["post_transform"]
     if after == "SOFTMAX":
         return None
-    second = b.Cast(votes > (0.5 if positive else 0), to=ir.DataType.INT64)
+    second = b.Cast(votes > (0.5 if positive else 0), to=INT64)
     certain = positive and after == "NONE"
     both = b.Concat(1 - votes if certain else -votes, votes, axis=1)
     scores = both if certain else _after(b, both, attrs)
@@ -307,7 +287,7 @@ def _votes(node: ir.Node, b: Builder, forest: Forest) -> Value | None:
     at = decide.first()
     for _ in range(forest.depth - 1):
         at = decide.next(at)
-    weights = forest.weights[forest.decisions :].astype(_dtype(x))
+    weights = forest.weights[forest.decisions :].astype(array_type(x))
     leaf = at - b.const(np.array(forest.decisions, np.int32))
     return b.Gather(b.const(weights, "leaf_weights"), leaf, axis=0)
 
@@ -321,13 +301,13 @@ class _Decision:
         modes, width = forest.column("mode", object), max(len(n.members) for n in forest.nodes)
         self.tables = {
             "feature": forest.column("feature", np.int32),
-            "threshold": forest.column("threshold", _dtype(x)),
+            "threshold": forest.column("threshold", array_type(x)),
             "missing": forest.column("missing", bool),
             "holds": np.array([n.branches[0] for n in forest.nodes], np.int32),
             "fails": np.array([n.branches[1] for n in forest.nodes], np.int32),
             "members": np.array(
                 [(*n.members, *[np.nan] * (width - len(n.members))) for n in forest.nodes],
-                _dtype(x),
+                array_type(x),
             ),
             **{mode: modes == mode for mode in used},
         }
@@ -336,47 +316,40 @@ class _Decision:
 
     def first(self) -> Value:
         """The nodes behind the roots, [samples, trees]."""
-        roots = self.forest.roots
-        chosen = self.b.Gather(self.x, self.tables["feature"][roots], axis=1)
-        return self._behind(chosen, {k: self.b.const(t[roots]) for k, t in self.tables.items()})
+        b, roots = self.b, self.forest.roots
+        chosen = b.Gather(self.x, self.tables["feature"][roots], axis=1)
+        here = {name: b.const(table[roots]) for name, table in self.tables.items()}
+        return self._behind(chosen, here.__getitem__)
 
     def next(self, at: Value) -> Value:
-        """The nodes behind the nodes `at`."""
+        """The nodes behind the nodes `at`, which only run time knows."""
+        b = self.b
         for name, table in self.tables.items():
-            self._constants.setdefault(name, self.b.const(table, name))
-        here = _Looked(self.b, self._constants, at)
-        chosen = self.b.GatherElements(self.x, here["feature"], axis=1)
-        return self._behind(chosen, here)
+            self._constants.setdefault(name, b.const(table, name))
 
-    def _behind(self, chosen: Value, here: Any) -> Value:
-        b, alone = self.b, len(self.modes) == 1
-        held: Value | None = None
-        for mode in self.modes:
-            holds = self._compared(mode, chosen, here)
-            holds = holds if alone else b.And(holds, here[mode])
-            held = holds if held is None else b.Or(held, holds)
+        def here(name: str) -> Value:
+            return b.Gather(self._constants[name], at, axis=0)
+
+        return self._behind(b.GatherElements(self.x, here("feature"), axis=1), here)
+
+    def _behind(self, chosen: Value, here: Callable[[str], Value]) -> Value:
+        """`here` looks up what a table says of the nodes."""
+        holds = {mode: self._compared(mode, chosen, here) for mode in self.modes}
+        if len(holds) > 1:
+            holds = {mode: held & here(mode) for mode, held in holds.items()}
+        held = reduce(or_, holds.values())
         if self.tables["missing"].any():
-            held = b.Or(held, b.And(b.IsNaN(chosen), here["missing"]))
-        return b.Where(held, here["holds"], here["fails"])
+            held = held | (self.b.IsNaN(chosen) & here("missing"))
+        return self.b.Where(held, here("holds"), here("fails"))
 
-    def _compared(self, mode: str, chosen: Value, here: Any) -> Value:
+    def _compared(self, mode: str, chosen: Value, here: Callable[[str], Value]) -> Value:
         b = self.b
         if mode == "BRANCH_NEQ":
-            return b.Not(b.Equal(chosen, here["threshold"]))
+            return ~b.Equal(chosen, here("threshold"))
         if mode != "BRANCH_MEMBER":
-            return b.operator(_MODES[mode])(chosen, here["threshold"])
-        same = b.Cast(b.Equal(b.Unsqueeze(chosen, [2]), here["members"]), to=_FLOAT)
+            return b.operator(_MODES[mode])(chosen, here("threshold"))
+        same = b.Cast(b.Equal(chosen[:, :, None], here("members")), to=FLOAT)
         return b.ReduceMax(same, [2], keepdims=0) > 0.5
-
-
-class _Looked:
-    """What tables say of nodes that only run time knows; each is looked up when it is asked for."""
-
-    def __init__(self, b: Builder, tables: dict[str, Value], at: Value) -> None:
-        self.b, self.tables, self.at = b, tables, at
-
-    def __getitem__(self, name: str) -> Value:
-        return self.b.Gather(self.tables[name], self.at, axis=0)
 
 
 # reading trees from attributes --------------------------------------------------------------------
@@ -480,10 +453,8 @@ def _forest(
         r not in place for r in roots
     ):
         return None
-    nodes = [
-        replace(nodes[i], branches=(place[nodes[i].branches[0]], place[nodes[i].branches[1]]))
-        for i in order
-    ]
+    moved = ((nodes[i], nodes[i].branches) for i in order)
+    nodes = [replace(node, branches=(place[yes], place[no])) for node, (yes, no) in moved]
     roots, weights, given = [place[r] for r in roots], weights[order], given[order]
     depth = 1
     for root in roots:

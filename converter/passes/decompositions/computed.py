@@ -22,7 +22,7 @@ def computed_axis(node: ir.Node, b: Builder) -> Value | None:
     result: Value | None = None
     for i in range(len(shape)):
         one = b.CumSum(x_of(node), i, **attrs_of(node))
-        chosen = b.Equal(axis, b.like(axis, i)) | b.Equal(axis, b.like(axis, i - len(shape)))
+        chosen = b.Equal(axis, i) | b.Equal(axis, i - len(shape))
         result = one if result is None else b.Where(chosen, one, result)
     return result
 
@@ -53,7 +53,7 @@ def computed_start(node: ir.Node, b: Builder) -> Value | None:
             continue
         start = b.Gather(starts, np.array([i]))
         behind = start + shape[place]
-        first = b.Max(b.Where(start < 0, behind, start), b.like(start, 0))
+        first = b.Max(b.Where(start < 0, behind, start), 0)
         rows = b.const(
             (arange(out[place]) * int(step)).astype(
                 start.dtype.numpy() if start.dtype else np.int64

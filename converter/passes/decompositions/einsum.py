@@ -102,7 +102,7 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
             eye = np.eye(n, dtype=bool).reshape(
                 [n if i in (first, second) else 1 for i in range(rank)]
             )
-            value = b.ReduceSum(b.Where(eye, value, b.like(value, 0)), [second], keepdims=0)
+            value = b.ReduceSum(b.Where(eye, value, 0), [second], keepdims=0)
             labels = labels[:second] + labels[second + 1 :]
     return value, labels
 

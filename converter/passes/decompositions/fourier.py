@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of
 from converter.graph.sizes import arange
-from converter.graph.value import optional
+from converter.graph.value import array_type, optional
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
@@ -21,7 +21,7 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     """Real and imaginary parts stand in the last axis (ONNX, DFT-20); the axis is turned in front
     of it. The sizes of both and the axis must be known.
     """
-    x, attrs = x_of(node), {"inverse": 0, "onesided": 0, **attrs_of(node)}
+    x, attrs = x_of(node), attributes(node)
     shape = None if x.shape is None else list(x.shape)
     axis = (
         np.array(-2) if len(node.inputs) < 3 or node.inputs[2] is None else constant(node.inputs[2])
@@ -39,7 +39,7 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
     real, imaginary = _parts(b, _fitted(b, x, place, n), parts, place)
     bins = n // 2 + 1 if attrs["onesided"] else n
     angle = 2 * np.pi * np.outer(arange(n), arange(bins)) / n
-    dtype = x.dtype.numpy() if x.dtype else np.float32
+    dtype = array_type(x)
     factor = 1 / n if attrs["inverse"] else 1.0
     cosine, sine = ((f(angle) * factor).astype(dtype) for f in (np.cos, np.sin))
     if attrs["inverse"]:
@@ -81,7 +81,7 @@ def filtered(node: ir.Node, b: Builder) -> Value | None:
     Each bin is two filters, for its real and its imaginary part, which move on by the step. Step,
     window and the length of a piece must be known; the length of the signal need not.
     """
-    x, onesided = x_of(node), attrs_of(node).get("onesided", 1)
+    x, onesided = x_of(node), attributes(node)["onesided"]
     step, window, size = (constant(optional(node, i)) for i in (1, 2, 3))
     if optional(node, 2) is not None and window is None:
         return None
@@ -98,9 +98,9 @@ def filtered(node: ir.Node, b: Builder) -> Value | None:
     of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # to the real part, to the other
     sources = [of_real] if parts == 1 else [of_real, of_imaginary]
     filters = np.stack([np.stack(source) for source in sources], axis=2)
-    dtype = x.dtype.numpy() if x.dtype else np.float32
+    dtype = array_type(x)
     kernel = filters.reshape(2 * bins, len(sources), 1, length).astype(dtype)
-    signal = b.Unsqueeze(b.Transpose(x, perm=[0, 2, 1]), [2])
+    signal = b.Transpose(x, perm=[0, 2, 1])[:, :, None]
     y = b.Conv(signal, b.const(kernel, "filters"), strides=[1, jump])
     return b.Transpose(b.Reshape(y, [0, 2, bins, -1]), perm=[0, 3, 2, 1])
 

@@ -13,10 +13,10 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import Array, known, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import with_operators
+from converter.graph.value import INT64, with_operators
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -29,8 +29,8 @@ def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
     if values is not None:
         return b.const(np.where(values < 0, values + np.array(extents), values).astype(np.int64))
     place = with_operators(index)
-    if place.dtype != ir.DataType.INT64:
-        place = b.Cast(place, to=ir.DataType.INT64)
+    if place.dtype != INT64:
+        place = b.Cast(place, to=INT64)
     return b.Where(place < 0, place + np.array(extents), place)
 
 
@@ -56,7 +56,7 @@ def gather_nd(node: ir.Node, b: Builder) -> Value | None:
     places = shape_of(index)
     if shape is None or index is None or out is None or not places:
         return None
-    batch, depth = int(attrs_of(node).get("batch_dims", 0)), places[-1]
+    batch, depth = attributes(node)["batch_dims"], places[-1]
     looked_up, row = shape[: batch + depth], math.prod(shape[batch + depth :])
     if not depth or not row or not all(looked_up):
         return None
@@ -83,10 +83,10 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
     """Rows of (time, batch): at a time before the end of its sequence the one as far from the end
     is looked up.
     """
-    shape, lengths, a = shape_of(x_of(node)), node.inputs[1], attrs_of(node)
+    shape, lengths, a = shape_of(x_of(node)), node.inputs[1], attributes(node)
     if shape is None or lengths is None or lengths.dtype is None or 0 in shape:
         return None
-    batch_first = int(a.get("batch_axis", 1)) == 0
+    batch_first = a["batch_axis"] == 0
     times, count = (shape[1], shape[0]) if batch_first else shape[:2]
     dtype = lengths.dtype.numpy()
     time, batch = (
@@ -109,7 +109,7 @@ def gather_elements(node: ir.Node, b: Builder) -> Value | None:
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
     if not shape or index is None or out is None or not all(shape):
         return None
-    axis = int(attrs_of(node).get("axis", 0)) % len(shape)
+    axis = attributes(node)["axis"] % len(shape)
     strides = strides_of(shape)
     flat = _counted(index, [shape[axis]], b)
     flat = flat if strides[axis] == 1 else flat * np.array(strides[axis])

@@ -23,8 +23,8 @@ def matmul(node: ir.Node, b: Builder) -> Value | None:
     if None in ranks or out is None or ranks == (2, 2):
         return None
     if 1 in ranks:
-        left = b.Unsqueeze(x, [0]) if ranks[0] == 1 else x
-        right = b.Unsqueeze(w, [1]) if ranks[1] == 1 else w
+        left = x[None] if ranks[0] == 1 else x
+        right = w[:, None] if ranks[1] == 1 else w
         return b.Reshape(left @ right, list(out))
     if ranks[1] == 2:
         rows = shape_of(x)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import optional
+from converter.graph.value import INT64, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 
 def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
     """One Slice for each part."""
-    x, axis = x_of(node), int(attrs_of(node).get("axis", 0))
+    x, axis = x_of(node), attributes(node)["axis"]
     sizes = [o.shape[axis] if o.shape is not None else None for o in node.outputs]
     if not all(isinstance(s, int) for s in sizes):
         return None
@@ -30,11 +30,11 @@ def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
 
 
 def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
-    shape, attrs = shape_of(x_of(node)), attrs_of(node)
+    shape, attrs = shape_of(x_of(node)), attributes(node)
     if shape is None:
         return None
-    (n, c, h, w), s = shape, int(attrs["blocksize"])
-    first = attrs.get("mode", "DCR") == "DCR"
+    (n, c, h, w), s = shape, attrs["blocksize"]
+    first = attrs["mode"] == "DCR"
     split = b.Reshape(
         x_of(node), [n, s, s, c // s**2, h, w] if first else [n, c // s**2, s, s, h, w]
     )
@@ -43,7 +43,7 @@ def depth_to_space(node: ir.Node, b: Builder) -> Value | None:
 
 
 def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
-    shape, s = shape_of(x_of(node)), int(attrs_of(node)["blocksize"])
+    shape, s = shape_of(x_of(node)), attrs_of(node)["blocksize"]
     if shape is None:
         return None
     n, c, h, w = shape
@@ -78,7 +78,7 @@ def tile(node: ir.Node, b: Builder) -> Value | None:
 
 def trilu(node: ir.Node, b: Builder) -> Value | None:
     """Where column - row reaches k (upper), or does not pass it (lower), the data, else zeros."""
-    x, upper = x_of(node), bool(attrs_of(node).get("upper", 1))
+    x, upper = x_of(node), bool(attributes(node)["upper"])
     given = optional(node, 1)
     shape, offset = shape_of(x), constant(given) if given is not None else np.array(0)
     if shape is not None and offset is not None:
@@ -88,8 +88,8 @@ def trilu(node: ir.Node, b: Builder) -> Value | None:
         rows, columns = (_count(b, x, axis) for axis in (-2, -1))
         limit = b.Reshape(given, [1, 1]) if offset is None else offset.reshape(1, 1)
         compare = b.operator("GreaterOrEqual" if upper else "LessOrEqual")
-        mask = compare(columns - b.Unsqueeze(rows, [1]), limit)
-    return b.Where(mask, x, b.like(x, 0))
+        mask = compare(columns - rows[:, None], limit)
+    return b.Where(mask, x, 0)
 
 
 def _count(b: Builder, x: Value, axis: int) -> Value:
@@ -105,20 +105,14 @@ def eye_like(node: ir.Node, b: Builder) -> Value | None:
     shape, dtype = shape_of(x_of(node)), node.outputs[0].dtype
     if shape is None or dtype is None:
         return None
-    return b.Identity(
-        np.eye(shape[0], shape[1], k=int(attrs_of(node).get("k", 0))).astype(dtype.numpy())
-    )
+    return b.Identity(np.eye(shape[0], shape[1], k=attributes(node)["k"]).astype(dtype.numpy()))
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
     """Constant padding: blocks of the value before and behind, a Slice where the amount is
     negative. Other modes: look-ups along each axis.
     """
-    return (
-        _blocks(node, b)
-        if attrs_of(node).get("mode", "constant") == "constant"
-        else _looked_up(node, b)
-    )
+    return _blocks(node, b) if attributes(node)["mode"] == "constant" else _looked_up(node, b)
 
 
 def _looked_up(node: ir.Node, b: Builder) -> Value | None:
@@ -196,7 +190,7 @@ def may_copy(shape: ir.Value | None) -> bool:
 def reshape(node: ir.Node, b: Builder) -> Value | None:
     """Zeros that copy a size of the operand: taken from its shape."""
     x, given = x_of(node), optional(node, 1)
-    if given is None or attrs_of(node).get("allowzero", 0) or not may_copy(given):
+    if given is None or attributes(node)["allowzero"] or not may_copy(given):
         return None
     target, own = known(given), b.Shape(x)
     if target is None:
@@ -205,7 +199,7 @@ def reshape(node: ir.Node, b: Builder) -> Value | None:
             return None
         own = own[:count] if count < rank else own
         own = b.Concat(own, [1] * (count - rank), axis=0) if count > rank else own
-        sizes = b.Cast(given, to=ir.DataType.INT64)
+        sizes = b.Cast(given, to=INT64)
         return b.Reshape(x, b.Where(b.Equal(sizes, 0), own, sizes))
     parts = [own[i : i + 1] if n == 0 else b.const([int(n)]) for i, n in enumerate(target.tolist())]
     return b.Reshape(x, b.Concat(*parts, axis=0))

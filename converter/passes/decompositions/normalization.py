@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import rank_of
 from converter.graph.value import optional
 from converter.passes.decompositions.activations import back, scaled, wide, x_of
@@ -42,7 +42,7 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
     x, rank = x_of(node), rank_of(x_of(node))
     if rank is None or rank < 3:
         return None
-    y, _, _ = _centred(b, wide(b, x), range(2, rank), attrs_of(node).get("epsilon", 1e-5))
+    y, _, _ = _centred(b, wide(b, x), range(2, rank), attributes(node)["epsilon"])
     return _affine(
         b,
         back(b, y, x),
@@ -52,11 +52,11 @@ def instance_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 
 def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
-    if rank is None or attrs.get("stash_type", 1) != 1 or x.dtype == ir.DataType.DOUBLE:
+    x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
+    if rank is None or attrs["stash_type"] != 1 or x.dtype == ir.DataType.DOUBLE:
         return None
-    axis = int(attrs.get("axis", -1)) % rank
-    y, mean, factor = _centred(b, wide(b, x), range(axis, rank), attrs.get("epsilon", 1e-5))
+    axis = attrs["axis"] % rank
+    y, mean, factor = _centred(b, wide(b, x), range(axis, rank), attrs["epsilon"])
     return [
         _affine(b, back(b, y, x), node.inputs[1], optional(node, 2)),
         mean,
@@ -66,11 +66,11 @@ def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
 
 def group_normalization(node: ir.Node, b: Builder) -> Value | None:
     """The channels of each group, and all of space, become one axis."""
-    x, rank, attrs = x_of(node), rank_of(x_of(node)), attrs_of(node)
+    x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
     if rank is None:
         return None
-    grouped = b.Reshape(wide(b, x), [0, int(attrs["num_groups"]), -1])
-    y, _, _ = _centred(b, grouped, [2], attrs.get("epsilon", 1e-5))
+    grouped = b.Reshape(wide(b, x), [0, attrs["num_groups"], -1])
+    y, _, _ = _centred(b, grouped, [2], attrs["epsilon"])
     y = back(b, b.Reshape(y, b.Shape(x)), x)
     return _affine(
         b, y, _per_channel(b, node.inputs[1], rank), _per_channel(b, node.inputs[2], rank)
@@ -79,7 +79,7 @@ def group_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 def mean_variance_normalization(node: ir.Node, b: Builder) -> Value:
     """The deviation is raised by 1e-9, as the operator's own definition does."""
-    x, axes = x_of(node), list(attrs_of(node).get("axes", [0, 2, 3]))
+    x, axes = x_of(node), attributes(node)["axes"]
     distance = x - b.ReduceMean(x, axes)
     deviation = b.Sqrt(b.ReduceMean(distance * distance, axes))
     return distance / (deviation + 1e-9)
@@ -87,14 +87,14 @@ def mean_variance_normalization(node: ir.Node, b: Builder) -> Value:
 
 def lp_normalization(node: ir.Node, b: Builder) -> Value:
     """A norm of zero leaves zeros."""
-    x, attrs = x_of(node), attrs_of(node)
-    norm = b.operator(f"ReduceL{int(attrs.get('p', 2))}")(x, [int(attrs.get("axis", -1))])
+    x, attrs = x_of(node), attributes(node)
+    norm = b.operator(f"ReduceL{attrs['p']}")(x, [attrs["axis"]])
     least = float(np.finfo(np.float16 if x.dtype == ir.DataType.FLOAT16 else np.float32).tiny)
-    return x / b.Max(norm, b.like(x, least))
+    return x / b.Max(norm, least)
 
 
 def global_lp_pool(node: ir.Node, b: Builder) -> Value | None:
-    rank, p = rank_of(x_of(node)), int(attrs_of(node).get("p", 2))
+    rank, p = rank_of(x_of(node)), int(attributes(node)["p"])
     if rank is None:
         return None
     axes = list(range(2, rank))
@@ -108,7 +108,7 @@ def lp_pool(node: ir.Node, b: Builder) -> Value | None:
     """The mean of |x|^p over the whole window, times its size, to the power of 1/p."""
     attrs = attrs_of(node)
     p, x = int(attrs.pop("p", 2)), x_of(node)
-    if attrs.get("ceil_mode", 0):
+    if attributes(node)["ceil_mode"]:
         return None
     size = b.Abs(x)
     powers = x * x if p == 2 else size if p == 1 else size**p
@@ -117,19 +117,15 @@ def lp_pool(node: ir.Node, b: Builder) -> Value | None:
     return total if p == 1 else b.Sqrt(total) if p == 2 else total ** (1 / p)
 
 
-def lrn(node: ir.Node, b: Builder) -> Value:
-    return local_response(node, b)
-
-
 def local_response(node: ir.Node, b: Builder) -> Value:
     """x / (bias + alpha * mean of squares over a window of channels)^beta, the window a pool that
     counts its padding.
     """
-    attrs = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **attrs_of(node)}
-    x, size = x_of(node), int(attrs["size"])
+    attrs = attributes(node)
+    x, size = x_of(node), attrs["size"]
     before = (size - 1) // 2
     flat = b.Reshape(x * x, b.Concat([0, 1], b.Shape(x)[1:2], [-1], axis=0))
-    padded = b.Pad(flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], b.like(x, 0))
+    padded = b.Pad(flat, [0, 0, before, 0, 0, 0, size - 1 - before, 0], 0)
     mean = b.Reshape(b.AveragePool(padded, kernel_shape=[size, 1]), b.Shape(x))
     total = mean * float(attrs["alpha"]) + float(attrs["bias"])
     return x / total ** float(attrs["beta"])
@@ -143,5 +139,5 @@ TABLE: Table = {
     ("", "LpNormalization"): lp_normalization,
     ("", "GlobalLpPool"): global_lp_pool,
     ("", "LpPool"): lp_pool,
-    ("", "LRN"): lrn,
+    ("", "LRN"): local_response,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import optional, with_operators
@@ -34,12 +34,12 @@ def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
     """Scale or zero point in a shape that broadcasts against x: one number, one for each place of
     an axis, or blocks.
     """
-    rank, own, attrs = rank_of(x), shape_of(value), attrs_of(node)
+    rank, own, attrs = rank_of(x), shape_of(value), attributes(node)
     if own is None or rank is None:
         return None
     if own in ((), (1,)):
         return value
-    axis, block = int(attrs.get("axis", 1)) % max(rank, 1), int(attrs.get("block_size", 0))
+    axis, block = attrs["axis"] % max(rank, 1), attrs["block_size"]
     if not block:
         return b.Reshape(value, [-1 if i == axis else 1 for i in range(rank)])
     shape = shape_of(x)
@@ -63,11 +63,11 @@ def _whole_blocks(node: ir.Node) -> tuple[int, list[int]] | None:
     """The axis of blocks, and the shape of x in which each block lies along an axis of its own
     behind that; None without blocks, where the last one is cut off, or where there are 4 axes.
     """
-    own, shape, attrs = shape_of(x_of(node, 1)), shape_of(x_of(node)), attrs_of(node)
-    block = int(attrs.get("block_size", 0))
+    own, shape, attrs = shape_of(x_of(node, 1)), shape_of(x_of(node)), attributes(node)
+    block = attrs["block_size"]
     if not block or own is None or shape is None or len(own) != len(shape) or len(shape) > 3:
         return None
-    axis = int(attrs.get("axis", 1)) % len(shape)
+    axis = attrs["axis"] % len(shape)
     whole = own[axis] * block == shape[axis]
     return (axis, [*own[: axis + 1], block, *own[axis + 1 :]]) if whole else None
 
@@ -116,14 +116,14 @@ def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
     quotient = x / scale
     if point is not None and point.size == 1:
         first = float(point.reshape(-1)[0])
-        whole = b.Round(b.Clip(quotient, b.like(x, low - first), b.like(x, high - first)))
+        whole = b.Round(b.Clip(quotient, low - first, high - first))
         stored = whole if first == 0 else whole + first
     else:
         each = None if zero is None else _along(b, node, with_operators(zero), x)
         if each is None:
             return None
         shifted = b.Round(quotient) + b.Cast(each, to=x.dtype)
-        stored = b.Clip(shifted, b.like(x, low), b.like(x, high))
+        stored = b.Clip(shifted, low, high)
     cast = b.Cast(stored, to=to)
     cast.producer().meta[_WHOLE] = True  # type: ignore[union-attr]
     return cast
@@ -139,8 +139,8 @@ def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[Value]:
         for two in ("Min", "Max")
     )
     steps = (high - low) / 255
-    scale = b.Where(b.Equal(steps, b.like(x, 0)), b.like(x, 1), steps)
-    place = b.Round(b.Clip(-low / scale, b.like(x, 0), b.like(x, 255)))
+    scale = b.Where(b.Equal(steps, 0), 1, steps)
+    place = b.Round(b.Clip(-low / scale, 0, 255))
     zero = b.Cast(place, to=_T.UINT8)
     return [b.QuantizeLinear(x, scale, zero), scale, zero]
 
@@ -270,7 +270,7 @@ def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
 def conv_integer(node: ir.Node, b: Builder) -> Value | None:
     weight, attrs = shape_of(x_of(node, 1)), attrs_of(node)
     cuts = _stretches(node, weight, 1) if weight is not None and all(weight) else None
-    if weight is None or cuts is None or (len(cuts) > 1 and int(attrs.get("group", 1)) > 1):
+    if weight is None or cuts is None or (len(cuts) > 1 and attributes(node)["group"] > 1):
         return None
     x, w = _shifted(b, node, 0, None), _shifted(b, node, 1, [-1, *[1] * (len(weight) - 1)])
     if len(cuts) == 1:

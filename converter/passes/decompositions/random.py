@@ -8,12 +8,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import known, shape_of
+from converter.graph.value import FLOAT
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
-
-FLOAT = int(ir.DataType.FLOAT)
 
 
 def in_floats(node: ir.Node, b: Builder) -> Value | None:
@@ -27,20 +26,20 @@ def normal(node: ir.Node, b: Builder) -> Value | None:
     """By Box and Muller: sqrt(-2 log(u)) * cos(2 pi v), for u in (0, 1] and v in [0, 1)."""
     if (found := in_floats(node, b)) is not None:
         return found
-    attrs = attrs_of(node)
+    attrs = attributes(node)
     seed = attrs.get("seed")
     u, v = (
         b.RandomUniform(shape=attrs["shape"], seed=None if seed is None else seed + i)
         for i in range(2)
     )
-    size = b.Sqrt(b.Log(1.0 - u) * -2.0) * float(attrs.get("scale", 1.0))
-    return size * b.Cos(v * (2 * math.pi)) + float(attrs.get("mean", 0.0))
+    size = b.Sqrt(b.Log(1.0 - u) * -2.0) * float(attrs["scale"])
+    return size * b.Cos(v * (2 * math.pi)) + float(attrs["mean"])
 
 
 def like(node: ir.Node, b: Builder) -> Value | None:
     """The shape, and the type where none is given, of an operand whose sizes are known."""
     x, shape = x_of(node), shape_of(node.outputs[0])
-    attrs: dict[str, Any] = {"dtype": int(x.dtype or ir.DataType.FLOAT), **attrs_of(node)}
+    attrs: dict[str, Any] = {"dtype": int(x.dtype or FLOAT), **attrs_of(node)}
     kind = node.op_type.removesuffix("Like")
     return None if shape is None else b.operator(kind)(shape=list(shape), **attrs)
 

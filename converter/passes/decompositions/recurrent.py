@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes
 from converter.graph.recurrent import Recurrent, in_a_loop, unrolled, written
 from converter.graph.value import Value, known_sizes, operand
 from converter.passes.decompositions.table import Table
@@ -38,7 +38,7 @@ def looped(node: ir.Node, b: Builder) -> Sequence[Value] | None:
 
 def _steps(node: ir.Node) -> int | None:
     sizes = known_sizes(operand(node))
-    return None if sizes is None else sizes[1 if attrs_of(node).get("layout", 0) else 0]
+    return None if sizes is None else sizes[1 if attributes(node)["layout"] else 0]
 
 
 def _is_float(x: Value) -> bool:

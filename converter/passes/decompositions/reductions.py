@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import optional
+from converter.graph.value import INT64, array_type, optional
 from converter.passes.decompositions.activations import is_float, scaled, x_of
 from converter.passes.decompositions.computed import computed_axis
 from converter.passes.decompositions.table import Decomposition, Table
@@ -26,7 +26,7 @@ def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
 def reduces_nothing(node: ir.Node) -> bool:
     """Whether the node names no axis and means none by it."""
     axes = optional(node, 1)
-    return bool(attrs_of(node).get("noop_with_empty_axes", 0)) and (
+    return bool(attributes(node)["noop_with_empty_axes"]) and (
         axes is None or shape_of(axes) == (0,)
     )
 
@@ -92,8 +92,8 @@ def reduce_log_sum_exp(b: Builder, x: Value, axes: Value | None, **attrs: Any) -
 
 def _finite(b: Builder, x: Value) -> Value:
     """Infinities as the largest numbers of the type."""
-    most = float(np.finfo((x.dtype or ir.DataType.FLOAT).numpy()).max)
-    return b.Clip(x, b.like(x, -most), b.like(x, most))
+    most = float(np.finfo(array_type(x)).max)
+    return b.Clip(x, -most, most)
 
 
 @over_some
@@ -113,36 +113,36 @@ def reduce_min(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value 
 
 def arg_max(node: ir.Node, b: Builder) -> Value | None:
     """The last of several extremes is the first one backwards."""
-    attrs, x = attrs_of(node), x_of(node)
-    shape, axis = shape_of(x), int(attrs.get("axis", 0))
-    if not attrs.get("select_last_index", 0) or shape is None:
+    attrs, x = attributes(node), x_of(node)
+    shape, axis = shape_of(x), attrs["axis"]
+    if not attrs["select_last_index"] or shape is None:
         return None
     backwards = b.Slice(x, [-1], [np.iinfo(np.int64).min + 1], [axis], [-1])
-    found = b.operator(node.op_type)(backwards, axis=axis, keepdims=attrs.get("keepdims", 1))
+    found = b.operator(node.op_type)(backwards, axis=axis, keepdims=attrs["keepdims"])
     return b.const(np.array(shape[axis] - 1, np.int64)) - found
 
 
 def arg_min(node: ir.Node, b: Builder) -> Value | None:
-    if attrs_of(node).get("select_last_index", 0):
+    if attributes(node)["select_last_index"]:
         return arg_max(node, b)
     return b.ArgMax(-x_of(node), **attrs_of(node)) if is_float(x_of(node)) else None
 
 
 def log_softmax(node: ir.Node, b: Builder) -> Value:
-    x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
+    x, axis = x_of(node), attributes(node)["axis"]
     shifted = x - b.ReduceMax(x, [axis])
     return shifted - b.Log(b.ReduceSum(b.Exp(shifted), [axis]))
 
 
 def softmax(node: ir.Node, b: Builder) -> Value:
-    x, axis = x_of(node), int(attrs_of(node).get("axis", -1))
+    x, axis = x_of(node), attributes(node)["axis"]
     powers = b.Exp(x - b.ReduceMax(x, [axis]))
     return powers / b.ReduceSum(powers, [axis])
 
 
 def hardmax(node: ir.Node, b: Builder) -> Value | None:
     """1 at the first maximum of the axis, 0 elsewhere."""
-    x, axis, shape = x_of(node), int(attrs_of(node).get("axis", -1)), x_of(node).shape
+    x, axis, shape = x_of(node), attributes(node)["axis"], x_of(node).shape
     if shape is None or not isinstance(shape[axis], int) or x.dtype is None:
         return None
     place = b.ArgMax(x, axis=axis, keepdims=0)
@@ -155,12 +155,8 @@ def one_hot(node: ir.Node, b: Builder) -> Value | None:
     if depth is None or rank is None:
         return None
     count = int(depth.reshape(-1)[0])
-    axis = int(attrs_of(node).get("axis", -1)) % (rank + 1)
-    index = (
-        b.Cast(x_of(node), to=ir.DataType.INT64)
-        if x_of(node).dtype != ir.DataType.INT64
-        else x_of(node)
-    )
+    axis = attributes(node)["axis"] % (rank + 1)
+    index = b.Cast(x_of(node), to=INT64) if x_of(node).dtype != INT64 else x_of(node)
     index = b.Where(index < 0, index + np.array(count), index)
     places = arange(count).reshape([-1 if i == axis else 1 for i in range(rank + 1)])
     off, on = b.Split(node.inputs[2], outputs=2, axis=0, num_outputs=2)
@@ -179,11 +175,11 @@ def cum_sum(node: ir.Node, b: Builder) -> Value | None:
     x, axis, shape = x_of(node), constant(node.inputs[1]), shape_of(x_of(node))
     if axis is None or x.dtype is None or not shape:
         return None
-    place, attrs = int(axis.reshape(())) % len(shape), attrs_of(node)
+    place, attrs = int(axis.reshape(())) % len(shape), attributes(node)
     if not is_float(x):
         return _running(x, place, shape[place], attrs, b)
-    triangle = np.triu(np.ones((shape[place],) * 2), 1 if attrs.get("exclusive", 0) else 0)
-    triangle = (triangle.T if attrs.get("reverse", 0) else triangle).astype(x.dtype.numpy())
+    triangle = np.triu(np.ones((shape[place],) * 2), 1 if attrs["exclusive"] else 0)
+    triangle = (triangle.T if attrs["reverse"] else triangle).astype(x.dtype.numpy())
     perm = [i for i in range(len(shape)) if i != place] + [place]
     if place == len(shape) - 1:
         return x @ triangle
@@ -196,7 +192,7 @@ def _running(x: Value, axis: int, count: int, attrs: dict[str, Any], b: Builder)
     """The running sum along `axis` of `count` places in log2(count) additions of a tensor and its
     shifted self.
     """
-    back = bool(attrs.get("reverse", 0))
+    back = bool(attrs["reverse"])
 
     def shifted(value: Value, by: int) -> Value:
         kept = (
@@ -204,9 +200,9 @@ def _running(x: Value, axis: int, count: int, attrs: dict[str, Any], b: Builder)
             if back
             else b.Slice(value, [0], [count - by], [axis])
         )
-        return b.Pad(kept, [0, by] if back else [by, 0], b.like(value, 0), [axis])
+        return b.Pad(kept, [0, by] if back else [by, 0], 0, [axis])
 
-    exclusive = bool(attrs.get("exclusive", 0))
+    exclusive = bool(attrs["exclusive"])
     if exclusive and count == 1:
         return x * 0
     total = shifted(x, 1) if exclusive else x

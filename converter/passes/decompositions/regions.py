@@ -12,13 +12,12 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import known, shape_of
-from converter.graph.value import operand
+from converter.graph.value import FLOAT, INT64, array_type, operand
 from converter.passes.decompositions.activations import back, wide, x_of
 from converter.passes.decompositions.table import Table
 
-INT64 = int(ir.DataType.INT64)
 MOST = 64  # samples per bin and direction
 
 
@@ -27,21 +26,21 @@ def roi_align(node: ir.Node, b: Builder) -> Value | None:
     mean has the mean of the weights. The largest of each of the four products is taken over all
     samples, as onnxruntime does.
     """
-    x, rois, a = wide(b, x_of(node)), wide(b, x_of(node, 1)), attrs_of(node)
+    x, rois, a = wide(b, x_of(node)), wide(b, x_of(node, 1)), attributes(node)
     shape, count = shape_of(x), shape_of(rois)
     counts = None if count is None or shape is None else samples(node, shape)
     if shape is None or count is None or counts is None:
         return None
-    half = a.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
-    sides = [int(a.get(f"output_{side}", 1)) for side in ("height", "width")]
-    ends = rois * float(a.get("spatial_scale", 1.0)) - (0.5 if half else 0.0)
+    half = a["coordinate_transformation_mode"] == "half_pixel"
+    sides = [a[f"output_{side}"] for side in ("height", "width")]
+    ends = rois * a["spatial_scale"] - (0.5 if half else 0.0)
     weights = []
     for axis, bins in enumerate(sides):
         first, last = (ends[:, i : i + 1] for i in (1 - axis, 3 - axis))
-        size = last - first if half else b.Max(last - first, b.like(ends, 1))
+        size = last - first if half else b.Max(last - first, 1)
         weights.append(taps(b, first, size, bins, counts[axis], shape[2 + axis]))
     image = of_regions(b, x, operand(node, 2))
-    if a.get("mode", "avg") == "max":
+    if a["mode"] == "max":
         if counts.shape[1] > 1:  # each region has bins of its own
             return None
         return back(b, _largest(b, image, weights, counts), x_of(node))
@@ -50,8 +49,8 @@ def roi_align(node: ir.Node, b: Builder) -> Value | None:
         for (low, high), bins, extent in zip(weights, sides, shape[2:], strict=True)
     )
     number = np.reciprocal(counts.prod(0)).reshape(-1, 1, 1)
-    rows = b.Unsqueeze(rows * b.const(number.astype(np.float32), "share"), [1])
-    columns = b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
+    rows = (rows * b.const(number.astype(np.float32), "share"))[:, None]
+    columns = b.Transpose(columns, perm=[0, 2, 1])[:, None]
     return back(b, rows @ image @ columns, x_of(node))
 
 
@@ -59,16 +58,16 @@ def samples(node: ir.Node, shape: tuple[int, ...]) -> np.ndarray | None:
     """Samples per bin along height and width [2, regions or 1]; None where they depend on regions
     that are computed, or are very many.
     """
-    a = attrs_of(node)
-    if given := int(a.get("sampling_ratio", 0)):
+    a = attributes(node)
+    if given := a["sampling_ratio"]:
         return np.full((2, 1), float(given)) if given <= MOST else None
     rois = known(node.inputs[1])
     if rois is None:
         return None
-    sides = [int(a.get(f"output_{side}", 1)) for side in ("height", "width")]
-    scaled = rois.astype(np.float32) * np.float32(a.get("spatial_scale", 1.0))
+    sides = [a[f"output_{side}"] for side in ("height", "width")]
+    scaled = rois.astype(np.float32) * np.float32(a["spatial_scale"])
     sizes = np.stack([scaled[:, 3] - scaled[:, 1], scaled[:, 2] - scaled[:, 0]])
-    if a.get("coordinate_transformation_mode", "half_pixel") != "half_pixel":
+    if a["coordinate_transformation_mode"] != "half_pixel":
         sizes = np.maximum(sizes, 1)
     found = np.ceil(sizes / np.array(sides, np.float32)[:, None])
     return found if found.size and found.min() >= 1 and found.max() <= MOST else None
@@ -81,22 +80,22 @@ def taps(
     behind it, of regions that begin at `first` [regions, 1] and are `size` long. Samples more than
     one pixel outside have none, nor have those beyond the `counts` of a region.
     """
-    most, dtype = int(counts.max()), (first.dtype or ir.DataType.FLOAT).numpy()
+    most, dtype = int(counts.max()), array_type(first)
     bin_, sample = (i.reshape(-1) for i in np.mgrid[:bins, :most].astype(np.float64))
     share = (bin_ + (sample + 0.5) / counts.reshape(-1, 1)) / bins  # [regions or 1, samples]
     place = first + size * b.const(share.astype(dtype), "share")
     inside = ~(place < -1) & ~(place > extent)
     if (sample >= counts.reshape(-1, 1)).any():
         inside = inside & b.const(sample < counts.reshape(-1, 1))
-    place = b.Min(b.Max(place, b.like(place, 0)), b.like(place, extent - 1))
+    place = b.Min(b.Max(place, 0), extent - 1)
     low = b.Floor(place)
-    exists = b.Cast(inside, to=int(place.dtype or ir.DataType.FLOAT))
+    exists = b.Cast(inside, to=int(place.dtype or FLOAT))
     line = b.const(np.arange(extent, dtype=dtype), "pixels")
     found = []
     for pixel, weight in ((low, b.like(low, 1) - (place - low)), (low + 1, place - low)):
-        hit = b.Equal(b.Unsqueeze(pixel, [2]), line)
-        chosen = b.Cast(hit, to=int(place.dtype or ir.DataType.FLOAT))
-        found.append(chosen * b.Unsqueeze(weight * exists, [2]))
+        hit = b.Equal(pixel[:, :, None], line)
+        chosen = b.Cast(hit, to=int(place.dtype or FLOAT))
+        found.append(chosen * (weight * exists)[:, :, None])
     return found[0], found[1]
 
 
@@ -110,7 +109,7 @@ def _largest(
     b: Builder, image: Value, weights: list[tuple[Value, Value]], counts: np.ndarray
 ) -> Value:
     parts = [
-        b.Unsqueeze(rows, [1]) @ image @ b.Unsqueeze(b.Transpose(columns, perm=[0, 2, 1]), [1])
+        rows[:, None] @ image @ b.Transpose(columns, perm=[0, 2, 1])[:, None]
         for rows in weights[0]
         for columns in weights[1]
     ]
@@ -122,11 +121,11 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
     """The largest pixel of each bin, whose rows are looked at first and then its columns; a bin
     without pixels is 0.
     """
-    x, rois, a = x_of(node), x_of(node, 1), attrs_of(node)
+    x, rois, a = x_of(node), x_of(node, 1), attributes(node)
     shape, out = shape_of(x), shape_of(node.outputs[0])
     if shape is None or out is None or x.dtype is None or math.prod(out) == 0:
         return None
-    scaled = rois[:, 1:5] * float(a.get("spatial_scale", 1.0))
+    scaled = rois[:, 1:5] * a["spatial_scale"]
     ends = b.Sign(scaled) * b.Floor(b.Abs(scaled) + 0.5)  # as C's round
     index = b.Cast(b.Reshape(rois[:, :1], [-1]), to=INT64)
     result = of_regions(b, x, index)
@@ -150,15 +149,15 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
         sizes[axis] = out[axis]
         none = b.Reshape(none, sizes)
         empty = none if empty is None else empty | none
-    return b.Where(empty, b.like(x, 0), result)
+    return b.Where(empty, 0, result)
 
 
 def bounds(b: Builder, first: Value, last: Value, bins: int, extent: int) -> tuple[Value, Value]:
     """Where the bins of regions from pixel `first` to pixel `last` [regions, 1] begin, and the
     pixel behind their ends, [regions, bins].
     """
-    size = b.Max(last - first + 1, b.like(first, 1)) / float(bins)
-    steps = np.arange(bins, dtype=(size.dtype or ir.DataType.FLOAT).numpy())
+    size = b.Max(last - first + 1, 1) / float(bins)
+    steps = np.arange(bins, dtype=array_type(size))
     begins = b.Floor(size * b.const(steps, "steps")) + first
     stops = b.Ceil(size * b.const(steps + 1, "steps")) + first
     zero, most = b.like(size, 0), b.like(size, extent)

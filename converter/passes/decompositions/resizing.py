@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.interpolation import ROUND, coordinates, cubic
 from converter.graph.sizes import arange
-from converter.graph.value import optional
+from converter.graph.value import array_type, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -42,7 +42,7 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
     """The weights [result, size] of each axis that changes; None when they depend on what is not
     known, or the result is not linear.
     """
-    size, result, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attrs_of(node)
+    size, result, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attributes(node)
     operands = [optional(node, i) for i in range(4)]
     if (
         size is None
@@ -51,11 +51,11 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
     ):
         return None
     roi, factors = (constant(v) for v in operands[1:3])
-    crop = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    crop = attrs["coordinate_transformation_mode"] == "tf_crop_and_resize"
     if (
         0 in size
         or 0 in result
-        or (crop and (attrs.get("extrapolation_value", 0.0) or roi is None or not roi.size))
+        or (crop and (attrs["extrapolation_value"] or roi is None or not roi.size))
     ):
         return None
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
@@ -81,7 +81,7 @@ def _factor(attrs: dict[str, Any], size: Any, result: Any, axes: list[int], axis
     """The ratio of the sizes; one for all axes that keep their aspect, which the rounded sizes do
     not give back exactly.
     """
-    if attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch":
+    if attrs["keep_aspect_ratio_policy"] == "stretch":
         return float(result[axis]) / float(size[axis])
     exact = [
         result[a] / size[a]
@@ -99,8 +99,8 @@ def weights(
     part: tuple[float, float] | None = None,
 ) -> Array:
     """[result, size], float64: what each source element gives to each element of the result."""
-    mode = attrs.get("mode", "nearest")
-    rule = attrs.get("coordinate_transformation_mode", "half_pixel")
+    mode = attrs["mode"]
+    rule = attrs["coordinate_transformation_mode"]
     # in float32, so that ties fall as they do in the engines
     at = coordinates(rule, size, result, factor, part, np.float32)
     matrix = np.zeros((result, size))
@@ -108,14 +108,12 @@ def weights(
     if mode == "nearest":
         matrix[
             rows,
-            np.clip(ROUND[attrs.get("nearest_mode", "round_prefer_floor")](at), 0, size - 1).astype(
-                int
-            ),
+            np.clip(ROUND[attrs["nearest_mode"]](at), 0, size - 1).astype(int),
         ] = 1
     else:
         inside = (
             np.clip(at, 0, size - 1)
-            if mode == "linear" and not (attrs.get("antialias", 0) and factor < 1)
+            if mode == "linear" and not (attrs["antialias"] and factor < 1)
             else at
         )
         _taps(matrix, attrs, inside.astype(np.float64), factor)
@@ -128,9 +126,9 @@ def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> Non
     """The neighbours of each coordinate, as many as the filter covers; those outside are the
     border, or nothing.
     """
-    reach = 1 if attrs.get("mode") == "linear" else 2
-    pace = min(factor, 1.0) if attrs.get("antialias", 0) else 1.0
-    shape = _hat if reach == 1 else lambda d: cubic(d, attrs.get("cubic_coeff_a", -0.75))
+    reach = 1 if attrs["mode"] == "linear" else 2
+    pace = min(factor, 1.0) if attrs["antialias"] else 1.0
+    shape = _hat if reach == 1 else lambda d: cubic(d, attrs["cubic_coeff_a"])
     first = int(np.floor(-reach / pace) + 1)
     offsets = arange(first, 2 - first)
     size = matrix.shape[1]
@@ -140,7 +138,7 @@ def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> Non
         index = (base + offsets).astype(int)
         if pace < 1:
             found = found / found.sum()
-        if attrs.get("exclude_outside", 0) and (attrs.get("mode") == "cubic" or pace < 1):
+        if attrs["exclude_outside"] and (attrs["mode"] == "cubic" or pace < 1):
             found = np.where((index >= 0) & (index < size), found, 0)
             found = found / found.sum()
         np.add.at(matrix[row], np.clip(index, 0, size - 1), found)
@@ -158,7 +156,7 @@ def along_axis(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Val
     """Elements that are picked are a Gather, weighted ones a matrix product on that axis."""
     if _picks(matrix):
         return b.Gather(x, matrix.argmax(1).astype(np.int64), axis=axis)
-    table = matrix.astype(x.dtype.numpy() if x.dtype is not None else np.float32)
+    table = matrix.astype(array_type(x))
     if axis == rank - 1:
         return x @ b.const(np.ascontiguousarray(table.T))
     if axis == rank - 2:

@@ -11,10 +11,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import maker, operand
+from converter.graph.value import INT64, maker, operand
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.table import Table
@@ -30,7 +30,7 @@ def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
     shape, places, reduction = (
         shape_of(x),
         shape_of(index),
-        attrs_of(node).get("reduction", "none"),
+        attributes(node)["reduction"],
     )
     if (
         shape is None
@@ -58,7 +58,7 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
         x_of(node),
         node.inputs[1],
         node.inputs[2],
-        attrs_of(node).get("reduction", "none"),
+        attributes(node)["reduction"],
     )
     shape, places = shape_of(x), shape_of(index)
     if (
@@ -70,7 +70,7 @@ def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
         or 0 in (*shape, *places)
     ):
         return None
-    axis, count = int(attrs_of(node).get("axis", 0)) % len(shape), math.prod(places)
+    axis, count = attributes(node)["axis"] % len(shape), math.prod(places)
     rows = _of_rows(index, axis, places[axis], b)
     if rows is not None and _without(shape, axis) == _without(places, axis):
         return _in_rows(b, x, rows, operand(node, 2), axis, reduction)
@@ -163,7 +163,7 @@ def _scattered(b: Builder, x: Value, index: Any, updates: Value, reduction: str)
     if reduction == "none":
         return _last(b, x, hit, updates, rows, count)
     rest = b.Reshape(updates, [count, 1, width])
-    table = b.Where(hit, rest, b.like(x, _NEUTRAL[reduction]))
+    table = b.Where(hit, rest, _NEUTRAL[reduction])
     found = b.operator(f"Reduce{_KINDS[reduction]}")(table, [0], keepdims=0)
     return b.operator({"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}[reduction])(x, found)
 
@@ -177,7 +177,7 @@ def _last(b: Builder, x: Value, hit: Value, updates: Value, rows: int, count: in
     )  # LARGEST is below where floats skip numbers
     own = b.const(arange(rows).astype(np.float32).reshape(1, rows, 1))
     source = b.ReduceMax(b.Where(hit, number, own), [0], keepdims=0)
-    index = b.Cast(b.Reshape(source, [rows]), to=ir.DataType.INT64)
+    index = b.Cast(b.Reshape(source, [rows]), to=INT64)
     return b.Gather(b.Concat(x, updates, axis=0), index, axis=0)
 
 

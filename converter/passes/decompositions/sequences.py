@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes
 from converter.graph.infer import known, rank_of
 from converter.graph.infer_sizes import sizes_of_parts
 from converter.graph.value import optional, producer_of
@@ -44,7 +44,7 @@ def _edited(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    x, axis = node.inputs[0], int(attrs_of(node).get("axis", 0))
+    x, axis = node.inputs[0], attributes(node)["axis"]
     given = optional(node, 1)
     counts = sizes_of_parts(node)
     if x is None or not counts or len(counts) > MOST:
@@ -53,7 +53,7 @@ def _parts(node: ir.Node, b: Builder) -> list[ir.Value] | None:
     parts: list[ir.Value] = [
         b.Slice(x, [int(e - n)], [int(e)], [axis]) for n, e in zip(counts, ends, strict=True)
     ]
-    if given is None and not attrs_of(node).get("keepdims", 1):
+    if given is None and not attributes(node)["keepdims"]:
         return [b.Squeeze(p, [axis]) for p in parts]
     return parts
 
@@ -71,11 +71,11 @@ def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
     """`new_axis`: the members are stacked."""
-    members, attrs = _members(node.inputs[0], b), attrs_of(node)
+    members, attrs = _members(node.inputs[0], b), attributes(node)
     if not members:
         return None
-    axis = int(attrs["axis"])
-    if attrs.get("new_axis", 0):
+    axis = attrs["axis"]
+    if attrs["new_axis"]:
         rank = rank_of(members[0])
         if rank is None:
             return None

@@ -5,18 +5,19 @@ maxima of slices.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, Value, attrs_of
-from converter.graph.infer import constant, known, shape_of
-from converter.graph.sizes import arange, demand_small
-from converter.graph.value import optional
+from converter.graph.build import Builder, Value, attributes, attrs_of
+from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.sizes import arange, demand_small, static
+from converter.graph.value import FLOAT, optional
 from converter.graph.verify.shapes_of import window_of
+from converter.graph.walk import is_needed
 from converter.passes.decompositions import fourier
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
@@ -27,82 +28,74 @@ MOST_WORK = 1 << 30  # additions to count what is under each window
 
 @dataclass(frozen=True)
 class _Window:
-    kernel: list[int]
-    strides: list[int]
-    dilations: list[int]
-    begins: list[int]
-    ends: list[int]  # with as much more padding as the last windows reach beyond the data
+    """A number for each spatial axis: `data` and `out` are sizes of the operand and the result,
+    `begins` and `given` the padding, `ends` that behind with as much more as the last windows reach
+    beyond the data.
+    """
+
+    data: Array
+    out: Array
+    kernel: Array
+    strides: Array
+    dilations: Array
+    begins: Array
+    given: Array
+    ends: Array
+
+    def taps(self) -> Iterator[tuple[Array, Array]]:
+        """Where each tap looks first, and the place behind the last one where it looks."""
+        for tap in np.ndindex(*self.kernel):
+            start = np.array(tap) * self.dilations
+            yield start, start + (self.out - 1) * self.strides + 1
 
 
-def _window(node: ir.Node, shape: tuple[int, ...], out: tuple[int, ...]) -> _Window | None:
-    a = attrs_of(node)
-    if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+def _window(node: ir.Node) -> _Window | None:
+    a, shape, result = attributes(node), shape_of(x_of(node)), shape_of(node.outputs[0])
+    if shape is None or result is None or a["auto_pad"] not in ("NOTSET", "VALID"):
         return None
-    kernel = list(a["kernel_shape"])
-    strides, dilations, pads = window_of(node, len(kernel))
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    if any(
-        (o - 1) * s >= n + p for o, s, n, p in zip(out[2:], strides, shape[2:], pads, strict=False)
-    ):
+    kernel, data, out = np.array(a["kernel_shape"]), np.array(shape[2:]), np.array(result[2:])
+    strides, dilations, pads = (np.array(v) for v in window_of(node, kernel.size))
+    begins, given = pads.reshape(2, -1)
+    last = (out - 1) * strides
+    if (last >= data + begins).any():
         return None  # a window that begins in the padding behind, which does not count
-    needed = [
-        (o - 1) * s + r - n - p
-        for o, s, r, n, p in zip(out[2:], strides, reach, shape[2:], pads, strict=False)
-    ]
-    return _Window(kernel, strides, dilations, pads[: len(kernel)], needed)
+    ends = last + (kernel - 1) * dilations + 1 - data - begins
+    return _Window(data, out, kernel, strides, dilations, begins, given, ends)
 
 
 def average_pool(node: ir.Node, b: Builder) -> Value | None:
     """A sum by a convolution of ones over each channel, times one over the number of elements that
     count.
     """
-    x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
-    window = _window(node, shape, out) if shape is not None and out is not None else None
-    if shape is None or out is None or window is None or x.dtype is None or not is_float(x):
+    x, window = x_of(node), _window(node)
+    if window is None or x.dtype is None or not is_float(x):
         return None
-    if math.prod(window.kernel) * math.prod(out[2:]) > MOST_WORK:
+    if math.prod(window.kernel) * math.prod(window.out) > MOST_WORK:
         return None
-    padded = [
-        n + p + max(q, 0) for n, p, q in zip(shape[2:], window.begins, window.ends, strict=True)
-    ]
+    padded = window.data + window.begins + np.maximum(window.ends, 0)
     demand_small(*padded)
-    counted = np.zeros(padded)
-    given = attrs_of(node).get("pads") or [0] * 2 * len(window.kernel)
-    include = attrs_of(node).get("count_include_pad", 0)
-    edges = [
-        slice(0 if include else p, p + n + (q if include else 0))
-        for n, p, q in zip(shape[2:], window.begins, given[len(window.kernel) :], strict=True)
-    ]
-    counted[tuple(edges)] = 1
-    numbers = np.zeros(out[2:])
-    for tap in np.ndindex(*window.kernel):
-        numbers += counted[
-            tuple(
-                slice(t * d, t * d + (o - 1) * s + 1, s)
-                for t, d, o, s in zip(tap, window.dilations, out[2:], window.strides, strict=True)
-            )
-        ]
-    dtype = x.dtype.numpy()
-    ones = b.const(np.ones([shape[1], 1, *window.kernel], dtype), "ones")
-    x, pads = _cut(b, x, shape, window)
-    how: dict[str, Any] = {
-        "kernel_shape": window.kernel,
-        "strides": window.strides,
-        "dilations": window.dilations,
-        "pads": pads,
-        "group": shape[1],
-    }
-    sums: Value = b.Conv(x, ones, **how)
+    counted, include = np.zeros(padded), attributes(node)["count_include_pad"]
+    first = window.begins * (1 - include)
+    behind = window.begins + window.data + window.given * include
+    counted[tuple(map(slice, first, behind))] = 1
+    numbers = np.zeros(window.out)
+    for start, stop in window.taps():
+        numbers += counted[tuple(map(slice, start, stop, window.strides))]
+    dtype, channels = x.dtype.numpy(), static(x)[1]
+    ones = b.const(np.ones([channels, 1, *window.kernel], dtype), "ones")
+    axes = np.flatnonzero(window.ends < 0)
+    if axes.size:  # what no window reaches is left away, so that no padding is negative
+        x = b.Slice(x, axes * 0, (window.data + window.ends)[axes], axes + 2)
+    sums = b.Conv(
+        x,
+        ones,
+        kernel_shape=window.kernel,
+        strides=window.strides,
+        dilations=window.dilations,
+        pads=[*window.begins, *np.maximum(window.ends, 0)],
+        group=channels,
+    )
     return sums * b.const((1 / np.maximum(numbers, 1))[None, None].astype(dtype), "shares")
-
-
-def _cut(b: Builder, x: Value, shape: tuple[int, ...], window: _Window) -> tuple[Value, list[int]]:
-    """What no window reaches is left away, so that no padding is negative."""
-    ends = window.ends
-    if any(e < 0 for e in ends):
-        axes = [i + 2 for i, e in enumerate(ends) if e < 0]
-        x = b.Slice(x, [0] * len(axes), [shape[i] + ends[i - 2] for i in axes], axes)
-    return x, [*window.begins, *(max(e, 0) for e in ends)]
 
 
 def max_pool(node: ir.Node, b: Builder) -> Value | Sequence[Value] | None:
@@ -112,37 +105,23 @@ def max_pool(node: ir.Node, b: Builder) -> Value | Sequence[Value] | None:
     x = x_of(node)
     if x.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
         return _largest(node, b)
-    pooled = b.MaxPool(b.Cast(x, to=ir.DataType.FLOAT), outputs=len(node.outputs), **attrs_of(node))
+    pooled = b.MaxPool(b.Cast(x, to=FLOAT), outputs=len(node.outputs), **attrs_of(node))
     return [b.Cast(pooled[0], to=x.dtype), *pooled[1:]]
 
 
 def _largest(node: ir.Node, b: Builder) -> Value | None:
     """The padding holds the least number."""
-    x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
-    window = _window(node, shape, out) if shape is not None and out is not None else None
-    indices = len(node.outputs) > 1 and bool(
-        node.outputs[1].uses() or node.outputs[1].is_graph_output()
-    )
-    if (
-        window is None
-        or out is None
-        or x.dtype is None
-        or indices
-        or int(np.prod(window.kernel)) > MOST_TAPS
-    ):
+    x, window = x_of(node), _window(node)
+    indices = len(node.outputs) > 1 and is_needed(node.outputs[1])
+    if window is None or x.dtype is None or indices or math.prod(window.kernel) > MOST_TAPS:
         return None
-    dtype = x.dtype.numpy()
-    least = float(ir.DataType(x.dtype).min) if is_float(x) else int(np.iinfo(dtype).min)
-    ends = [max(e, 0) for e in window.ends]
-    if any([*window.begins, *ends]):
-        x = b.Pad(x, [0, 0, *window.begins, 0, 0, *ends], b.like(x, least))
-    axes, y = list(range(2, len(out))), None
-    for tap in np.ndindex(*window.kernel):
-        start = [t * d for t, d in zip(tap, window.dilations, strict=True)]
-        stop = [t + (o - 1) * s + 1 for t, o, s in zip(start, out[2:], window.strides, strict=True)]
-        part = b.Slice(x, start, stop, axes, window.strides)
-        y = part if y is None else b.Max(y, part)
-    return y
+    least = float(x.dtype.min) if is_float(x) else int(np.iinfo(x.dtype.numpy()).min)
+    ends = np.maximum(window.ends, 0)
+    if window.begins.any() or ends.any():
+        x = b.Pad(x, [0, 0, *window.begins, 0, 0, *ends], least)
+    axes = np.arange(window.out.size) + 2
+    seen = (b.Slice(x, start, stop, axes, window.strides) for start, stop in window.taps())
+    return reduce(b.Max, seen)
 
 
 def col_to_image(node: ir.Node, b: Builder) -> Value | None:
@@ -151,38 +130,27 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
     """
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
     block, image = known(node.inputs[2]), known(node.inputs[1])
-    if (
-        shape is None
-        or out is None
-        or block is None
-        or image is None
-        or x.dtype is None
-        or not is_float(x)
-    ):
+    if shape is None or out is None or block is None or image is None:
         return None
-    kernel = [int(n) for n in block]
-    strides, dilations, pads = window_of(node, len(kernel))
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    whole = [int(n) + p + q for n, p, q in zip(image, pads, pads[len(kernel) :], strict=False)]
-    steps = [(w - r) // s + 1 for w, r, s in zip(whole, reach, strides, strict=True)]
-    extra = [w - (n - 1) * s - r for w, n, s, r in zip(whole, steps, strides, reach, strict=True)]
-    taps, channels = int(np.prod(kernel)), out[1]
+    if x.dtype is None or not is_float(x):
+        return None
+    strides, dilations, pads = (np.array(v) for v in window_of(node, block.size))
+    reach = (block - 1) * dilations + 1
+    whole = image + pads.reshape(2, -1).sum(axis=0)
+    steps = (whole - reach) // strides + 1
+    taps, channels = math.prod(block.tolist()), out[1]
     demand_small(channels, taps, taps)
-    filters = np.tile(
-        np.eye(taps, dtype=x.dtype.numpy()).reshape(taps, 1, *kernel),
-        (channels, *[1] * (len(kernel) + 1)),
+    one = np.eye(taps, dtype=x.dtype.numpy()).reshape(taps, 1, *block)
+    return b.ConvTranspose(
+        b.Reshape(x, [shape[0], channels * taps, *steps]),
+        b.const(np.concatenate([one] * channels), "taps"),
+        kernel_shape=block,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=whole - (steps - 1) * strides - reach,
+        group=channels,
     )
-    rows = b.Reshape(x, [shape[0], channels * taps, *steps])
-    how: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": strides,
-        "dilations": dilations,
-        "pads": pads,
-        "output_padding": extra,
-        "group": channels,
-    }
-    y: Value = b.ConvTranspose(rows, b.const(filters, "taps"), **how)
-    return y
 
 
 def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
@@ -193,24 +161,16 @@ def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
         return found
     x, shape = x_of(node), shape_of(x_of(node))
     step, window = known(node.inputs[1]), optional(node, 2)
-    length = (
-        constant(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else None
-    )
-    size = (
-        int(length.reshape(()))
-        if length is not None
-        else (shape_of(window) or (0,))[0]
-        if window is not None
-        else 0
-    )
+    length = constant(optional(node, 3))
+    size = int(length.reshape(())) if length is not None else (shape_of(window) or (0,))[0]
     if shape is None or step is None or not size:
         return None
     jump = int(step.reshape(()))
     places = arange(0, shape[1] - size + 1, jump)[:, None] + arange(size)
-    frames = b.Gather(x if len(shape) == 3 else b.Unsqueeze(x, [2]), places, axis=1)
+    frames = b.Gather(x if len(shape) == 3 else x[:, :, None], places, axis=1)
     if window is not None:
         frames = frames * b.Reshape(window, [size, 1])
-    return b.DFT(frames, None, 2, onesided=attrs_of(node).get("onesided", 1))
+    return b.DFT(frames, None, 2, onesided=attributes(node)["onesided"])
 
 
 TABLE: Table = {

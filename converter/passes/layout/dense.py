@@ -11,10 +11,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes
 from converter.graph.infer import Array, forget_known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import optional
+from converter.graph.walk import is_needed
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.groups import is_constant
 from converter.passes.layout.materialized import canonical_dims
@@ -92,7 +93,7 @@ def _keeps_order(node: ir.Node, value: ir.Value) -> bool:
         for v in node.inputs
     )
     per_tensor = node.op_type in ("QuantizeLinear", "DequantizeLinear")
-    single = all(not o.uses() and not o.is_graph_output() for o in node.outputs[1:])
+    single = all(not is_needed(o) for o in node.outputs[1:])
     return (
         node.domain == ""
         and scalars
@@ -111,10 +112,10 @@ def _dense(node: ir.Node, index: int) -> _Place | None:
         or rank_of(weights) != 2
     ):
         return None
-    attributes = attrs_of(node)
-    if attributes.get("transA", 0):
+    given = attributes(node)  # a MatMul has neither
+    if given.get("transA"):
         return None
-    return _stored_weights(node, 1, weights, 1 if attributes.get("transB", 0) else 0)
+    return _stored_weights(node, 1, weights, given.get("transB", 0))
 
 
 def _stored_weights(node: ir.Node, index: int, weights: ir.Value, axis: int) -> _Place | None:
@@ -137,7 +138,7 @@ def _stored_weights(node: ir.Node, index: int, weights: ir.Value, axis: int) -> 
         or maker.attributes.get("block_size") is not None
     ):
         return None
-    along = attrs_of(maker).get("axis", 1) % 2
+    along = attributes(maker)["axis"] % 2
     return (
         (maker, 0, axis)
         if rank_of(scale) == 0 or shape_of(scale) == (1,) or along != axis

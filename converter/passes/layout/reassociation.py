@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph import REDUCTIONS
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes, same_attrs
 from converter.graph.infer import known, rank_of
 from converter.graph.value import optional
 from converter.passes.layout import axes
@@ -91,12 +91,12 @@ def _squeeze(node: ir.Node, x: ir.Value) -> RankChange | None:
 
 def _drop(node: ir.Node, x: ir.Value, given: Any, whole: bool) -> RankChange | None:
     rank = rank_of(x)
-    attributes = attrs_of(node)
+    attrs = attributes(node)
     if (
         rank is None
         or (given is None and not whole)
-        or attributes.get("keepdims", 1)
-        or attributes.get("noop_with_empty_axes", 0)
+        or attrs["keepdims"]
+        or attrs["noop_with_empty_axes"]
     ):
         return None
     gone = (
@@ -107,7 +107,8 @@ def _drop(node: ir.Node, x: ir.Value, given: Any, whole: bool) -> RankChange | N
 
     def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
         where = axes.inverse(stored)
-        return b.op(node.op_type, x, b.const(sorted(where[a] for a in gone), "axes"), **attributes)
+        found = b.const(sorted(where[a] for a in gone), "axes")
+        return b.op(node.op_type, x, found, **same_attrs(node))
 
     return RankChange(axes.kept(rank, gone), carry)
 
@@ -115,14 +116,13 @@ def _drop(node: ir.Node, x: ir.Value, given: Any, whole: bool) -> RankChange | N
 def _drop_one(node: ir.Node, x: ir.Value) -> RankChange | None:
     """ArgMax without keepdims, or Gather with one index."""
     rank = rank_of(x)
-    attributes = attrs_of(node)
-    if rank is None or (node.op_type != "Gather" and attributes.get("keepdims", 1)):
+    attrs = attributes(node)
+    if rank is None or attrs.get("keepdims"):  # a Gather has none
         return None
-    axis = attributes.get("axis", 0) % rank
+    axis = attrs["axis"] % rank
 
     def carry(b: Builder, x: ir.Value, stored: Perm, result: Perm) -> ir.Value:
-        return b.op(
-            node.op_type, x, *node.inputs[1:], **{**attributes, "axis": axes.inverse(stored)[axis]}
-        )
+        place = axes.inverse(stored)[axis]
+        return b.op(node.op_type, x, *node.inputs[1:], axis=place, **same_attrs(node, "axis"))
 
     return RankChange(axes.kept(rank, [axis]), carry)

@@ -13,7 +13,7 @@ from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
 from converter.graph.value import optional
-from converter.graph.walk import all_nodes, discard, subgraphs
+from converter.graph.walk import all_nodes, discard, is_needed, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
 from converter.passes.layout.dense import flatten_into_dense
@@ -309,7 +309,7 @@ class Rewriting:
     def _clean(self) -> None:
         """Removes what was not kept, and hands names on."""
         for node in reversed(self.vanished):
-            if any(o.uses() or o.is_graph_output() for o in node.outputs):
+            if any(is_needed(o) for o in node.outputs):
                 continue
             out = node.outputs[0]
             discard(node)

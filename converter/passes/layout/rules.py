@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
 from converter.graph.value import optional
@@ -38,17 +38,8 @@ _BROADCAST = (
 )
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
-_AXIS = {
-    "Softmax": -1,
-    "LogSoftmax": -1,
-    "Hardmax": -1,
-    "LpNormalization": -1,
-    "TopK": -1,
-    "Split": 0,
-    "ArgMax": 0,
-    "ArgMin": 0,
-    "Gather": 0,
-}
+# whose data are the first operand and all results
+_OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK", "Split"])
 
 
 @dataclass(frozen=True)
@@ -110,9 +101,7 @@ def _free_ports(node: ir.Node, rank: int, memo: dict[Any, bool]) -> Ports | None
     special = _SPECIAL.get(op)
     if special is not None:
         return special(node, rank)
-    if op in _AXIS:
-        return (0,), tuple(range(len(node.outputs))), _axis(_AXIS[op])
-    return None
+    return ((0,), tuple(range(len(node.outputs))), _axis) if op in _OF_ONE_AXIS else None
 
 
 def _every(node: ir.Node) -> Ports:
@@ -147,13 +136,9 @@ def _scalar_or_elementwise(node: ir.Node) -> bool:
     )
 
 
-def _axis(default: int | None, attribute: str = "axis") -> Remap:
-    def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
-        axis = node.attributes[attribute].as_int() if attribute in node.attributes else default
-        assert axis is not None
-        node.attributes[attribute] = ir.AttrInt64(attribute, axes.inverse(perm)[axis % len(perm)])
-
-    return remap
+def _axis(node: ir.Node, perm: Perm, b: Builder) -> None:
+    place = axes.inverse(perm)[attributes(node)["axis"] % len(perm)]
+    node.attributes["axis"] = ir.AttrInt64("axis", place)
 
 
 def set_input(node: ir.Node, index: int, value: ir.Value) -> None:
@@ -187,30 +172,29 @@ def _axes_input(index: int) -> Remap:
 
 
 def _reduce(node: ir.Node) -> Ports | None:
-    keep = node.attributes["keepdims"].as_int() if "keepdims" in node.attributes else 1
-    if not keep:
+    if not attributes(node)["keepdims"]:
         return None
     if node.op_type.startswith("Arg"):
-        return (0,), (0,), _axis(0)
+        return (0,), (0,), _axis
     given = optional(node, 1)
     return None if given is not None and known(given) is None else ((0,), (0,), _axes_input(1))
 
 
 def _concat(node: ir.Node, rank: int) -> Ports:
-    return tuple(range(len(node.inputs))), (0,), _axis(None)
+    return tuple(range(len(node.inputs))), (0,), _axis
 
 
 def _gather(node: ir.Node, rank: int) -> Ports | None:
     indices = node.inputs[1]
-    return ((0,), (0,), _axis(0)) if indices is not None and rank_of(indices) == 1 else None
+    return ((0,), (0,), _axis) if indices is not None and rank_of(indices) == 1 else None
 
 
 def _elements(node: ir.Node, rank: int) -> Ports:
-    return tuple(range(len(node.inputs))), (0,), _axis(0)
+    return tuple(range(len(node.inputs))), (0,), _axis
 
 
 def _compress(node: ir.Node, rank: int) -> Ports | None:
-    return ((0,), (0,), _axis(None)) if "axis" in node.attributes else None
+    return ((0,), (0,), _axis) if "axis" in node.attributes else None
 
 
 def _cumsum(node: ir.Node, rank: int) -> Ports | None:
@@ -220,7 +204,7 @@ def _cumsum(node: ir.Node, rank: int) -> Ports | None:
 def _axes_attribute(node: ir.Node, rank: int) -> Ports:
     def remap(node: ir.Node, perm: Perm, b: Builder) -> None:
         where = axes.inverse(perm)
-        given = list(node.attributes["axes"].as_ints()) if "axes" in node.attributes else [0, 2, 3]
+        given = attributes(node)["axes"]
         node.attributes["axes"] = ir.AttrInt64s("axes", [where[a % len(perm)] for a in given])
 
     return (0,), (0,), remap
@@ -290,8 +274,8 @@ def _quantize(node: ir.Node, rank: int) -> Ports | None:
     if scale_rank is None:
         return None
     if scale_rank == rank and rank > 1:
-        return tuple(range(len(node.inputs))), (0,), _axis(1)
-    return (0,), (0,), _axis(1) if scale_rank == 1 and rank > 1 else _nothing
+        return tuple(range(len(node.inputs))), (0,), _axis
+    return (0,), (0,), _axis if scale_rank == 1 and rank > 1 else _nothing
 
 
 # extension operators that say on which axes they work (elementwise ones are found by their
@@ -299,7 +283,7 @@ def _quantize(node: ir.Node, rank: int) -> Ports | None:
 _EXTENSIONS: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "MVN": _axes_attribute,
     "NormalizeL2": _axes_attribute,
-    "CumProd": lambda node, rank: ((0,), (0,), _axis(None)),
+    "CumProd": lambda node, rank: ((0,), (0,), _axis),
 }
 _SPECIAL: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "Concat": _concat,

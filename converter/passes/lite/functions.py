@@ -51,7 +51,7 @@ def erf(node: ir.Node, b: Builder) -> Value:
     size, square = b.Abs(x), x * x
     t = 1 / (size * 0.3275911 + 1)
     large = _polynomial(t, _ERF) * t * b.Exp(square * -1) * -1 + 1
-    small = x * _polynomial(b.Min(square, b.like(x, 1)), _ERF_OF_SMALL)
+    small = x * _polynomial(b.Min(square, 1), _ERF_OF_SMALL)
     return b.Where(size < 1, small, b.Where(x < 0, large * -1, large))
 
 
@@ -64,11 +64,11 @@ def atan(node: ir.Node, b: Builder) -> Value | None:
         return None
     size, one = b.Abs(x), b.like(x, 1)
     large, middle = size > 2.414213562373095, size > 0.4142135623730950
-    inverse, bounded = -1 / b.Max(size, one), b.Min(size, b.like(x, 4))
+    inverse, bounded = -1 / b.Max(size, one), b.Min(size, 4)
     between, small = (bounded - 1) / (bounded + 1), b.Min(size, one)
     argument = b.Where(large, inverse, b.Where(middle, between, small))
     start = b.Where(middle, b.like(x, np.pi / 4), b.like(x, 0))
-    start = b.Where(large, b.like(x, np.pi / 2), start)
+    start = b.Where(large, np.pi / 2, start)
     z = argument * argument
     found = _polynomial(z, _ATAN) * z * argument + argument + start
     return b.Where(x < 0, found * -1, found)

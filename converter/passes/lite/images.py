@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.build import Builder, attributes, attrs_of, same_attrs
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, optional
 from converter.passes.images import image_of, window_over_images
@@ -51,17 +51,17 @@ def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
     """Dilations that an operation does not take, GROUPED_CONV_2D's and those of level 1 and 2, are
     zeros in the filter.
     """
-    w, a = constant(node.inputs[1]), attrs_of(node)
+    w, a = constant(node.inputs[1]), attributes(node)
     dilations = [int(d) for d in a.get("dilations", ())]
-    if w is None or w.ndim != 4 or int(a.get("group", 1)) == 1 or all(d == 1 for d in dilations):
+    if w is None or w.ndim != 4 or a["group"] == 1 or all(d == 1 for d in dilations):
         return two_spatial(node, b)
     return _with_filter(node, b, spread(w, dilations), "dilations")
 
 
 def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
     """Groups and dilations of a transposed convolution are zeros in its filter."""
-    w, a = constant(node.inputs[1]), attrs_of(node)
-    group, dilations = int(a.get("group", 1)), [int(d) for d in a.get("dilations", ())]
+    w, a = constant(node.inputs[1]), attributes(node)
+    group, dilations = a["group"], [int(d) for d in a.get("dilations", ())]
     if w is None or w.ndim != 4 or (group == 1 and all(d == 1 for d in dilations)):
         return two_spatial(node, b)
     depth, per_group, kh, kw = w.shape
@@ -74,7 +74,7 @@ def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
 
 def _with_filter(node: ir.Node, b: Builder, full: np.ndarray[Any, Any], *said: str) -> ir.Value:
     """The convolution with another filter, which says what these attributes said."""
-    kept = {k: v for k, v in attrs_of(node).items() if k not in (*said, "kernel_shape")}
+    kept = same_attrs(node, *said, "kernel_shape")
     rest, size = node.inputs[2:], list(full.shape[2:])
     return b.op(node.op_type, node.inputs[0], full, *rest, kernel_shape=size, **kept)
 

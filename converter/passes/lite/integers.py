@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.infer import constant, evaluate, known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, operand, optional
@@ -31,7 +31,7 @@ def reduced(node: ir.Node, b: Builder) -> Value | None:
     axes = np.arange(len(shape or ())) if given is None else known(given)
     if x.dtype not in INTEGERS or shape is None or out is None or 0 in shape or axes is None:
         return None
-    if attrs_of(node).get("noop_with_empty_axes", 0):
+    if attributes(node)["noop_with_empty_axes"]:
         return None
     for axis in {int(a) % len(shape) for a in axes.reshape(-1)} or set(range(len(shape))):
         x = _joined(b, x, axis, shape[axis], JOINS[node.op_type])
@@ -53,12 +53,12 @@ def _joined(b: Builder, x: Value, axis: int, count: int, op: str) -> Value:
 
 def sign(node: ir.Node, b: Builder) -> Value | None:
     x = operand(node)
-    return b.Max(b.Min(x, b.like(x, 1)), b.like(x, -1)) if x.dtype in INTEGERS else None
+    return b.Max(b.Min(x, 1), -1) if x.dtype in INTEGERS else None
 
 
 def relu(node: ir.Node, b: Builder) -> Value | None:
     x = operand(node)
-    return None if x.dtype in FLOATS else b.Max(x, b.like(x, 0))
+    return None if x.dtype in FLOATS else b.Max(x, 0)
 
 
 def quotient(node: ir.Node, b: Builder) -> Value | None:
@@ -82,7 +82,7 @@ def remainder(node: ir.Node, b: Builder) -> Value | None:
     divisor = constant(y)
     if x.dtype not in INTEGERS or (divisor is not None and not divisor.all()):
         return None
-    whole = x / y if attrs_of(node).get("fmod", 0) else b.FloorDiv(x, y)
+    whole = x / y if attributes(node)["fmod"] else b.FloorDiv(x, y)
     return x - whole * y
 
 
@@ -100,7 +100,7 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
     count = b.like(x, 1 << out.dtype.bitwidth)
     rest = x - b.FloorDiv(x, count) * count
     if byte:
-        bounded = b.Min(b.Max(rest, b.like(x, 0)), b.like(x, 255))
+        bounded = b.Min(b.Max(rest, 0), 255)
         return b.Cast(bounded, to=ir.DataType.UINT8)
     if not out.dtype.is_signed():
         return rest

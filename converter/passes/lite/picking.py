@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.build import Builder, attributes, same_attrs
 from converter.graph.infer import known, rank_of
 from converter.graph.value import Value, operand
 from converter.passes.indices import from_front, never_negative
@@ -16,7 +16,7 @@ from converter.passes.indices import from_front, never_negative
 
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
     """Indices are counted from the front, as GATHER demands."""
-    x, axis = operand(node), attrs_of(node).get("axis", 0)
+    x, axis = operand(node), attributes(node)["axis"]
     index, rank = operand(node, 1), rank_of(x)
     if rank is None or counts_from_front(node):
         return truth(node, b)
@@ -35,11 +35,11 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """The largest along the last axis, as TOPK_V2 has it: another axis is brought there, and the
     least are the largest of the negatives.
     """
-    x, a = operand(node), attrs_of(node)
-    rank, least = rank_of(x), not a.get("largest", 1)
+    x, a = operand(node), attributes(node)
+    rank, least = rank_of(x), not a["largest"]
     if rank is None:
         return None
-    axis, last = int(a.get("axis", -1)) % rank, rank - 1
+    axis, last = a["axis"] % rank, rank - 1
     if axis != last:
         perm = [*(i for i in range(rank) if i != axis), axis]
         back = [perm.index(i) for i in range(rank)]
