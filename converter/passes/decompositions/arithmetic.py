@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
-from converter.graph.value import optional, with_operators
+from converter.graph.value import operand, optional, with_operators
 from converter.graph.walk import is_needed
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -29,12 +30,9 @@ def gemm(node: ir.Node, b: Builder) -> Value | None:
     weight = constant(w)
     if weight is not None:
         weight = weight.T if attrs["transB"] else weight
-        w = b.const(
-            weight
-            if attrs["alpha"] == 1.0
-            else (weight * np.asarray(attrs["alpha"], weight.dtype)),
-            str(w.name),
-        )
+        if attrs["alpha"] != 1.0:
+            weight = weight * np.asarray(attrs["alpha"], weight.dtype)
+        w = b.const(weight, str(w.name))
     elif attrs["transB"]:
         w = b.Transpose(w, perm=[1, 0])
     y = a @ with_operators(w)
@@ -63,11 +61,8 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
     axis, rank = attributes(node)["axis"], rank_of(x_of(node))
     if rank is None:
         return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
-    dims = list(x_of(node).shape or ())
-    before, after = (
-        _product(dims[: axis % rank if axis < 0 else axis]),
-        _product(dims[axis % rank if axis < 0 else axis :]),
-    )
+    dims, axis = list(x_of(node).shape or ()), axis % rank if axis < 0 else axis
+    before, after = _product(dims[:axis]), _product(dims[axis:])
     if before is None and not after:
         return b.Reshape(x_of(node), [0, -1]) if axis == 1 else None
     return b.Reshape(x_of(node), [-1 if before is None else before, -1 if after is None else after])
@@ -85,15 +80,12 @@ def static_reshape(node: ir.Node, b: Builder) -> Value | None:
 def variadic(node: ir.Node, b: Builder) -> Value | None:
     """Three or more operands pairwise; one operand is itself; two stay (Sum becomes Add)."""
     operands = [with_operators(v) for v in node.inputs if v is not None]
-    kind = {"Sum": "Add"}.get(node.op_type, node.op_type)
+    kind = "Add" if node.op_type == "Sum" else node.op_type
     if len(operands) == 1:
         return b.Identity(operands[0])
     if len(operands) == 2 and kind == node.op_type:
         return None
-    result = operands[0]
-    for v in operands[1:]:
-        result = b.operator(kind)(result, v)
-    return result
+    return reduce(b.operator(kind), operands)
 
 
 def mean(node: ir.Node, b: Builder) -> Value:
@@ -129,7 +121,7 @@ def div(node: ir.Node, b: Builder) -> Value | None:
 def trains(node: ir.Node) -> bool:
     """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
     mode = optional(node, 2)
-    flag = None if mode is None else constant(mode)
+    flag = constant(mode)
     return mode is not None and (flag is None or bool(flag.any()))
 
 
@@ -172,10 +164,7 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
 
 def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
     """Statistics that are computed."""
-    columns = [b.Reshape(v, column) for v in node.inputs[1:] if v is not None]
-    if len(columns) < 4:
-        return None
-    scale, bias, centre, spread = columns
+    scale, bias, centre, spread = (b.Reshape(operand(node, i), column) for i in range(1, 5))
     deviation = b.Sqrt(spread + attributes(node)["epsilon"])
     return (x_of(node) - centre) / deviation * scale + bias
 
@@ -183,8 +172,8 @@ def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
 def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
     """The result, and the running mean and variance moved towards those of the batch."""
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
-    scale, bias, mean_, var = (with_operators(v) for v in node.inputs[1:5])
-    if rank is None or scale is None or bias is None or mean_ is None or var is None:
+    scale, bias, mean_, var = (operand(node, i) for i in range(1, 5))
+    if rank is None:
         return None
     axes, column = [i for i in range(rank) if i != 1], [-1, *[1] * (rank - 2)]
     centre = b.ReduceMean(x, axes, keepdims=1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
-from converter.graph.sizes import arange
-from converter.graph.value import INT64, optional
+from converter.graph.sizes import arange, static
+from converter.graph.value import INT64, array_type, optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
@@ -112,53 +113,40 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
     """Constant padding: blocks of the value before and behind, a Slice where the amount is
     negative. Other modes: look-ups along each axis.
     """
-    return _blocks(node, b) if attributes(node)["mode"] == "constant" else _looked_up(node, b)
-
-
-def _looked_up(node: ir.Node, b: Builder) -> Value | None:
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
-    chosen = known(optional(node, 3))
-    if shape is None or amounts is None or (len(node.inputs) > 3 and chosen is None):
+    given, mode = optional(node, 3), str(attributes(node)["mode"])
+    filled = mode == "constant" and optional(node, 2) is not None
+    value = constant(node.inputs[2]) if filled else np.array(0)
+    chosen = np.arange(len(shape or ())) if given is None else known(given)
+    if shape is None or amounts is None or chosen is None or value is None:
         return None
-    axes = [
-        int(a) % len(shape)
-        for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))
-    ]
+    axes = [int(a) % len(shape) for a in chosen]
     for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
-        rows = arange(max(-before, 0), shape[axis] - max(-after, 0))
-        if before or after:
-            x = b.Gather(
-                x,
-                np.pad(rows, (max(before, 0), max(after, 0)), str(attrs_of(node)["mode"])),  # type: ignore[call-overload]
-                axis=axis,
-            )
+        if not before and not after:
+            continue
+        if mode == "constant":
+            x = _between_blocks(b, x, axis, (before, after), value)
+        else:
+            rows = arange(max(-before, 0), static(x)[axis] - max(-after, 0))
+            margins: Any = max(before, 0), max(after, 0)
+            x = b.Gather(x, np.pad(rows, margins, mode), axis=axis)  # type: ignore[call-overload]
     return x if x is not node.inputs[0] else b.Identity(x)
 
 
-def _blocks(node: ir.Node, b: Builder) -> Value | None:
-    x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
-    value = constant(node.inputs[2]) if optional(node, 2) is not None else np.array(0)
-    chosen = known(optional(node, 3))
-    if shape is None or amounts is None or value is None or x.dtype is None:
-        return None
-    axes = [
-        int(a) % len(shape)
-        for a in (chosen.reshape(-1) if chosen is not None else range(len(shape)))
-    ]
-    extents, dtype = list(shape), x.dtype.numpy()
-    for axis, before, after in zip(axes, *amounts.reshape(2, -1).tolist(), strict=True):
-        if before < 0 or after < 0:
-            x = b.Slice(x, [max(-before, 0)], [extents[axis] - max(-after, 0)], [axis])
-        blocks = [
-            np.full([*extents[:axis], n, *extents[axis + 1 :]], value.reshape(()), dtype)
-            if n > 0
-            else None
-            for n in (before, after)
-        ]
-        if any(block is not None for block in blocks):
-            x = b.Concat(*[v for v in (blocks[0], x, blocks[1]) if v is not None], axis=axis)
-        extents[axis] += before + after
-    return x if x is not node.inputs[0] else b.Identity(x)
+def _between_blocks(
+    b: Builder, x: Value, axis: int, amounts: tuple[int, int], value: np.ndarray
+) -> Value:
+    """Blocks of one value before and behind; of the axis as much less where the amount is
+    negative.
+    """
+    cut = [max(-n, 0) for n in amounts]
+    if any(cut):
+        x = b.Slice(x, [cut[0]], [static(x)[axis] - cut[1]], [axis])
+    before, behind = (list(static(x)) for _ in amounts)
+    before[axis], behind[axis] = (max(n, 0) for n in amounts)
+    first, last = (np.full(size, value.reshape(()), array_type(x)) for size in (before, behind))
+    parts: list[Any] = [*([first] if first.size else []), x, *([last] if last.size else [])]
+    return b.Concat(*parts, axis=axis) if len(parts) > 1 else x
 
 
 def concat(node: ir.Node, b: Builder) -> Value | None:

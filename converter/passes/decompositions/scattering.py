@@ -15,7 +15,7 @@ from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import INT64, maker, operand
-from converter.passes.decompositions.activations import is_float, x_of
+from converter.passes.decompositions.activations import is_float
 from converter.passes.decompositions.indexing import own_places, strides_of
 from converter.passes.decompositions.table import Table
 
@@ -26,54 +26,29 @@ _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
     """Rows of the flattened operand; indices of several axes become one."""
-    x, index, updates = x_of(node), node.inputs[1], node.inputs[2]
-    shape, places, reduction = (
-        shape_of(x),
-        shape_of(index),
-        attributes(node)["reduction"],
-    )
-    if (
-        shape is None
-        or places is None
-        or index is None
-        or updates is None
-        or not _takes(x, reduction)
-        or 0 in (*shape, *places)
-    ):
+    x, index, updates = (operand(node, i) for i in range(3))
+    shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
+    if shape is None or places is None or not _takes(x, reduction) or 0 in (*shape, *places):
         return None
     depth, count = places[-1], int(np.prod(places[:-1]))
     rows, width = int(np.prod(shape[:depth])), int(np.prod(shape[depth:]))
     flat = _one_index(index, list(shape[:depth]), count, b)
-    y = _scattered(
-        b, b.Reshape(x, [rows, width]), flat, b.Reshape(updates, [count, width]), reduction
-    )
-    return b.Reshape(y, list(shape))
+    operands = b.Reshape(x, [rows, width]), flat, b.Reshape(updates, [count, width])
+    return b.Reshape(_scattered(b, *operands, reduction), list(shape))
 
 
 def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
     """Each update has one place in the flattened operand: its own coordinates, but for the axis
     that is indexed.
     """
-    x, index, updates, reduction = (
-        x_of(node),
-        node.inputs[1],
-        node.inputs[2],
-        attributes(node)["reduction"],
-    )
-    shape, places = shape_of(x), shape_of(index)
-    if (
-        not shape
-        or not places
-        or index is None
-        or updates is None
-        or not _takes(x, reduction)
-        or 0 in (*shape, *places)
-    ):
+    x, index, updates = (operand(node, i) for i in range(3))
+    shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
+    if not shape or not places or not _takes(x, reduction) or 0 in (*shape, *places):
         return None
     axis, count = attributes(node)["axis"] % len(shape), math.prod(places)
     rows = _of_rows(index, axis, places[axis], b)
     if rows is not None and _without(shape, axis) == _without(places, axis):
-        return _in_rows(b, x, rows, operand(node, 2), axis, reduction)
+        return _in_rows(b, x, rows, updates, axis, reduction)
     if count > LARGEST:
         return None
     strides = strides_of(shape)
