@@ -25,7 +25,7 @@ from converter.graph.infer import (
     set_known,
     set_type,
 )
-from converter.graph.lazy_tensor import lazy
+from converter.graph.lazy_tensor import LazyTensor, lazy
 from converter.graph.names import Names
 from converter.graph.value import (
     Value,
@@ -206,6 +206,15 @@ class Builder:
             if operand is None or isinstance(operand, ir.Value)
             else self.const(operand, name)
         )
+
+    def reshaped(self, value: ir.Value, shape: Sequence[int]) -> Value:
+        """A Reshape; of a constant, the reshaped constant (a view, unless its numbers are
+        computed).
+        """
+        if value.const_value is not None and value.dtype != ir.DataType.STRING:
+            reshaped = LazyTensor.of(value.const_value).reshaped(shape)
+            return self.const(reshaped, value.name or "const")
+        return self.op("Reshape", value, list(shape))
 
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:
         """A scalar constant of the type of `reference`."""

@@ -185,13 +185,8 @@ class Reading:
         return self.b.op("Cast", value, to=int(dtype))
 
     def reshape(self, value: ir.Value, shape: Sequence[int]) -> Value:
-        """A Reshape; of a constant, the reshaped constant (a view, unless its numbers are
-        computed).
-        """
-        if value.const_value is not None and value.dtype != ir.DataType.STRING:
-            reshaped = LazyTensor.of(value.const_value).reshaped(shape)
-            return self.b.const(reshaped, value.name or "const")
-        return self.b.op("Reshape", value, list(shape))
+        """A Reshape; of a constant, the reshaped constant."""
+        return self.b.reshaped(value, shape)
 
     def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
         """A Transpose; of a constant, the transposed constant (a view, unless its numbers are

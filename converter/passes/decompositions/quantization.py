@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -48,9 +47,9 @@ def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
     apart = b.Unsqueeze(value, [axis + 1])
     wide = b.Expand(apart, [*own[: axis + 1], block, *own[axis + 1 :]])
     joined = b.Reshape(wide, [*own[:axis], own[axis] * block, *own[axis + 1 :]])
-    return (
-        joined if own[axis] * block == shape[axis] else b.Slice(joined, [0], [shape[axis]], [axis])
-    )
+    if own[axis] * block == shape[axis]:
+        return joined
+    return b.Slice(joined, [0], [shape[axis]], [axis])
 
 
 def whole_floats(x: ir.Value) -> ir.Value | None:
@@ -72,13 +71,6 @@ def _whole_blocks(node: ir.Node) -> tuple[int, list[int]] | None:
     return (axis, [*own[: axis + 1], block, *own[axis + 1 :]]) if whole else None
 
 
-def _reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    """A Reshape; of a constant the same bytes in another shape."""
-    if value.const_value is None:
-        return b.Reshape(value, list(shape))
-    return b.const(LazyTensor.of(value.const_value).reshaped(shape), str(value.name))
-
-
 def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     """(x - zero point) * scale"""
     x, scale, blocks = x_of(node), x_of(node, 1), _whole_blocks(node)
@@ -91,8 +83,8 @@ def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
     else:
         axis, shape = blocks
         own = [*shape[: axis + 1], 1, *shape[axis + 2 :]]
-        x, along = _reshaped(b, x, shape), _reshaped(b, scale, own)
-        point = None if zero is None else b.Cast(_reshaped(b, zero, own), to=scale.dtype)
+        x, along = b.reshaped(x, shape), b.reshaped(scale, own)
+        point = None if zero is None else b.Cast(b.reshaped(zero, own), to=scale.dtype)
     if along is None or along.dtype is None or (zero is not None and point is None):
         return None
     whole = whole_floats(x)
@@ -166,10 +158,9 @@ def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
 
 def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     """The bias is in units of the input's scale times the weight's."""
-    bias: Any = None
-    if optional(node, 8) is not None:
-        unit = x_of(node, 1) * x_of(node, 4)
-        bias = b.Cast(node.inputs[8], to=_T.FLOAT) * unit
+    bias = optional(node, 8)
+    if bias is not None:
+        bias = b.Cast(bias, to=_T.FLOAT) * (x_of(node, 1) * x_of(node, 4))
     y = b.Conv(_weight(b, node, 0, 1), _weight(b, node, 3, 0), bias, **attrs_of(node))
     return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
@@ -190,11 +181,8 @@ class Without:
 def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> Value:
     """An integer operand without its zero point, as floats."""
     zero = optional(node, index + 2)
-    each = (
-        list(shape)
-        if zero is not None and shape is not None and shape_of(zero) not in ((), (1,))
-        else None
-    )
+    several = zero is not None and shape_of(zero) not in ((), (1,))
+    each = list(shape) if several and shape is not None else None
     array, point = constant(x_of(node, index)), constant(zero)
     if array is not None and (zero is None or point is not None):
         less = np.zeros((), np.float32) if point is None else point.astype(np.float32)
@@ -212,32 +200,24 @@ def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None)
 
 def _part(b: Builder, x: Value, start: int, end: int, axis: int) -> Value:
     array = constant(x)
-    return (
-        b.Slice(x, [start], [end], [axis])
-        if array is None
-        else b.const(np.moveaxis(np.moveaxis(array, axis, 0)[start:end], 0, axis))
-    )
+    if array is None:
+        return b.Slice(x, [start], [end], [axis])
+    return b.const(np.take(array, range(start, end), axis))
 
 
 def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
     """The summed axis of the weight in stretches over which the sum of products is exact in
     float32, whatever the other operand holds.
     """
-    w, zero = (
-        constant(node.inputs[1]),
-        constant(node.inputs[3]) if optional(node, 3) is not None else np.array(0),
-    )
-    size = (
-        np.full(weight, 255)
-        if w is None or zero is None
-        else np.abs(w.astype(np.int64)) + int(np.abs(zero.astype(np.int64)).max())
-    )
+    w = constant(node.inputs[1])
+    zero = np.array(0) if optional(node, 3) is None else constant(node.inputs[3])
+    size = np.full(weight, 255)
+    if w is not None and zero is not None:
+        size = np.abs(w.astype(np.int64)) + int(np.abs(zero.astype(np.int64)).max())
     size = np.moveaxis(size, axis, 0)
-    size = (
-        size.sum(axis=tuple(range(2, size.ndim)))
-        if node.op_type == "ConvInteger"
-        else size.reshape(len(size), -1)
-    )
+    if node.op_type == "ConvInteger":
+        size = size.sum(axis=tuple(range(2, size.ndim)))
+    size = size.reshape(len(size), -1)
     found: list[tuple[int, int]] = []
     while not found or found[-1][1] < len(size):
         start = found[-1][1] if found else 0
@@ -254,11 +234,9 @@ def _sum(b: Builder, parts: Sequence[Value]) -> Value:
 
 def matmul_integer(node: ir.Node, b: Builder) -> Value | None:
     weight = shape_of(x_of(node, 1))
-    cuts = (
-        _stretches(node, weight, -2)
-        if weight is not None and len(weight) > 1 and all(weight)
-        else None
-    )
+    if weight is None or len(weight) < 2 or not all(weight):
+        return None
+    cuts = _stretches(node, weight, -2)
     if cuts is None:
         return None
     x, w = _shifted(b, node, 0, [-1, 1]), _shifted(b, node, 1, None)
