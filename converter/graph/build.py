@@ -476,11 +476,11 @@ def open_builder() -> Builder:
     return builder
 
 
-def builder_before(node: ir.Node, names: Names) -> Builder:
-    """A builder that inserts in front of `node`, with its provenance."""
+def builder_before(node: ir.Node, names: Names, source: ir.Node | None = None) -> Builder:
+    """A builder that inserts in front of `node`, with its provenance or that of `source`."""
     assert isinstance(node.graph, ir.Graph)
     b = Builder(node.graph, names, before=node)
-    b.source = _source_of(node)
+    b.source = _source_of(source or node)
     return b
 
 

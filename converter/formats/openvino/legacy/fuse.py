@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.rules.context import per_channel
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import Array, constant, rank_of, shape_of
+from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.names import Names
 from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_graphs
@@ -28,13 +28,19 @@ BLOCK = 16  # channels that the engine computes together
 def fuse(model: ir.Model) -> None:
     names = Names(model)
     for graph in all_graphs(model.graph):
-        for node in list(graph):
-            if node.op_type == "Add" and not node.domain:
-                _bias(node, names)
-        for node in list(graph):
-            if node.op_type == "BatchNormalization" and not node.domain:
-                _into_filters(node, names)
+        for op_type, step in (("Add", _bias), ("BatchNormalization", _into_filters)):
+            for node in list(graph):
+                if node.op_type == op_type and not node.domain:
+                    step(node, names)
     remove_dead_code(model)
+
+
+def _maker(value: ir.Value | None) -> ir.Node | None:
+    """The operator of ONNX that makes a value which nobody else reads."""
+    node = producer_of(value)
+    if value is None or node is None or node.domain or value.is_graph_output():
+        return None
+    return node if len(value.uses()) == 1 else None
 
 
 def _into_filters(norm: ir.Node, names: Names) -> None:
@@ -42,109 +48,70 @@ def _into_filters(norm: ir.Node, names: Names) -> None:
     engine of 2020.2 makes one layer of both, with scales for whole blocks of 16 channels, and those
     beyond the last channel are whatever lies in memory. A NaN among them reaches the next layer.
     """
-    x, rest = norm.inputs[0], [constant(v) for v in norm.inputs[1:]]
-    conv = producer_of(x)
-    if (
-        x is None
-        or conv is None
-        or (conv.op_type, conv.domain) != ("Conv", "")
-        or len(x.uses()) != 1
-        or x.is_graph_output()
-        or any(v is None or v.dtype != np.float32 for v in rest)
-    ):
+    conv, rest = _maker(norm.inputs[0]), [constant(v) for v in norm.inputs[1:]]
+    if conv is None or conv.op_type != "Conv":
         return
     weights, bias = constant(conv.inputs[1]), constant(optional(conv, 2))
-    unknown = weights is None or (bias is None and optional(conv, 2) is not None)
-    if weights is None or unknown or len(weights) % BLOCK == 0:
+    if weights is None or (bias is None and optional(conv, 2) is not None):
+        return
+    if len(weights) % BLOCK == 0 or any(v is None or v.dtype != np.float32 for v in rest):
         return
     gamma, beta, mean, variance = (v.astype(np.float64) for v in rest if v is not None)
     scale = gamma / np.sqrt(variance + attrs_of(norm).get("epsilon", 1e-5))
     shift = beta + ((0 if bias is None else bias) - mean) * scale
     filters = weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
-    b = builder_before(norm, names)
-    b.source = {k: v for k, v in conv.metadata_props.items() if k.startswith("netconv.")}
+    b = builder_before(norm, names, conv)
     arrays = (v.astype(np.float32) for v in (filters, shift))
-    replace(norm, [b.op("Conv", conv.inputs[0], *arrays, **attrs_of(conv))], b)
+    replace(norm, [b.Conv(conv.inputs[0], *arrays, **attrs_of(conv))], b)
 
 
 def _bias(add: ir.Node, names: Names) -> None:
     """Moves the constant of `add` into the layer in front of it, when that has no bias and nobody
     else reads it.
     """
-    for data, other in ((add.inputs[0], add.inputs[1]), (add.inputs[1], add.inputs[0])):
-        before = producer_of(data)
-        if (
-            data is None
-            or other is None
-            or before is None
-            or before.domain
-            or len(data.uses()) != 1
-            or data.is_graph_output()
-        ):
+    shape = shape_of(add.outputs[0])
+    for data, other in (add.inputs, add.inputs[::-1]):
+        before = _maker(data)
+        if before is None or shape is None or other is None:
             continue
-        if before.op_type == "Mul" and _scale_shift(add, before, other, names):
-            return
-        bias = _constant_bias(before, data, other)
-        if bias is not None and shape_of(data) == shape_of(add.outputs[0]):
-            b = builder_before(add, names)
-            b.source = {k: v for k, v in before.metadata_props.items() if k.startswith("netconv.")}
-            replace(add, [_with(before, b, bias)], b)
+        b = builder_before(add, names, before)
+        y = None
+        if before.op_type == "Mul":
+            y = _scale_shift(before, other, shape, b)
+        elif before.op_type in ("Conv", "ConvTranspose", "MatMul") and shape_of(data) == shape:
+            y = _with_bias(before, other, shape, b)
+        if y is not None:
+            replace(add, [y], b)
             return
 
 
-def _scale_shift(add: ir.Node, mul: ir.Node, shift: ir.Value, names: Names) -> bool:
-    shape = list(shape_of(add.outputs[0]) or ())
+def _scale_shift(
+    mul: ir.Node, shift: ir.Value, shape: tuple[int, ...], b: Builder
+) -> ir.Value | None:
     biases = per_channel(shift, shape) if len(shape) >= 4 and shape[1] > 1 else None
-    for x, factor in ((mul.inputs[0], mul.inputs[1]), (mul.inputs[1], mul.inputs[0])):
-        scales = per_channel(factor, shape) if biases is not None and factor is not None else None
-        if x is None or scales is None or biases is None or shape_of(x) != tuple(shape):
-            continue
-        b = builder_before(add, names)
-        b.source = {k: v for k, v in mul.metadata_props.items() if k.startswith("netconv.")}
-        replace(
-            add,
-            [
-                b.BatchNormalization(
-                    x,
-                    scales,
-                    biases,
-                    np.zeros_like(scales),
-                    np.ones_like(scales),
-                    epsilon=0.0,
-                )
-            ],
-            b,
-        )
-        return True
-    return False
+    for x, factor in (mul.inputs, mul.inputs[::-1]):
+        scales = per_channel(factor, shape)
+        if biases is not None and scales is not None and shape_of(x) == shape:
+            none = np.zeros_like(scales), np.ones_like(scales)
+            return b.BatchNormalization(x, scales, biases, *none, epsilon=0.0)
+    return None
 
 
-def _constant_bias(node: ir.Node, data: ir.Value, other: ir.Value) -> Array | None:
-    shape = shape_of(data)
-    if node.op_type not in ("Conv", "ConvTranspose", "MatMul"):
+def _with_bias(
+    node: ir.Node, other: ir.Value, shape: tuple[int, ...], b: Builder
+) -> ir.Value | None:
+    x, weights = node.inputs[:2]
+    if optional(node, 2) is not None or weights is None or weights.const_value is None:
         return None
-    if (
-        shape is None
-        or optional(node, 2) is not None
-        or node.inputs[1] is None
-        or node.inputs[1].const_value is None
-    ):
-        return None
-    if node.op_type in ("Conv", "ConvTranspose"):
-        return per_channel(other, list(shape))
+    if node.op_type != "MatMul":
+        bias = per_channel(other, shape)
+        if bias is None:
+            return None
+        write, constant_bias = b.operator(node.op_type), b.const(bias, "bias")
+        biased: ir.Value = write(x, weights, constant_bias, **attrs_of(node))
+        return biased
     array = constant(other) if other.const_value is not None else None
-    matrices = (
-        node.op_type == "MatMul"
-        and node.inputs[0] is not None
-        and rank_of(node.inputs[0]) == 2
-        and rank_of(node.inputs[1]) == 2
-    )
-    if array is None or not matrices or array.size != shape[1] or array.shape[-1:] != (shape[1],):
+    if array is None or rank_of(x) != 2 or rank_of(weights) != 2:
         return None
-    return array.reshape(-1)
-
-
-def _with(node: ir.Node, b: Builder, bias: Array) -> ir.Value:
-    if node.op_type == "MatMul":
-        return b.Gemm(*node.inputs, b.const(bias, "bias"))
-    return b.op(node.op_type, *node.inputs[:2], b.const(bias, "bias"), **attrs_of(node))
+    row = array.size == shape[1] and array.shape[-1:] == shape[1:]
+    return b.Gemm(x, weights, b.const(array.reshape(-1), "bias")) if row else None

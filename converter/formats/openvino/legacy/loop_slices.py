@@ -46,25 +46,17 @@ def slices_by_step(model: ir.Model) -> None:
 def _rewrite(node: ir.Node, loop: ir.Node, body: ir.Graph, trips: int, names: Names) -> bool:
     x, axes = node.inputs[0], known(optional(node, 3))
     shape = shape_of(x)
-    inside = x is not None and (
-        x.graph is body or (x.producer() is not None and x.producer().graph is body)  # type: ignore[union-attr]
-    )
-    if (
-        x is None
-        or shape is None
-        or inside
-        or axes is None
-        or axes.size != 1
-        or len(node.inputs) > 4
-    ):
+    if x is None or x.graph is body or shape is None or len(node.inputs) > 4:
+        return False
+    if axes is None or axes.size != 1:
         return False
     step = body.inputs[0]
-    ends = [[_at(v, step, i) for v in node.inputs[1:3]] for i in (0, 1)]
-    if any(v is None or v.size != 1 for pair in ends for v in pair):
+    start, stop = node.inputs[1:3]
+    places = [_at(start, step, 0), _at(stop, step, 0), _at(start, step, 1)]
+    numbers = [int(v.reshape(-1)[0]) for v in places if v is not None and v.size == 1]
+    if len(numbers) < len(places):
         return False
-    (first, end), (second, _) = (
-        [int(v.reshape(-1)[0]) for v in pair if v is not None] for pair in ends
-    )
+    first, end, second = numbers
     axis, stride, part = int(axes.reshape(-1)[0]) % len(shape), second - first, end - first
     index = first + stride * arange(trips)[:, None] + arange(part)
     if part < 1 or index.min() < 0 or index.max() >= shape[axis]:
@@ -89,9 +81,6 @@ def _at(value: ir.Value | None, step: ir.Value, number: int) -> Array | None:
     if array is not None or producer is None or producer.op_type not in AFFINE:
         return array
     inputs = [_at(v, step, number) for v in producer.inputs]
-    if any(v is None for v in inputs) or (
-        producer.op_type == "Mul" and all(known(v) is None for v in producer.inputs)
-    ):
-        return None
-    found = evaluate(producer, inputs)
+    square = producer.op_type == "Mul" and all(known(v) is None for v in producer.inputs)
+    found = [] if square or any(v is None for v in inputs) else evaluate(producer, inputs)
     return found[0] if found else None
