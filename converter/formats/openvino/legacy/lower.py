@@ -432,15 +432,10 @@ class LayerWriter(BodyWriter):
         inner = LayerWriter(sub, self.net, inner=True)
         layers = self.net.layers(plan.body)
         refuse(self.net.problems)
-        externals = write_loop(
-            inner, plan, alive(layers, plan.body.outputs[1:])
-        )  # the condition always holds
-        layer.inputs, layer.outputs = (
-            list(externals.inputs),
-            [o for o, _ in (*plan.last, *plan.every)],
-        )
+        needed = alive(layers, plan.body.outputs[1:])  # the condition always holds
+        layer.inputs = list(write_loop(inner, sub, plan, needed))
+        layer.outputs = [o for o, _ in (*plan.last, *plan.every)]
         made = self._layer(layer)
-        externals.complete(sub, made)
         made.bodies["body"] = sub
         return made
 

@@ -15,7 +15,6 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.ir import BackEdge, PortMap, SubNet
-from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, scalar_of
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
@@ -29,8 +28,6 @@ from converter.mapping.rules import Table, custom
 
 if TYPE_CHECKING:
     from converter.formats.openvino.legacy.lower import LayerWriter
-
-Port = tuple[int, int]
 
 
 def lift(r: Reading) -> list[ir.Value]:
@@ -86,15 +83,12 @@ class LoopPlan:
     node: ir.Node
     body: ir.Graph
     count: int
-    states: dict[ir.Value, tuple[ir.Value, ir.Value]] = field(
-        default_factory=dict
-    )  # formal -> (initial, next)
-    slices: dict[ir.Value, Slice] = field(
-        default_factory=dict
-    )  # result of a Gather by the step -> what it is
-    last: list[tuple[ir.Value, ir.Value]] = field(
-        default_factory=list
-    )  # (output of the loop, body value)
+    # formal -> (initial, next)
+    states: dict[ir.Value, tuple[ir.Value, ir.Value]] = field(default_factory=dict)
+    # result of a Gather by the step -> what it is
+    slices: dict[ir.Value, Slice] = field(default_factory=dict)
+    # (output of the loop, body value)
+    last: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
     every: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
 
 
@@ -104,14 +98,8 @@ def lower(w: Writing) -> None:
     trips = scalar_of(node.input(0))
     start = known(node.input(1)) if node.input(1) is not None else np.array(True)
     again = _constant(body.outputs[0], body)
-    if (
-        trips is None
-        or trips < 1
-        or start is None
-        or not start.all()
-        or again is None
-        or not again.all()
-    ):
+    goes_on = start is not None and start.all() and again is not None and again.all()
+    if trips is None or trips < 1 or not goes_on:
         raise MappingError("only loops with a constant number of steps are known to the target")
     owner = node.outputs[0].producer()
     assert owner is not None
@@ -169,36 +157,11 @@ def _backwards(index: ir.Value | None, step: ir.Value, count: int) -> bool:
     return scalar_of(producer.inputs[0]) == count - 1
 
 
-@dataclass
-class Externals:
-    """The values that the loop takes from outside, in the order of its ports, and the port map in
-    terms of them.
-    """
-
-    plan: LoopPlan
-    inputs: list[ir.Value] = field(default_factory=list)
-    entries: list[tuple[int, PortMap]] = field(default_factory=list)
-    outputs: list[PortMap] = field(default_factory=list)
-    back: list[BackEdge] = field(default_factory=list)
-
-    def port(self, value: ir.Value) -> int:
-        if value not in self.inputs:
-            self.inputs.append(value)
-        return self.inputs.index(value)
-
-    def complete(self, sub: SubNet, made: IrLayer) -> None:
-        """Fills in the ports of the layer, which are known once it is written."""
-        for place, entry in self.entries:
-            entry.external_port_id = made.inputs[place].id
-            sub.inputs.append(entry)
-        for port, entry in zip(made.outputs, self.outputs, strict=True):
-            entry.external_port_id = port.id
-            sub.outputs.append(entry)
-        sub.back_edges.extend(self.back)
-
-
-def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Externals:
-    """Writes the body's layers and returns what they need from outside.
+def write_loop(
+    inner: LayerWriter, sub: SubNet, plan: LoopPlan, layers: list[Layer]
+) -> list[ir.Value]:
+    """Writes the layers of the body `sub` and returns what they need from outside, in the order of
+    the loop's ports.
 
     A slice along an axis keeps that axis with length 1; a reshape in the body removes it.
     Likewise a value of which every iteration's is asked for gets a first axis of length 1.
@@ -214,10 +177,8 @@ def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Exter
     count = w.temporary("count", ir.DataType.INT64, [1])
     steps = w.const(range(plan.count))
     sliced[count] = Slice(steps, 0, False)
-    used = {
-        v for layer in layers if not set(layer.outputs) & set(plan.slices) for v in layer.inputs
-    }
-    if plan.body.inputs[0] in used:
+    own = [layer for layer in layers if plan.slices.keys().isdisjoint(layer.outputs)]
+    if plan.body.inputs[0] in {v for layer in own for v in layer.inputs}:
         squeeze = w.put("Squeeze", count, [0], outputs=[plan.body.inputs[0]])
         squeeze.name = "step"
         front.append(squeeze)
@@ -226,9 +187,10 @@ def write_loop(inner: LayerWriter, plan: LoopPlan, layers: list[Layer]) -> Exter
     for _, value in plan.every:
         every[value] = w.temporary("every", value.dtype, [1, *static(value)])
         back.append(_reshape(w, value, every[value]))
-    for layer in (*front, *(la for la in layers if not set(la.outputs) & set(plan.slices)), *back):
+    for layer in (*front, *own, *back):
         inner.add(layer)
-    return _port_map(inner, plan, sliced, every)
+    collected = [(every[value], True) for _, value in plan.every]
+    return _connect(inner, sub, plan, sliced, [*((v, False) for _, v in plan.last), *collected])
 
 
 def _reshape(w: Writing, value: ir.Value, out: ir.Value) -> Layer:
@@ -239,34 +201,37 @@ def _reshape(w: Writing, value: ir.Value, out: ir.Value) -> Layer:
     return layer
 
 
-def _port_map(
+def _connect(
     inner: LayerWriter,
+    sub: SubNet,
     plan: LoopPlan,
     sliced: dict[ir.Value, Slice],
-    every: dict[ir.Value, ir.Value],
-) -> Externals:
-    found = Externals(plan)
+    results: list[tuple[ir.Value, bool]],
+) -> list[ir.Value]:
+    """The port map and the back edges; of the results, whether they are collected along the first
+    axis.
+    """
+    sources: dict[ir.Value, int] = {}  # value from outside -> port
     for value, layer, port in inner.feeds:
+        source, cut = value, sliced.get(value)
         if value in plan.states:
-            initial, following = plan.states[value]
-            found.entries.append((found.port(initial), PortMap(0, layer, port)))
-            source, source_port = inner.made[following]
-            found.back.append(BackEdge(source, layer, source_port, port))
-        elif value in sliced:
-            cut = sliced[value]
-            start, end, stride = (-1, 0, -1) if cut.backwards else (0, -1, 1)
-            found.entries.append(
-                (found.port(cut.source), PortMap(0, layer, port, cut.axis, start, end, stride, 1))
-            )
-        else:
-            found.entries.append((found.port(value), PortMap(0, layer, port)))
-    for _, value in plan.last:
-        layer, port = inner.made[value]
-        found.outputs.append(PortMap(0, layer, port))
-    for _, value in plan.every:
-        layer, port = inner.made[every[value]]
-        found.outputs.append(PortMap(0, layer, port, 0, 0, -1, 1, 1))
-    return found
+            source, following = plan.states[value]
+            maker, maker_port = inner.made[following]
+            sub.back_edges.append(BackEdge(maker, layer, maker_port, port))
+        elif cut is not None:
+            source = cut.source
+        entry = PortMap(sources.setdefault(source, len(sources)), layer, port)
+        if cut is not None:
+            entry.axis, entry.part_size = cut.axis, 1
+            entry.start, entry.end, entry.stride = (-1, 0, -1) if cut.backwards else (0, -1, 1)
+        sub.inputs.append(entry)
+    for external, (value, collected) in enumerate(results, len(sources)):
+        entry = PortMap(external, *inner.made[value])
+        if collected:
+            entry.axis, entry.part_size = 0, 1
+            entry.start, entry.end, entry.stride = 0, -1, 1
+        sub.outputs.append(entry)
+    return list(sources)
 
 
 RULES = [custom("Loop", "TensorIterator", lift=lift, lower=lower)]

@@ -196,9 +196,7 @@ def _limit(r: Reading, index: int) -> ir.Value:
     value, dtype = r.optional(index), T.INT64 if index == 2 else T.FLOAT
     if value is None:
         return r.b.const(np.zeros(1, dtype.numpy()))
-    value = r.cast(value, dtype)
-    array = known(value)
-    return r.b.Reshape(value, [1]) if array is None else r.b.const(np.reshape(array, [1]))
+    return r.reshape(r.cast(value, dtype), [1])
 
 
 @record
@@ -225,7 +223,7 @@ class StrictLimits(Limits):
         super().lift(r)
         most, overlap = r.node.inputs[2:4]
         assert most is not None and overlap is not None
-        b, value, room = r.b, known(overlap), known(most)
+        b, value = r.b, known(overlap)
         if value is None:
             below = b.Max(overlap * b.const(BELOW), 0.0)
             some = b.Greater(overlap, 0.0)
@@ -233,8 +231,7 @@ class StrictLimits(Limits):
         else:
             below = b.const(np.maximum(np.nextafter(value, np.float32(-np.inf)), np.float32(0)))
             if value[0] <= 0:
-                one = b.Min(most, [1]) if room is None else b.const(np.minimum(room, 1))
-                most = one
+                most = b.Min(most, [1])
         r.node.inputs[2:4] = [most, below]
 
     def lower(self, w: Writing) -> None:

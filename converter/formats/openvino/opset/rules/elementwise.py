@@ -16,6 +16,7 @@ from converter.formats.openvino.opset.rules.fields import (
     HALF,
     NumpyBroadcast,
     computed,
+    convert,
     element_type,
     is_float,
 )
@@ -77,15 +78,12 @@ class OneType(Field):
         x, y = w.input(0), w.input(1)
         if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
             return
-        name = {v: element_type.lower(int(v.dtype)) for v in (x, y) if v.dtype is not None}
         if is_float(x) or not is_float(y):
-            to = name[x]
-            w.layer.inputs[1] = w.emit("Convert", y, dtype=x.dtype, destination_type=to)
+            w.layer.inputs[1] = convert(w, y, x.dtype)
             return
-        to = name[y]
-        w.layer.inputs[0] = w.emit("Convert", x, dtype=y.dtype, destination_type=to)
-        power = w.result("power", y.dtype)
-        w.then(lambda: w.put("Convert", power, destination_type=name[x]))
+        w.layer.inputs[0] = convert(w, x, y.dtype)
+        power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
+        w.then(lambda: w.put("Convert", power, destination_type=own))
 
 
 class Bounds(Field):

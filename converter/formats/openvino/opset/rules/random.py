@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import computed, element_type
+from converter.formats.openvino.opset.rules.fields import computed, convert, element_type
 from converter.graph.demands import at_least
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Only, attrs
 from converter.mapping.rules import op
@@ -28,12 +28,9 @@ class DrawnType(Field):
 
     def lower(self, w: Writing) -> None:
         to = T(w.attr("dtype"))
-        name = element_type.lower(int(to))
-        w.set(output_type=name)
+        w.set(output_type=element_type.lower(int(to)))
         for i in (1, 2):
-            if w.input(i).dtype != to:
-                bound = w.emit("Convert", w.input(i), dtype=to, destination_type=name)
-                w.layer.inputs[i] = bound
+            w.layer.inputs[i] = convert(w, w.input(i), to)
         if computed(to) != to:
             drawn = w.result("drawn", to)
             w.then(lambda: w.put("Convert", drawn, destination_type="f32"))

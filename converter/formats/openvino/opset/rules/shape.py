@@ -220,14 +220,11 @@ class Lengths(Field):
 
     def lift(self, r: Reading) -> None:
         x, lengths = r.input(0), r.cast(r.input(2), T.INT64)
-        axis, sizes = axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
-        whole, b = dim(x, axis), r.b
-        if sizes is None or (whole is None and np.any(sizes == -1)):
+        b, axis, sizes = r.b, axis_of(r.node.attrs["axis"], r.rank(x)), known(lengths)
+        if sizes is None or np.any(sizes == -1):
             stated, size = b.Max(lengths, [0]), b.Shape(x, start=axis, end=axis + 1)
             rest = size - b.ReduceSum(stated, [0], keepdims=1)
             lengths = b.Where(b.Less(lengths, [0]), rest, lengths)
-        elif whole is not None and np.any(sizes == -1):
-            lengths = b.const(np.where(sizes == -1, whole - sizes[sizes != -1].sum(), sizes))
         r.set_inputs(x, lengths)
 
     def lower(self, w: Writing) -> None:
