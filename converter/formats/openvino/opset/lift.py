@@ -34,7 +34,7 @@ from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.names import fresh_public_name, public_name, set_public_name
+from converter.graph.names import fresh_public_name, set_public_name
 from converter.graph.network import Network
 from converter.graph.verify.node import verify_node
 from converter.mapping.lifting import refuse
@@ -207,11 +207,7 @@ class BodyLift(BodyReader):
         if self.nested:
             return
         port = layer.inputs[0]
-        name = (
-            self.names.get(self.producers[layer.id, port.id])
-            or self._boundary_name(value)
-            or layer.name
-        )
+        name = self.names[self.producers[layer.id, port.id]] or layer.name
         shown = (
             V10_OUTPUTS.get(value.dtype or ir.DataType.FLOAT)
             if self.net.version < 11
@@ -223,9 +219,6 @@ class BodyLift(BodyReader):
             value = self.builder.Cast(value, to=shown)
         self.builder.output(value)
         set_public_name(self.builder.graph.outputs[-1], name)
-
-    def _boundary_name(self, value: ir.Value) -> str:
-        return public_name(value) if value in self.builder.graph.inputs else value.name or ""
 
     def state(self, source: IrLayer, initial: ir.Value | None) -> ir.Value:
         """What ReadValue gives: an input more. Its initial value, where that is known, is the

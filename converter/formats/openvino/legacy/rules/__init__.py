@@ -14,10 +14,9 @@ indexing.py       picking and placing elements by index
 matmul.py         products of matrices
 normalization.py  normalizations and quantization
 pooling.py        pooling
-recurrent.py      LSTM, GRU, RNN
+recurrent.py      layers along time: LSTM, GRU, RNN, decoding
 reduction.py      reductions
 resize.py         changing the size of images
-sequence.py       layers along time
 shape.py          reshaping, moving, cutting, joining, padding
 windows.py        the sliding windows of convolutions and poolings
 """
@@ -36,25 +35,23 @@ from converter.formats.openvino.legacy.rules import (
     recurrent,
     reduction,
     resize,
-    sequence,
     shape,
 )
 from converter.mapping.rules import Table
 
-TABLE = Table(
-    [
-        *elementwise.RULES,
-        *convolution.RULES,
-        *pooling.RULES,
-        *normalization.RULES,
-        *reduction.RULES,
-        *matmul.RULES,
-        *shape.RULES,
-        *indexing.RULES,
-        *resize.RULES,
-        *recurrent.RULES,
-        *detection.RULES,
-        *control_flow.RULES,
-        *sequence.RULES,
-    ]
+# the first that applies wins
+FAMILIES = (
+    elementwise,
+    convolution,
+    pooling,
+    normalization,
+    reduction,
+    matmul,
+    shape,
+    indexing,
+    resize,
+    recurrent,
+    detection,
+    control_flow,
 )
+TABLE = Table(rule for family in FAMILIES for rule in family.RULES)

@@ -1,4 +1,4 @@
-"""Recurrent cells and sequences.
+"""Layers along time: recurrent cells and sequences, and decoding.
 
 Weights are [gates*H, I+H] with rows of x and h side by side; gates f, i, c, o (LSTM) and z, r, h
 (GRU).
@@ -12,12 +12,18 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import ACTIVATIONS, GATES, USUAL
+from converter.formats.openvino.fields import (
+    ACTIVATIONS,
+    BATCH_AND_TIME,
+    GATES,
+    USUAL,
+    leading_axes,
+)
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import known
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
-from converter.mapping.fields import Field, ignore
+from converter.mapping.fields import Attr, Field, InputType, ignore
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -197,6 +203,30 @@ def ports_of(r: Reading, found: Results, axis: int) -> Results:
     return [r.b.Transpose(every, perm=[1, 0, 2]) if axis == 1 else every, *found[1:]]
 
 
+# other layers ------------------------------------------------------------------------------------
+
+
+def all_of_them(r: Reading) -> None:
+    """Without a mask every step counts."""
+    if r.optional(1) is None:
+        r.set_input(1, np.ones(r.static()[:2], np.float32))
+
+
+class Merged(Attr):
+    """The engine merges, whatever the attribute says."""
+
+    def lower(self, w: Writing) -> None:
+        if not w.attr(self.name):
+            message = "repeated classes that are not merged are not known to the target"
+            raise MappingError(message)
+        super().lower(w)
+
+
+MISSPELT = "CTCGreadyDecoder"  # as early tools wrote it
+
+
+# rows --------------------------------------------------------------------------------------------
+
 CELL = ignore("input_size", "linear_before_reset")
 SEQUENCE = ignore("direction", "axis", "sequence_dim", "has_num_directions", "batch_dim")
 GIVEN: dict[str, Any] = {
@@ -222,5 +252,32 @@ RULES: list[Rule] = [
             lift_only=True,
         )
         for kind in GATES
+    ),
+    op(
+        "ReverseSequence",
+        "ReverseSequence",
+        *BATCH_AND_TIME,
+        InputType((1,)),
+        before_lift=leading_axes,
+        given="4,3,2 i64:3",
+    ),
+    *(
+        op(
+            "netconv::CTCGreedyDecoder",
+            kind,
+            Merged("ctc_merge_repeated", kind=bool, default=1),
+            ignore("stride"),
+            before_lift=all_of_them,
+            given="4,1,3 4,1",
+            lift_only=kind == MISSPELT,
+        )
+        for kind in ("CTCGreedyDecoder", MISSPELT)
+    ),
+    op(
+        "netconv::GatherTree",
+        "GatherTree",
+        InputType((0, 1, 2, 3)),
+        lift_only=True,
+        given="i64:4,2,3 i64:4,2,3 i64:2 =i64:",
     ),
 ]

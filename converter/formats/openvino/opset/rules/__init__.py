@@ -46,23 +46,23 @@ from converter.formats.openvino.opset.rules import (
 )
 from converter.mapping.rules import Table
 
-TABLE = Table(
-    [
-        *quantization.RULES,  # first: a Multiply may be a part of a chain
-        *elementwise.RULES,
-        *convolution.RULES,
-        *pooling.RULES,
-        *reduction.RULES,
-        *shape.RULES,
-        *indexing.RULES,
-        *normalization.RULES,
-        *detection.RULES,
-        *matmul.RULES,
-        *sequence.RULES,
-        *resize.RULES,
-        *signal.RULES,
-        *random.RULES,
-        *recurrent.RULES,
-        *control_flow.RULES,
-    ]
+# the first that applies wins
+FAMILIES = (
+    quantization,
+    elementwise,
+    convolution,
+    pooling,
+    reduction,
+    shape,
+    indexing,
+    normalization,
+    detection,
+    matmul,
+    sequence,
+    resize,
+    signal,
+    random,
+    recurrent,
+    control_flow,
 )
+TABLE = Table(rule for family in FAMILIES for rule in family.RULES)

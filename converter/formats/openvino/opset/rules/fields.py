@@ -268,7 +268,7 @@ def convert(w: Writing, value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 def scalar(w: Writing, value: ir.Value) -> ir.Value:
     """One number without axes."""
-    return value if rank_of(value) == 0 else w.emit("Reshape", value, [], special_zero=False)
+    return value if rank_of(value) == 0 else w.reshape(value, [])
 
 
 @record

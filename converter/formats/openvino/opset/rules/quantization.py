@@ -162,7 +162,7 @@ class Blocks(Field):
             w.set(special_zero=False)
         else:
             w.layer.kind = "Concat"
-            w.set_inputs(*(w.emit("Reshape", *part, special_zero=False) for part in parts))
+            w.set_inputs(*(w.reshape(*part) for part in parts))
             w.set(axis=axis)
 
     def _part(

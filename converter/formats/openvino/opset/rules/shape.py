@@ -147,8 +147,7 @@ class SizeOneAxes(Field):
         x, axes, after = w.input(0), w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
-        sized = x.shape is not None and all(isinstance(d, int) for d in x.shape)
-        if axes is None and not same_rank and not (sized and after is not None):
+        if axes is None and not same_rank:
             message = "which axes have one entry is not known before the sizes are"
             raise MappingError(message, "X203", "fix the shapes with --inputs")
         if (target := self._reshaped(w)) is not None:
@@ -332,7 +331,7 @@ class Repeats(Field):
             repeats = repeats if flat else w.reshape(repeats, [-1])
             w.layer.inputs[1] = w.operand(w.known(repeats))
             return
-        flat_repeats = w.emit("Reshape", repeats, [n], special_zero=False)
+        flat_repeats = w.reshape(repeats, [n])
         parts = [w.temporary("count", repeats.dtype, [1]) for _ in range(n)]
         w.put("Split", flat_repeats, 0, outputs=parts, num_splits=n)
         one = w.const(np.ones(1, (repeats.dtype or T.INT64).numpy()))
