@@ -32,36 +32,30 @@ def parse_xml(data: bytes, file: str) -> XmlElement:
     """The root element of an XML document; ReadError R103 with the line for anything that is not
     plain well-formed XML.
     """
+
+    def bad(message: str, line: int) -> ReadError:
+        return unreadable("R103", message, Where(file, line))
+
     # entities in attribute values are expanded while parsing, so a document type is refused before,
     # and once more after (UTF-16)
+    doctype = "a document type declaration has no place in an IR"
     head = data[: data.find(b"<net") + 1 or None]
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False
     )
     if b"<!DOCTYPE" in head:
-        raise unreadable(
-            "R103",
-            "a document type declaration has no place in an IR",
-            Where(file, head[: head.find(b"<!DOCTYPE")].count(b"\n") + 1),
-        )
+        raise bad(doctype, head.count(b"\n", 0, head.find(b"<!DOCTYPE")) + 1)
     for tag in _LONG_TAG.finditer(data):
         if tag[0].count(b"=") > MOST_ATTRIBUTES:
-            raise unreadable(
-                "R103",
-                f"an element has more than {MOST_ATTRIBUTES} attributes",
-                Where(file, data.count(b"\n", 0, tag.start()) + 1),
-            )
+            at = data.count(b"\n", 0, tag.start()) + 1
+            raise bad(f"an element has more than {MOST_ATTRIBUTES} attributes", at)
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as e:
         reason = re.sub(r", line \d+, column \d+$", "", e.msg or "no document")
-        raise unreadable(
-            "R103", f"the XML is damaged: {reason}", Where(file, e.lineno or 0)
-        ) from None
+        raise bad(f"the XML is damaged: {reason}", e.lineno or 0) from None
     if getattr(root.getroottree().docinfo, "doctype", ""):
-        raise unreadable(
-            "R103", "a document type declaration has no place in an IR", Where(file, 1)
-        )
+        raise bad(doctype, 1)
     return root
 
 

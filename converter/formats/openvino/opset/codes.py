@@ -23,12 +23,19 @@ F4E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4,
 
 def _fields(raw: Array, bits: int, first_low: bool) -> Array:
     """The parts of `bits` bits of each byte, from the low end or the high end on."""
+    fields = (raw[:, None] >> _shifts(bits, first_low)) & ((1 << bits) - 1)
+    return fields.astype(np.uint8).reshape(-1)
+
+
+def _packed(fields: Array, bits: int, first_low: bool) -> Array:
+    """The bytes of which these are the parts."""
+    shifted = fields.reshape(-1, 8 // bits) << _shifts(bits, first_low)
+    return np.asarray(np.bitwise_or.reduce(shifted, axis=1), np.uint8)
+
+
+def _shifts(bits: int, first_low: bool) -> Array:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return (
-        ((raw[:, None] >> (shifts if first_low else shifts[::-1])) & ((1 << bits) - 1))
-        .astype(np.uint8)
-        .reshape(-1)
-    )
+    return shifts if first_low else shifts[::-1]
 
 
 def _split(bits: int) -> Unpack:
@@ -40,11 +47,8 @@ def _split(bits: int) -> Unpack:
 
     def unpack(raw: Array) -> Array:
         groups = raw.reshape(-1, 3)
-        return np.asarray(
-            _fields(groups[:, :2].reshape(-1), low, False)
-            | _fields(groups[:, 2].copy(), high, False) << low,
-            np.uint8,
-        )
+        upper = _fields(groups[:, 2].copy(), high, False) << low
+        return np.asarray(_fields(groups[:, :2].reshape(-1), low, False) | upper, np.uint8)
 
     return unpack
 
@@ -103,10 +107,7 @@ def narrowest(tensor: LazyTensor) -> LazyTensor:
     if (raw[:4096] & ~np.uint8(most)).any() or (raw & ~np.uint8(most)).any():
         return tensor
     array = _fields(raw, 4, True)[: tensor.size] if four else raw
-    fields = np.pad(array, (0, -array.size % 4)).reshape(-1, 4)
-    packed = np.bitwise_or.reduce(fields << np.arange(0, 8, 2, dtype=np.uint8), axis=1).astype(
-        np.uint8
-    )
+    packed = _packed(np.pad(array, (0, -array.size % 4)), 2, True)
     return coded("u2", packed, tensor.shape.numpy(), str(tensor.name))
 
 
@@ -127,11 +128,7 @@ def repacked(stream: Array, bits: int, order: str, shape: list[int], name: str) 
         return LazyTensor(lambda: unpack(stream, bits, order)[:count], U8, shape, name)
     raw = stream[: -(-count * bits // 8)]
     if _FIRST_LOW[bits] == (order == "msb"):  # the numbers of each byte the other way round
-        each = _fields(raw, bits, order == "lsb").reshape(-1, 8 // bits).astype(np.uint8)
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        raw = np.bitwise_or.reduce(
-            each << (shifts if _FIRST_LOW[bits] else shifts[::-1]), axis=1
-        ).astype(np.uint8)
+        raw = _packed(_fields(raw, bits, order == "lsb"), bits, _FIRST_LOW[bits])
     if bits == 4:
         return LazyTensor(raw, ir.DataType.UINT4, shape, name)
     return coded(f"u{bits}", raw, shape, name)
