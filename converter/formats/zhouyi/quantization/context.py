@@ -31,7 +31,6 @@ from converter.formats.zhouyi.quantization.requantize import (
     rescale,
     scalar_keys,
     stored,
-    zeros_of,
 )
 from converter.formats.zhouyi.quantization.tables import look_up, table_of
 from converter.formats.zhouyi.quantization.weights import made
@@ -143,11 +142,6 @@ class IntegerReading(Reading):
     def flat(self, name: str) -> Array:
         """The numbers of a constant of the layer, one behind the other, as doubles."""
         return self.blob(name).reshape(-1).astype(np.float64)
-
-    def with_zero_points(self, name: str) -> Array:
-        """The same with what `NAME_zp` adds to all of them, or to each."""
-        array = self.flat(name)
-        return array + of_sizes(zeros_of(self.layer, name), f"{name}_zp", 1, array.size)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
         """The entry of a table of the layer for each integer of `bits` bits."""

@@ -20,14 +20,9 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
-from converter.formats.zhouyi.quantization.requantize import (
-    bits_of,
-    numbers,
-    of_sizes,
-    zeros_of,
-)
+from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
-from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights
+from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights, with_zero_points
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.types import is_float
 from converter.graph.build import Builder
@@ -46,11 +41,13 @@ _WHOLE = {
     **dict.fromkeys(("CropAndResize", "RoiAlign"), 2),
 }
 # gates come from tables whose scales the file does not tell, and what is 1 among them is the
-# largest stored number
-_INTEGER_ONLY = frozenset({"BasicLSTM", "GRUv1", "GRUv3"})
-# keys that mean something else in an integer layer, or data whose scale does not count
-_RESCALED = frozenset(
+# largest stored number; keys that mean something else in an integer layer, or data whose scale does
+# not count
+_INTEGER_ONLY = frozenset(
     [
+        "BasicLSTM",
+        "GRUv1",
+        "GRUv3",
         "BoundingBox",
         "MultiboxTransformLoc",
         "RgbToYuv",
@@ -165,14 +162,13 @@ class NumbersLift(GraphLift):
             return {"biases": np.asarray(whole * scales, np.float32)}
         if "biases" not in layer.blobs:
             return {}
-        stored, zeros = blob_of(layer, "biases"), zeros_of(layer, "biases")
-        biases = stored.reshape(-1).astype(np.float64)
+        biases = with_zero_points(layer, "biases", self.parser)
         given = layer.blobs.get("biases_scale", layer.attrs.get("biases_scale", 1.0))
         scales = held(given, np.float64, "biases_scale").reshape(-1)
         of_sizes(scales, "biases_scale", 1, biases.size)
-        of_sizes(zeros, "biases_zp", 1, biases.size)
-        numbers = (biases - zeros) * scales if self.parser else (biases + zeros) / scales
-        return {"biases": np.asarray(numbers, np.float32).reshape(stored.shape)}
+        numbers = biases * scales if self.parser else biases / scales
+        shape = blob_of(layer, "biases").shape
+        return {"biases": np.asarray(numbers, np.float32).reshape(shape)}
 
     def _activation_as_numbers(
         self,
@@ -210,7 +206,7 @@ def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
     method = str(far.attrs.get("method", "")).upper()
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
     return (
-        far.kind in _INTEGER_ONLY | _RESCALED
+        far.kind in _INTEGER_ONLY
         or (far.kind == "Activation" and method in _IN_TABLE and hidden)
         or (far.kind == "LRN" and method == "WITHIN_CHANNEL")
         # by powers of two, which are far from a Softmax
@@ -250,12 +246,9 @@ def _moves(layer: FarLayer, around: Params) -> bool:
     operand, or none.
     """
     first = around[0] if around else None
-    return keeps_integers(layer) and (
-        first is None
-        or all(
-            p is None or p.indices or (p.scale, p.zero) == (first.scale, first.zero) for p in around
-        )
-    )
+    others = [p for p in around if p is not None and not p.indices]
+    same = all(first is None or (p.scale, p.zero) == (first.scale, first.zero) for p in others)
+    return keeps_integers(layer) and same
 
 
 def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir.Value:

@@ -26,6 +26,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     single,
 )
 from converter.formats.zhouyi.quantization.tables import exponentials, look_up
+from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array
@@ -317,7 +318,7 @@ def _weighted(r: IntegerReading, y: Value, shape: list[int]) -> Value:
     """Times the weights, with the biases, where there are such."""
     for name, combine in (("weights", r.b.Mul), ("biases", r.b.Add)):
         if name in r.layer.blobs:
-            y = combine(y, _shaped(r.with_zero_points(name), shape))
+            y = combine(y, _shaped(with_zero_points(r.layer, name), shape))
     return y
 
 

@@ -15,13 +15,14 @@ from converter.formats.zhouyi.quantization.requantize import (
     Limits,
     beside,
     double,
+    limits_of_bits,
     numbers,
     of_sizes,
     rescale,
     single,
-    stored,
     zeros_of,
 )
+from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.graph.infer import Array
 from converter.graph.value import Value
 
@@ -39,13 +40,15 @@ class Steps:
     h: Array
     biases: Array
     factors: list[Array]
-
-    bits: int = 8
     single: bool = False
 
     @property
+    def bits(self) -> int:
+        return self.r.width()[0]
+
+    @property
     def limits(self) -> Limits:
-        return -(2.0 ** (self.bits - 1)), 2.0 ** (self.bits - 1) - 1
+        return limits_of_bits(self.bits, True)
 
     @property
     def amounts(self) -> Limits:
@@ -67,33 +70,27 @@ class Steps:
         return self.rounded(rescale(value, by, 0, limits))
 
 
-def _steps(r: IntegerReading, lengths: list[int]) -> tuple[Steps, list[Array], list[Array]]:
-    """The layer's weights, and its scales and shifts in pieces: for each row, or one for all."""
-    layer, (bits, _) = r.layer, r.width()
-    given = [numbers(layer, key, 0) for key in ("scale", "shift")]
-    if given[0].size == len(lengths) != sum(lengths):
-        lengths = [1] * len(lengths)
-    for name, array in zip(("scale", "shift"), given, strict=True):
-        if array.size != sum(lengths):
-            message = f"{array.size} numbers in {name}, {sum(lengths)} or {len(lengths)} are needed"
-            raise MappingError(message, "R105")
-    size, w = _weights(r, 3)
-    w = w.astype(np.float64).T
-    scales, shifts = (np.split(array, np.cumsum(lengths)[:-1]) for array in given)
-    biases, n = r.flat("biases"), r.count("cell_size")
-    of_sizes(biases, "biases", 4 * n, 4 * n if layer.kind == "GRUv1" else 3 * n)
-    factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
-    return Steps(r, w[:size], w[size:], biases, factors, bits), scales, shifts
+def _parts(r: IntegerReading, lengths: list[int]) -> tuple[list[Array], list[Array], list[Array]]:
+    """Scales, shifts, and scale * 2 ** -shift in parts of these lengths: a number for each row, or
+    one for all rows of a part.
+    """
+    found = []
+    for name in ("scale", "shift"):
+        given = numbers(r.layer, name, 0)
+        of_sizes(given, name, sum(lengths), len(lengths))
+        parts = lengths if given.size == sum(lengths) else [1] * len(lengths)
+        found.append(np.split(given, np.cumsum(parts)[:-1]))
+    scales, shifts = found
+    return scales, shifts, [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
 
 
 def _weights(r: IntegerReading, gates: int) -> tuple[int, Array]:
     """The size of the input, and the weights [gates * cells, input size + cells]."""
     n, size, weights = r.count("cell_size"), r.count("input_size"), r.blob("weights")
     if weights.shape != (gates * n, size + n):
-        message = (
-            f"weights of the shape {list(weights.shape)} do not fit {gates} gates of {n} cells"
-        )
-        raise MappingError(f"{message} and an input of {size}", "R105")
+        cells = f"{gates} gates of {n} cells and an input of {size}"
+        message = f"weights of the shape {list(weights.shape)} do not fit {cells}"
+        raise MappingError(message, "R105")
     return size, weights
 
 
@@ -101,8 +98,7 @@ def _time(r: IntegerReading) -> tuple[list[Value], bool]:
     """The input at each step, [batch, x] each, in the order of the direction."""
     x = r.whole()
     reverse = r.attr("direction", str, "forward").upper() == "REVERSE"
-    count = r.static(x)[1]
-    steps = [x[:, t] for t in range(count)]
+    steps = [x[:, t] for t in range(r.static(x)[1])]
     return steps[::-1] if reverse else steps, reverse
 
 
@@ -118,7 +114,7 @@ def _outputs(
     found[first] = r.b.Concat(*[r.b.Unsqueeze(h, [1]) for h in ordered], axis=1)
     if any(n not in found for n in names):
         raise MappingError(f"out_sequence={names} names what is not known", "R110")
-    return [stored(found[n], r.types[i]) for i, n in enumerate(names)]
+    return r.all_stored(found[n] for n in names)
 
 
 def lift_gru(r: IntegerReading) -> list[Value]:
@@ -128,12 +124,14 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     Sums of more than 8 bits lose their lowest bits before they are added; the biases lose as many
     once more at each step, as the executor has it.
     """
-    n = r.count("cell_size")
-    s, scales, shifts = _steps(r, [2 * n, 2 * n, n, n, 1, 1])
-    s.single = s.bits > 8
+    n, first = r.count("cell_size"), r.layer.kind == "GRUv1"
+    scales, shifts, factors = _parts(r, [2 * n, 2 * n, n, n, 1, 1])
+    size, weights = _weights(r, 3)
+    w, biases = weights.astype(np.float64).T, r.flat("biases")
+    of_sizes(biases, "biases", 4 * n, 4 * n if first else 3 * n)
+    s = Steps(r, w[:size], w[size:], biases, factors, r.width()[0] > 8)
     (steps, reverse), state, states = _time(r), r.whole(1), []
     batch = r.static(r.input(0))[0]
-    first = s.r.layer.kind == "GRUv1"
     gates, candidates = (_Sum(s, scales[i : i + 2], shifts[i : i + 2]) for i in (0, 2))
     own = gates.biases(s.biases[: 2 * n], batch, len(steps))
     inner = candidates.biases(s.biases[2 * n : 3 * n], batch, len(steps))
@@ -144,12 +142,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     for t, x in enumerate(steps):
         product = s.product(state, s.h[:, : 2 * n])
         both = gates.of(product, s.product(x, s.x[:, : 2 * n]), own[:, t])
-        reset, update = (
-            s.table(name, v)
-            for name, v in zip(
-                ("lut_rt", "lut_zt"), r.b.Split(both, [n, n], axis=1, outputs=2), strict=True
-            )
-        )
+        reset, update = s.table("lut_rt", both[:, :n]), s.table("lut_zt", both[:, n:])
         if first:
             by = r.factor_of("hidden")
             total = s.rounded(s.product(state, s.h[:, 2 * n :]) + hidden[:, t])
@@ -207,14 +200,12 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
     its table, of the result, then two for each step: of the cell that is kept, and stored.
     """
     n, time = r.count("cell_size"), r.static(r.input(0))[1]
-    scales, shifts = (_factor_parts(r, k, n, time) for k in ("scale", "shift"))
-    (size, stored_weights), (bits, _) = _weights(r, 4), r.width()
+    scales, shifts, factors = _parts(r, [1, 4 * n, n, 1, 1, *[1] * (2 * time)])
+    size, weights = _weights(r, 4)
     zeros = of_sizes(zeros_of(r.layer, "weights"), "weights_zp", 1, 4 * n)
-    w = (stored_weights + zeros.reshape(-1, 1)).T
-    zeros = of_sizes(zeros_of(r.layer, "biases"), "biases_zp", 1, 4 * n)
-    biases = of_sizes(r.blob("biases").reshape(-1), "biases", 4 * n) + zeros
-    factors = [f * 2.0**-e for f, e in zip(scales, shifts, strict=True)]
-    s = Steps(r, w[:size], w[size:], biases, factors, bits)
+    w = (weights + zeros.reshape(-1, 1)).T
+    biases = of_sizes(with_zero_points(r.layer, "biases"), "biases", 4 * n)
+    s = Steps(r, w[:size], w[size:], biases, factors)
     gates = _gates(s, scales, shifts)
     extra = np.asarray(r.layer.blobs.get("diff_shifts", np.zeros(time))).reshape(-1)
     lost = 2.0 ** -of_sizes(extra, "diff_shifts", time).astype(np.float64)
@@ -222,10 +213,7 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
     h, c, states = r.whole(1), r.whole(2), []
     for x, less, keep, store in zip(steps, lost, factors[5::2], factors[6::2], strict=True):
         parts = r.b.Split(gates(x, h), [n] * 4, axis=1, outputs=4)
-        i, g, f, o = (
-            s.table(name, p)
-            for name, p in zip(("lut_it", "lut_ct", "lut_ft", "lut_ot"), parts, strict=True)
-        )
+        i, g, f, o = (s.table(f"lut_{k}t", v) for k, v in zip("icfo", parts, strict=True))
         cell = s.rescaled(i * g, less, INT32) + s.rescaled(f * c, keep * less, INT32)
         cell = s.rescaled(cell, 1.0, INT32)
         shown = s.table("lut_h", s.rescaled(cell, factors[3] / less, s.amounts))
@@ -233,19 +221,6 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
         c = s.rescaled(cell, store / less, s.amounts)
         states.append(h)
     return _outputs(r, {"H": h, "C": c}, states, reverse)
-
-
-def _factor_parts(r: IntegerReading, name: str, n: int, time: int) -> list[Array]:
-    """The constant `scale` or `shift` of an LSTM in its parts: one number for all rows of the
-    gates, or one for each.
-    """
-    given = r.flat(name)
-    rows, cells = (4 * n, n) if given.size == 4 * n + n + 3 + 2 * time else (1, 1)
-    lengths = [1, rows, cells, 1, 1, *[1] * (2 * time)]
-    if given.size != sum(lengths):
-        message = f"{given.size} numbers in {name}, {sum(lengths)} or {5 * n + 3 + 2 * time} needed"
-        raise MappingError(message, "R105")
-    return np.split(given, np.cumsum(lengths)[:-1])
 
 
 def _gates(s: Steps, scales: list[Array], shifts: list[Array]) -> Callable[[Value, Value], Value]:

@@ -21,6 +21,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     scalar_keys,
     single,
 )
+from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.formats.zhouyi.rules.fields import axes_of
 from converter.graph.build import open_builder
 from converter.graph.demands import axis_of
@@ -187,6 +188,6 @@ def lift_batch_norm(r: IntegerReading) -> Value:
 
     y = real(x, narrow=True)
     if r.layer.kind != "BiasAdd":
-        y = y * beside(along(r.with_zero_points("weights")), y, f"{name}.weights")
-    y = y + beside(along(r.with_zero_points("biases")), y, f"{name}.biases")
+        y = y * beside(along(with_zero_points(r.layer, "weights")), y, f"{name}.weights")
+    y = y + beside(along(with_zero_points(r.layer, "biases")), y, f"{name}.biases")
     return r.activated(double(y), along(r.factor).astype(np.float64))

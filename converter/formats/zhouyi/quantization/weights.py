@@ -44,6 +44,15 @@ NORMS = frozenset({"LayerNorm", "InstanceNorm", "GroupNorm"})
 WINOGRAD = "weights in the Winograd form have no counterpart"
 
 
+def with_zero_points(layer: Layer, name: str, parser: bool = False) -> Array:
+    """The numbers of a constant, one behind the other, with what `NAME_zp` adds to all of them or
+    to each; files of the parser hold ONNX's zero points.
+    """
+    array = blob_of(layer, name).reshape(-1).astype(np.float64)
+    zeros = of_sizes(zeros_of(layer, name), f"{name}_zp", 1, array.size)
+    return np.asarray(array - zeros if parser else array + zeros)
+
+
 @dataclass(eq=False)
 class StoredWeights:
     """The weights of one layer in the format's order: integers, and a scale and a zero point for
@@ -120,9 +129,8 @@ class Integers:
         """The biases, in steps of input scale * weight scale; None without biases."""
         if "biases" not in self.layer.blobs:
             return None
-        array = blob_of(self.layer, "biases").reshape(-1).astype(np.float64)
-        zero = of_sizes(zeros_of(self.layer, "biases"), "biases_zp", 1, array.size)
-        return np.asarray(array - zero if self.parser else array + zero - self.absorbed())
+        biases = with_zero_points(self.layer, "biases", self.parser)
+        return biases if self.parser else biases - self.absorbed()
 
 
 class Weights(Integers):
