@@ -7,7 +7,7 @@ with an insertion point in MLIR.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, overload
 
@@ -192,6 +192,12 @@ def with_operators(value: Any) -> Any:
     if type(value) is ir.Value:
         value.__class__ = Value
     return value
+
+
+def stack(values: Iterable[ir.Value], axis: int = -1) -> Value:
+    """Values beside each other along a new axis, as in NumPy."""
+    write = writer().operator
+    return write("Concat")(*(write("Unsqueeze")(v, [axis]) for v in values), axis=axis)
 
 
 def optional(node: ir.Node, index: int) -> Value | None:

@@ -32,16 +32,12 @@ from converter.graph.catalogue.ssd import class_of, grouped
 from converter.graph.demands import of_length
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, demand_small, static
-from converter.graph.value import Value
+from converter.graph.value import Value, stack
 from converter.mapping.codecs import enum
 
 COORDINATES = 32767.0  # of boxes within 0..1
 # bits that areas lose, and those of the threshold, where the vendor's executor has them built in
 AREA_BITS, IOU_BITS = 15, 11
-
-
-def _stacked(r: IntegerReading, parts: Sequence[Value]) -> Value:
-    return r.b.Concat(*(r.b.Unsqueeze(p, [-1]) for p in parts), axis=-1)
 
 
 def _typed(r: IntegerReading, results: Sequence[Value]) -> list[Value]:
@@ -95,7 +91,7 @@ def _moved(
 
 
 def lift_bounding_box(r: IntegerReading) -> Value:
-    return r.stored(_stacked(r, _moved(r, r.double(0), r.whole(1), (0, 1), range(4))))
+    return r.stored(stack(_moved(r, r.double(0), r.whole(1), (0, 1), range(4))))
 
 
 def lift_multibox(r: IntegerReading) -> list[Value]:
@@ -113,7 +109,7 @@ def lift_multibox(r: IntegerReading) -> list[Value]:
     moved = _moved(r, box, delta, (2, 1), order)
     score = (best + r.input_zeros[0]) * r.attr("score_scale_value", int)
     score = bounded(shifted(score, r.bit_count("score_shift_value")), *r.limits())
-    rows = _stacked(r, [label, score, *(moved[i] for i in order)])
+    rows = stack([label, score, *(moved[i] for i in order)])
     mask = best > r.attr("score_threshold_value", int)
     places, real = front(b, mask, anchors)
     return _typed(r, [take(b, rows, places, real, -1.0), total(b, mask, anchors)])
@@ -137,7 +133,7 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
         half = shifted(bounded(length, 0, most), 1)
         ends = [at - half, at + half]
         edges += [bounded(v, 0, most) for v in ends] if clip else ends
-    boxes = single(_stacked(r, [edges[i] for i in (0, 2, 1, 3)]))
+    boxes = single(stack([edges[i] for i in (0, 2, 1, 3)]))
     own = b.Transpose(scores[..., wide - classes :], perm=[0, 2, 1])
     threshold, sizes = float(r.attr("score_threshold_uint8", int)), map(r.declared_size, (0, 1))
     return _typed(r, grouped(b, own, boxes, threshold, *sizes))
@@ -159,7 +155,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
         at, length = _from_anchors(r, axis, r.bit_count("box_shift_value"))
         half, most = length / 2.0, r.attr(side, int)
         edges.append([b.Round(bounded(v, 0, most)) for v in (at - half, at + half)])
-    boxes = single(_stacked(r, [axis[k] for k in (0, 1) for axis in edges]))
+    boxes = single(stack([axis[k] for k in (0, 1) for axis in edges]))
     own = single(r.whole(0)[..., 1])
     mask = own > r.attr("score_threshold_value", int)
     return _typed(r, chosen_proposals(r, own, boxes, mask))
@@ -170,7 +166,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
     b, lost = r.b, r.bit_count("delta_shift")
-    batch = r.static(r.input(0))[0]
+    batch = r.shape[0]
     scores = b.Reshape(r.whole(0), [batch, -1])
     count, size = r.static(scores)[1], r.count("post_nms_topn")
     demand_small(batch, size)
@@ -195,7 +191,7 @@ def lift_generated_proposals(r: IntegerReading) -> list[Value]:
     turns = min(size, most)
     at, value, real = _kept(b, best, overlaps, -np.inf, turns)
     value = b.Where(real, value, 0)
-    boxes = take(b, _stacked(r, [sides[i] for i in (1, 0, 3, 2)]), at, real)
+    boxes = take(b, stack([sides[i] for i in (1, 0, 3, 2)]), at, real)
     value, boxes = b.Pad(value, [0, 0, 0, size - turns]), b.Pad(boxes, [0] * 4 + [size - turns, 0])
     zeros = b.const(np.zeros((batch, size, 1)))
     return _typed(r, [value, boxes, zeros, total(b, real, turns, keepdims=1)])
@@ -225,7 +221,7 @@ def lift_region(r: IntegerReading) -> list[Value]:
         side = low_32_bits(shifted(grown, lost) * anchor)
         half = shifted(shifted(side, r.bit_count(f"anchors_exp_{name}_shift")), 1)
         edges += [bounded(v, 0, 2.0**grid) for v in (at - half, at + half)]
-    boxes = b.Reshape(_stacked(r, [edges[i] for i in (0, 2, 1, 3)]), [batch, -1, 4])
+    boxes = b.Reshape(stack([edges[i] for i in (0, 2, 1, 3)]), [batch, -1, 4])
     flat = b.Transpose(b.Reshape(scores, [batch, -1, depth - 5]), perm=[0, 2, 1])
     size = r.attr("max_box_num", int, r.declared_size(1, 1))
     threshold = float(r.attr("obj_thresh", int))

@@ -121,7 +121,7 @@ class IntegerReading(Reading):
         """The stored integers of an operand as doubles."""
         return double(self.input(index))
 
-    def operands(self) -> list[Value]:
+    def reals(self) -> list[Value]:
         return [self.real(i) for i in range(len(self.layer.inputs))]
 
     def width(self, port: int = 0) -> tuple[int, bool]:
@@ -231,7 +231,7 @@ class IntegerReading(Reading):
         if wide and "remain_shift" in self.layer.attrs:
             first = float(self.shifts[0])
             early = max(first - self.bit_count("remain_shift"), 0.0)
-            plain = str(self.layer.attrs.get("with_activation", "NONE")).upper() == "NONE"
+            plain = self.attr("with_activation", str, "NONE") == "NONE"
             if early and not plain and "shift_value" in self.layer.attrs:
                 what = "once or, as the executor has it behind an activation, twice"
                 raise MappingError(f"are sums shifted {what} (remain_shift)?")
@@ -249,8 +249,8 @@ class IntegerReading(Reading):
 
     def activated(self, x: Value, by: Any) -> Value:
         """The same behind the activation that the layer carries."""
-        b, attrs, bits = self.b, self.layer.attrs, self.bits
-        name = str(attrs.get("with_activation", "NONE")).upper()
+        b, bits = self.b, self.bits
+        name = self.attr("with_activation", str, "NONE")
         if name in ("RELU", "RELU6"):
             x = b.Relu(x)
         elif name == "LEAKYRELU":

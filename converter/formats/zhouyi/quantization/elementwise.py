@@ -95,7 +95,7 @@ def lift_divide(r: IntegerReading) -> Value:
     """Times the reciprocal of the divisor's amount, from a table; what 0 stands for is its first
     entry.
     """
-    b, (x, y) = r.b, r.operands()
+    b, (x, y) = r.b, r.reals()
     found = r.looked_up(b.Abs(y), "lut", r.width(1)[0], False)
     sign = b.Where(y < 0, b.like(y, -1), 1)
     return r.requantized(sign * x * found)
@@ -116,7 +116,7 @@ def lift_squared_difference(r: IntegerReading) -> Value:
     """Two ways of the vendor's tools, told apart by the number of scales: a scale for the
     difference, or one for each operand.
     """
-    x, y = r.operands()
+    x, y = r.reals()
     scales, shifts = r.scales, r.shifts
     if scales.size == 4 and shifts.size == 2:
         d = x * float(scales[1]) - y * float(scales[2])
@@ -165,7 +165,7 @@ def lift_scatter(r: IntegerReading) -> Value:
     signed, by_element = r.types[0].is_signed(), r.layer.kind == "ScatterElements"
     if not signed and any(r.input_limits(i)[0] + r.input_zeros[i] < 0 for i in (0, 2)):
         raise MappingError("which negative numbers does an unsigned scatter keep?")
-    if r.attr("reduction", str, "NONE").upper() == "MUL":
+    if r.attr("reduction", str, "NONE") == "MUL":
         return (_elements_multiplied if by_element else _slices_multiplied)(r)
     bits = r.width(0)[0] + r.width(2)[0] if by_element else 48
     data, updates = (
@@ -231,7 +231,7 @@ def lift_in_top_k(r: IntegerReading) -> Value:
 
 def lift_one_hot(r: IntegerReading) -> Value:
     """The two values as they are, within the range of the result; positions are not wrapped."""
-    b, rank = r.b, len(r.static(r.input(0)))
+    b, rank = r.b, len(r.shape)
     axis, depth = r.attr("axis", int, -1), r.attr("depth", int)
     off, on = r.number_list("values", 2)
     if axis < -1:
@@ -247,7 +247,7 @@ def lift_one_hot(r: IntegerReading) -> Value:
 
 def lift_table(r: IntegerReading) -> Value:
     """A look-up table, or arithmetic for the piecewise linear ones."""
-    layer, method = r.layer, str(r.layer.attrs.get("method", "")).upper()
+    layer, method = r.layer, r.attr("method", str, "")
     if layer.kind == "Activation" and method in PIECEWISE and "lut" not in layer.blobs:
         layer.attrs["with_activation"] = method
         return r.activated(r.real(), r.factor)
@@ -395,13 +395,13 @@ def lift_cast(r: IntegerReading) -> Value:
 
     A result of more than 16 bits is not rounded: what lies behind the point is cut off.
     """
-    dtype, attrs = r.types[0], r.layer.attrs
+    dtype = r.types[0]
     if r.is_scaled():
         wide = dtype.is_integer() and dtype.bitwidth > 16
         return r.stored(r.rescaled(r.real(), r.factor, "Identity" if wide else "Round"))
-    if str(attrs.get("clip_mode", "SATURATION")).upper() == "TRUNCATION":
+    if r.attr("clip_mode", str, "SATURATION") == "TRUNCATION":
         return wrapped(int64(r.input(0)), dtype)
-    if attrs.get("ignore_scale_zp"):
+    if r.layer.attrs.get("ignore_scale_zp"):
         return r.stored(rescale(real(r.input(0)), 1.0, 0, r.limits()))
     return r.requantized(r.real(), 1.0)
 
@@ -420,7 +420,7 @@ def lift_concat(r: IntegerReading) -> Value:
     axis = r.attr("axis", int)
     if not r.is_scaled():
         return r.b.Concat(*r.layer.inputs, axis=axis)
-    pairs = zip(r.operands(), r.factors(len(r.layer.inputs)), strict=True)
+    pairs = zip(r.reals(), r.factors(len(r.layer.inputs)), strict=True)
     parts = [r.rescaled(v, by) for v, by in pairs]
     return r.stored(r.b.Concat(*parts, axis=axis))
 
@@ -436,17 +436,17 @@ def lower_concat(w: IntegerWriting) -> Written:
 
 def lift_logical(r: IntegerReading) -> Value:
     """Comparisons bring both operands to a common scale; the others take what is not 0 as true."""
-    b, method = r.b, r.attr("method", str).upper()
+    b, method = r.b, r.attr("method", str)
     if method in COMPARISONS:
         scales = r.scales
         if scales.size not in (1, 2):
             message = f"scale_value should be two numbers, not {scales.tolist()}"
             raise MappingError(message, "R110")
-        pairs = zip(r.operands(), np.broadcast_to(scales, 2), strict=True)
+        pairs = zip(r.reals(), np.broadcast_to(scales, 2), strict=True)
         truth = b.operator(COMPARISONS[method])(*(v * float(s) for v, s in pairs))
         truth = ~truth if method == "NOT_EQUAL" else truth
     else:
-        values = [real(r.input(i)) for i in range(len(r.layer.inputs))]
+        values = [real(v) for v in r.operands]
         found = [~b.Equal(v, 0) for v in values]
         truth = b.operator(r.attr("method", ~enum(LOGIC)))(*found)
     return b.Cast(truth, to=r.types[0])
@@ -467,7 +467,7 @@ def lift_where(r: IntegerReading) -> Value:
     """Either operand comes to the scale of the result by a factor of its own, or both by one; the
     condition is what is not 0.
     """
-    b, (condition, *sides) = r.b, r.operands()
+    b, (condition, *sides) = r.b, r.reals()
     of_length(2, operands=sides)
     factors = np.broadcast_to(r.factors(1 if r.scales.size == 1 else 2), 2)
     x, y = (r.rescaled(v, f) for v, f in zip(sides, factors, strict=True))

@@ -33,7 +33,7 @@ Unique"""
 
 def lift_plain(r: IntegerReading) -> list[Value]:
     """What the layer makes of the stored integers, whatever they stand for."""
-    return r.all_stored(r.all_as_numbers(*(r.input(i) for i in range(len(r.layer.inputs)))))
+    return r.all_stored(r.all_as_numbers(*r.operands))
 
 
 def lift_same(r: IntegerReading) -> Value:
@@ -103,8 +103,8 @@ def lift_segment_sum(r: IntegerReading) -> Value:
 
 def lift_embeddings(r: IntegerReading) -> Value:
     """Sums of products; a mean is a quotient that is cut off, a root comes from a table."""
-    b, combiner = r.b, r.attr("combiner", str, "MEAN").upper()
-    if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
+    b, combiner = r.b, r.attr("combiner", str, "MEAN")
+    if r.attr("max_norm", str, "NONE") != "NONE":
         raise MappingError("which norm is a row of an embedding scaled down to?")
     params, weights = r.double(0), b.Reshape(r.double(3), [-1, 1])
     rows = r.input(1)

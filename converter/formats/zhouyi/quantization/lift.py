@@ -180,7 +180,7 @@ class NumbersLift(GraphLift):
         """Slopes and bounds, which an integer IR stores as integers, in `attrs` and `blobs`."""
         if self.parser:
             return
-        name = str(layer.attrs.get("with_activation", layer.attrs.get("method", ""))).upper()
+        name = layer.attrs.get("with_activation", layer.attrs.get("method"))
         slope = layer.attrs.get("negative_slope_value")
         if name == "LEAKYRELU" and isinstance(slope, int | float) and result is not None:
             shift = layer.attrs.get("negative_slope_shift", result.dtype.bitwidth)
@@ -203,7 +203,7 @@ def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
     """Whether only the integer form of a layer of the quantiser says what it computes; `source` are
     the parameters of its first operand.
     """
-    method = str(far.attrs.get("method", "")).upper()
+    method = str(far.attrs.get("method", ""))
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
     return (
         far.kind in _INTEGER_ONLY

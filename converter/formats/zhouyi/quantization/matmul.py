@@ -23,7 +23,7 @@ def _product(r: IntegerReading) -> Value:
 def lift_matmul(r: IntegerReading) -> Value:
     if r.attr("fused_multiplier", float, 1.0) != 1.0:
         raise MappingError("is fused_multiplier in the scale already, as the executor has it?")
-    if str(r.layer.attrs.get("with_activation", "NONE")).upper() != "NONE":
+    if r.attr("with_activation", str, "NONE") != "NONE":
         raise MappingError("does a MatMul activate its sums, at which the executor does not look?")
     return r.activated(*r.early_shift(_product(r), np.zeros(1), np.zeros(1)))
 

@@ -58,7 +58,7 @@ def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
     """The exponentials of a table by their sum, and what is still to be multiplied with; the
     vendor's two ways of the quotient, by the size of the data.
     """
-    b, shape, logarithm = r.b, r.static(r.input(0)), r.layer.kind == "LogSoftmax"
+    b, shape, logarithm = r.b, r.shape, r.layer.kind == "LogSoftmax"
     scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
     y = int64(look_up(_below(r, axis) + ((1 << bits) - 1), lut, bits, False))
     total = b.Max(b.ReduceSum(y, [axis]), 1)
@@ -227,7 +227,7 @@ class Groups:
 
 
 def _groups(r: IntegerReading) -> Groups:
-    layer, shape = r.layer, list(r.static(r.input(0)))
+    layer, shape = r.layer, list(r.shape)
     rank = len(shape)
     if layer.kind == "GroupNorm":
         channel = r.axis(-1)
@@ -306,7 +306,7 @@ def _normalized(r: IntegerReading, x: Value, axes: list[int]) -> tuple[Value, Va
 
 def lift_rms_norm(r: IntegerReading) -> Value:
     """Times the reciprocal root of the mean of squares, then weights and biases of integers."""
-    b, x, shape = r.b, r.double(), list(r.static(r.input(0)))
+    b, x, shape = r.b, r.double(), list(r.shape)
     axes = [axis_of(a, len(shape)) for a in axes_of(r.layer)]
     root = rescale(_short_root(b.ReduceMean(x * x, axes)), r.factor_of("norm"), 0, UINT16)
     y = bounded(floor((x * root + 128.0) / 256), *limits_of_bits(r.bits, True))
@@ -342,7 +342,7 @@ def lift_moments(r: IntegerReading) -> list[Value]:
 
 def lift_norm(r: IntegerReading) -> Value:
     """Division by the sum of amounts (L1), or by the root of the sum of squares (L2)."""
-    axes, method = axes_of(r.layer), r.attr("method", str).upper()
+    axes, method = axes_of(r.layer), r.attr("method", str)
     scale, shift = r.attr("scale_value", int), r.bit_count("shift_value")
     b, x = r.b, r.double()
     if method == "L2":

@@ -128,7 +128,7 @@ class Axis:
 
     @classmethod
     def of(cls, r: IntegerReading, index: int, name: str) -> Axis:
-        size, count = r.static(r.input(0))[1 + index], r.declared_size(0, 1 + index)
+        size, count = r.shape[1 + index], r.declared_size(0, 1 + index)
         kernel, stride, dilation = (
             r.count(f"{key}_{name}") for key in ("kernel", "stride", "dilation")
         )

@@ -24,7 +24,7 @@ from converter.formats.zhouyi.quantization.requantize import (
 )
 from converter.formats.zhouyi.quantization.weights import with_zero_points
 from converter.graph.infer import Array
-from converter.graph.value import Value
+from converter.graph.value import Value, stack
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _weights(r: IntegerReading, gates: int) -> tuple[int, Array]:
 def _time(r: IntegerReading) -> tuple[list[Value], bool]:
     """The input at each step, [batch, x] each, in the order of the direction."""
     x = r.whole()
-    reverse = r.attr("direction", str, "forward").upper() == "REVERSE"
+    reverse = r.attr("direction", str, "FORWARD") == "REVERSE"
     steps = [x[:, t] for t in range(r.static(x)[1])]
     return steps[::-1] if reverse else steps, reverse
 
@@ -106,12 +106,12 @@ def _outputs(
     r: IntegerReading, found: dict[str, Value], all_steps: list[Value], reverse: bool
 ) -> list[Value]:
     given = r.layer.attrs.get("out_sequence", [])
-    names = [str(n).upper() for n in (given if isinstance(given, list) else [given])]
+    names = [str(n) for n in (given if isinstance(given, list) else [given])]
     if len(names) != len(r.types):
         raise MappingError(f"out_sequence={names} of {len(r.types)} outputs", "R110")
     ordered = all_steps[::-1] if reverse else all_steps
     first = "Y" if r.layer.kind == "BasicLSTM" else "H"
-    found[first] = r.b.Concat(*[r.b.Unsqueeze(h, [1]) for h in ordered], axis=1)
+    found[first] = stack(ordered, 1)
     if any(n not in found for n in names):
         raise MappingError(f"out_sequence={names} names what is not known", "R110")
     return r.all_stored(found[n] for n in names)
@@ -131,7 +131,7 @@ def lift_gru(r: IntegerReading) -> list[Value]:
     of_sizes(biases, "biases", 4 * n, 4 * n if first else 3 * n)
     s = Steps(r, w[:size], w[size:], biases, factors, r.width()[0] > 8)
     (steps, reverse), state, states = _time(r), r.whole(1), []
-    batch = r.static(r.input(0))[0]
+    batch = r.shape[0]
     gates, candidates = (_Sum(s, scales[i : i + 2], shifts[i : i + 2]) for i in (0, 2))
     own = gates.biases(s.biases[: 2 * n], batch, len(steps))
     inner = candidates.biases(s.biases[2 * n : 3 * n], batch, len(steps))
@@ -199,7 +199,7 @@ def lift_lstm(r: IntegerReading) -> list[Value]:
     Factors: of the state's product, of the gates (all rows), of the candidate, of the cell before
     its table, of the result, then two for each step: of the cell that is kept, and stored.
     """
-    n, time = r.count("cell_size"), r.static(r.input(0))[1]
+    n, time = r.count("cell_size"), r.shape[1]
     scales, shifts, factors = _parts(r, [1, 4 * n, n, 1, 1, *[1] * (2 * time)])
     size, weights = _weights(r, 4)
     zeros = of_sizes(zeros_of(r.layer, "weights"), "weights_zp", 1, 4 * n)

@@ -37,7 +37,7 @@ def lift_reduce(r: IntegerReading) -> Value:
 
     Conditions are 0 and 1.
     """
-    b, method, axes = r.b, r.attr("method", str).upper(), axes_of(r.layer)
+    b, method, axes = r.b, r.attr("method", str), axes_of(r.layer)
     x = r.real()
     if method in ("SUM", "MEAN"):
         return r.requantized(b.ReduceSum(x, axes))
@@ -126,7 +126,7 @@ def lift_cumulate(r: IntegerReading) -> Value:
     x = r.double()
     axis = r.axis()
     exclusive, reverse = (int(r.attr(k, bool, False)) for k in ("exclusive", "reverse"))
-    if r.attr("method", str).upper() == "PROD":
+    if r.attr("method", str) == "PROD":
         return _products_so_far(r, x, axis, exclusive, reverse)
     total = r.b.CumSum(x, axis, exclusive=exclusive, reverse=reverse)
     return r.requantized(total, r.first_factor)

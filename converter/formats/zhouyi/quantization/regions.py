@@ -193,7 +193,7 @@ def lift_roi_align(r: IntegerReading) -> Value:
     x = r.double(0)
     batch, *sizes, channels = r.static(x)
     rois = b.Reshape(r.double(1), [-1, 5])
-    half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL").upper() == "HALF_PIXEL"
+    half = r.attr("coordinate_transformation_mode", str, "HALF_PIXEL") == "HALF_PIXEL"
     first, _ = r.factors(2)
     image, sides, good = rois[..., 0], [], []
     for i, cells in enumerate(pooled_shape(r)):

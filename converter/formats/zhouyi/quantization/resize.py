@@ -39,7 +39,7 @@ def lift_resize(r: IntegerReading) -> Value:
     """BILINEAR: the four neighbours of each place, with weights of `interp_shift_value` bits."""
     if r.attr("method", enum(words("BILINEAR CUBIC"))) == "CUBIC":
         raise MappingError("is CUBIC cubic, or bilinear as the vendor's executor computes it?")
-    b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL").upper()
+    b, x, mode = r.b, r.input(0), r.attr("mode", str, "HALF_PIXEL")
     shape = r.static(r.layer.outputs[0])
     if len(shape) != 4 or mode not in MODES:
         raise MappingError(f"where does mode={mode} take its samples, of {len(shape)} axes?")
@@ -61,7 +61,7 @@ def _smoothed(r: IntegerReading, bits: int) -> Value:
     """Each place of an axis is a sum of weighted neighbours, `bound_*_min` to `bound_*_max`,
     rounded on the scale of the input: along x first, then along y.
     """
-    b, y, shape = r.b, r.whole(), r.static(r.input(0))
+    b, y, shape = r.b, r.whole(), r.shape
     for axis, name in ((2, "x"), (1, "y")):
         weights = r.blob(f"weight_coefficients_{name}").reshape(-1)
         low, high = (
@@ -123,7 +123,7 @@ def lift_morphology(r: IntegerReading) -> Value:
 
 def lift_colours(r: IntegerReading) -> Value:
     """Coefficients are integers; the executor packs planes as I420 whatever `format` says."""
-    given = r.attr("format", str, "I420").upper()
+    given = r.attr("format", str, "I420")
     if given != "I420":
         raise MappingError(f"are planes packed as {given} or, as the executor does, as I420?")
     b, x = r.b, real(r.input(0), narrow=True)

@@ -133,5 +133,5 @@ _MOVING_METHODS = {"Resize": ("NEAREST",), "Reduce": ("MIN", "MAX")}
 
 def keeps_integers(layer: Layer) -> bool:
     """Whether a layer does to stored integers what it does to numbers."""
-    method = str(layer.attrs.get("method", "")).upper()
+    method = str(layer.attrs.get("method", ""))
     return layer.kind in _MOVING.split() or method in _MOVING_METHODS.get(layer.kind, ())

@@ -25,7 +25,7 @@ from converter.formats.zhouyi.rules.fields import words
 from converter.graph.build import Builder, open_builder
 from converter.graph.demands import not_zero
 from converter.graph.sizes import arange
-from converter.graph.value import Value
+from converter.graph.value import Value, stack
 from converter.mapping.codecs import enum
 
 MOST_ELEMENTS = 1 << 26  # of what is looked at for all regions together
@@ -56,11 +56,9 @@ class Pixels:
         count = float(np.prod(self.sizes))
         if wraps:
             total = total - floor(total / count) * count
-        index = b.Unsqueeze(total, [-1])
         if image is None:
-            return b.GatherND(self.flat, int64(index), batch_dims=1)
-        pair = b.Concat(b.Unsqueeze(image, [-1]), index, axis=-1)
-        return b.GatherND(self.flat, int64(pair))
+            return b.GatherND(self.flat, int64(b.Unsqueeze(total, [-1])), batch_dims=1)
+        return b.GatherND(self.flat, int64(stack((image, total))))
 
 
 def crossed(v: Value, axis: int, full: list[int]) -> Value:

@@ -105,9 +105,14 @@ class Reading(context.Reading):
             self.blob(name) if array is None else array, f"{self.layer.name}.{name}"
         )
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the data, which are the first operand."""
+        return self.static(self.input(0))
+
     def axis(self, default: Any = context.REQUIRED) -> int:
         """The attribute `axis`, counted from the front of the data."""
-        return axis_of(self.attr("axis", int, default), len(self.static(self.input(0))))
+        return axis_of(self.attr("axis", int, default), len(self.shape))
 
     def bias(self) -> ir.Value | None:
         """`biases` as one axis; None for zeros, which stand for no biases in this format."""
@@ -117,6 +122,15 @@ class Reading(context.Reading):
         if array is None or not np.asarray(array).any():
             return None
         return self.weights("biases", np.asarray(array).reshape(-1))
+
+    @property
+    def operands(self) -> list[Value]:
+        return [self.input(i) for i in range(len(self.layer.inputs))]
+
+    @property
+    def declared_type(self) -> ir.DataType | None:
+        """The type that the file declares for the first output."""
+        return self.layer.outputs[0].dtype if self.layer.outputs else None
 
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
         """The shape that the file declares for an output."""

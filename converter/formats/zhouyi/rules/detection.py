@@ -26,7 +26,7 @@ from converter.graph.catalogue.ssd import class_of, labels_of, present
 from converter.graph.demands import at_least, held, of_length
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
@@ -149,13 +149,12 @@ class FlatScores(Field):
     """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
 
     def lift(self, r: Reading) -> None:
-        batch, n = r.static(r.input(0))[:2]
+        batch, n = r.shape[:2]
         scores = r.b.Reshape(r.input(3), [batch, n])
-        operands = [r.input(0), r.input(1), r.input(2), scores]
-        r.node.inputs = [_as_float(r, v) for v in operands]
+        r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
 
 
-def _as_float(r: Reading, value: ir.Value) -> ir.Value:
+def _as_float(r: Reading, value: Value) -> Value:
     return value if value.dtype == FLOAT else r.b.Cast(value, to=FLOAT)
 
 
@@ -310,7 +309,7 @@ PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
 
 
 def floats(r: Reading) -> list[Value]:
-    return [with_operators(_as_float(r, r.input(i))) for i in range(len(r.layer.inputs))]
+    return [_as_float(r, v) for v in r.operands]
 
 
 def lift_detection_output(r: Reading) -> list[ir.Value]:
@@ -342,7 +341,7 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
     b = r.b
     variance = r.number_list("variance", 4, [10.0, 10.0, 5.0, 5.0])
     moves = [deltas[..., i] / by for i, by in enumerate(variance)]
-    edges = [b.Gather(proposals, np.array([i]), axis=2) for i in range(4)]
+    edges = [proposals[..., i : i + 1] for i in range(4)]
     low, high = [], []
     for i, side in enumerate(("width", "height") if caffe else ("height", "width")):
         limit = r.attr(f"image_{side}", float)
@@ -352,8 +351,7 @@ def _decoded(r: Reading, deltas: Value, proposals: Value, caffe: bool) -> ir.Val
         low.append(b.Clip(centre - half, 0.0, limit))
         high.append(b.Clip(centre + half, 0.0, limit))
     order = (1, 0) if caffe else (0, 1)
-    columns = (b.Unsqueeze(part[i], [3]) for part in (low, high) for i in order)
-    return b.Transpose(b.Concat(*columns, axis=3), perm=[0, 2, 1, 3])
+    return b.Transpose(stack(part[i] for part in (low, high) for i in order), perm=[0, 2, 1, 3])
 
 
 def at_most(r: Reading, counts: Value, size: int) -> Value:
@@ -418,7 +416,7 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
         *anchors, limit = names.split()
         centre, side = (r.blob(k).reshape(-1).astype(np.float32) for k in anchors)
         edges.append(_moved_edges(b, moves, i, centre, side, r.attr(limit, float)))
-    boxes = _corners(b, edges)
+    boxes = _corners(edges)
     own = scores[..., 1]
     return r.typed(chosen_proposals(r, own, boxes, own > r.attr("score_threshold", float)))
 
@@ -446,9 +444,9 @@ def _moved_edges(
     return [b.Clip(v, 0.0, limit) for v in (middle - half, middle + half)]
 
 
-def _corners(b: Builder, edges: list[list[Value]]) -> Value:
+def _corners(edges: list[list[Value]]) -> Value:
     """Boxes [B, P, 4] of both edges of both axes."""
-    return b.Concat(*(b.Unsqueeze(axis[k], [2]) for k in (0, 1) for axis in edges), axis=2)
+    return stack(axis[k] for k in (0, 1) for axis in edges)
 
 
 def lift_generated_proposals(r: Reading) -> list[ir.Value]:
@@ -468,11 +466,10 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
         _moved_edges(b, moves, i, anchors[:, 2 + i], anchors[:, i], r.attr(limit, float) - 1.0)
         for i, limit in enumerate(("image_width", "image_height"))
     ]
-    every, own = _corners(b, edges), b.Reshape(scores, [batch, n])
+    every, own = _corners(edges), b.Reshape(scores, [batch, n])
     found = []
     for image in range(batch):
-        of = np.array(image)
-        boxes, values = top(b, b.Gather(every, of), b.Gather(own, of), r.count("pre_nms_topn"))
+        boxes, values = top(b, every[image], own[image], r.count("pre_nms_topn"))
         low, high = b.Split(boxes, [2, 2], outputs=2, axis=1)
         smaller = b.ReduceMin(high - low + 1.0, [1], keepdims=0)
         values = b.Where(smaller > r.attr("min_size", float), values, float("-inf"))
@@ -480,10 +477,7 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
         count = b.ReduceSum(b.Cast(real, to=FLOAT), [0])
         boxes = filled(b, b.Gather(boxes, places), size, real)
         found.append([filled(b, best, size, real), boxes, count])
-    values, boxes, counts = (
-        b.Concat(*(b.Unsqueeze(v, [0]) for v in column), axis=0)
-        for column in zip(*found, strict=True)
-    )
+    values, boxes, counts = (stack(column, 0) for column in zip(*found, strict=True))
     zeros = b.const(np.zeros((batch, size, 1), np.float32))
     return r.typed([values, boxes, zeros, counts])
 
@@ -568,24 +562,22 @@ def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     regions = b.Gather(boxes, np.array([1, 0, 3, 2]), axis=1)
     image = b.const(np.zeros(r.static(boxes)[0], np.int64))
     mode = "half_pixel" if is_half_pixel(r) else "output_half_pixel"
-    pieces = []
-    for features, scale in zip(maps, scales, strict=True):
-        if len(set(samples)) != 1:
-            pieces.append(_unequal(r, boxes * scale, features, size, samples))
-            continue
-        pieces.append(
-            b.RoiAlign(
-                b.Transpose(features, perm=[0, 3, 1, 2]),
-                regions,
-                image,
-                output_height=size[0],
-                output_width=size[1],
-                sampling_ratio=max(samples[0], 0),
-                spatial_scale=scale,
-                coordinate_transformation_mode=mode,
-            )
+    pairs = zip(maps, scales, strict=True)
+    if len(set(samples)) != 1:
+        return [_unequal(r, boxes * scale, features, size, samples) for features, scale in pairs]
+    return [
+        b.RoiAlign(
+            b.Transpose(features, perm=[0, 3, 1, 2]),
+            regions,
+            image,
+            output_height=size[0],
+            output_width=size[1],
+            sampling_ratio=max(samples[0], 0),
+            spatial_scale=scale,
+            coordinate_transformation_mode=mode,
         )
-    return pieces
+        for features, scale in pairs
+    ]
 
 
 def _unequal(
@@ -599,13 +591,13 @@ def _unequal(
     half = is_half_pixel(r)
     lines, known = [], []
     for axis, (cells, number) in enumerate(zip(size, samples, strict=True)):
-        first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
+        first, last = (boxes[:, i : i + 1] for i in (axis, axis + 2))
         length = last - first
         length = length if half else b.Max(length, 1.0)
         steps = (arange(cells * number, dtype=np.float32) + 0.5) / (cells * number)
         place = first + length * steps - (0.5 if half else 0.0)
-        known.append((place >= -1.0) & (place <= float(sides[axis])))
-        lines.append(b.Clip(place, 0.0, float(sides[axis] - 1)))
+        known.append((place >= -1) & (place <= sides[axis]))
+        lines.append(b.Clip(place, 0, sides[axis] - 1))
     samples_at = [c * n for c, n in zip(size, samples, strict=True)]
     found = _at_lines(r, features, lines, samples_at)
     mask = b.Unsqueeze(known[0], [2]) & b.Unsqueeze(known[1], [1])
@@ -622,11 +614,10 @@ def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) 
     _, *sides, channels = r.static(features)
     spread = []
     for axis, place in enumerate(lines):
-        line = place * (2.0 / max(sides[axis] - 1, 1)) - 1.0
-        line = b.Unsqueeze(line, [2 - axis])
-        spread.append(b.Unsqueeze(b.Expand(line, [count, *size]), [3]))
+        line = b.Unsqueeze(place * (2.0 / max(sides[axis] - 1, 1)) - 1.0, [2 - axis])
+        spread.append(b.Expand(line, [count, *size]))
     # x comes first; the pieces lie one below the other in one image
-    grid = b.Reshape(b.Concat(*reversed(spread), axis=3), [1, count * size[0], size[1], 2])
+    grid = b.Reshape(stack(reversed(spread)), [1, count * size[0], size[1], 2])
     image = b.Transpose(features, perm=[0, 3, 1, 2])
     found = b.GridSample(image, grid, align_corners=1, padding_mode="border")
     found = b.Reshape(found, [channels, count, *size])
@@ -642,10 +633,10 @@ def _corner_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
     for features in maps:
         sides, lines = r.static(features)[1:3], []
         for axis in (0, 1):
-            first, last = (b.Gather(boxes, np.array([axis + 2 * e]), axis=1) for e in (0, 1))
+            first, last = (boxes[:, i : i + 1] for i in (axis, axis + 2))
             steps = arange(size[axis], dtype=np.float32) / (size[axis] - 1)
-            place = (first + (last - first) * steps) * float(sides[1 - axis] - 1)
-            lines.append(b.Clip(place, 0.0, float(sides[axis] - 1)))
+            place = (first + (last - first) * steps) * (sides[1 - axis] - 1)
+            lines.append(b.Clip(place, 0, sides[axis] - 1))
         pieces.append(_at_lines(r, features, lines, size))
     return pieces
 

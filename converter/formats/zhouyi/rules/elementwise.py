@@ -108,7 +108,7 @@ class Slope(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        slope, rank = r.blob("negative_slope"), len(r.static(r.input(0)))
+        slope, rank = r.blob("negative_slope"), len(r.shape)
         more = max(0, slope.ndim - rank)  # a leading 1 too many
         slope = slope.reshape(slope.shape[more:])
         r.node.set_input(1, r.weights("negative_slope", slope))
@@ -356,10 +356,9 @@ class Conversion(Field):
         to = ir_dtype(target)
         modes = enum({True: "SATURATION", False: "TRUNCATION"})
         saturate = r.attr("clip_mode", modes, True)
-        declared = r.layer.outputs[0].dtype if r.layer.outputs else None
+        declared, own = r.declared_type, x.dtype
         kept = declared is not None and NARROW.get(declared) == to
         r.node.attrs["to"] = int(declared if declared is not None and kept else to)
-        own = x.dtype
         if own is None or not to.is_integer() or own == T.BOOL:
             return
         if saturate:

@@ -23,6 +23,7 @@ from converter.formats.zhouyi.types import numpy_type
 from converter.graph.demands import at_least, axis_of, held
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange, demand_small
+from converter.graph.value import stack
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
@@ -98,8 +99,7 @@ class Classes(Field):
             raise MappingError("required attribute 'values' is absent", "R110")
         if not isinstance(values, list) or len(values) != 2:
             raise MappingError(f"values={values!r} are not two numbers", "R110")
-        declared = r.layer.outputs[0].dtype if r.layer.outputs else None
-        dtype = np.dtype(np.float32) if declared is None else declared.numpy()
+        dtype = np.dtype(np.float32) if r.declared_type is None else r.declared_type.numpy()
         rank = len(r.static(x)) + 1
         demand_small(depth)
         shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
@@ -130,7 +130,7 @@ class Selector(Field):
     keys = ("num",)
 
     def lift(self, r: Reading) -> None:
-        *data, selector = [r.input(i) for i in range(len(r.layer.inputs))]
+        *data, selector = r.operands
         if (num := r.attr("num", int, len(data))) != len(data):
             message = f"num={num}, but {len(data)} tensors are selected from"
             raise MappingError(message, "R105")
@@ -201,8 +201,8 @@ def lift_query_rebatch(r: Reading) -> ir.Value:
         rows = b.Gather(x, v, axis=1)
         missing = longest - r.static(v)[0]
         rows = b.Pad(rows, [0, 0, 0, 0, missing, 0]) if missing else rows
-        parts.append(b.Unsqueeze(rows, [1]))
-    return b.Concat(*parts, axis=1) if len(parts) > 1 else parts[0]
+        parts.append(rows)
+    return stack(parts, 1)
 
 
 def lift_ctc(r: Reading) -> list[ir.Value]:

@@ -13,7 +13,7 @@ from converter.graph.demands import held
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import arange
-from converter.graph.value import Value
+from converter.graph.value import Value, stack
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.record import record
@@ -87,7 +87,7 @@ def _is_full_product(w: Writing) -> bool:
 
 
 def _two_axes(r: Reading) -> bool:
-    return len(r.static(r.input(0))) == 2
+    return len(r.shape) == 2
 
 
 # a product of two activations --------------------------------------------------------------------
@@ -170,7 +170,7 @@ def lift_rotary(r: Reading) -> ir.Value:
     The caches of cosines and sines are [P, D / 2] or [B, P, D / 2]; the positions are the fourth
     operand [B, S], else 0, 1, ...
     """
-    b, x, shape = r.b, r.input(0), r.static(r.input(0))
+    b, x, shape = r.b, r.input(0), r.shape
     if len(shape) == 3:
         heads = r.count("num_heads")
         split = b.Reshape(x, [shape[0], shape[1], heads, shape[2] // heads])
@@ -183,15 +183,13 @@ def lift_rotary(r: Reading) -> ir.Value:
     between = bool(r.attr("interleaved", bool, 0))
     if between:
         pairs = b.Reshape(turned, [batch, heads, steps, wide // 2, 2])
-        halves = b.Split(pairs, [1, 1], outputs=2, axis=4)
-        first, second = (b.Squeeze(v, [4]) for v in halves)
+        first, second = pairs[..., 0], pairs[..., 1]
     else:
         first, second = b.Split(turned, [wide // 2] * 2, outputs=2, axis=3)
     real = cos * first - sin * second
     other = sin * first + cos * second
     if between:
-        both = b.Concat(b.Unsqueeze(real, [4]), b.Unsqueeze(other, [4]), axis=4)
-        y = b.Reshape(both, [batch, heads, steps, wide])
+        y = b.Reshape(stack((real, other)), [batch, heads, steps, wide])
     else:
         y = b.Concat(real, other, axis=3)
     if wide < size:

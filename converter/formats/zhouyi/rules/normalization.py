@@ -87,7 +87,7 @@ class ChannelAxis(Field):
     keys = ("axis",)
 
     def lift(self, r: Reading) -> None:
-        rank = len(r.static(r.input(0)))
+        rank = len(r.shape)
         given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
         axis = axis_of(given[0], rank) if len(given) == 1 else 0
         if axis not in (1, rank - 1) or rank < 3:

@@ -140,7 +140,7 @@ class FlatIndices(Field):
         order = r.attr("flatten_dim", ORDERS, "HWC")
         if r.attr("storage_order", int, 0):
             raise MappingError("storage_order=1 has no counterpart")
-        shape, r.outputs = r.static(r.input(0)), 2
+        shape, r.outputs = r.shape, 2
         r.then(lambda results: [results[0], flatten_as(with_operators(results[1]), shape, order)])
 
     def lower(self, w: Writing) -> None:
@@ -204,7 +204,7 @@ def random_borders(r: Reading, axis: int) -> Array:
 
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """
-    size, count = r.static(r.input(0))[axis], r.declared_size(0, axis)
+    size, count = r.shape[axis], r.declared_size(0, axis)
     if not 1 <= count <= size:
         raise MappingError(f"layer_top_shape says {count} windows over {size} places", "R105")
     seed, k, ratio = r.attr("seed", int), size // count, size / count

@@ -31,7 +31,7 @@ def lift_quantize(r: Reading) -> ir.Value:
     """In ONNX's sense: x / scale + zero point, and back."""
     x, kind = r.input(0), r.layer.kind
     scale, zero = (r.blob(f"quantize_{part}") for part in ("scale", "zp"))
-    dtype = r.layer.outputs[0].dtype if kind == "Quantize" and r.layer.outputs else x.dtype
+    dtype = r.declared_type if kind == "Quantize" else x.dtype
     if dtype is None or not dtype.is_integer():
         raise MappingError("the stored type is not an integer", "R105")
     flat = scale.astype(np.float32).reshape(() if scale.size == 1 else -1)

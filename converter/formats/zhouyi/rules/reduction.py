@@ -82,7 +82,7 @@ def squares(r: Reading) -> None:
 
 
 def unbiased(r: Reading, total: Value) -> Value:
-    axes, shape = r.known(r.node.inputs[1], "the axes"), r.static(r.input(0))
+    axes, shape = r.known(r.node.inputs[1], "the axes"), r.shape
     count = int(np.prod([shape[int(a)] for a in axes]))
     return total / (count - 1)
 
@@ -95,7 +95,7 @@ def zeros(r: Reading) -> None:
 
 def two_axes(r: Reading) -> None:
     """Batches side by side."""
-    x, shape = r.input(0), r.static(r.input(0))
+    x, shape = r.input(0), r.shape
     r.node.inputs = [x if len(shape) == 2 else r.b.Reshape(x, [shape[0], -1])]
 
 

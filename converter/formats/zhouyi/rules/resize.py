@@ -43,7 +43,7 @@ class Target(Field):
     keys = ("size", "ratio_z", "ratio_y", "ratio_x")
 
     def lift(self, r: Reading) -> None:
-        x, shape = r.input(0), r.static(r.input(0))
+        x, shape = r.input(0), r.shape
         size, ratios, source = self.size(r), self.ratios(r), shape[1:-1]
         r.node.inputs = [x, None, None, r.b.const([shape[0], shape[-1], *size], "size")]
         if "size" in r.layer.attrs or not ratios:
@@ -55,7 +55,7 @@ class Target(Field):
 
     def size(self, r: Reading) -> list[int]:
         declared, ratios = r.declared(), self.ratios(r)
-        source = r.static(r.input(0))
+        source = r.shape
         rank = len(source)
         given: list[int] = r.attr("size", list, [])
         at_least(1, size=given)
@@ -68,7 +68,7 @@ class Target(Field):
         return _scaled(source[1:-1], ratios)
 
     def ratios(self, r: Reading) -> list[float] | None:
-        rank = len(r.static(r.input(0))) - 2
+        rank = len(r.shape) - 2
         given = [key for key in keys("ratio", rank) if key in r.layer.attrs]
         found = {key: r.attr(key, float) for key in given}
         above(0, **found)
@@ -113,7 +113,7 @@ class Nearest(Field):
         a, nearest = r.node.attrs, "round_prefer_floor"
         if a["mode"] == "nearest":
             nearest = r.attr("nearest_mode", enum(NEAREST | {"": "SIMPLE"}), nearest)
-            source = r.static(r.input(0))[1:-1]
+            source = r.shape[1:-1]
             shrinks = all(t <= s for t, s in zip(Target().size(r), source, strict=True))
             a["nearest_mode"] = nearest or ("ceil" if shrinks else "floor")
         if a["coordinate_transformation_mode"] == "tf_half_pixel_for_nn":
@@ -136,7 +136,7 @@ class BothWays(Field):
     """SIMPLE that shrinks one axis and enlarges the other: the first is resampled by itself."""
 
     def lift(self, r: Reading) -> None:
-        a, source, size = r.node.attrs, r.static(r.input(0)), Target().size(r)
+        a, source, size = r.node.attrs, r.shape, Target().size(r)
         smaller = [t < s for t, s in zip(size, source[1:-1], strict=True)]
         simple = str(r.layer.attrs.get("nearest_mode")).upper() == "SIMPLE"
         if a["mode"] != "nearest" or not simple or len(set(smaller)) == 1:

@@ -106,15 +106,20 @@ class Bounds(Field):
     def lower(self, w: Writing) -> None:
         shape = w.static()
         starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
-        axes, steps = list(range(len(shape))), [1] * len(starts)
-        if w.optional(3) is not None:
-            axes = [axis_of(int(a), len(shape)) for a in constant_of(w, 3, "the axes")]
+        steps = [1] * len(starts)
         if w.optional(4) is not None:
             steps = constant_of(w, 4, "the steps").tolist()
         begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
-        for a, start, stop, step in zip(axes, starts, ends, steps, strict=False):
+        for a, start, stop, step in zip(_axes(w), starts, ends, steps, strict=False):
             begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
         w.set(begin=begin, end=end, strides=strides)
+
+
+def _axes(w: Writing) -> list[int]:
+    """The fourth operand, counted from the front; all axes where it is left out."""
+    rank = w.rank()
+    given = range(rank) if w.optional(3) is None else constant_of(w, 3, "the axes")
+    return [axis_of(int(a), rank) for a in given]
 
 
 def _bounds(start: int, stop: int, step: int, size: int) -> tuple[int, int, int]:
@@ -212,7 +217,7 @@ WIDE = (ir.DataType.INT64, ir.DataType.UINT64, ir.DataType.INT32, ir.DataType.UI
 
 def checked_pairs(r: Reading, key: str) -> list[list[int]]:
     """A pair for every axis of the data."""
-    pairs, rank = pairs_of(r, key), len(r.static(r.input(0)))
+    pairs, rank = pairs_of(r, key), len(r.shape)
     if len(pairs) != rank:
         raise MappingError(f"{key} has {len(pairs)} pairs, the data have {rank} axes", "R105")
     return pairs
@@ -234,12 +239,9 @@ class Amounts(Field):
             r.node.inputs.append(r.b.like(r.input(0), value))
 
     def lower(self, w: Writing) -> None:
-        x, rank = w.input(0), len(w.static())
+        x, axes = w.input(0), _axes(w)
         amounts = constant_of(w, 1, "the amounts").tolist()
-        axes = list(range(rank))
-        if w.optional(3) is not None:
-            axes = [axis_of(int(a), rank) for a in constant_of(w, 3, "the axes")]
-        pads = [[0, 0] for _ in range(rank)]
+        pads = [[0, 0] for _ in w.static()]
         for i, a in enumerate(axes):
             pads[a] = [amounts[i], amounts[i + len(axes)]]
         if min((min(p) for p in pads), default=0) < 0 and w.attr("mode") != "constant":
@@ -390,7 +392,7 @@ def lift_batch_to_space_nd(r: Reading) -> ir.Value:
 
 def filled_with(r: Reading) -> None:
     """One value in a computed shape, in the declared type."""
-    declared = r.layer.outputs[0].dtype if r.layer.outputs else None
+    declared = r.declared_type
     value = r.layer.attrs.get("value", 0.0)
     value = value[0] if isinstance(value, list) and value else value
     array = held(value, np.float32 if declared is None else declared.numpy(), "value")
@@ -399,12 +401,12 @@ def filled_with(r: Reading) -> None:
 
 def lift_dummy(r: Reading) -> list[ir.Value]:
     """Nothing happens."""
-    return [r.b.Identity(r.input(i)) for i in range(len(r.layer.inputs))]
+    return [r.b.Identity(v) for v in r.operands]
 
 
 def lift_meshgrid(r: Reading) -> list[ir.Value]:
     """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
-    values = [r.input(i) for i in range(len(r.layer.inputs))]
+    values = r.operands
     sizes, count = [r.static(v)[0] for v in values], len(values)
     xy = r.attr("indexing", enum({True: "XY", False: "IJ"}), True) and count > 1
     axes = [1, 0, *range(2, count)] if xy else list(range(count))
