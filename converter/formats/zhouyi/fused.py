@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.operators import find_operator
-from converter.graph.build import Builder
 from converter.mapping.node import Layer
 
-KEYS = (
-    "with_activation",
-    "clip_min",
-    "clip_max",
-    "negative_slope_type",
-    "negative_slope_value",
-    "alpha",
-    "gamma",
-)
+# the keys and constants that each needs
+NEEDED = {
+    "RELU": (),
+    "RELU6": (),
+    "CLIP": ("clip_min", "clip_max"),
+    "LEAKYRELU": ("negative_slope_value",),
+    "SELU": ("alpha", "gamma"),
+    "PRELU": ("negative_slope",),
+}
+KEYS = ("with_activation", "negative_slope_type", *(k for keys in NEEDED.values() for k in keys))
 # what the vendor's own parser fuses, and into which layers
 CARRIERS = frozenset(
     {
@@ -46,63 +46,37 @@ def carries(kind: str) -> bool:
 
 
 def take(attrs: dict[str, Any], blobs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Moves the keys of the activation out of a layer's attributes and constants."""
-    return {k: attrs.pop(k) for k in KEYS if k in attrs}, {
-        k: blobs.pop(k) for k in ("negative_slope",) if k in blobs
-    }
+    """Moves the keys and constants of the activation out of a layer's."""
+    moved, constants = ({k: part.pop(k) for k in KEYS if k in part} for part in (attrs, blobs))
+    return moved, constants
 
 
-def apply(b: Builder, y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> ir.Value:
-    """The activation behind `y`."""
+def activation(y: ir.Value, attrs: dict[str, Any], blobs: dict[str, Any]) -> Layer | None:
+    """What such keys say, as a layer behind `y`."""
     name = str(attrs.get("with_activation", "NONE")).upper()
     if name == "NONE":
-        return y
-    if name == "RELU":
-        return b.Relu(y)
-    if name == "RELU6":
-        return b.Clip(y, 0, 6)
-    if name == "CLIP":
-        return b.Clip(y, _number(attrs, "clip_min"), _number(attrs, "clip_max"))
-    if name == "LEAKYRELU":
-        return b.LeakyRelu(y, alpha=_number(attrs, "negative_slope_value"))
-    if name == "SELU":
-        return b.Selu(y, alpha=_number(attrs, "alpha"), gamma=_number(attrs, "gamma"))
-    if name == "PRELU" and "negative_slope" in blobs:
-        return b.PRelu(y, b.const(np.asarray(blobs["negative_slope"]), "negative_slope"))
-    raise MappingError(f"with_activation={name} has no counterpart", "R110")
-
-
-def _number(attrs: dict[str, Any], key: str) -> float:
-    value = attrs.get(key)
-    if not isinstance(value, int | float):
-        raise MappingError(f"with_activation={attrs['with_activation']} needs {key}", "R110")
-    return float(value)
+        return None
+    if name not in NEEDED:
+        raise MappingError(f"with_activation={name} has no counterpart", "R110")
+    for key in NEEDED[name]:
+        if key not in attrs and key not in blobs:
+            raise MappingError(f"with_activation={name} needs {key}", "R110")
+    own, constants = ({k: part[k] for k in NEEDED[name] if k in part} for part in (attrs, blobs))
+    return Layer("Activation", "", {"method": name, **own}, constants, [y])
 
 
 def fuse(layers: Sequence[Layer], methods: Collection[str] = FUSED) -> list[Layer]:
     """Activations of those methods that alone read what one carrier writes move into it; every
     carrier gets its `with_activation`.
     """
-    readers: dict[ir.Value, int] = {}
-    for layer in layers:
-        for v in layer.inputs:
-            if v is not None:
-                readers[v] = readers.get(v, 0) + 1
-    writers: dict[ir.Value, Layer] = {}
+    readers = Counter(v for layer in layers for v in layer.inputs)
+    writers: dict[ir.Value | None, Layer] = {}
     kept = []
     for layer in layers:
-        source = (
-            layer.inputs[0]
-            if layer.kind == "Activation" and layer.attrs.get("method") in methods
-            else None
-        )
-        carrier = writers.get(source) if source is not None else None
-        if (
-            source is not None
-            and carrier is not None
-            and readers[source] == 1
-            and not source.is_graph_output()
-        ):
+        source = layer.inputs[0] if layer.inputs else None
+        carrier = writers.get(source) if layer.attrs.get("method") in methods else None
+        alone = source is not None and readers[source] == 1 and not source.is_graph_output()
+        if layer.kind == "Activation" and carrier is not None and alone:
             carrier.attrs |= {
                 "with_activation": layer.attrs["method"],
                 **{k: v for k, v in layer.attrs.items() if k != "method"},

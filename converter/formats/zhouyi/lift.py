@@ -190,9 +190,10 @@ class GraphLift:
         far = without_integer_keys(far)
         if reason := question(far.kind):
             raise MappingError(reason, "X201")
-        attrs, blobs = fused.take(far.attrs, far.blobs) if fused.carries(far.kind) else ({}, {})
-        results = self.lifting.mapping.table.lift(self.lifting.reading(far))
-        return [fused.apply(self.builder, results[0], attrs, blobs), *results[1:]]
+        taken = fused.take(far.attrs, far.blobs) if fused.carries(far.kind) else ({}, {})
+        y, *more = self.lifting.mapping.table.lift(self.lifting.reading(far))
+        behind = fused.activation(y, *taken)
+        return [y if behind is None else self._numbers(behind)[0], *more]
 
     def _moved(self, far: FarLayer) -> list[ir.Value]:
         """A layer that moves stored integers; kernels compare 16 bits as floats only."""

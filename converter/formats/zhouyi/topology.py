@@ -5,7 +5,7 @@ shapes agree and nothing waits for itself.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from converter.errors import Diagnostic, Level, Where, closest
 from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
@@ -37,71 +37,46 @@ def _producers(graph: Graph, found: list[Diagnostic]) -> Producers:
     for layer in graph.layers:
         for tensor in layer.outputs:
             if tensor.name in producers:
-                message = (
-                    f"the tensor {tensor.name} is written twice, first by "
-                    f'"{producers[tensor.name][0].name}"'
-                )
+                first = producers[tensor.name][0].name
+                message = f'the tensor {tensor.name} is written twice, first by "{first}"'
                 found.append(_finding(layer.where("layer_top"), message))
             producers.setdefault(tensor.name, (layer, tensor))
             if tensor.shape and min(tensor.shape) < 0:
-                found.append(
-                    _finding(
-                        layer.where("layer_top_shape"),
-                        f"the shape {list(tensor.shape)} of {tensor.name} has a negative dimension",
-                    )
+                message = (
+                    f"the shape {list(tensor.shape)} of {tensor.name} has a negative dimension"
                 )
+                found.append(_finding(layer.where("layer_top_shape"), message))
     return producers
 
 
-def _check_header(graph: Graph, producers: Mapping[str, object]) -> list[Diagnostic]:
-    found = []
+def _check_header(graph: Graph, producers: Mapping[str, object]) -> Iterator[Diagnostic]:
     for key in ("input_tensors", "output_tensors"):
         listed = graph.header.get(key)
         for name in listed if isinstance(listed, list) else []:
             if name not in producers:
-                found.append(
-                    _finding(
-                        graph.where(key),
-                        f"{key} names {name}, which no layer writes",
-                        _near(str(name), producers),
-                    )
-                )
-    number = graph.header.get("layer_number")
-    if number is not None and number != len(graph.layers):
-        found.append(
-            _finding(
-                graph.where("layer_number"),
-                f"layer_number is {number}, there are {len(graph.layers)} layers",
-                level="warning",
-            )
-        )
-    return found
+                message = f"{key} names {name}, which no layer writes"
+                yield _finding(graph.where(key), message, _near(str(name), producers))
+    number, count = graph.header.get("layer_number"), len(graph.layers)
+    if number is not None and number != count:
+        message = f"layer_number is {number}, there are {count} layers"
+        yield _finding(graph.where("layer_number"), message, level="warning")
 
 
-def _check_inputs(layer: Layer, producers: Mapping[str, tuple[Layer, Tensor]]) -> list[Diagnostic]:
-    found = []
+def _check_inputs(
+    layer: Layer, producers: Mapping[str, tuple[Layer, Tensor]]
+) -> Iterator[Diagnostic]:
     for tensor in layer.inputs:
         if tensor.name not in producers:
-            found.append(
-                _finding(
-                    layer.where("layer_bottom"),
-                    f"{tensor.name} is read, but no layer writes it",
-                    _near(tensor.name, producers),
-                )
-            )
+            message = f"{tensor.name} is read, but no layer writes it"
+            yield _finding(layer.where("layer_bottom"), message, _near(tensor.name, producers))
             continue
         source, top = producers[tensor.name]
-        for what, here, there in (
-            ("shape", tensor.shape, top.shape),
-            ("type", tensor.dtype, top.dtype),
-        ):
+        pairs = (("shape", tensor.shape, top.shape), ("type", tensor.dtype, top.dtype))
+        for what, here, there in pairs:
             if here is not None and there is not None and here != there:
-                message = (
-                    f"{tensor.name} is read with {what} {_text(here)} and written with "
-                    f'{_text(there)} by "{source.name}"'
-                )
-                found.append(_finding(layer.where(f"layer_bottom_{what}"), message))
-    return found
+                read = f"{tensor.name} is read with {what} {_text(here)}"
+                message = f'{read} and written with {_text(there)} by "{source.name}"'
+                yield _finding(layer.where(f"layer_bottom_{what}"), message)
 
 
 def _text(value: object) -> str:
@@ -114,22 +89,20 @@ def _near(name: str, names: Mapping[str, object]) -> str:
     return f"is {near} meant?" if near else ""
 
 
-def _check_names(graph: Graph) -> list[Diagnostic]:
+def _check_names(graph: Graph) -> Iterator[Diagnostic]:
     """Twice the same layer name or id is ignored by the vendor's reader, so these are warnings."""
-    found = []
-    for key, values in (
-        ("layer_name", [x.name for x in graph.layers]),
-        ("layer_id", [x.id for x in graph.layers]),
-    ):
-        first: dict[object, int] = {}
-        for i, value in enumerate(values):
-            if value is not None and first.setdefault(value, i) != i:
-                message = (
-                    f"{key} {value} stands twice, first in line "
-                    f"{graph.layers[first[value]].where(key).line}"
-                )
-                found.append(_finding(graph.layers[i].where(key), message, level="warning"))
-    return found
+    keys: tuple[tuple[str, Callable[[Layer], object]], ...] = (
+        ("layer_name", lambda layer: layer.name),
+        ("layer_id", lambda layer: layer.id),
+    )
+    for key, of in keys:
+        first: dict[object, Layer] = {}
+        for layer in graph.layers:
+            earlier = first.setdefault(of(layer), layer)
+            if of(layer) is not None and earlier is not layer:
+                line = earlier.where(key).line
+                message = f"{key} {of(layer)} stands twice, first in line {line}"
+                yield _finding(layer.where(key), message, level="warning")
 
 
 def _check_cycles(graph: Graph) -> list[Diagnostic]:
