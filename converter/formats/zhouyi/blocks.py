@@ -41,31 +41,19 @@ class Findings:
         self.more = 0
 
     def add(
-        self,
-        message: str,
-        line: int = 0,
-        *,
-        code: str = "R103",
-        help: str = "",
-        layer: str = "",
-        kind: str = "",
+        self, message: str, line: int = 0, *, help: str = "", layer: str = "", kind: str = ""
     ) -> None:
         if len(self.list) < MAX_FINDINGS:
-            self.list.append(
-                Diagnostic(
-                    code, message, where=Where(self.file, line, layer=layer, kind=kind), help=help
-                )
-            )
+            where = Where(self.file, line, layer=layer, kind=kind)
+            self.list.append(Diagnostic("R103", message, where=where, help=help))
         else:
             self.more += 1
 
     def all(self) -> list[Diagnostic]:
-        more = (
-            [Diagnostic("R103", f"{self.more} more findings of this kind", where=Where(self.file))]
-            if self.more
-            else []
-        )
-        return self.list + more
+        if not self.more:
+            return self.list
+        message = f"{self.more} more findings of this kind"
+        return [*self.list, Diagnostic("R103", message, where=Where(self.file))]
 
 
 def parse_blocks(text: str, findings: Findings) -> list[Block]:

@@ -221,7 +221,6 @@ def build_document(
     outputs: list[str],
     *,
     precision: str = "float32",
-    domain: str = "image_classification",
     compat_quantized_model: bool = False,
     subgraphs: list[Graph] | None = None,
 ) -> Document:
@@ -230,7 +229,7 @@ def build_document(
     """
     header: dict[str, Value] = {
         "model_name": name,
-        "model_domain": domain,
+        "model_domain": "image_classification",
         "layer_number": len(layers),
         "precision": precision,
         "compat_quantized_model": compat_quantized_model,

@@ -25,6 +25,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     beside,
     bits_of,
     double,
+    limits_of_bits,
     numbers,
     of_sizes,
     real,
@@ -71,8 +72,7 @@ def without_integer_keys(layer: Layer) -> Layer:
 def _limits_of(dtype: ir.DataType) -> Limits:
     if not dtype.is_integer():
         raise MappingError("a tensor has no layer_top_scale or layer_top_zp", "R110")
-    info = np.iinfo(dtype.numpy())
-    return int(info.min), int(info.max)
+    return limits_of_bits(dtype.bitwidth, dtype.is_signed())
 
 
 @dataclass(eq=False)

@@ -13,6 +13,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     channel_constants,
     double,
     largest_row,
+    limits_of_bits,
     within,
 )
 from converter.formats.zhouyi.quantization.weights import Integers, made
@@ -44,11 +45,9 @@ def lift_weighted(r: IntegerReading) -> Value:
 
 def _most(r: IntegerReading) -> float:
     """The largest amount that the first input may hold, its zero point added."""
-    types, zero = r.input_types, r.input_zeros[0]
-    if not types or not types[0].is_integer():
+    if not r.input_types or not r.input_types[0].is_integer():
         return 0.0  # numbers of which nothing is known
-    info = np.iinfo(types[0].numpy())
-    return float(max(abs(int(info.min) + zero), abs(int(info.max) + zero)))
+    return max(abs(limit + r.input_zeros[0]) for limit in limits_of_bits(*r.width()))
 
 
 def lower_weighted(w: IntegerWriting) -> Written:

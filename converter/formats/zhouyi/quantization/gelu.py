@@ -87,8 +87,7 @@ def _computed(
     the numbers `x`, as if nothing was quantised in between.
     """
     if params is not None:
-        info = np.iinfo(params.dtype.numpy())
-        x = params.real(np.arange(info.min, info.max + 1))
+        x = params.every
     assert x is not None
     values: dict[ir.Value, Array] = {source: x}
     for step in steps:

@@ -42,8 +42,7 @@ class QuantParams:
 
     @classmethod
     def of(cls, scale: float, zero: int, dtype: ir.DataType) -> QuantParams:
-        info = np.iinfo(dtype.numpy())
-        return cls(scale, zero, int(info.min), int(info.max), dtype)
+        return cls(scale, zero, int(dtype.min), int(dtype.max), dtype)
 
     @property
     def plain(self) -> bool:
@@ -58,13 +57,16 @@ class QuantParams:
     @property
     def linear(self) -> bool:
         """Whether ONNX's own operators can say it: the zero point has the stored type there."""
-        info = np.iinfo(self.dtype.numpy())
-        return self.dtype in _LINEAR and info.min <= self.zero <= info.max
+        return self.dtype in _LINEAR and self.dtype.min <= self.zero <= self.dtype.max
 
     @property
     def full(self) -> bool:
-        info = np.iinfo(self.dtype.numpy())
-        return self.low <= info.min and self.high >= info.max
+        return self.low <= self.dtype.min and self.high >= self.dtype.max
+
+    @property
+    def every(self) -> Array:
+        """What all integers of the stored type stand for, the least first."""
+        return self.real(np.arange(self.dtype.min, self.dtype.max + 1))
 
     def quantize(self, array: Array) -> Array:
         with np.errstate(over="ignore"):

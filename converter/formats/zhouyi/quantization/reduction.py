@@ -89,8 +89,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
     count = int(np.prod([shape[a] for a in axes]))
     rest = [a for a in range(len(shape)) if a not in axes]
     flat = b.Reshape(b.Transpose(x, perm=[*rest, *axes]), [-1, count])
-    info = np.iinfo(r.input_types[0].numpy())
-    bits = 15 if info.min + r.input_zeros[0] < 0 else 16
+    bits = 15 if r.input_types[0].min + r.input_zeros[0] < 0 else 16
     *_, (product, halvings) = _products(_slices(r, flat, 1), bits)
     y = product * float(r.scales[0]) * 2.0 ** (halvings - float(r.shifts[0]))
     kept = [1 if a in axes else n for a, n in enumerate(shape)]

@@ -20,6 +20,7 @@ from converter.formats.zhouyi.quantization.requantize import (
     cut,
     double,
     floor,
+    limits_of_bits,
     low_32_bits,
     rescale,
     shifted,
@@ -336,9 +337,9 @@ def _means(r: IntegerReading, boxes: Value, features: Value, level: int) -> Valu
     image = b.const(np.zeros(count))
     products = crossings.corners(Pixels.of(r, features), bits, image)
     total = crossings.by_cell(functools.reduce(operator.add, products))
-    info = np.iinfo(r.input_types[1 + level].numpy())
-    widest = max(-int(info.min), int(info.max)) + abs(r.input_zeros[1 + level])
-    total = _summed(r, total, float(widest << bits))
+    low, high = limits_of_bits(*r.width(1 + level))
+    widest = max(-low, high) + abs(r.input_zeros[1 + level])
+    total = _summed(r, total, widest * 2.0**bits)
     scale, shift = _pair(r, "{}_value", 4, level)
     if min(samples) > 0:
         by = scale * 2.0 ** -(shift + bits)

@@ -236,8 +236,7 @@ def entry(table: Array, at: Value) -> Value:
 def wrapped(y: Value, dtype: ir.DataType) -> Value:
     """64-bit integers as others, of which only the lowest bits are kept."""
     if dtype.is_integer() and dtype.bitwidth < 64:
-        low = int(np.iinfo(dtype.numpy()).min)
-        y = (y - low) % (1 << dtype.bitwidth) + low
+        y = (y - dtype.min) % (1 << dtype.bitwidth) + dtype.min
     return stored(y, dtype)
 
 

@@ -49,10 +49,8 @@ def look_up(x: ir.Value, table: Array, bits: int, signed: bool) -> Value:
 def table_of(node: ir.Node, source: QuantParams, result: QuantParams) -> Array:
     """The stored results for all 256 stored numbers of 8 bits, the least first."""
     _demand_8_bits(source, "a look-up table")
-    info = np.iinfo(source.dtype.numpy())
     steps = table_of_steps(node)
-    numbers = source.real(np.arange(info.min, info.max + 1))
-    return result.quantize(_computed(node, numbers) if steps is None else steps)
+    return result.quantize(_computed(node, source.every) if steps is None else steps)
 
 
 def exponentials(source: QuantParams) -> Array:

@@ -23,7 +23,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.demands import at_least, held, of_length
+from converter.graph.demands import held, of_length
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
@@ -63,29 +63,6 @@ class Anchors(Field):
         anchors = constant_of(w, 2, "the anchors")
         parts = {name: anchors[:, i] for i, name in enumerate(self.blobs[2:])}
         w.layer.blobs |= {"weights": anchors, **parts}
-
-
-@record
-class MostBoxes(Field):
-    """How many boxes there are places for <-> `max_box_num`.
-
-    Axis `axis` of the declared output `output` says it; with `given` the key comes first.
-    """
-
-    output: int
-    axis: int
-    given: bool = False
-    names = ("size",)
-    keys = ("max_box_num",)
-
-    def lift(self, r: Reading) -> None:
-        size = r.attr("max_box_num", int, 0) if self.given else 0
-        size = size or r.declared_size(self.output, self.axis)
-        at_least(1, max_box_num=size)
-        r.node.attrs["size"] = size
-
-    def lower(self, w: Writing) -> None:
-        w.set(max_box_num=int(w.attr("size")))
 
 
 @record
@@ -666,7 +643,7 @@ RULES = [
         "DecodeBox",
         Attr("class_num", kind=int),
         Attr("threshold", "score_threshold", float),
-        MostBoxes(0, 1),
+        DeclaredSize("size", 0, 1, "max_box_num"),
         DeclaredSize("classes", 1, 1),
         Attr("variance", kind=Floats, default=[10.0, 10.0, 5.0, 5.0]),
         Attr("clip", kind=bool, default=1),
@@ -680,7 +657,7 @@ RULES = [
     op(
         "netconv::RegionGroups",
         "Region",
-        MostBoxes(1, 1, given=True),
+        DeclaredSize("size", 1, 1, "max_box_num", given=True),
         Spelled("threshold", "obj_thresh", float, others=("obj_threshold",)),
         Attr("anchors", kind=Floats),
         Attr("compensate", "grid_compensate", bool, default=1),

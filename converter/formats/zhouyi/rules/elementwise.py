@@ -56,12 +56,12 @@ def truncated(r: Reading, sign: ir.Value) -> ir.Value:
     return sign * r.b.Floor(r.b.Abs(r.input(0)))
 
 
-def root(r: Reading) -> None:
-    r.node.inputs = [r.b.Sqrt(r.input(0))]
+def root(r: Reading) -> Value:
+    return r.b.Sqrt(r.data)
 
 
 def twice(r: Reading) -> None:
-    r.node.inputs = [r.input(0), r.input(0)]
+    r.node.inputs = [r.data, r.data]
 
 
 UNARY = [
@@ -95,7 +95,7 @@ class Beta(Field):
     keys = ("alpha",)
 
     def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.input(0) * r.attr("alpha", float, 1.0)]
+        r.data = r.data * r.attr("alpha", float, 1.0)
 
 
 class Slope(Field):
@@ -331,7 +331,7 @@ LOGIC = [
 
 def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
     """The types of the operand and the result as the format keeps them."""
-    x, y = w.input(0).dtype, w.node.outputs[0].dtype
+    x, y = w.input(0).dtype, w.out.dtype
     if x is None or y is None:
         raise MappingError("the types of a Cast must be known")
     return NARROW.get(x, x), NARROW.get(y, y)
@@ -362,32 +362,29 @@ class Conversion(Field):
         if own is None or not to.is_integer() or own == T.BOOL:
             return
         if saturate:
-            r.node.inputs = [clamped(r, x, to)]
+            r.data = clamped(r, x, to)
         elif own.is_floating_point() and to.itemsize < 4:
-            r.node.inputs = [r.b.Cast(x, to=T.INT32)]
+            r.data = r.b.Cast(x, to=T.INT32)
 
     def lower(self, w: Writing) -> None:
-        to = w.node.outputs[0].dtype
+        to = w.out.dtype
         small = to is not None and to.itemsize < 2 and to.is_floating_point()
         if small and not w.attr("saturate"):
             raise MappingError("saturate=0 cannot be expressed")
         w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
 
 
-def clamped(r: Reading, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
     """`x` within the range of another type."""
     assert x.dtype is not None
-    low, high = np.iinfo(dtype.numpy()).min, np.iinfo(dtype.numpy()).max
-    own = x.dtype.numpy()
+    low, high = dtype.min, dtype.max
     if x.dtype.is_integer():
-        inner = np.iinfo(own)
-        if inner.min >= low and inner.max <= high:
-            return x
-        least, most = max(low, inner.min), min(high, inner.max)
-        return r.b.Clip(x, r.b.const(np.array(least, own)), r.b.const(np.array(most, own)))
+        least, most = x.dtype.min, x.dtype.max
+        inside = least >= low and most <= high
+        return x if inside else r.b.Clip(x, max(low, least), min(high, most))
     # the nearest float below 2**31 that casts without overflow
-    top = np.nextafter(np.float32(high), np.float32(0)) if high > 1 << 24 else np.float32(high)
-    return r.b.Clip(x, r.b.const(np.array(low, own)), r.b.const(np.array(top, own)))
+    top = np.nextafter(np.float32(high), np.float32(0)) if high > 1 << 24 else high
+    return r.b.Clip(x, low, float(top))
 
 
 def to_truth(w: Writing) -> None:
@@ -400,7 +397,7 @@ def to_truth(w: Writing) -> None:
 
 def lower_cast(w: Writing) -> None:
     """Between two types that the format keeps as one: nothing."""
-    if w.node.outputs[0].dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
+    if w.out.dtype == T.BOOL != w.input(0).dtype or len(set(_kept(w))) > 1:
         raise not_meant("the types are not kept as one")
     lower_same(w)
 

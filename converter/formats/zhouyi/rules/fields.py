@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
-from converter.graph.demands import axis_of
+from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import constant, shape_of
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
@@ -116,17 +116,31 @@ class DeclaredTypes(Field):
 
 @record
 class DeclaredSize(Field):
-    """An attribute of the operator that is axis `axis` of the declared shape of output `output`."""
+    """An attribute of the operator that is axis `axis` of the declared shape of output `output`.
+
+    `key` repeats it; where it is `given`, it comes first.
+    """
 
     name: str
     output: int = 0
     axis: int = 0
+    key: str = ""
+    given: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", (self.name,))
+        object.__setattr__(self, "keys", (self.key,) if self.key else ())
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs[self.name] = r.declared_size(self.output, self.axis)
+        size = r.attr(self.key, int, 0) if self.given else 0
+        size = size or r.declared_size(self.output, self.axis)
+        if self.key:
+            at_least(1, **{self.key: size})
+        r.node.attrs[self.name] = size
+
+    def lower(self, w: Writing) -> None:
+        if self.key:
+            w.set(**{self.key: int(w.attr(self.name))})
 
 
 def constant_of(w: Writing, index: int, what: str) -> Any:
@@ -292,8 +306,7 @@ class AxisInput(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        rank = r.rank(r.input(0))
-        r.node.inputs = [r.input(0), r.b.const(axis_of(one_axis(r), rank), "axis")]
+        r.set_input(1, axis_of(one_axis(r), r.rank(r.data)))
 
     def lower(self, w: Writing) -> None:
         w.set(axis=axis_of(int(constant_of(w, 1, "the axis").reshape(-1)[0]), w.rank()))
@@ -306,7 +319,7 @@ class Axes(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const(axes_of(r.layer), "axes"))
+        r.set_input(1, axes_of(r.layer))
 
     def lower(self, w: Writing) -> None:
         rank, source = w.rank(), w.optional(1)

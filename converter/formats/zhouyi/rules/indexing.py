@@ -118,7 +118,7 @@ class Classes(Field):
             wrapped = np.where(known < 0, known + depth, known)
             w.layer.inputs = [w.const(wrapped.astype(np.int32), "indices")]
         w.set(depth=depth, values=Floats(values.tolist()))
-        w.set(axis=axis_of(int(w.attr("axis")), len(static(w.node.outputs[0]))))
+        w.set(axis=axis_of(int(w.attr("axis")), len(static(w.out))))
 
 
 # selected ----------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ KNOWN = Guard(
 )
 KEPT = Guard(
     "one place of the last axis leaves no axis there, which executors expect",
-    lambda w: not 0 < len(static(w.node.outputs[0])) <= w.attr("axis") % len(w.static()),
+    lambda w: not 0 < len(static(w.out)) <= w.attr("axis") % len(w.static()),
 )
 RULES = [
     op(

@@ -46,7 +46,7 @@ class FullWeights(Field):
         if not isinstance(weights, ir.Value):
             rows = r.blob("weights")
             weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
-        r.node.inputs = [r.input(0), weights]
+        r.set_input(1, weights)
         if r.node.op == "Gemm":
             r.node.set_input(2, bias)
         elif bias is not None:
@@ -70,7 +70,7 @@ class FullWeights(Field):
 
 def _is_full(w: Writing) -> bool:
     """Constant weights, and a constant for each output or one for all."""
-    bias, outputs = constant(w.optional(2)), w.node.outputs[0]
+    bias, outputs = constant(w.optional(2)), w.out
     if weights_of(w) is None or w.attr("transA") or (w.optional(2) is not None and bias is None):
         return False
     count = (shape_of(outputs) or (0, 0))[1]

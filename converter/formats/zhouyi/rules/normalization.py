@@ -189,8 +189,8 @@ def turned(r: Reading, x: Value) -> Value:
     return x[..., ::-1]
 
 
-def turned_input(r: Reading) -> None:
-    r.node.inputs[0] = turned(r, r.input(0))
+def turned_input(r: Reading) -> Value:
+    return turned(r, r.data)
 
 
 def mean_and_variance(r: Reading) -> None:

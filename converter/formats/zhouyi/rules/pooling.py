@@ -65,7 +65,7 @@ class Rounding(Field):
             return
         p, rank = a["pads"], len(over)
         ends = [pad + o for pad, o in zip(p[rank:], over, strict=True)]
-        r.node.inputs = [r.b.Pad(x, [0, *p[:rank], 0, 0, *ends, 0])]
+        r.data = r.b.Pad(x, [0, *p[:rank], 0, 0, *ends, 0])
         a["pads"] = [0] * (2 * rank)
 
     def lower(self, w: Writing) -> None:

@@ -66,19 +66,18 @@ class Best(Field):
         w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
 
-def as_numbers(r: Reading) -> None:
-    r.node.inputs[0] = r.b.Cast(r.node.inputs[0], to=T.INT32)
+def as_numbers(r: Reading) -> Value:
+    return r.b.Cast(r.data, to=T.INT32)
 
 
 def as_truth(r: Reading, y: ir.Value) -> ir.Value:
     return r.b.Cast(y, to=T.BOOL)
 
 
-def squares(r: Reading) -> None:
+def squares(r: Reading) -> Value:
     """The squares of what the data differ from their mean."""
-    x, axes = r.input(0), r.node.inputs[1]
-    d = x - r.b.ReduceMean(x, axes)
-    r.node.inputs[0] = d * d
+    d = r.data - r.b.ReduceMean(r.data, r.node.inputs[1])
+    return d * d
 
 
 def unbiased(r: Reading, total: Value) -> Value:
@@ -87,16 +86,13 @@ def unbiased(r: Reading, total: Value) -> Value:
     return total / (count - 1)
 
 
-def zeros(r: Reading) -> None:
-    x = r.input(0)
-    zero = r.b.Equal(x, 0)
-    r.node.inputs = [r.b.Cast(zero, to=T.FLOAT)]
+def zeros(r: Reading) -> Value:
+    return r.b.Cast(r.b.Equal(r.data, 0), to=T.FLOAT)
 
 
-def two_axes(r: Reading) -> None:
+def two_axes(r: Reading) -> Value:
     """Batches side by side."""
-    x, shape = r.input(0), r.shape
-    r.node.inputs = [x if len(shape) == 2 else r.b.Reshape(x, [shape[0], -1])]
+    return r.data if len(r.shape) == 2 else r.b.Reshape(r.data, [r.shape[0], -1])
 
 
 EMPTY = Only("noop_with_empty_axes", 0)

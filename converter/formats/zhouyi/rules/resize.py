@@ -77,7 +77,7 @@ class Target(Field):
         return list(found.values()) if len(found) == rank else None
 
     def lower(self, w: Writing) -> None:
-        source, out, scales = list(w.static()), list(static(w.node.outputs[0])), w.optional(2)
+        source, out, scales = list(w.static()), list(static(w.out)), w.optional(2)
         if not w.node.last:
             source, out = ([v[0], *v[2:], v[1]] for v in (source, out))
         if len(source) != 4 or source[0] != out[0] or source[-1] != out[-1]:
@@ -190,7 +190,7 @@ class GridSize(Field):
     def lift(self, r: Reading) -> None:
         declared = r.declared()
         default = () if declared is None else ([declared[0], 1, *declared[1:-1]],)
-        r.node.inputs = [r.input(0), r.b.const(r.attr("size", list, *default), "size")]
+        r.set_input(1, r.attr("size", list, *default))
 
     def lower(self, w: Writing) -> None:
         w.set(size=w.ints(1, "the size"))
@@ -209,7 +209,7 @@ class Coefficient(Field):
     def lower(self, w: Writing) -> None:
         w.layer.attrs["coefficient"] = [float(v) for v in w.attr("coefficient")]
         w.set(bits=8, conversion="SELF", coefficient_shift=int(w.attr("shift")))
-        w.set(shape=list(static(w.node.outputs[0])))
+        w.set(shape=list(static(w.out)))
 
 
 FORMAT = word("format", "format", words("I420 YV12 NV12 NV21"), default="I420")

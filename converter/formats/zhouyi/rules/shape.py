@@ -23,6 +23,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph.demands import at_least, axis_of, held, of_length
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
+from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Field, Guard, attrs
@@ -42,12 +43,12 @@ class NewShape(Field):
         declared = r.declared()
         default = () if declared is None else (list(declared),)
         shape = r.attr("shape", list, *default)
-        r.node.inputs = [r.input(0), r.b.const(shape, "shape")]
+        r.set_input(1, shape)
         if declared is not None and 0 in declared:
             r.node.attrs["allowzero"] = 1
 
     def lower(self, w: Writing) -> None:
-        w.set(shape=list(static(w.node.outputs[0])))
+        w.set(shape=list(static(w.out)))
 
 
 class Permutation(Field):
@@ -160,7 +161,7 @@ class Pieces(Field):
 
     def lift(self, r: Reading) -> None:
         splits = r.attr("splits", list)
-        r.node.inputs = [r.input(0), r.b.const(splits, "splits")]
+        r.set_input(1, splits)
         r.outputs = len(splits)
 
     def lower(self, w: Writing) -> None:
@@ -233,10 +234,9 @@ class Amounts(Field):
     def lift(self, r: Reading) -> None:
         pairs = checked_pairs(r, "pads")
         amounts = np.array(pairs, np.int64).T.reshape(-1)
-        r.node.inputs = [r.input(0), r.b.const(amounts, "pads")]
+        r.set_input(1, amounts)
         if r.layer.attrs.get("mode", "CONSTANT") == "CONSTANT":
-            value = r.attr("constant_value", float, 0.0)
-            r.node.inputs.append(r.b.like(r.input(0), value))
+            r.set_input(2, r.b.like(r.data, r.attr("constant_value", float, 0.0)))
 
     def lower(self, w: Writing) -> None:
         x, axes = w.input(0), _axes(w)
@@ -255,16 +255,16 @@ class Amounts(Field):
         w.set(constant_value=float(bool(value)) if x.dtype == ir.DataType.BOOL else value)
 
 
-def mirrored(r: Reading) -> None:
+def mirrored(r: Reading) -> Value:
     """Mirrored at the edge, the edge included."""
-    x = r.input(0)
+    x = r.data
     for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
         at_least(0, pads=[begin, end])
         if begin or end:
             demand_small(begin + end)
             index = np.pad(arange(r.static(x)[axis]), (begin, end), mode="symmetric")
             x = r.b.Gather(x, index, axis=axis)
-    r.node.inputs = [x]
+    return x
 
 
 def _run_mode(w: Writing) -> bool:
