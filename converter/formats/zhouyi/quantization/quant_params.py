@@ -57,11 +57,11 @@ class QuantParams:
     @property
     def linear(self) -> bool:
         """Whether ONNX's own operators can say it: the zero point has the stored type there."""
-        return self.dtype in _LINEAR and self.dtype.min <= self.zero <= self.dtype.max
+        return self.dtype in _LINEAR and bool(self.dtype.min <= self.zero <= self.dtype.max)
 
     @property
     def full(self) -> bool:
-        return self.low <= self.dtype.min and self.high >= self.dtype.max
+        return bool(self.low <= self.dtype.min and self.high >= self.dtype.max)
 
     @property
     def every(self) -> Array:
