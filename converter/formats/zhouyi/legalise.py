@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional
+from converter.passes.decompositions.indexing import strides_of
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.legalise import Rewrites
 from converter.passes.split_directions import split_directions
@@ -108,8 +108,8 @@ def with_shift(node: ir.Node, b: Builder) -> Value | None:
     shape, dtype = static(x)[axis:], numpy_type(x)
     known = constant(scale) if shift is None else None
     factors = np.ones(shape, dtype) if known is None else np.broadcast_to(known, shape)
-    zeros = b.const(np.zeros(shape, dtype))
-    y = b.LayerNormalization(x, b.const(factors), zeros, axis=axis, epsilon=a["epsilon"])
+    zeros = np.zeros(shape, dtype)
+    y = b.LayerNormalization(x, factors, zeros, axis=axis, epsilon=a["epsilon"])
     if known is not None:
         return y
     return y * scale if shift is None else y * scale + shift
@@ -124,48 +124,30 @@ def one_place(node: ir.Node, b: Builder) -> Value | None:
     if static(index):
         return None
     found = b.Gather(operand(node), b.Reshape(index, [1]), **attributes(node))
-    return b.Reshape(found, list(static(node.outputs[0])))
+    return b.Reshape(found, static(node.outputs[0]))
 
 
 def extreme(node: ir.Node, b: Builder) -> Value | None:
     """Reductions MAX and MIN, of integers too, which the common decomposition does not know: a
     table says which update belongs to which place, the extremes of each place remain.
     """
-    a, x = attributes(node), operand(node)
-    if a.get("reduction") not in ("max", "min"):
+    a, (x, index, updates) = attributes(node), (operand(node, i) for i in range(3))
+    if (word := a.get("reduction")) not in ("max", "min"):
         return None
+    shape, dtype = static(x), numpy_type(index)
     if node.op_type == "ScatterElements":
-        axis = a["axis"] % len(static(x))
-        region = [
-            n if i == axis else m
-            for i, (n, m) in enumerate(zip(static(x), static(operand(node, 1)), strict=True))
-        ]
-        part = (
-            x
-            if region == static(x)
-            else b.Slice(x, [0] * len(region), region, list(range(len(region))))
-        )
-        found = _extremes(b, part, operand(node, 1), operand(node, 2), axis, a["reduction"])
-        return _put_back(b, x, found, region)
-    index, shape = operand(node, 1), static(x)
-    depth, n = static(index)[-1], int(np.prod(shape[: static(index)[-1]]))
-    steps = np.array([int(np.prod(shape[i + 1 : depth])) for i in range(depth)])
-    sizes = np.array(shape[:depth])
-    behind = index + b.const(sizes.astype(numpy_type(index)))
-    index = b.Where(index < 0, behind, index)
-    flat = b.ReduceSum(index * b.const(steps.astype(numpy_type(index))), [-1], keepdims=0)
-    rest = int(np.prod(shape[depth:]))
-    count = int(np.prod(static(index)[:-1]))
+        axis = a["axis"] % len(shape)
+        region = [*static(index)[:axis], shape[axis], *static(index)[axis + 1 :]]
+        every = list(range(len(region)))
+        part = x if region == shape else b.Slice(x, [0] * len(region), region, every)
+        return _put_back(b, x, _extremes(b, part, index, updates, axis, word), region)
+    *places, depth = static(index)
+    rest, count = math.prod(shape[depth:]), math.prod(places)
+    index = b.Where(index < 0, index + np.array(shape[:depth], dtype), index)
+    flat = b.ReduceSum(index * np.array(strides_of(shape[:depth]), dtype), [-1], keepdims=0)
     rows = b.Tile(b.Reshape(flat, [count, 1]), [1, rest])
-    found = _extremes(
-        b,
-        b.Reshape(x, [n, rest]),
-        rows,
-        b.Reshape(operand(node, 2), [count, rest]),
-        0,
-        a["reduction"],
-    )
-    return b.Reshape(found, shape)
+    x, updates = b.Reshape(x, [math.prod(shape[:depth]), rest]), b.Reshape(updates, [count, rest])
+    return b.Reshape(_extremes(b, x, rows, updates, 0, word), shape)
 
 
 def _extremes(
@@ -173,22 +155,15 @@ def _extremes(
 ) -> Value:
     """index and updates have the shape of x but along `axis`."""
     n, m, rank = static(x)[axis], static(index)[axis], len(static(x))
-    if int(np.prod(static(x))) * m > 1 << 24:
+    if math.prod(static(x)) * m > 1 << 24:
         raise MappingError("a scatter of this size cannot be written as a table")
-    dtype: Any = np.dtype(numpy_type(x))
-    neutral = (
-        (-np.inf if reduction == "max" else np.inf)
-        if dtype.kind == "f"
-        else getattr(np.iinfo(dtype), "min" if reduction == "max" else "max")
-    )
+    assert x.dtype is not None
+    low, high = (x.dtype.min, x.dtype.max) if x.dtype.is_integer() else (-np.inf, np.inf)
+    neutral = low if reduction == "max" else high
     index = b.Where(index < 0, index + n, index)
-    columns = (
-        arange(n)
-        .reshape([n if i == axis + 1 else 1 for i in range(rank + 1)])
-        .astype(numpy_type(index))
-    )
-    hit = b.Equal(b.Unsqueeze(index, [axis + 1]), b.const(columns))
-    table = b.Where(hit, b.Unsqueeze(updates, [axis + 1]), b.const(np.array(neutral, dtype)))
+    columns = arange(n).reshape([-1] + [1] * (rank - axis - 1)).astype(numpy_type(index))
+    hit = b.Equal(b.Unsqueeze(index, [axis + 1]), columns)
+    table = b.Where(hit, b.Unsqueeze(updates, [axis + 1]), neutral)
     word = reduction.capitalize()
     return b.operator(word)(x, b.operator(f"Reduce{word}")(table, [axis], keepdims=0))
 
@@ -221,30 +196,23 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
     if attributes(node).get("center_point_box", 0):
         boxes = corners(b, boxes)
     each = b.Reshape(b.Tile(b.Reshape(boxes, [batch, 1, n, 4]), [1, classes, 1, 1]), [images, n, 4])
-    counts, one = (
-        b.const(np.full([images, 1], v, np.float32), name)
-        for v, name in ((n, "counts"), (1, "classes"))
-    )
-    attrs: dict[str, Any] = {
-        "size": n,
-        "per_class": n,
-        "iou_threshold": float(iou.reshape(-1)[0]),
-        "score_threshold": LOWEST,
-    }
+    counts, one = (np.full([images, 1], v, np.float32) for v in (n, 1))
     _, kept, _, inner = b.GroupedNMS(
-        each, counts, one, b.Reshape(scores, [images, n]), outputs=4, **attrs
+        each,
+        counts,
+        one,
+        b.Reshape(scores, [images, n]),
+        outputs=4,
+        size=n,
+        per_class=n,
+        iou_threshold=float(iou.reshape(-1)[0]),
+        score_threshold=LOWEST,
     )
-    real = b.const(arange(n, dtype=np.float32)[None]) < kept
-    places = b.Where(real, inner, n)
-    ones = b.const(np.ones([images, n], np.float32), "ones")
-    marked = b.ScatterElements(
-        b.const(np.zeros([images, n + 1], np.float32)),
-        b.Cast(places, to=ir.DataType.INT64),
-        ones,
-        axis=1,
-    )
-    mask = b.Reshape(marked[:, :n], [batch, classes, n])
-    return b.Cast(mask, to=ir.DataType.BOOL)
+    places = b.Where(kept > arange(n, dtype=np.float32)[None], inner, n)
+    index = b.Cast(places, to=ir.DataType.INT64)
+    zeros, ones = np.zeros([images, n + 1], np.float32), np.ones([images, n], np.float32)
+    marked = b.ScatterElements(zeros, index, ones, axis=1)[:, :n]
+    return b.Cast(b.Reshape(marked, [batch, classes, n]), to=ir.DataType.BOOL)
 
 
 def corners(b: Builder, boxes: Value) -> Value:
@@ -255,10 +223,8 @@ def corners(b: Builder, boxes: Value) -> Value:
     size, as the layer takes any two.
     """
     x, y, w, h = b.Split(boxes, [1, 1, 1, 1], outputs=4, axis=2)
-    half = [b.Relu(v) * 0.5 for v in (h, w)]
-    return b.Concat(
-        *(b.op(op, v, half[i]) for op in ("Sub", "Add") for i, v in enumerate((y, x))), axis=2
-    )
+    down, across = b.Relu(h) * 0.5, b.Relu(w) * 0.5
+    return b.Concat(y - down, x - across, y + down, x + across, axis=2)
 
 
 # loops --------------------------------------------------------------------------------------------

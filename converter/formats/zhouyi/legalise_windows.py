@@ -201,8 +201,7 @@ def _greatest(
     flat = b.Gather(b.Reshape(x, [n, c, size]), places.reshape(-1), axis=2)
     under = b.Reshape(flat, [n, c, windows, k])
     if missing.any():
-        everywhere = b.const(np.broadcast_to(missing, [n, c, windows, k]))
-        under = b.Where(everywhere, -np.inf, under)
+        under = b.Where(np.broadcast_to(missing, [n, c, windows, k]), -np.inf, under)
     best = b.ArgMax(under, axis=3, keepdims=1)
     all_places = arange(n * c).reshape(n, c, 1, 1) * size + places
     index = b.GatherElements(all_places, best, axis=3)
@@ -244,10 +243,16 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
         raise MappingError("negative padding has no counterpart")
     end = whole_size(g) - begin - g.out
     short, rank = np.maximum(-end, 0), len(begin)
-    plain: dict[str, Any] = {"group": group_of(node), "kernel_shape": g.kernel}
-    plain |= {"strides": g.strides, "dilations": g.dilations}
-    plain["pads"] = [*begin, *np.maximum(end, 0)]
-    y: Value = b.ConvTranspose(x, w, None if short.any() else bias, **plain)
+    y = b.ConvTranspose(
+        x,
+        w,
+        None if short.any() else bias,
+        group=group_of(node),
+        kernel_shape=g.kernel,
+        strides=g.strides,
+        dilations=g.dilations,
+        pads=[*begin, *np.maximum(end, 0)],
+    )
     if not short.any():
         return y
     y = b.Pad(y, [0] * (rank + 4) + short.tolist())
@@ -289,7 +294,7 @@ def _larger(node: ir.Node, b: Builder, g: Geometry) -> ir.Value | None:
         return None
     kept = {k: v for k, v in a.items() if k in ("kernel_shape", "strides", "pads", "dilations")}
     mean: Value = b.AveragePool(b.Abs(x) ** p, **kept, count_include_pad=1)
-    return (mean * float(np.prod(g.kernel))) ** (1.0 / p)
+    return (mean * math.prod(g.kernel.tolist())) ** (1.0 / p)
 
 
 def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
@@ -299,7 +304,7 @@ def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
     x, a = operand(node), attributes(node)
     shape = static(x)
     ones = np.ones(shape[1], numpy_type(x))
-    plain: Value = b.operator(node.op_type)(x, b.const(ones), b.const(np.zeros_like(ones)), **a)
+    plain: Value = b.operator(node.op_type)(x, ones, np.zeros_like(ones), **a)
     scale, shift = (column(b, operand(node, i), shape) for i in (1, 2))
     return plain * scale + shift
 
@@ -315,13 +320,12 @@ def mat_mul(node: ir.Node, b: Builder) -> ir.Value | None:
     sx, sy = ([1, *sx] if len(sx) == 1 else sx), ([*sy, 1] if len(sy) == 1 else sy)
     rank = max(len(sx), len(sy))
     sx, sy = [1] * (rank - len(sx)) + sx, [1] * (rank - len(sy)) + sy
-    x, y = (v if static(v) == s else b.Reshape(v, s) for v, s in ((x, sx), (y, sy)))
     batch = [max(m, n) if m and n else 0 for m, n in zip(sx[:-2], sy[:-2], strict=True)]
-    x, y = (
-        v
-        if s[:-2] == batch
-        else b.Tile(v, [m // n if n else 1 for m, n in zip(batch, s[:-2], strict=True)] + [1, 1])
-        for v, s in ((x, sx), (y, sy))
-    )
-    z = x @ y
+
+    def fitting(v: Value, shape: list[int]) -> Value:
+        v = v if static(v) == shape else b.Reshape(v, shape)
+        times = [m // n if n else 1 for m, n in zip(batch, shape[:-2], strict=True)]
+        return v if shape[:-2] == batch else b.Tile(v, [*times, 1, 1])
+
+    z = fitting(x, sx) @ fitting(y, sy)
     return z if static(z) == static(node.outputs[0]) else b.Reshape(z, static(node.outputs[0]))
