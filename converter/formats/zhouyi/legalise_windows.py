@@ -294,7 +294,7 @@ def _larger(node: ir.Node, b: Builder, g: Geometry) -> ir.Value | None:
         return None
     kept = {k: v for k, v in a.items() if k in ("kernel_shape", "strides", "pads", "dilations")}
     mean: Value = b.AveragePool(b.Abs(x) ** p, **kept, count_include_pad=1)
-    return (mean * math.prod(g.kernel.tolist())) ** (1.0 / p)
+    return (mean * float(np.prod(g.kernel))) ** (1.0 / p)
 
 
 def computed_scale(node: ir.Node, b: Builder) -> ir.Value | None:
