@@ -283,14 +283,17 @@ def pads(begin: str, end: str, kind: Kind | Codec = same) -> Group:
     return Group(("pads",), (begin, end), lift, lower)
 
 
-def spread(name: str, *keys: str, kind: Kind | Codec = same) -> Group:
-    """[a, b, ...] <-> scalars under `keys` in the same order."""
+def spread(name: str, *keys: str, kind: Kind | Codec = same, default: Any = REQUIRED) -> Group:
+    """[a, b, ...] <-> scalars under `keys` in the same order; `default` is what those that are left
+    out mean.
+    """
+    defaults = {} if default is REQUIRED else {name: [default] * len(keys)}
 
     def lift(r: Reading) -> dict[str, Any]:
-        return {name: [r.parse(k, r.layer.attrs[k], kind) for k in keys]}
+        return {name: [r.attr(k, kind, default) for k in keys]}
 
     def lower(w: Writing) -> dict[str, Any]:
-        values = w.node.attrs[name]
+        values = w.node.attrs.get(name) or defaults[name]
         if len(values) != len(keys):
             raise MappingError(f"{name} has {len(values)} entries, the target needs {len(keys)}")
         return {k: w.spell(v, kind) for k, v in zip(keys, values, strict=True)}

@@ -29,7 +29,7 @@ from converter.formats.zhouyi.ir import (
     move,
 )
 from converter.formats.zhouyi.layers import NAMES, TEXTS, parse_key, parse_layer
-from converter.formats.zhouyi.values import print_name, print_names, print_value
+from converter.formats.zhouyi.values import is_int, print_name, print_names, print_value
 from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output, open_side_file
@@ -118,7 +118,7 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
             document.subgraphs.append(graph)
             _parse_header(block, graph, findings)
             number = graph.header.get("layer_number")
-            left = number if isinstance(number, int) and not isinstance(number, bool) else math.inf
+            left = number if is_int(number) else math.inf
         elif "model_name" in block.entries and "layer_name" not in block.entries:
             if document.header:
                 findings.add(

@@ -11,6 +11,7 @@ from converter.formats.zhouyi.ir import BASE_KEYS, MEMBERS, Constant, Layer, Sha
 from converter.formats.zhouyi.values import (
     DType,
     Value,
+    is_int,
     parse_dtype,
     parse_names,
     parse_value,
@@ -58,7 +59,7 @@ def parse_key(key: str, text: str) -> Any:
 def parse_shapes(text: str) -> list[Shape]:
     """`[[1,2],[]]` or, for a single tensor, `[1,2]` (section 4.5)."""
     value = parse_value(text) if text else []
-    if isinstance(value, list) and value and all(_is_int(v) for v in value):
+    if isinstance(value, list) and value and all(is_int(v) for v in value):
         value = [value]  # one tensor without the outer brackets
     if not isinstance(value, list):
         raise ValueError(f"{text!r} is not a list of shapes")
@@ -67,9 +68,9 @@ def parse_shapes(text: str) -> list[Shape]:
 
 def to_shape(value: Value) -> Shape:
     """A list of integers; a single one may lack its brackets, the vendor's reader takes it."""
-    if _is_int(value):
+    if is_int(value):
         value = [value]
-    if not isinstance(value, list) or not all(_is_int(v) for v in value):
+    if not isinstance(value, list) or not all(is_int(v) for v in value):
         raise ValueError(f"{value!r} is not a list of integers")
     return tuple(int(v) for v in value)  # type: ignore[arg-type]
 
@@ -79,10 +80,6 @@ def parse_dtypes(text: str) -> list[DType]:
         parse_dtype(t)
         for t in (split_list(text) if text.startswith("[") else [text] if text else [])
     ]
-
-
-def _is_int(v: Value) -> bool:
-    return isinstance(v, int) and not isinstance(v, bool)
 
 
 class _Reader:
@@ -154,7 +151,7 @@ def parse_layer(block: Block, findings: Findings) -> Layer | None:
     # without an id the layer is still whole; the finding is enough
     reader.damaged = missing not in ([], ["layer_id"])
     layer.id = reader.value("layer_id")
-    if layer.id is not None and not _is_int(layer.id):
+    if layer.id is not None and not is_int(layer.id):
         reader.add("layer_id is not an integer", "layer_id")
     layer.inputs, layer.outputs = reader.tensors("layer_bottom"), reader.tensors("layer_top")
     taken = set(BASE_KEYS)
@@ -204,6 +201,6 @@ def _parse_group(reader: _Reader, layer: Layer, group: str) -> None:
 def _constant(dtype: Any, offset: Any, size: Any, shape: Any) -> Constant:
     if not isinstance(dtype, DType):
         raise ValueError(f"{dtype!r} is not a data type")
-    if not _is_int(offset) or not _is_int(size) or offset < 0 or size < 0:
+    if not is_int(offset) or not is_int(size) or offset < 0 or size < 0:
         raise ValueError(f"offset {offset!r} and size {size!r} are not two counts of bytes")
     return Constant(dtype, to_shape(shape), None, offset, size)

@@ -25,7 +25,7 @@ from converter.formats.zhouyi.operators import (
     type_aliases,
 )
 from converter.formats.zhouyi.topology import check_graphs
-from converter.formats.zhouyi.values import DType, print_value
+from converter.formats.zhouyi.values import DType, is_int, print_value
 
 
 def validate(document: Document) -> list[Diagnostic]:
@@ -154,12 +154,8 @@ def _attribute(key: str, parts: list[Operator]) -> Attribute | None:
     return None
 
 
-def _is_int(v: Any) -> bool:
-    return isinstance(v, int) and not isinstance(v, bool)
-
-
 def _is_number(v: Any) -> bool:
-    return isinstance(v, int | float) and not isinstance(v, bool)
+    return is_int(v) or isinstance(v, float)
 
 
 def _is_text(v: Any) -> bool:
@@ -174,13 +170,13 @@ def _all(test: Any) -> Any:
 
 
 _TYPES = {
-    "int": _is_int,
+    "int": is_int,
     "float": _is_number,
-    "bool": lambda v: isinstance(v, bool) or (_is_int(v) and v in (0, 1)),
+    "bool": lambda v: isinstance(v, bool) or (is_int(v) and v in (0, 1)),
     "enum": _is_text,
     "string": lambda v: isinstance(v, str | int | float),
     "dtype": lambda v: isinstance(v, DType),
-    "ints": _all(_is_int),
+    "ints": _all(is_int),
     "floats": _all(_is_number),
     "strings": lambda v: isinstance(v, list),
     "dtypes": _all(lambda v: isinstance(v, DType)),

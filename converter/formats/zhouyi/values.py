@@ -11,7 +11,7 @@ import enum
 import functools
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -90,6 +90,11 @@ _INT = re.compile(r"[-+]?[0-9]{1,400}\Z")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?|inf)\Z")
 _NOT_IN_TEXT = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029=]")
 _BLANKS = " \t\r"
+
+
+def is_int(value: Any) -> TypeGuard[int]:
+    """Whether a value is an integer, which true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def dtype_of(t: npt.DTypeLike) -> DType:

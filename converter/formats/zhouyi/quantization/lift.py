@@ -20,13 +20,12 @@ from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.quantization.context import without_integer_keys
 from converter.formats.zhouyi.quantization.quant_params import QuantParams, dequantized, quantized
-from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes
+from converter.formats.zhouyi.quantization.requantize import bits_of, numbers, of_sizes, stated
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
 from converter.formats.zhouyi.quantization.weights import WEIGHTED, Weights, with_zero_points
 from converter.formats.zhouyi.rules.context import blob_of
 from converter.formats.zhouyi.types import is_float
 from converter.graph.build import Builder
-from converter.graph.demands import held
 from converter.graph.infer import Array
 from converter.graph.value import Value, with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
@@ -163,8 +162,7 @@ class NumbersLift(GraphLift):
         if "biases" not in layer.blobs:
             return {}
         biases = with_zero_points(layer, "biases", self.parser)
-        given = layer.blobs.get("biases_scale", layer.attrs.get("biases_scale", 1.0))
-        scales = held(given, np.float64, "biases_scale").reshape(-1)
+        scales = stated(layer, "biases_scale", "biases_scale", 1.0)
         of_sizes(scales, "biases_scale", 1, biases.size)
         numbers = biases * scales if self.parser else biases / scales
         shape = blob_of(layer, "biases").shape

@@ -67,28 +67,19 @@ def per_channel(factors: Any, bits: int) -> tuple[Array, Array]:
     return multipliers, shifts
 
 
-def _multiplier_type(bits: int) -> DType:
-    return DType.UINT16 if bits <= 16 else DType.INT32
-
-
 def scalar_keys(factor: float, bits: int) -> dict[str, Any]:
     """`scale_value`, `shift_value` and their types for one factor."""
-    multiplier, shift = approximate(factor, bits)
-    return {
-        "scale_value": int(multiplier),
-        "scale_type": _multiplier_type(bits),
-        "shift_value": int(shift),
-        "shift_type": DType.INT8,
-    }
+    return {key: one for key, (one,) in list_keys([factor], bits).items()}
 
 
 def list_keys(factors: list[float], bits: int) -> dict[str, Any]:
     """The same keys for a factor of each operand."""
     multipliers, shifts = approximate(factors, bits)
+    stored = DType.UINT16 if bits <= 16 else DType.INT32
     return {
         "scale_value": [int(m) for m in multipliers],
+        "scale_type": [stored] * len(factors),
         "shift_value": [int(s) for s in shifts],
-        "scale_type": [_multiplier_type(bits)] * len(factors),
         "shift_type": [DType.INT8] * len(factors),
     }
 
@@ -108,13 +99,21 @@ def numbers(layer: Layer, name: str, default: float) -> Array:
 
     MappingError R110 for what is no such number.
     """
-    given = layer.blobs.get(name, layer.attrs.get(f"{name}_value", default))
-    found = held(given, np.float64, name).reshape(-1)
-    if not found.size or not np.isfinite(found).all():
-        raise MappingError(f"{name}={str(given)[:200]} are no numbers", "R110")
+    found = stated(layer, name, f"{name}_value", default)
     if name == "shift":
         for v in (found.min(), found.max()):
             bits_of(v, name)
+    return found
+
+
+def stated(layer: Layer, name: str, key: str, default: float) -> Array:
+    """The constant NAME or what stands under the key, as doubles; MappingError R110 for what is no
+    number.
+    """
+    given = layer.blobs.get(name, layer.attrs.get(key, default))
+    found = held(given, np.float64, name).reshape(-1)
+    if not found.size or not np.isfinite(found).all():
+        raise MappingError(f"{name}={str(given)[:200]} are no numbers", "R110")
     return found
 
 
@@ -142,11 +141,7 @@ def within(array: Array, low: float, high: float) -> bool:
 
 def zeros_of(layer: Layer, name: str) -> Array:
     """`NAME_zp`, a constant or a key."""
-    given = layer.blobs.get(f"{name}_zp", layer.attrs.get(f"{name}_zp", 0))
-    found = held(given, np.float64, f"{name}_zp").reshape(-1)
-    if not found.size or not np.isfinite(found).all():
-        raise MappingError(f"{name}_zp={str(given)[:200]} are no numbers", "R110")
-    return found
+    return stated(layer, f"{name}_zp", f"{name}_zp", 0)
 
 
 # Values that these functions make are written by the builder whose `with` block is open.

@@ -10,13 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
-from converter.formats.zhouyi.rules.fields import Scalars, Window, constant_of, keys, pad_keys
+from converter.formats.zhouyi.rules.fields import Window, constant_of, keys, pad_keys
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
 from converter.graph.sizes import arange
 from converter.mapping import context
 from converter.mapping.context import Writing
-from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore
+from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore, spread
 from converter.mapping.record import record
 from converter.mapping.rules import Rule, custom, op
 
@@ -267,9 +267,9 @@ RULES = [
         "Col2Im",
         "Col2Im",
         ImageSizes(),
-        Scalars("strides", keys("stride"), 1),
-        Scalars("dilations", keys("dilation"), 1),
-        Scalars("pads", pad_keys(), 0),
+        spread("strides", *keys("stride"), kind=int, default=1),
+        spread("dilations", *keys("dilation"), kind=int, default=1),
+        spread("pads", *pad_keys(), kind=int, default=0),
         VOLUME,
         given="1,16,9 =[4,4] =[2,2]",
     ),

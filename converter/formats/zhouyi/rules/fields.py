@@ -14,7 +14,7 @@ from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import constant, shape_of
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
-from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType
+from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType, spread
 from converter.mapping.node import Layer, Node
 from converter.mapping.record import record
 
@@ -166,27 +166,6 @@ def pad_keys(rank: int = 2) -> tuple[str, ...]:
     return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])
 
 
-@record
-class Scalars(Field):
-    """A list of integers <-> one key for each; `default` is meant by keys that are left out."""
-
-    name: str
-    keys: tuple[str, ...]
-    default: Any = MISSING
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", (self.name,))
-
-    def lift(self, r: Reading) -> None:
-        default = () if self.default is MISSING else (self.default,)
-        r.node.attrs[self.name] = [r.attr(k, int, *default) for k in self.keys]
-
-    def lower(self, w: Writing) -> None:
-        none = [] if self.default is MISSING else [self.default] * len(self.keys)
-        values = w.attr(self.name, none) or none
-        w.set(**{k: int(v) for k, v in zip(self.keys, values, strict=True)})
-
-
 class Window(Field):
     """kernel_*, stride_*, pad_*, dilation_* <-> kernel_shape, strides, pads, dilations.
 
@@ -200,10 +179,10 @@ class Window(Field):
     def __init__(self, rank: int = 2, shape: bool = True) -> None:
         self.rank, self.shape = rank, shape
         self.parts = (
-            Scalars("kernel_shape", keys("kernel", rank)),
-            Scalars("strides", keys("stride", rank), 1),
-            Scalars("pads", pad_keys(rank)),
-            Scalars("dilations", keys("dilation", rank), 1),
+            spread("kernel_shape", *keys("kernel", rank), kind=int),
+            spread("strides", *keys("stride", rank), kind=int, default=1),
+            spread("pads", *pad_keys(rank), kind=int),
+            spread("dilations", *keys("dilation", rank), kind=int, default=1),
         )
         self.keys = tuple(k for part in self.parts for k in part.keys)
 

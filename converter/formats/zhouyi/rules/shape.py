@@ -12,7 +12,6 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     Axis,
-    Scalars,
     constant_of,
     int64,
     pad_keys,
@@ -26,7 +25,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing, static, whole_numbers
-from converter.mapping.fields import Attr, Const, Field, Guard, attrs
+from converter.mapping.fields import Attr, Const, Field, Guard, attrs, spread
 from converter.mapping.rules import custom, op, ops
 
 # shapes and axes ---------------------------------------------------------------------------------
@@ -467,14 +466,14 @@ RULES = [
     op(
         "netconv::SpaceToBatch",
         "SpaceToBatch",
-        Scalars("block_size", BLOCK),
-        Scalars("pads", pad_keys()),
+        spread("block_size", *BLOCK, kind=int),
+        spread("pads", *pad_keys(), kind=int),
         given="1,4,6,6",
     ),
     op(
         "netconv::BatchToSpace",
         "BatchToSpace",
-        Scalars("block_size", BLOCK),
+        spread("block_size", *BLOCK, kind=int),
         Crops(),
         given="4,2,3,3",
     ),
