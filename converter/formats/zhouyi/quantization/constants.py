@@ -15,7 +15,7 @@ from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, evaluate
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import optional
+from converter.graph.value import optional, producer_of
 
 _MOVES = frozenset(
     (
@@ -47,9 +47,8 @@ class QuantizedConstant:
         self.value = lazy_value("held", ir.DataType.FLOAT, self.stored.shape, self.real)
 
     def real(self) -> Array:
-        return (
-            (self.stored.astype(np.float32) - self.zeros.astype(np.float32)) * self.scales
-        ).astype(np.float32)
+        whole = self.stored.astype(np.float32) - self.zeros.astype(np.float32)
+        return (whole * self.scales).astype(np.float32)
 
     def params(self) -> QuantParams | None:
         """Those of all elements; None when they have several."""
@@ -81,7 +80,7 @@ def lazy_value(
 
 def quantized_constant(value: ir.Value | None) -> QuantizedConstant | None:
     """What `value` holds, if it is such a constant."""
-    node = None if value is None else value.producer()
+    node = producer_of(value)
     if node is None or node.domain:
         return None
     if node.op_type == "DequantizeLinear":
@@ -91,9 +90,8 @@ def quantized_constant(value: ir.Value | None) -> QuantizedConstant | None:
         return None
     inner = quantized_constant(node.inputs[0])
     rest = [constant(v) for v in node.inputs[1:]]
-    if inner is None or any(
-        v is not None and a is None for v, a in zip(node.inputs[1:], rest, strict=True)
-    ):
+    computed = any(a is None for v, a in zip(node.inputs[1:], rest, strict=True) if v is not None)
+    if inner is None or computed:
         return None
     moved = [evaluate(node, [a, *rest]) for a in (inner.stored, inner.scales, inner.zeros)]
     return QuantizedConstant(*(m[0] for m in moved)) if all(moved) else None
@@ -109,11 +107,8 @@ def _of(node: ir.Node, stored: Array, scale: Array) -> QuantizedConstant:
     if attrs.get("block_size", 0):
         raise MappingError("scales of blocks have no counterpart")
     axis = int(attrs.get("axis", 1))
-    shape = (
-        [-1 if i == axis % stored.ndim else 1 for i in range(stored.ndim)]
-        if scale.size > 1
-        else [1] * stored.ndim
-    )
+    along = axis % stored.ndim if scale.size > 1 else None
+    shape = [-1 if i == along else 1 for i in range(stored.ndim)]
     scales, zeros = (
         np.broadcast_to(a.reshape(shape), stored.shape)
         for a in (scale.astype(np.float32), zero.astype(np.int64))

@@ -19,6 +19,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.names import Names
+from converter.graph.value import producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import rewritten
@@ -137,7 +138,7 @@ def bias(node: ir.Node, b: Builder) -> ir.Value | None:
     goes into the layer.
     """
     for x, added in (node.inputs, node.inputs[::-1]):
-        maker = None if x is None else x.producer()
+        maker = producer_of(x)
         array = None if added is None else _array(added)
         if x is None or maker is None or maker.domain or array is None:
             continue
@@ -187,8 +188,7 @@ def columns(node: ir.Node, b: Builder) -> ir.Value | None:
 def _dense(b: Builder, maker: ir.Node, x: ir.Value, array: Array | None) -> ir.Value | None:
     """Rows are flattened where there are more than two axes."""
     data, weights = maker.inputs
-    shape, columns = shape_of(x), None if weights is None else shape_of(weights)
-    before = None if data is None else shape_of(data)
+    shape, columns, before = shape_of(x), shape_of(weights), shape_of(data)
     if shape is None or columns is None or before is None or len(columns) != 2 or len(before) < 2:
         return None
     added = []

@@ -43,25 +43,19 @@ class Biases(Field):
         r.node.set_input(2, r.bias())
 
     def lower(self, w: Writing) -> None:
-        source, weights = w.optional(2), constant(w.optional(1))
-        array = constant(source)
-        if source is not None and array is None:
-            raise MappingError("the biases must be constant: the target stores them with the layer")
-        if array is None and weights is None:
-            message = "the weights must be constant: the target stores them with the layer"
-            raise MappingError(message)
-        if array is None and weights is not None:
-            groups = w.attr("group") if self.grouped else 1
-            array = np.zeros(weights.shape[self.weights_axis] * groups, weights.dtype)
-        w.layer.blobs["biases"] = array
+        if w.optional(2) is not None:
+            w.layer.blobs["biases"] = constant_of(w, 2, "the biases")
+            return
+        weights, groups = constant_of(w, 1, "the weights"), w.attr("group") if self.grouped else 1
+        zeros = np.zeros(weights.shape[self.weights_axis] * groups, weights.dtype)
+        w.layer.blobs["biases"] = zeros
 
 
 def num_output(weights_axis: int, grouped: bool = False) -> Group:
     """Written for other tools; what counts is the shape of the weights."""
 
     def lower(w: Writing) -> dict[str, Any]:
-        weights = w.node.input(1)
-        shape = shape_of(weights) if weights is not None else None
+        shape = shape_of(w.node.input(1))
         if shape is None:
             raise MappingError("the weights must be constant")
         return {"num_output": shape[weights_axis] * (w.attr("group") if grouped else 1)}
@@ -81,10 +75,8 @@ class DepthwiseWeights(Weight):
         assert weights is not None
         channels = r.static(weights)[1]
         if channels != 1:
-            message = (
-                f"weights of {channels} channels for each group, the last dimension should be 1"
-            )
-            raise MappingError(message, "R105")
+            what = f"weights of {channels} channels for each group"
+            raise MappingError(f"{what}, the last dimension should be 1", "R105")
         r.node.attrs["group"] = r.static(r.input(0))[-1]
 
     def lower(self, w: Writing) -> None:
@@ -112,8 +104,7 @@ class OutputPadding(Field):
 
     def lower(self, w: Writing) -> None:
         if any(w.attr("output_padding", None) or [0]):
-            message = "output_padding and output_shape are made explicit pads first"
-            raise MappingError(message)
+            raise MappingError("output_padding and output_shape are made explicit pads first")
         if w.attr("output_shape", None):
             raise MappingError("output_shape must be made explicit pads first")
 
@@ -162,10 +153,7 @@ class Planes(Field):
         r.node.set_input(1, r.weights("weights", plain))
 
     def lower(self, w: Writing) -> None:
-        array = constant(w.optional(1))
-        if array is None:
-            raise MappingError("the weights must be constant")
-        w.layer.blobs["weights"] = array[..., None]
+        w.layer.blobs["weights"] = constant_of(w, 1, "the weights")[..., None]
 
 
 class PlanesWindow(Window):
@@ -193,8 +181,8 @@ class ImageSizes(Field):
                 "formula says"
             )
             raise MappingError(message)
-        made = (r.b.const(np.asarray(v).reshape(-1).astype(np.int64)) for v in sizes)
-        r.node.inputs = [r.input(0), *made]
+        for i, v in enumerate(sizes, 1):
+            r.set_input(i, np.asarray(v, np.int64).reshape(-1))
 
     def lower(self, w: Writing) -> None:
         sizes = [constant_of(w, i, "the sizes").reshape(-1) for i in (1, 2)]

@@ -218,8 +218,7 @@ def kernel_of(node: Node) -> list[int]:
     given = node.attrs.get("kernel_shape")
     if given:
         return [int(k) for k in given]
-    weights = node.input(1)
-    shape = shape_of(weights) if weights is not None else None
+    shape = shape_of(node.input(1))
     if shape is None or len(shape) < 3:
         raise MappingError("the size of the kernel is not known")
     return list(shape[2:])
@@ -301,9 +300,6 @@ class Axes(Field):
         r.set_input(1, axes_of(r.layer))
 
     def lower(self, w: Writing) -> None:
-        rank, source = w.rank(), w.optional(1)
-        array = constant(source)
-        if source is not None and array is None:
-            raise MappingError("the axes must be constant")
-        chosen = [] if array is None else np.asarray(array).reshape(-1).tolist()
+        rank = w.rank()
+        chosen = [] if w.optional(1) is None else constant_of(w, 1, "the axes").reshape(-1)
         w.set(axis=sorted(axis_of(int(a), rank) for a in chosen) or list(range(rank)))
