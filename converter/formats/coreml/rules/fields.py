@@ -54,7 +54,7 @@ class ScalarOperand(Field):
     inputs = (1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
+        self.keys = (self.key,)
 
     def lift(self, r: Reading) -> None:
         if len(r.layer.inputs) != 1:
@@ -93,9 +93,9 @@ class ConstOrInput(Field):
     absent: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
-        object.__setattr__(self, "inputs", (self.index,))
-        object.__setattr__(self, "positions", (self.index,))
+        self.keys = (self.key,)
+        self.inputs = (self.index,)
+        self.positions = (self.index,)
 
     def lift(self, r: Reading) -> None:
         value, dtype = r.optional(self.index), T.from_numpy(np.dtype(self.dtype))
@@ -140,11 +140,10 @@ class OneType(AnyType):
 
     def __init__(self, first: int = 0) -> None:
         super().__init__(*range(first, 64))
-        object.__setattr__(self, "first", first)
+        self.first = first
 
     def lift(self, r: Reading) -> None:
-        first: int = self.positions[0]
-        inputs = r.node.inputs
+        inputs, first = r.node.inputs, self.first
         if len({v.dtype for v in inputs[first:] if v is not None}) > 1:
             inputs[first:] = [v and r.cast(v, T.FLOAT) for v in inputs[first:]]
 
@@ -215,10 +214,10 @@ class Weights(Field):
     optional: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blobs", (self.blob,))
-        object.__setattr__(self, "inputs", (self.index,))
-        object.__setattr__(self, "keys", (self.flag,) if self.flag else ())
-        object.__setattr__(self, "optional", bool(self.flag))
+        self.blobs = (self.blob,)
+        self.inputs = (self.index,)
+        self.keys = (self.flag,) if self.flag else ()
+        self.optional = bool(self.flag)
 
     def lift(self, r: Reading) -> None:
         if not self.flag or r.attr(self.flag, bool):

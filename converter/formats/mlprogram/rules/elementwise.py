@@ -70,8 +70,8 @@ class Number(Field):
     index: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.key,))
-        object.__setattr__(self, "inputs", (self.index,))
+        self.keys = (self.key,)
+        self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
         r.node.set_input(self.index, r.b.like(r.data, r.attr(self.key, float)))

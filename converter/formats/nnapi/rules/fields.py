@@ -155,7 +155,7 @@ class Filter(Field):
     inputs = (1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", (self.name,))
+        self.keys = (self.name,)
 
     def lift(self, r: Reading) -> None:
         order = [int(i) for i in np.argsort(self.perm)]

@@ -136,8 +136,7 @@ class Indices(Field):
     inputs = (1,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", ())
-        object.__setattr__(self, "blobs", (self.name,))
+        self.blobs = (self.name,)
 
     def lift(self, r: Reading) -> None:
         r.set_input(1, r.layer.blobs[self.name])

@@ -235,7 +235,7 @@ class PadValue(Field):
     inputs = (2,)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", ("pad_value",) if self.said else ())
+        self.keys = ("pad_value",) if self.said else ()
 
     def lift(self, r: Reading) -> None:
         value = float(r.attr("pad_value", same)) if self.said else 0.0

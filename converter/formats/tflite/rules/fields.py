@@ -165,12 +165,11 @@ class Window(Field):
     sized: bool = False
 
     def __post_init__(self) -> None:
-        names = ["strides", "pads", "auto_pad", "kernel_shape", "dilations"]
-        object.__setattr__(self, "names", tuple(names))
+        self.names = ("strides", "pads", "auto_pad", "kernel_shape", "dilations")
         keys = ["padding", *(f"stride_{a}" for a in self.axes)]
         keys += [f"dilation_{a}_factor" for a in self.axes] if self.dilated else []
         keys += ["filter_height", "filter_width"] if self.sized else []
-        object.__setattr__(self, "keys", tuple(keys))
+        self.keys = tuple(keys)
 
     def kernel(self, r: Reading) -> list[int]:
         if self.sized:

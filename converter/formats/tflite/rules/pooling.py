@@ -71,7 +71,7 @@ class MaxWindow(Window):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "names", (*self.names, "ceil_mode"))
+        self.names = (*self.names, "ceil_mode")
 
     def padded(self, t: Writing, pads: list[int]) -> None:
         t.layer.inputs[0] = in_front(t, pads, -np.inf)
