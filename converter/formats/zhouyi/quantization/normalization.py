@@ -391,7 +391,7 @@ def _reciprocal_root(x: Value) -> Value:
     digits = int64(reached(x, 2.0 ** steps[1:]))  # floor(log2(x))
     whole = x * entry(2.0 ** (30 - steps), digits)
     part = floor(floor(whole * entry(np.where(steps % 2 == 0, 0.5, 1.0), digits)) / 128)
-    place = int64(bounded(floor(part / 65536) - 64, 0, 191))
+    place = int64(bounded(floor(part / 65536) - 64, 0, len(ROOTS) - 2))
     rest = floor(part / 2)
     rest = rest - floor(rest / 32768) * 32768
     here = entry(ROOTS, place)
