@@ -16,7 +16,7 @@ from converter.graph.build import Builder, attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of
 from converter.graph.names import Names
-from converter.graph.value import Value, with_operators
+from converter.graph.value import Value, maker, with_operators
 from converter.graph.walk import all_graphs
 from converter.mapping.fusing import only_user
 from converter.passes.dead_code import remove_dead_code
@@ -93,10 +93,8 @@ def parts_of(node: ir.Node) -> Parts | None:
 
 def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
     """The operator of this kind that makes a value which only one node reads."""
-    node = None if value is None else value.producer()
-    if value is None or node is None or node.op_type != kind or node.domain:
-        return None
-    return node if only_user(value) is not None else None
+    node = maker(value, kind)
+    return node if value is not None and only_user(value) is not None else None
 
 
 def scaled(value: ir.Value | None) -> tuple[ir.Node | None, float]:

@@ -102,9 +102,8 @@ def _results(
     if limit >= 0:
         real = real & (_rank(b, flat[1], image, classes * count) < limit)
     chosen = b.Reshape(b.NonZero(real), [-1])
-    order = b.TopK(b.Gather(image, chosen, axis=0), b.Shape(chosen), axis=0, largest=0, outputs=2)[
-        1
-    ]
+    by_image = b.Gather(image, chosen)
+    _, order = b.TopK(by_image, b.Shape(chosen), axis=0, largest=0, outputs=2)
     chosen = b.Gather(chosen, order, axis=0)
     pick, score, category = (b.Gather(v, chosen, axis=0) for v in (flat[0], flat[1], number))
     place = (category - 1) * count + pick
@@ -116,9 +115,8 @@ def _results(
 def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
     """How many of the same image come before each, by falling score."""
     by_score = b.TopK(values, [count], axis=0, outputs=2)[1]
-    by_image = b.TopK(b.Gather(image, by_score, axis=0), [count], axis=0, largest=0, outputs=2)[
-        1
-    ]  # stable
+    own = b.Gather(image, by_score)
+    _, by_image = b.TopK(own, [count], axis=0, largest=0, outputs=2)  # stable
     order = b.Gather(by_score, by_image, axis=0)
     images = b.Gather(image, order, axis=0)
     starts = ~b.Equal(images, b.Concat([-1.0], images[: count - 1], axis=0))
@@ -172,14 +170,9 @@ def GridProposals(
         )
         usable = usable & (among > 0.5)
     ranked = b.Where(usable, flat, float("-inf"))[:, None]
-    chosen = b.NonMaxSuppression(
-        boxes,
-        ranked,
-        np.array([after if after > 0 else total]),
-        _from(iou_threshold),
-        np.array([LOWEST], np.float32),
-    )
-    index = b.Gather(chosen, np.array([0, 2]), axis=1)
+    most = after if after > 0 else total
+    chosen = b.NonMaxSuppression(boxes, ranked, [most], _from(iou_threshold), [LOWEST])
+    index = b.Gather(chosen, [0, 2], axis=1)
     score, box = b.GatherND(flat, index), b.GatherND(boxes, index)
     return (
         b.CastLike(score, scores),
@@ -242,24 +235,15 @@ def AnchorDetections(
     middle, size = b.Split(wide[2], [2, 2], outputs=2, axis=1)
     boxes = decoded(b, middle, size, wide[1][:, :, :4] / np.array(scales, np.float32))
     real = wide[0][:, :, 1:c]  # without the background
-    picked = (
-        _per_class(b, boxes, real, limit, limit_each, score_threshold, iou_threshold)
-        if per_class
-        else _one_class(b, boxes, real, limit, classes_each, score_threshold, iou_threshold)
-    )
-    values, place, label, valid = picked
+    pick, each = (_per_class, limit_each) if per_class else (_one_class, classes_each)
+    values, place, label, valid = pick(b, boxes, real, limit, each, score_threshold, iou_threshold)
     box = b.GatherND(boxes, place[:, :, None], batch_dims=1)
     count = b.Cast(b.ReduceSum(b.Cast(valid, to=INT32), [1], keepdims=0), to=INT32)
     named = label if not background else label + 1
-    zeros = [
-        b.Where(valid, values, 0.0),
-        b.Where(valid[:, :, None], box, 0.0),
-        b.Where(valid, named, 0),
-    ]
     return (
-        b.CastLike(zeros[0], scores),
-        b.CastLike(zeros[1], scores),
-        b.Cast(zeros[2], to=INT32),
+        b.CastLike(b.Where(valid, values, 0.0), scores),
+        b.CastLike(b.Where(valid[:, :, None], box, 0.0), scores),
+        b.Cast(b.Where(valid, named, 0), to=INT32),
         count,
     )
 
@@ -276,13 +260,8 @@ def _suppressed(
     class: these are LOWEST.
     """
     n, k, p = static(scores)
-    chosen = b.NonMaxSuppression(
-        boxes,
-        scores,
-        np.array([limit]),
-        _from(iou_threshold),
-        np.array([score_threshold], np.float32),
-    )
+    least = np.array([score_threshold], np.float32)
+    chosen = b.NonMaxSuppression(boxes, scores, [limit], _from(iou_threshold), least)
     ones = b.Expand(1.0, b.Shape(chosen, end=1))
     kept = b.ScatterND(np.zeros((n, k, p), np.float32), chosen, ones)
     return b.Where(kept > 0.5, scores, LOWEST)
@@ -298,14 +277,9 @@ def _per_class(
     iou_threshold: float,
 ) -> Picked:
     n, p, k = static(real)
-    kept = _suppressed(
-        b,
-        boxes,
-        b.Transpose(real, perm=[0, 2, 1]),
-        min(limit_each, p) if limit_each > 0 else p,
-        score_threshold,
-        iou_threshold,
-    )
+    most = min(limit_each, p) if limit_each > 0 else p
+    by_class = b.Transpose(real, perm=[0, 2, 1])
+    kept = _suppressed(b, boxes, by_class, most, score_threshold, iou_threshold)
     values, place = _best(b, b.Reshape(kept, [n, k * p]), limit)
     return (values, place % p, place / p, values > LOWEST)
 

@@ -135,19 +135,14 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
         first, last = (ends[:, i : i + 1] for i in (3 - axis, 5 - axis))
         begins, stops = bounds(b, first, last, out[axis], shape[axis])
         line = b.const(np.arange(shape[axis], dtype=x.dtype.numpy()), "pixels")
+        along = [out[0], 1, -1, 1] if axis == 2 else [out[0], 1, 1, -1]
         bins = []
         for i in range(out[axis]):
             begin, stop = (v[:, i : i + 1] for v in (begins, stops))
-            mask = ~(line < begin) & (line < stop)
-            sizes = [out[0], 1, 1, 1]
-            sizes[axis] = shape[axis]
-            pixels = b.Where(b.Reshape(mask, sizes), result, lowest)
-            bins.append(b.ReduceMax(pixels, [axis], keepdims=1))
+            mask = b.Reshape(~(line < begin) & (line < stop), along)
+            bins.append(b.ReduceMax(b.Where(mask, result, lowest), [axis]))
         result = b.Concat(*bins, axis=axis)
-        none = ~(begins < stops)
-        sizes = [out[0], 1, 1, 1]
-        sizes[axis] = out[axis]
-        none = b.Reshape(none, sizes)
+        none = b.Reshape(~(begins < stops), along)
         empty = none if empty is None else empty | none
     return b.Where(empty, 0, result)
 

@@ -9,13 +9,14 @@ or needed in the canonical one; then it takes the order that comes in first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.graph.infer import rank_of
+from converter.graph.value import optional
 from converter.graph.walk import all_nodes, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
@@ -53,15 +54,12 @@ Direction = Callable[[ir.Node], Sensitive | None]
 class _Group:
     turned: bool = False
     fixed: Perm | None = None
-    soft: set[ir.Value] = field(
-        default_factory=set
-    )  # come in through an operator that may bring another order
-    needed: set[ir.Value] = field(
-        default_factory=set
-    )  # are needed, or made, in the canonical order
-    followers: list[tuple[ir.Value, RankChange | Transposed]] = field(
-        default_factory=list
-    )  # outputs of operators that pass its order on
+    # come in through an operator that may bring another order
+    soft: set[ir.Value] = field(default_factory=set)
+    # are needed, or made, in the canonical order
+    needed: set[ir.Value] = field(default_factory=set)
+    # outputs of operators that pass its order on
+    followers: list[tuple[ir.Value, RankChange | Transposed]] = field(default_factory=list)
 
 
 def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind:
@@ -80,6 +78,12 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
     if node.domain == "" and node.op_type in ("Shape", "Size"):
         return Other(any_order=rank is not None)
     return free(node, memo) or rank_change(node) or Other()
+
+
+def data_of(node: ir.Node, inputs: Sequence[int], outputs: Sequence[int] = ()) -> list[ir.Value]:
+    """Those of these operands and results that the node has."""
+    results = [node.outputs[i] for i in outputs if i < len(node.outputs)]
+    return [*(v for i in inputs if (v := optional(node, i)) is not None), *results]
 
 
 class Groups:
@@ -118,9 +122,8 @@ class Groups:
     def _tie(self, node: ir.Node, kind: Free) -> None:
         first = node.outputs[kind.outputs[0]]
         others = [node.outputs[i] for i in kind.outputs[1:]]
-        for v in (node.inputs[i] for i in kind.inputs if i < len(node.inputs)):
-            if v is not None and not is_constant(v) and rank_of(v) == kind.rank:
-                others.append(v)
+        data = data_of(node, kind.inputs)
+        others += [v for v in data if not is_constant(v) and rank_of(v) == kind.rank]
         for v in others:
             a, b = self._find(first), self._find(v)
             if a is not b:
@@ -131,11 +134,8 @@ class Groups:
         data: tuple[int, ...] = ()
         if isinstance(kind, Sensitive):
             data = kind.inputs
-            touched = [node.inputs[i] for i in kind.inputs if i < len(node.inputs)] + [
-                node.outputs[i] for i in kind.outputs if i < len(node.outputs)
-            ]
-            for v in touched:
-                if v is not None and not is_constant(v):
+            for v in data_of(node, kind.inputs, kind.outputs):
+                if not is_constant(v):
                     self._group(v).turned = True
         elif isinstance(kind, Free):
             data = kind.inputs
@@ -150,10 +150,8 @@ class Groups:
         else:
             for v in node.outputs:
                 self._group(v).needed.add(v)
-        for i, v in enumerate(node.inputs):
-            if v is not None and i not in data:
-                self._group(v).needed.add(v)
-        for v in captured(node):
+        others = [i for i in range(len(node.inputs)) if i not in data]
+        for v in (*data_of(node, others), *captured(node)):
             self._group(v).needed.add(v)
 
     def wanted(self, value: ir.Value) -> Perm | None:

@@ -23,6 +23,7 @@ from converter.passes.layout.groups import (
     Sensitive,
     Transposed,
     captured,
+    data_of,
     is_constant,
 )
 from converter.passes.layout.materialized import Stored
@@ -50,11 +51,8 @@ class Direction:
             or (found := channels_last.ports(node)) is None
         ):
             return None
-        data = [node.inputs[i] for i in found[0] if i < len(node.inputs)] + [
-            node.outputs[i] for i in found[1] if i < len(node.outputs)
-        ]
-        ranks = [rank_of(v) for v in data if v is not None]
-        if any(r is None for r in ranks) or (self.last and any((r or 0) < 3 for r in ranks)):
+        ranks = [rank_of(v) for v in data_of(node, *found)]
+        if None in ranks or (self.last and any((r or 0) < 3 for r in ranks)):
             return None
         return Sensitive(*found)
 
@@ -166,21 +164,12 @@ class Rewriting:
     def _sensitive(self, node: ir.Node, kind: Sensitive) -> None:
         self._inputs(node, skip=kind.inputs)
         for i in kind.inputs:
-            v = optional(node, i)
-            if v is not None:
-                self._read(
-                    node,
-                    i,
-                    self.stored.form(
-                        v, self.direction.target(rank_of(v) or 0), self._builder(node)
-                    ),
-                )
+            if (v := optional(node, i)) is not None:
+                order = self.direction.target(rank_of(v) or 0)
+                self._read(node, i, self.stored.form(v, order, self._builder(node)))
         self.direction.exchange(node)
-        for i in kind.outputs:
-            if i < len(node.outputs):
-                self.stored.keep(
-                    node.outputs[i], self.direction.target(rank_of(node.outputs[i]) or 0)
-                )
+        for out in data_of(node, (), kind.outputs):
+            self.stored.keep(out, self.direction.target(rank_of(out) or 0))
 
     def _free(self, node: ir.Node, kind: Free) -> None:
         perm = self._order(node, kind)
@@ -201,12 +190,9 @@ class Rewriting:
         out = node.outputs[kind.outputs[0]]
         perm = self.groups.wanted(out)
         if perm is None:
-            operands = [
-                v for i in kind.inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None
-            ]
             votes = Counter(
                 p
-                for v in operands
+                for v in data_of(node, kind.inputs)
                 if rank_of(v) == kind.rank and not is_constant(v)
                 for p in self.stored.forms(v)
             )
@@ -234,16 +220,9 @@ class Rewriting:
         ):
             return
         b = self._builder(node)
-        perm, result = self._way(
-            kind.reassociation,
-            carried,
-            wanted,
-            dims_of(out),
-            keeps_size=node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"),
-        )
-        if perm == axes.identity(len(perm)) and result == axes.identity(
-            kind.reassociation.out_rank
-        ):
+        keeps_size = node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+        perm, result = self._way(kind.reassociation, carried, wanted, dims_of(out), keeps_size)
+        if all(order == axes.identity(len(order)) for order in (perm, result)):
             self._inputs(node)
             return
         self._replace(node, result, kind.carry(b, self.stored.form(x, perm, b), perm, result))

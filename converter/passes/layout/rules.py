@@ -69,10 +69,8 @@ def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
     if found is None:
         return None
     inputs, outputs, remap = found
-    ranks = [
-        rank_of(v) for i in inputs if i < len(node.inputs) and (v := node.inputs[i]) is not None
-    ]
-    if any(r is None for r in ranks) or any(rank_of(node.outputs[i]) != rank for i in outputs):
+    ranks = [rank_of(v) for i in inputs if (v := optional(node, i)) is not None]
+    if None in ranks or any(rank_of(node.outputs[i]) != rank for i in outputs):
         return None
     if len(inputs) == 1 and ranks != [rank] and node.op_type != "Expand":
         return None
