@@ -12,7 +12,7 @@ import numpy as np
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.proposals import filled, large_enough, refine, survivors, top
 from converter.graph.catalogue.suppression import one_class, ranked
-from converter.graph.demands import above, not_zero
+from converter.graph.demands import above, at_least, not_zero
 from converter.graph.extensions import extension
 from converter.graph.infer import shape_of
 from converter.graph.sizes import arange, static
@@ -125,6 +125,7 @@ def DetectronDetectionOutput(
     best of them by falling score. Source: OpenVINO, ExperimentalDetectronDetectionOutput-6.
     """
     count, _ = static(rois, "the regions")
+    at_least(1, regions=count)
     kinds = (
         2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
     )

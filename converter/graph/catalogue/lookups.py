@@ -12,7 +12,7 @@ from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import BOOL, INT32
 
-_I32, _F64 = INT32, int(ir.DataType.DOUBLE)
+_F64 = ir.DataType.DOUBLE
 _K2 = 0x9AE16A3B2F90404F
 
 
@@ -56,7 +56,7 @@ def LSHProjection(
     if weight is not None:
         signed = signed * b.Reshape(b.Cast(weight, to=_F64), [1, shape[0]])
     score = b.ReduceSum(signed, [1], keepdims=0)
-    bits = b.Cast(score > 0, to=_I32)
+    bits = b.Cast(score > 0, to=INT32)
     if kind == 2:
         return bits
     powers = (1 << arange(hashes[1])[::-1]).astype(np.int32)
@@ -98,7 +98,7 @@ def _float_bits(b: Builder, x: Value) -> Value:
         words = array.astype(np.float32).view(np.uint32)
         return b.const((words >> arange(32).astype(np.uint32) & 1).astype(np.int32))
     size, powers = b.Abs(x), np.exp2(arange(1, 255) - 127).astype(np.float32)
-    reached = b.Cast(size >= b.const(powers), to=_I32)
+    reached = b.Cast(size >= b.const(powers), to=INT32)
     exponent = b.ReduceSum(reached, [-1], keepdims=1)
     # size / 2^exponent in two factors, each of them a normal number
     away = 127 - arange(255)
@@ -107,8 +107,8 @@ def _float_bits(b: Builder, x: Value) -> Value:
         size = size * b.Gather(factors, exponent, axis=0)
     fraction = (size - 1) * (1 << 23)
     normal = exponent > b.const(_int32(0))
-    fraction = b.Cast(b.Where(normal, fraction, 0), to=_I32)
-    negative = b.Cast(x < 0, to=_I32)
+    fraction = b.Cast(b.Where(normal, fraction, 0), to=INT32)
+    negative = b.Cast(x < 0, to=INT32)
     parts = [_places(b, fraction, 23), _places(b, exponent, 8), negative]
     return b.Concat(*parts, axis=-1)
 

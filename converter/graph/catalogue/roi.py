@@ -19,7 +19,7 @@ from converter.graph.value import FLOAT, INT64
 Pool = Callable[[Builder, Value, Sequence[Value]], Value]
 
 
-@extension
+@extension(x=4)
 def ROIPooling(
     b: Builder,
     x: Value,
@@ -62,7 +62,7 @@ def ROIPooling(
     return _each(b, x, rois, pool, [channels, pooled_h, pooled_w])
 
 
-@extension
+@extension(x=4)
 def PSROIPooling(
     b: Builder,
     x: Value,

@@ -10,7 +10,7 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.compact import front
 from converter.graph.catalogue.overlaps import whole
 from converter.graph.catalogue.suppression import ranked
-from converter.graph.extensions import extension
+from converter.graph.extensions import SOME, extension
 from converter.graph.sizes import arange, static
 from converter.graph.value import INT64
 
@@ -21,7 +21,7 @@ def _same_row(b: Builder, ids: Value, rows: int, like: Value) -> Value:
     return b.CastLike(b.Equal(wide, arange(rows).reshape(-1, 1)), like)
 
 
-@extension
+@extension(indices=SOME)
 def SparseSegment(
     b: Builder, data: Value, indices: Value, segments: Value, *, rows: int, mode: str = "sum"
 ) -> Value:
@@ -63,7 +63,7 @@ def SparseWeightedSum(
     return b.Reshape(b.Where(some, total, missing), b.Concat([rows], tail, axis=0))
 
 
-@extension
+@extension(values=SOME)
 def SparseFillEmptyRows(
     b: Builder, indices: Value, values: Value, default: Value, *, rows: int, length: int
 ) -> tuple[Value, Value, Value]:
@@ -96,7 +96,7 @@ def SparseFillEmptyRows(
     return b.Where(end, -1, where), what, b.CastLike(empty, values)
 
 
-@extension
+@extension(x=SOME)
 def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value, Value]:
     """Distinct values of x[n] filled up with the last of them, the position of each element among
     them, and their counts filled up with 0.
@@ -109,7 +109,7 @@ def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value,
     return (b.Gather(values, places), b.Reshape(inverse, [n]), b.Reshape(filled, [n]))
 
 
-@extension
+@extension(scores=3)
 def FixedNonMaxSuppression(
     b: Builder,
     boxes: Value,

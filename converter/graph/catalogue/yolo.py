@@ -52,7 +52,7 @@ def _spatial(b: Builder, x: Value) -> Value:
     return b.Shape(x)[2:4]
 
 
-@extension
+@extension(x=4)
 def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     """Darknet's reorg: [N, C, H, W] -> [N, C*s*s, H/s, W/s].
 
