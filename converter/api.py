@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, wrong_call
 from converter.formats import model_files
 from converter.formats.model_files import PathLike
 from converter.graph.infer import InferenceError
@@ -140,7 +140,7 @@ def convert(
     from converter.commands.convert import Request, convert
 
     if states not in ("keep", "io"):
-        raise UsageError(Diagnostic("U501", f"states={states!r} is neither 'keep' nor 'io'"))
+        raise wrong_call(f"states={states!r} is neither 'keep' nor 'io'")
     request = Request(
         source=Path(src),
         target=Path(dst),

@@ -16,6 +16,7 @@ A user never sees a traceback for one of these; anything else that escapes is ou
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -204,11 +205,54 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {lower[close]!r}?" if close else otherwise
 
 
-def unreadable(code: str, message: str, where: Where | None = None, help: str = "") -> ReadError:
+Place = Where | str | os.PathLike[str]  # a place in a file, or the file
+
+
+def wrong_call(message: str, help: str = "", where: Place = "", code: str = "U501") -> UsageError:
+    """A UsageError with one diagnostic: `raise wrong_call("a folder needs a target")`."""
+    return UsageError(_one(code, message, where, help))
+
+
+def unreadable(code: str, message: str, where: Place = "", help: str = "") -> ReadError:
     """A ReadError with one diagnostic: `raise unreadable("R102", "the weights file is missing",
-    Where(path))`.
+    path)`.
     """
-    return ReadError(Diagnostic(code, message, where=where or Where(), help=help))
+    return ReadError(_one(code, message, where, help))
+
+
+def unwritable(code: str, message: str, where: Place = "", help: str = "") -> WriteError:
+    """A WriteError with one diagnostic."""
+    return WriteError(_one(code, message, where, help))
+
+
+def _one(code: str, message: str, where: Place, help: str) -> Diagnostic:
+    place = where if isinstance(where, Where) else Where(os.fspath(where))
+    return Diagnostic(code, message, where=place, help=help)
+
+
+def cannot_read(where: Place, error: Exception) -> ReadError:
+    """R100: the system says that a file cannot be read."""
+    return unreadable("R100", f"cannot read: {_reason(error)}", where)
+
+
+def cannot_write(where: Place, error: Exception, what: str = "") -> WriteError:
+    """W301: the system says that a file cannot be written; `what` it is."""
+    return unwritable("W301", f"cannot write{what}: {_reason(error)}", where)
+
+
+def output_exists(where: Place, what: str = "the output exists") -> WriteError:
+    """W302: only --force overwrites it."""
+    return unwritable("W302", what, where, "--force overwrites it")
+
+
+def overwrites_input(where: Place) -> UsageError:
+    """W302: the place of an output is that of an input."""
+    return wrong_call("the output would overwrite the input", where=where, code="W302")
+
+
+def _reason(error: Exception) -> object:
+    """What the system says, without the number and the place that Python adds."""
+    return getattr(error, "strerror", None) or error
 
 
 class MappingError(Exception):

@@ -24,6 +24,7 @@ from converter.errors import (
     MemoryLimitError,
     UsageError,
     did_you_mean,
+    wrong_call,
 )
 from converter.io.signals import REQUESTS, loading
 
@@ -72,7 +73,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             help = did_you_mean(args[0], COMMANDS, "netconv --help lists the commands")
-            raise UsageError(Diagnostic("U501", f"no such command {args[0]!r}", help=help))
+            raise wrong_call(f"no such command {args[0]!r}", help=help)
         return super().resolve_command(ctx, args)
 
 
@@ -147,7 +148,7 @@ def _call() -> int:
     except click.UsageError as e:
         return console.current().refuse(_usage(e))
     except click.ClickException as e:
-        return console.current().refuse(UsageError(Diagnostic("U501", e.format_message())))
+        return console.current().refuse(wrong_call(e.format_message()))
     except (KeyboardInterrupt, click.Abort):
         _ignore_requests()
         click.echo("interrupted", err=True)
@@ -177,4 +178,4 @@ def _usage(e: click.UsageError) -> UsageError:
         if e.ctx is not None
         else ""
     )
-    return UsageError(Diagnostic("U501", message.split(" Did you mean")[0].rstrip("."), help=help))
+    return wrong_call(message.split(" Did you mean")[0].rstrip("."), help=help)

@@ -12,10 +12,11 @@ import click
 from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings, streams
-from converter.cli.shapes import Pair, Shapes, Values
-from converter.errors import Diagnostic, ExitCode, UsageError, did_you_mean
+from converter.cli.shapes import Pair, Parsed, Shapes, Values
+from converter.errors import did_you_mean, wrong_call
 
-Body = Callable[..., ExitCode | None]
+Body = Callable[..., None]
+Decorator = Callable[[Any], Any]
 DATA = ("text", "json")
 REPORTS = ("text", "json", "github", "sarif", "junit")
 
@@ -28,16 +29,13 @@ class Choice(click.Choice[str]):
         if str(value) in known:
             return str(value)
         name = f"{param.opts[0]}: " if param is not None and param.opts[0].startswith("-") else ""
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"{name}{value!r} is not one of {', '.join(known)}",
-                help=did_you_mean(str(value), known),
-            )
+        raise wrong_call(
+            f"{name}{value!r} is not one of {', '.join(known)}",
+            help=did_you_mean(str(value), known),
         )
 
 
-class FormatName(click.ParamType):  # type: ignore[type-arg]
+class FormatName(Parsed):
     """A format, with flavours where `flavours` says so: openvino, openvino+ir=7+fp16."""
 
     name = "FORMAT"
@@ -45,14 +43,14 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, flavours: bool = False) -> None:
         self.flavours = flavours
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def parse(self, text: str, option: str) -> str:
         from converter import formats
 
         if self.flavours:
-            formats.parse_flavour(str(value))
+            formats.parse_flavour(text)
         else:
-            formats.get(str(value))
-        return str(value)
+            formats.get(text)
+        return text
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -70,19 +68,17 @@ class FormatName(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(f"{name}+{f}") for f in flavours if f.startswith(begun)]
 
 
-class Code(click.ParamType):  # type: ignore[type-arg]
+class Code(Parsed):
     """The code of a diagnostic."""
 
     name = "CODE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def parse(self, text: str, option: str) -> str:
         from converter.commands.explain import CODES
 
-        if value not in CODES:
-            raise UsageError(
-                Diagnostic("U501", f"unknown code {value!r}", help="netconv explain lists all")
-            )
-        return str(value)
+        if text not in CODES:
+            raise wrong_call(f"unknown code {text!r}", help="netconv explain lists all")
+        return text
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -92,39 +88,31 @@ class Code(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(c) for c in CODES if c.startswith(incomplete)]
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]
+class Numbers(Parsed):
     """Numbers with commas between."""
 
     name = "NUMBERS"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
+    def parse(self, text: str, option: str) -> tuple[float, ...]:
         try:
-            return tuple(float(n) for n in str(value).split(","))
+            return tuple(float(n) for n in text.split(","))
         except ValueError:
-            why = f"{getattr(param, 'opts', ['the option'])[0]} {value!r} is no list of numbers"
-            raise UsageError(
-                Diagnostic("U501", why, help="for example 127.5,127.5,127.5")
-            ) from None
+            why = f"{option} {text!r} is no list of numbers"
+            raise wrong_call(why, help="for example 127.5,127.5,127.5") from None
 
 
-class FilePath(click.ParamType):  # type: ignore[type-arg]
+class FilePath(Parsed):
     """A path that may not exist: a missing input is exit code 4 with our own message, not click's
     2.
     """
 
     name = "FILE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if streams.is_url(str(value)):
+    def parse(self, text: str, option: str) -> Any:
+        if streams.is_url(text):
             help = "models, data, maps and results may be URLs; what is worked with stays here"
-            raise UsageError(
-                Diagnostic(
-                    "U501", f"{str(value)!r} is a URL, and files alone are meant here", help=help
-                )
-            )
-        return Path(str(value).removeprefix("file://"))
+            raise wrong_call(f"{text!r} is a URL, and files alone are meant here", help=help)
+        return Path(text.removeprefix("file://"))
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -144,7 +132,7 @@ class Source(FilePath):
         if place == streams.DASH:
             if ctx.meta.get("netconv.stdin"):
                 why = "standard input is one file, and - stands here twice"
-                raise UsageError(Diagnostic("U501", why))
+                raise wrong_call(why)
             ctx.meta["netconv.stdin"] = True
         return ctx.with_resource(streams.fetched(place))
 
@@ -168,8 +156,8 @@ class Place(FilePath):
 
     name = "PLACE"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return str(value)
+    def parse(self, text: str, option: str) -> str:
+        return text
 
 
 class Command(click.Command):
@@ -210,7 +198,7 @@ def _early_format(args: Sequence[str]) -> str:
     return "text"
 
 
-def option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
+def option(*names: str, **keywords: Any) -> Decorator:
     """click.option, with the environment variable that the option's name gives."""
     long = max((n for n in names if n.startswith("-")), key=len)
     return click.option(
@@ -221,8 +209,8 @@ def option(*names: str, **keywords: Any) -> Callable[[Any], Any]:
 def subcommand(
     name: str, formats: Sequence[str] = DATA, examples: str = ""
 ) -> Callable[[Body], click.Command]:
-    """A command with the common options. Its function takes a Console and its own parameters, and
-    may return an exit code.
+    """A command with the common options. Its function takes a Console, which it tells the verdict,
+    and its own parameters.
     """
 
     def decorate(body: Body) -> click.Command:
@@ -242,9 +230,7 @@ def subcommand(
                     name, format, -1 if quiet else verbose, color, strict, log, allow, deny
                 )
             )
-            code = body(made, **own)
-            if code is not None:
-                made.verdict(code)
+            body(made, **own)
             return made.finish()
 
         callback.__doc__ = body.__doc__
@@ -269,7 +255,7 @@ def subcommand(
     return decorate
 
 
-def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
+def _common(formats: Sequence[str]) -> list[Decorator]:
     return [
         option("-q", "--quiet", is_flag=True, help="Only errors."),
         option("-v", "--verbose", count=True, help="More; twice: much more."),
@@ -290,14 +276,12 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
         option("--strict", is_flag=True, help="A warning is a finding (exit 1)."),
         option(
             "--deny",
-            metavar="CODE",
             type=Code(),
             multiple=True,
             help="A warning with this code is a finding.",
         ),
         option(
             "--allow",
-            metavar="CODE",
             type=Code(),
             multiple=True,
             help="A warning with this code is none.",
@@ -311,7 +295,7 @@ def _common(formats: Sequence[str]) -> list[Callable[[Any], Any]]:
     ]
 
 
-def options(*added: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def options(*added: Decorator) -> Decorator:
     """Several options as one decorator, in the order in which the help lists them."""
 
     def add(body: Any) -> Any:
@@ -343,7 +327,7 @@ weights_option = option(
 )
 
 
-def source_options_with(name: str) -> Callable[[Any], Any]:
+def source_options_with(name: str) -> Decorator:
     """How a model is read; `name` is the long option for its format."""
     format_option = option(
         "-f",
@@ -358,14 +342,12 @@ def source_options_with(name: str) -> Callable[[Any], Any]:
 source_options = source_options_with("--from")
 inputs_option = option(
     "--inputs",
-    metavar="NAME:SHAPE",
     type=Shapes(),
     multiple=True,
     help="Fix an input's shape: x:1,3,224,224.",
 )
 freeze_option = option(
     "--freeze",
-    metavar="NAME=VALUE",
     type=Values(),
     multiple=True,
     help="Make an input a constant: a number, a list [1,2], or file.npy; repeatable.",
@@ -374,8 +356,7 @@ state_options = options(
     option(
         "--state",
         "state",
-        metavar="PAST=PRESENT",
-        type=Pair(),
+        type=Pair("PAST=PRESENT"),
         multiple=True,
         help="The input PAST is a state whose next value is the output PRESENT; repeatable.",
     ),
@@ -404,7 +385,6 @@ native_option = option(
 # of commands that compare two models
 data_option = option(
     "--data",
-    metavar="DATA",
     type=Data(),
     multiple=True,
     help="in.npz, a folder of them, random, edge, or NAME=file.npy|random|edge; repeatable.",
@@ -435,7 +415,7 @@ def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return [CompletionItem(e) for e in ENGINES if e.startswith(incomplete)]
 
 
-def engine_option(help: str) -> Callable[[Any], Any]:
+def engine_option(help: str) -> Decorator:
     return option(
         "--engine", default="onnxruntime", show_default=True, help=help, shell_complete=_engines
     )
@@ -445,17 +425,22 @@ seed_option = option("--seed", type=int, default=0, help="Seed of the random inp
 map_option = option(
     "--map",
     "map_file",
-    metavar="FILE",
     type=Source(),
     help="Which tensor is which, as convert --map writes it.",
 )
-formats_options = options(
-    option("--from-ref", "ref_format", type=FormatName(), help="REF's format."),
-    option("--from-cand", "cand_format", type=FormatName(), help="CAND's format."),
-)
 
 
-def conversion_options(*own: Any, to: str = "--to", source: str = "--from") -> Callable[[Any], Any]:
+def formats_options(*models: str) -> Decorator:
+    """The formats of models, by the names of their arguments."""
+    return options(
+        *(
+            option(f"--from-{m}", f"{m}_format", type=FormatName(), help=f"{m.upper()}'s format.")
+            for m in models
+        )
+    )
+
+
+def conversion_options(*own: Any, to: str = "--to", source: str = "--from") -> Decorator:
     """What a command that writes a model in any format is told; `own` are options of the command,
     `to` and `source` the long options for the formats of OUT and IN.
     """

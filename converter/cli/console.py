@@ -15,6 +15,7 @@ import click
 
 from converter.cli import waiting
 from converter.cli.streams import told
+from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 
 
@@ -34,7 +35,7 @@ class Console:
     deny: tuple[str, ...] = ()
     code: ExitCode = ExitCode.OK
     diagnostics: list[Diagnostic] = field(default_factory=list)
-    cases: list[dict[str, Any]] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
     result: Any = None
     about: dict[str, Any] = field(
         default_factory=dict  # of the run itself, for JSON: "arguments", "seconds"
@@ -49,11 +50,9 @@ class Console:
             return self.color == "always"
         return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
-    def say(self, line: str = "", level: int = 0) -> None:
-        """A line of the result (level 0), or one that only -v (1) or -vv (2) shows. Nothing with -q
-        or another format.
-        """
-        if self.text and self.verbosity >= level:
+    def say(self, *lines: str) -> None:
+        """Lines of the result. Nothing with -q or another format."""
+        for line in lines if self.text and self.verbosity >= 0 else ():
             self._print(line)
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from converter.errors import Diagnostic, UsageError, Where, did_you_mean
+from converter.errors import did_you_mean, wrong_call
 
 # options that may be set outside the command line: not files and names, which belong to one call
 SETTABLE = {
@@ -76,35 +76,18 @@ def load(path: Path | None, command: str, known: set[str], commands: set[str]) -
         if name not in SETTABLE:
             keys = sorted(s.replace("_", "-") for s in SETTABLE)
             help = did_you_mean(name.replace("_", "-"), keys, f"known: {', '.join(keys)}")
-            raise UsageError(
-                Diagnostic("U501", f"unknown setting {key!r}", where=Where(str(path)), help=help)
-            )
+            raise wrong_call(f"unknown setting {key!r}", help=help, where=path)
     for key, value in data.items():
         if isinstance(value, dict) and key not in commands:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"the table [{key}] is not named after a command",
-                    where=Where(str(path)),
-                )
-            )
+            raise wrong_call(f"the table [{key}] is not named after a command", where=path)
     merged = {**{k: v for k, v in data.items() if not isinstance(v, dict)}, **own}
     return {k.replace("-", "_"): v for k, v in merged.items() if k.replace("-", "_") in known}
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    import tomllib
+    from converter.io import toml
 
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise UsageError(
-            Diagnostic("U501", f"cannot read the settings: {e.strerror}", where=Where(str(path)))
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise UsageError(
-            Diagnostic("U501", f"not valid TOML: {e}", where=Where(str(path)))
-        ) from None
+    data = toml.read(path, "the settings")
     found: dict[str, Any] = (
         data.get("tool", {}).get("netconv", {}) if path.name == "pyproject.toml" else data
     )

@@ -2,57 +2,59 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
 import click
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import wrong_call
 from converter.io import strict_json
 
 
-class Shapes(click.ParamType):  # type: ignore[type-arg]
+class Parsed(click.ParamType):  # type: ignore[type-arg]
+    """What is made of the text of an argument by `parse`, which is told the option, too."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self.parse(str(value), param.opts[0] if param is not None else "the option")
+
+    @abstractmethod
+    def parse(self, text: str, option: str) -> Any:
+        """The value; UsageError for a text that is none."""
+
+
+class Shapes(Parsed):
     """A name and a static shape."""
 
     name = "NAME:SHAPE"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, list[int]]:
-        name, _, text = str(value).rpartition(":")
+    def parse(self, text: str, option: str) -> tuple[str, list[int]]:
+        name, _, sizes = text.rpartition(":")
         try:
-            shape = [int(d) for d in text.replace("x", ",").split(",")] if text else []
+            shape = [int(d) for d in sizes.replace("x", ",").split(",")] if sizes else []
         except ValueError:
             shape = [-1]
         if not name or min(shape, default=0) < 0:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--inputs {value!r} is not NAME:SHAPE",
-                    help="for example --inputs image:1,3,224,224",
-                )
+            raise wrong_call(
+                f"{option} {text!r} is not {self.name}",
+                help="for example --inputs image:1,3,224,224",
             )
         return name, shape
 
 
-class Values(click.ParamType):  # type: ignore[type-arg]
+class Values(Parsed):
     """A name and a value: a number, true or false, lists of them, or the array of a .npy file."""
 
     name = "NAME=VALUE"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Any]:
-        name, equals, text = str(value).partition("=")
+    def parse(self, text: str, option: str) -> tuple[str, Any]:
+        name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--freeze {value!r} is not NAME=VALUE",
-                    help="for example --freeze sr=16000, --freeze state=state.npy",
-                )
+            raise wrong_call(
+                f"{option} {text!r} is not {self.name}",
+                help="for example --freeze sr=16000, --freeze state=state.npy",
             )
-        return name, _array_of(text) if text.endswith(".npy") else _value_of(text)
+        return name, _array_of(value) if value.endswith(".npy") else _value_of(value)
 
 
 def _array_of(file: str) -> Any:
@@ -61,7 +63,7 @@ def _array_of(file: str) -> Any:
     try:
         return np.load(Path(file), allow_pickle=False)
     except (OSError, ValueError) as e:
-        raise UsageError(Diagnostic("U501", f"no array can be read from {file}: {e}")) from None
+        raise wrong_call(f"no array can be read from {file}: {e}") from None
 
 
 def _value_of(text: str) -> Any:
@@ -74,17 +76,14 @@ def _value_of(text: str) -> Any:
     return text
 
 
-class Pair(click.ParamType):  # type: ignore[type-arg]
-    """Two names of inputs and outputs, in the form that the option says."""
+class Pair(Parsed):
+    """Two names of inputs and outputs; `form` is what the help calls them."""
 
-    name = "NAME=NAME"
+    def __init__(self, form: str) -> None:
+        self.name = form
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        first, _, second = str(value).partition("=")
+    def parse(self, text: str, option: str) -> tuple[str, str]:
+        first, _, second = text.partition("=")
         if not first or not second:
-            option = param.opts[0] if param is not None else ""
-            form = getattr(param, "metavar", None) or self.name
-            raise UsageError(Diagnostic("U501", f"{option} {value!r} is not {form}"))
+            raise wrong_call(f"{option} {text!r} is not {self.name}")
         return first, second

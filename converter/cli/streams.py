@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.errors import Diagnostic, UsageError, Where, WriteError
+from converter.errors import unwritable, wrong_call
 
 DASH = "-"
 _shown: dict[str, str] = {}  # the beginning of a path on this machine -> what it stands for
@@ -70,8 +70,7 @@ def uploaded(place: str, force: bool = False) -> Iterator[Path]:
     from converter.commands.batch import staging
 
     if not force and staging.exists(place):
-        why = Diagnostic("W302", "the output exists", where=Where(place), help="--force overwrites")
-        raise WriteError(why)
+        raise unwritable("W302", "the output exists", place, "--force overwrites")
     with _folder(f"{os.path.dirname(place)}/") as folder:
         yield folder / os.path.basename(place.rstrip("/"))
         staging.upload(folder, os.path.dirname(place.rstrip("/")))
@@ -87,23 +86,16 @@ def named_output(place: str, target: str | None, force: bool = False) -> Iterato
             yield path
         return
     if target is None:
-        raise UsageError(
-            Diagnostic(
-                "U501", "standard output has no suffix", help="name the format with -t FORMAT"
-            )
-        )
+        raise wrong_call("standard output has no suffix", help="name the format with -t FORMAT")
     from converter import formats
 
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         work = Path(folder) / f"stdout{formats.suffix(formats.parse_flavour(target))}"
         yield work
         if len(list(Path(folder).iterdir())) > 1 or work.is_dir():
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"{target} needs more than one file, standard output is one",
-                    help="write to a file with -o",
-                )
+            raise wrong_call(
+                f"{target} needs more than one file, standard output is one",
+                help="write to a file with -o",
             )
         with open(work, "rb") as f:
             shutil.copyfileobj(f, sys.stdout.buffer)

@@ -17,10 +17,9 @@ from converter import formats
 from converter.errors import (
     Diagnostic,
     UnsupportedError,
-    UsageError,
-    Where,
     did_you_mean,
     in_file,
+    wrong_call,
 )
 from converter.formats import model_files, sidefiles
 from converter.formats.format import Flavour
@@ -119,7 +118,7 @@ def _rename(model: Network, names: Mapping[str, str]) -> None:
     known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
     if unknown := rename_boundary(model.ir, names):
         message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
-        raise UsageError(Diagnostic("U501", message, help=f"it has: {known}"))
+        raise wrong_call(message, help=f"it has: {known}")
     model.rename(names)
 
 
@@ -131,10 +130,6 @@ def _set_states(model: Network, request: Request) -> None:
     if request.states == "io":
         for name in model.interface.pop("states", {}):
             model.interface.get("defaults", {}).pop(name, None)
-    elif request.states != "keep":
-        raise UsageError(
-            Diagnostic("U501", f"states={request.states!r} is not known", help='"keep" or "io"')
-        )
 
 
 def _cut(model: Network, request: Request) -> None:
@@ -151,7 +146,7 @@ def _cut(model: Network, request: Request) -> None:
         else f"the model has no tensors or layers called {', '.join(missing)}"
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
-    raise UsageError(Diagnostic("U501", message, where=Where(str(request.source)), help=help))
+    raise wrong_call(message, help=help, where=request.source)
 
 
 def _array(model: Network, name: str, value: Any) -> Any:
@@ -168,12 +163,9 @@ def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
     except TypeError:
         sizes = [-1]
     if min(sizes, default=0) < 0:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"{shape!r} is not a shape for the input {name!r}",
-                help="all its sizes are whole numbers, for example [1, 3, 224, 224]",
-            )
+        raise wrong_call(
+            f"{shape!r} is not a shape for the input {name!r}",
+            help="all its sizes are whole numbers, for example [1, 3, 224, 224]",
         )
     return sizes
 

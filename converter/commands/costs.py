@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.graph.extensions import can_expand
 from converter.graph.infer import shape_of
-from converter.graph.walk import all_nodes
+from converter.graph.value import optional
+from converter.graph.walk import all_nodes, reads
 
 Shape = tuple[int, ...]
 
@@ -49,9 +50,6 @@ class Costs:
     peak_bytes: int | None
     uncounted: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def costs(model: ir.Model) -> Costs:
     """What a network in the shared graph costs."""
@@ -86,7 +84,7 @@ def _layer(name: str, nodes: list[ir.Node], seen: set[ir.Value]) -> LayerCost:
     return LayerCost(
         name,
         tuple(n.op_type for n in nodes),
-        f"{str(last.dtype).lower() if last.dtype is not None else '?'}{_text(last)}",
+        describe(last),
         None if None in macs else sum(m for m in macs if m),
         sum(int(t.size) for t in weights),
         sum(int(t.nbytes) for t in weights),
@@ -94,11 +92,18 @@ def _layer(name: str, nodes: list[ir.Node], seen: set[ir.Value]) -> LayerCost:
     )
 
 
-def _text(value: ir.Value) -> str:
-    if value.shape is None:
-        return "[?]"
+def describe(value: ir.Value) -> str:
+    """Type and shape of a value, `?` for what is not known of them: float[1,n,?]."""
+    dims = (
+        None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    )
+    return f"{str(value.dtype).lower() if value.dtype is not None else '?'}{shape(dims)}"
+
+
+def shape(dims: list[Any] | None) -> str:
+    """Sizes with commas between, `?` for those that are not known."""
     return (
-        "[" + ",".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape) + "]"
+        "[?]" if dims is None else "[" + ",".join("?" if d is None else str(d) for d in dims) + "]"
     )
 
 
@@ -120,7 +125,7 @@ def peak(graph: ir.Graph) -> int | None:
     order = list(graph)
     last: dict[ir.Value, int] = {}
     for place, node in enumerate(order):
-        for value in _needed(node):
+        for value in reads(node):
             last[value] = place
     last.update((v, len(order)) for v in graph.outputs)
     live = {v: size_of(v) for v in graph.inputs}
@@ -135,15 +140,6 @@ def peak(graph: ir.Graph) -> int | None:
     return most
 
 
-def _needed(node: ir.Node) -> Iterator[ir.Value]:
-    """What a node reads, with what the graphs inside it read from outside."""
-    yield from (v for v in node.inputs if v is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            for inner in all_nodes(attribute.as_graph()):
-                yield from (v for v in inner.inputs if v is not None)
-
-
 def _macs(node: ir.Node) -> int | None:
     if node.domain:  # what it multiplies is in its definition
         return None if can_expand(node) else 0
@@ -152,9 +148,7 @@ def _macs(node: ir.Node) -> int | None:
 
 
 def _shape(node: ir.Node, place: int) -> Shape | None:
-    value = node.inputs[place] if place < len(node.inputs) else None
-    shape = None if value is None else shape_of(value)
-    return None if shape is None else tuple(shape)
+    return shape_of(optional(node, place))
 
 
 def _convolution(weights: int) -> Callable[[ir.Node], int | None]:

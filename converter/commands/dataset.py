@@ -18,11 +18,11 @@ from converter.errors import (
     Diagnostic,
     NothingComparedError,
     UnsupportedError,
-    UsageError,
     Where,
     unreadable,
+    wrong_call,
 )
-from converter.graph.infer import Array
+from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network, TensorInfo
 from converter.io import progress
 
@@ -45,7 +45,7 @@ class Preparation:
 @dataclass(frozen=True)
 class Sample:
     name: str
-    arrays: dict[str, Array]
+    arrays: Arrays
     label: int
 
 
@@ -159,12 +159,12 @@ def _scores(model: Network, globs: Sequence[str]) -> int:
     raise NothingComparedError(Diagnostic("N402", what, help="--tensors NAME chooses one"))
 
 
-def _answer(prepared: Any, model: Network, arrays: dict[str, Array], place: int) -> Array:
+def _answer(prepared: Any, model: Network, arrays: Arrays, place: int) -> Array:
     found = list(prepared.run(model.check_feeds(arrays)).values())[place]
     return np.asarray(found, np.float64).ravel()
 
 
-def _for(candidate: Network, reference: Network, arrays: dict[str, Array]) -> dict[str, Array]:
+def _for(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
     """The same arrays for the inputs of the candidate: by name, else by their order."""
     names = [i.name for i in candidate.inputs]
     if arrays.keys() <= {*names}:
@@ -191,7 +191,7 @@ def read_labels(path: Path) -> dict[str, int]:
         with open(path, encoding="utf-8-sig", newline="") as f:
             rows = [row for row in csv.reader(f) if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise unreadable("R100", f"cannot read the labels: {e}", Where(str(path))) from None
+        raise unreadable("R100", f"cannot read the labels: {e}", path) from None
     found: dict[str, int] = {}
     for number, row in enumerate(rows):
         try:
@@ -199,7 +199,7 @@ def read_labels(path: Path) -> dict[str, int]:
         except (IndexError, ValueError):
             if number:
                 why = f"line {number + 1} is not FILE,LABEL with a number"
-                raise unreadable("R103", why, Where(str(path))) from None
+                raise unreadable("R103", why, path) from None
     return found
 
 
@@ -209,7 +209,7 @@ def _of_folder(
     missing = [n for n in labels if not (folder / n).is_file()]
     if missing:
         why = f"{missing[0]!r} of the labels is not in the folder"
-        raise UsageError(Diagnostic("U501", why, where=Where(str(folder))))
+        raise wrong_call(why, where=folder)
     for name, label in labels.items():
         path = folder / name
         if path.suffix.lower() in IMAGES:
@@ -223,18 +223,16 @@ def _of_folder(
 def _one(model: Network) -> tuple[TensorInfo]:
     if len(model.inputs) != 1:
         why = f"images go to one input, and the model has {len(model.inputs)}"
-        raise UsageError(Diagnostic("U501", why, help="give .npz files with all inputs"))
+        raise wrong_call(why, help="give .npz files with all inputs")
     return (model.inputs[0],)
 
 
-def _arrays(path: Path) -> dict[str, Array]:
+def _arrays(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {n: archive[n] for n in archive.files}
     except Exception as e:  # zipfile and zlib raise families of their own
-        raise unreadable(
-            "R103", f"neither an image nor an .npz file: {e}", Where(str(path))
-        ) from None
+        raise unreadable("R103", f"neither an image nor an .npz file: {e}", path) from None
 
 
 def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
@@ -242,7 +240,7 @@ def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
     if labels not in arrays:
         why = f"there is no array {labels!r} with labels in it"
         help = f"it has: {', '.join(arrays)}"
-        raise UsageError(Diagnostic("U501", why, where=Where(str(path)), help=help))
+        raise wrong_call(why, help=help, where=path)
     known = {i.name: i for i in model.inputs if i.name in arrays}
     for number, label in enumerate(arrays[labels].ravel()):
         given = {
@@ -262,7 +260,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         help = "pip install 'netconv[images]'"
-        raise UsageError(Diagnostic("U502", "images need the package Pillow", help=help)) from None
+        raise wrong_call("images need the package Pillow", help=help, code="U502") from None
     layout = prepared.layout or _layout(info)
     shape = list(info.shape or ())
     sizes = [d if isinstance(d, int) else None for d in shape[-3:]]
@@ -273,7 +271,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
         with Image.open(path) as opened:
             picture = opened.convert("L" if channels == 1 else "RGB")
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as e:
-        raise unreadable("R103", f"not a readable image: {e}", Where(str(path))) from None
+        raise unreadable("R103", f"not a readable image: {e}", path) from None
     size = (width or picture.width, height or picture.height)
     if size != picture.size:
         picture = picture.resize(size, Image.Resampling.BILINEAR)
@@ -282,7 +280,7 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
     for what, values in (("--mean", mean), ("--std", std)):
         if values.size not in (1, pixels.shape[2]):
             why = f"{what} has {values.size} numbers for {pixels.shape[2]} channels"
-            raise UsageError(Diagnostic("U501", why))
+            raise wrong_call(why)
     pixels = (pixels - mean) / std
     array = pixels if layout == "nhwc" else pixels.transpose(2, 0, 1)
     return array[None] if len(shape) == 4 else array
@@ -297,4 +295,4 @@ def _layout(info: TensorInfo) -> str:
         if shape[-1] in (1, 3):
             return "nhwc"
     why = f"the input {info.name!r} is no image: {info}"
-    raise UsageError(Diagnostic("U501", why, help="--layout nchw or nhwc says where channels are"))
+    raise wrong_call(why, help="--layout nchw or nhwc says where channels are")

@@ -71,14 +71,13 @@ def partners(left: Side, right: Side, found: Alignment) -> dict[ir.Node, ir.Node
 def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
     """Nodes are paired when an output of theirs is; the rest exists on one side only."""
     left, right = Side(a.ir.graph), Side(b.ir.graph)
-    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
     partner = partners(left, right, found)
     taken = set(partner.values())
     changes = []
     for node in left.nodes:
         if node not in partner:
             changes.append(Change("-", layer_of(node), kind(node)))
-        elif texts := tuple(c.text for c in causes([node], [partner[node]], back)):
+        elif texts := tuple(c.text for c in causes([node], [partner[node]], found.back)):
             changes.append(Change("~", layer_of(node), kind(node), texts))
     changes.extend(Change("+", layer_of(n), kind(n)) for n in right.nodes if n not in taken)
     return changes

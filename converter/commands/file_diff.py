@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from converter.formats import sidefiles
-from converter.formats.mlpackage import files_of, parts_of
+from converter.formats.mlpackage import files_of, model_in
 from converter.io.strict_json import parse
 
+Fields = Iterator[tuple[str, str]]  # place and value
 LIMIT = 1000  # fields that are listed
 
 
@@ -23,7 +24,7 @@ def compare(a: Path, b: Path) -> tuple[bool, list[str]]:
     """Whether the bytes are the same (side files included, and all files of packages), and the
     fields that are not.
     """
-    x, y = (parts_of(p).model.read_bytes() for p in (a, b))
+    x, y = (model_in(p).read_bytes() for p in (a, b))
     side = _side_files(a, b) + _parts(a, b)
     if x == y and not side:
         return True, []
@@ -39,21 +40,17 @@ def _side_files(a: Path, b: Path) -> list[str]:
 
 def _parts(a: Path, b: Path) -> list[str]:
     """The files of packages that differ, beside those of the models."""
-    held: list[dict[str, Path]] = []
-    for path in (a, b):
-        files = files_of(path) if path.is_dir() else []
-        model = parts_of(path).model
-        held.append({str(p.relative_to(path)): p for p in files if p != model})
-    left, right = held
-    names = sorted({*left, *right} if a.is_dir() and b.is_dir() else ())
-    return [n for n in names if not (n in left and n in right and _same(left[n], right[n]))]
+    if not (a.is_dir() and b.is_dir()):
+        return []
+    names = {str(p.relative_to(f)) for f in (a, b) for p in files_of(f) if p != model_in(f)}
+    return [n for n in sorted(names) if not _same(a / n, b / n)]
 
 
 def _same(a: Path, b: Path) -> bool:
     return a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)
 
 
-def _fields(data: bytes) -> Iterator[tuple[str, str]]:
+def _fields(data: bytes) -> Fields:
     head = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
     if head.startswith(b"<"):
         yield from _xml(data)
@@ -65,7 +62,7 @@ def _fields(data: bytes) -> Iterator[tuple[str, str]]:
         yield from _lines(data.decode("utf-8", "replace"))
 
 
-def _xml(data: bytes) -> Iterator[tuple[str, str]]:
+def _xml(data: bytes) -> Fields:
     from lxml import etree
 
     root = etree.fromstring(
@@ -78,7 +75,7 @@ def _xml(data: bytes) -> Iterator[tuple[str, str]]:
         yield from ((f"{place}/@{k!s}", str(v)) for k, v in element.attrib.items())
 
 
-def _json(value: object, place: str) -> Iterator[tuple[str, str]]:
+def _json(value: object, place: str) -> Fields:
     if isinstance(value, dict):
         for k, v in value.items():
             yield from _json(v, f"{place}.{k}" if place else k)
@@ -89,7 +86,7 @@ def _json(value: object, place: str) -> Iterator[tuple[str, str]]:
         yield place, json.dumps(value)
 
 
-def _protobuf(data: bytes) -> Iterator[tuple[str, str]]:
+def _protobuf(data: bytes) -> Fields:
     """An ONNX or Core ML model by field names; nothing when it is neither."""
     from google.protobuf.message import DecodeError
 
@@ -104,7 +101,7 @@ def _protobuf(data: bytes) -> Iterator[tuple[str, str]]:
             return
 
 
-def _message(message: Any, place: str) -> Iterator[tuple[str, str]]:
+def _message(message: Any, place: str) -> Fields:
     from google.protobuf.message import Message
 
     for field, value in message.ListFields():
@@ -126,7 +123,7 @@ def _message(message: Any, place: str) -> Iterator[tuple[str, str]]:
             )
 
 
-def _lines(text: str) -> Iterator[tuple[str, str]]:
+def _lines(text: str) -> Fields:
     """`key=value` lines in blocks that an id begins (Compass IR)."""
     block = ""
     for line in text.splitlines():

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.commands.costs import costs, headline
+from converter.commands.costs import costs, describe, headline, shape
 from converter.graph.walk import all_graphs, all_nodes
 from converter.io.files import size_text
+from converter.io.strict_json import Json
 
 if TYPE_CHECKING:
     from converter.graph.network import Network, TensorInfo
 
 
-def summary(model: Network) -> dict[str, Any]:
+def summary(model: Network) -> Json:
     """Format, inputs and outputs, operators with counts, weights in elements and bytes, warnings of
     reading.
     """
@@ -50,9 +52,9 @@ def summary(model: Network) -> dict[str, Any]:
     }
 
 
-def full(model: Network) -> dict[str, Any]:
+def full(model: Network) -> Json:
     """The summary with what the network and each of its layers cost."""
-    return {**summary(model), "costs": costs(model.ir).as_json()}
+    return {**summary(model), "costs": asdict(costs(model.ir))}
 
 
 def _from_layer(node: ir.Node) -> bool:
@@ -63,7 +65,7 @@ def _operator(node: ir.Node) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def _tensor(info: TensorInfo) -> dict[str, Any]:
+def _tensor(info: TensorInfo) -> Json:
     kind = "string" if info.dtype == np.dtype(object) else str(info.dtype)
     return {
         "name": info.name,
@@ -117,19 +119,6 @@ def nodes(model: Network) -> Iterator[str]:
             + (f'  layer "{layer}"' if layer else "")
             + (f"  {where}" if where else "")
         )
-
-
-def describe(value: ir.Value) -> str:
-    dims = (
-        None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
-    )
-    return f"{str(value.dtype).lower() if value.dtype is not None else '?'}{shape(dims)}"
-
-
-def shape(dims: list[Any] | None) -> str:
-    return (
-        "[?]" if dims is None else "[" + ",".join("?" if d is None else str(d) for d in dims) + "]"
-    )
 
 
 def text(model: Network) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,9 +31,6 @@ class Spent:
     kernel: str
     milliseconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent]:
     """The kernels of a network, the slowest first: the median time of a call, times the calls of
@@ -56,7 +53,7 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
             for feed in feeds:
                 for _ in range(runs + 1):
                     prepared.run(feed.arrays)
-        events = json.loads(Path(prepared.session.end_profiling()).read_text(encoding="utf-8"))
+        events = json.loads(Path(prepared.inner[0].end_profiling()).read_text(encoding="utf-8"))
     found = []
     for (name, kernel), times in _kernels(events).items():
         mark = _MARK.search(name)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import onnx_ir as ir
 
 from converter.commands.verify.align import align
-from converter.errors import Diagnostic, UsageError, Where, unreadable
+from converter.errors import wrong_call
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.io.strict_json import has_form, parse
+from converter.io.strict_json import Json, has_form, read
 
 
-def provenance_map(source: Network, target: Network) -> dict[str, Any]:
+def provenance_map(source: Network, target: Network) -> Json:
     """Tensors by name, layers with their types and places; `target` is the written file, read
     again.
     """
@@ -64,21 +63,14 @@ def _public(model: Network, name: str) -> str:
     )
 
 
-def text_of(data: dict[str, Any]) -> str:
+def text_of(data: Json) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_map(path: Path) -> dict[str, str]:
     """The tensors of a map: names of the source -> names of the target."""
-    try:
-        data = parse(path.read_bytes())
-    except OSError as e:
-        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
-    except ValueError as e:
-        raise unreadable("R103", f"not a map: {e}", Where(str(path))) from None
+    data = read(path, "a map")
     if not has_form(data, {"tensors": {str: str}}) or "tensors" not in data:
-        raise UsageError(
-            Diagnostic("U501", 'a map has an object "tensors" of names', where=Where(str(path)))
-        )
+        raise wrong_call('a map has an object "tensors" of names', where=path)
     tensors: dict[str, str] = data["tensors"]
     return tensors

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from converter import engines
+from converter.commands.run import save_arrays
 from converter.commands.verify import verify
 from converter.commands.verify.align import Alignment, align
 from converter.commands.verify.feeds import feeds_for
 from converter.commands.verify.program import Cutter, Program
 from converter.commands.verify.result import Result
 from converter.commands.verify.text import lines
-from converter.errors import Diagnostic, NothingComparedError, UnsupportedError, Where, WriteError
+from converter.errors import NothingComparedError, UnsupportedError, cannot_write, unwritable
 from converter.formats import model_files
 from converter.graph.infer import Array
 from converter.graph.names import public_name
@@ -30,7 +30,10 @@ from converter.graph.network import Network
 from converter.io.files import Output
 from converter.passes.extract_subgraph import extract_subgraph
 
-Feeds = list[dict[str, Array]]
+FILES = (
+    *("reference.onnx", "candidate.onnx", "inputs.npz", "expected.npz", "actual.npz"),
+    "README.md",
+)
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,7 @@ class _Search:
         self.program = Program(reference)
         feeds = feeds_for(reference, data, options.get("seed", 0), options.get("seeds", 1))
         self.names = [f.name for f in feeds]
-        self.feeds = [
-            {str(v.name): f.arrays[public_name(v)] for v in reference.ir.graph.inputs}
-            for f in feeds
-        ]
+        self.feeds = [f.by_value(reference) for f in feeds]
         place = Cutter(reference.ir.graph)
         self.order = sorted(
             (r for r in self.alignment.pairs if place.node(r) in place.place),
@@ -134,9 +134,8 @@ class _Search:
         theirs = _part(self.candidate, other, set(back), {**back, other: target})
         if mine is None or theirs is None:
             return None
-        feeds = self._values(
-            sorted({str(v.name) for m in (mine, theirs) for v in m.ir.graph.inputs})
-        )
+        names = sorted({str(v.name) for m in (mine, theirs) for v in m.ir.graph.inputs})
+        feeds = self.program.tensors(names, self.feeds)
         _same_inputs(mine, theirs)
         for inputs in feeds:
             try:
@@ -149,11 +148,6 @@ class _Search:
             if not result.passed:
                 return Reduced(mine, theirs, inputs, result)
         return None
-
-    def _values(self, names: list[str]) -> Feeds:
-        """What the reference computes for its tensors `names`, per feed."""
-        session = self.program.compile(self.program.piece(names, set(self.program.inputs)))
-        return [dict(zip(names, session.run(f), strict=True)) for f in self.feeds]
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int:
@@ -221,47 +215,23 @@ def _same_inputs(a: Network, b: Network) -> None:
 
 
 def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = False) -> list[Path]:
-    """reference.onnx, candidate.onnx, inputs.npz, expected.npz, actual.npz and a README.md with the
-    command that shows it.
-    """
+    """FILES: the models, arrays, and a README.md with the command that shows it."""
     if folder.exists() and not force and any(folder.iterdir() if folder.is_dir() else [folder]):
-        raise WriteError(
-            Diagnostic(
-                "W302",
-                "the folder is not empty",
-                where=Where(str(folder)),
-                help="--force writes into it",
-            )
-        )
+        help = "--force writes into it"
+        raise unwritable("W302", "the folder is not empty", folder, help)
+    reference, candidate, inputs, expected, actual, readme = files = [folder / n for n in FILES]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, model in (("reference", found.reference), ("candidate", found.candidate)):
-            model_files.save(Network(model.ir, "onnx"), folder / f"{name}.onnx", "onnx")
-        _savez(folder / "inputs.npz", found.inputs)
-        _savez(folder / "expected.npz", engines.run(found.reference, found.inputs))
-        _savez(folder / "actual.npz", engines.run(found.candidate, found.inputs))
-        with Output(folder / "README.md") as out, out.open() as f:
+        for model, path in ((found.reference, reference), (found.candidate, candidate)):
+            model_files.save(Network(model.ir, "onnx"), path, "onnx")
+        save_arrays(inputs, found.inputs)
+        save_arrays(expected, engines.run(found.reference, found.inputs))
+        save_arrays(actual, engines.run(found.candidate, found.inputs))
+        with Output(readme) as out, out.open() as f:
             f.write(_readme(found, names).encode())
     except OSError as e:
-        raise WriteError(
-            Diagnostic("W301", f"cannot write: {e.strerror or e}", where=Where(str(folder)))
-        ) from None
-    return [
-        folder / n
-        for n in (
-            "reference.onnx",
-            "candidate.onnx",
-            "inputs.npz",
-            "expected.npz",
-            "actual.npz",
-            "README.md",
-        )
-    ]
-
-
-def _savez(path: Path, arrays: dict[str, Array]) -> None:
-    with Output(path) as out, out.open() as f:
-        np.savez(f, **arrays)  # type: ignore[arg-type]
+        raise cannot_write(folder, e) from None
+    return files
 
 
 def _readme(found: Reduced, names: tuple[str, str]) -> str:

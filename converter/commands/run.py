@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from converter import engines
 from converter.commands.verify.feeds import SEEDED, Feed
-from converter.errors import Diagnostic, UsageError, Where, WriteError
-from converter.graph.infer import Array
+from converter.errors import UsageError, cannot_write, output_exists
+from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network
 from converter.io import progress
 from converter.io.files import Output
 
-Results = list[tuple[str, dict[str, Array]]]
+Results = list[tuple[str, Arrays]]
 
 
 def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> Results:
@@ -49,23 +49,19 @@ def write(results: Results, path: Path, force: bool) -> None:
             path.mkdir(parents=True, exist_ok=True)
         for file, (_, outputs) in zip(files, results, strict=True):
             if file.exists() and not force:
-                raise WriteError(
-                    Diagnostic(
-                        "W302",
-                        "the output exists",
-                        where=Where(str(file)),
-                        help="--force overwrites it",
-                    )
-                )
-            with Output(file) as out, out.open() as f:
-                arrays: dict[str, Any] = {
-                    n: a.astype(str) if a.dtype == object else a for n, a in _arrays(outputs)
-                }
-                np.savez(f, **arrays)
+                raise output_exists(file)
+            save_arrays(file, dict(_arrays(outputs)))
     except OSError as e:
-        raise WriteError(
-            Diagnostic("W301", f"cannot write: {e.strerror}", where=Where(str(path)))
-        ) from None
+        raise cannot_write(path, e) from None
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """An .npz file, which appears complete or not at all."""
+    plain: dict[str, Any] = {
+        n: a.astype(str) if a.dtype == object else a for n, a in arrays.items()
+    }
+    with Output(path) as out, out.open() as f:
+        np.savez(f, **plain)
 
 
 def _arrays(outputs: dict[str, Any]) -> Iterator[tuple[str, Array]]:

@@ -16,9 +16,12 @@ file_child.py   the process in which that engine runs
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from converter.errors import Diagnostic, UsageError, did_you_mean
+from converter.errors import ConverterError, Diagnostic, UsageError, did_you_mean, wrong_call
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -32,19 +35,60 @@ ENGINES = {
 }
 
 
-class Prepared(Protocol):
-    def run(self, feeds: dict[str, Any]) -> dict[str, Any]: ...
+@dataclass
+class Prepared:
+    """A model in the engine called `name`: `compute` takes what is fed to its inputs and gives what
+    comes out of its outputs, in their order. `inner` is what the engine made of it.
+    """
+
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    compute: Callable[[list[Any]], Iterable[Any]]
+    inner: Any
+
+    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
+        """By names. UsageError N403 with what the engine says when the feeds do not fit."""
+        given = [feeds[n] for n in self.inputs]
+        with refusing(UsageError, self.name):
+            return dict(zip(self.outputs, self.compute(given), strict=True))
 
 
 class Engine(Protocol):
     def prepare(self, model: Network) -> Prepared: ...
 
 
+def prepared(
+    model: Network, name: str, compute: Callable[[list[Any]], Iterable[Any]], inner: Any
+) -> Prepared:
+    """A model whose inputs and outputs are those of `compute`."""
+    from converter.graph.names import unique
+
+    inputs, outputs = ([t.name for t in side] for side in (model.inputs, model.outputs))
+    return Prepared(name, inputs, unique(outputs), compute, inner)
+
+
+@contextmanager
+def refusing(kind: type[ConverterError], what: str) -> Iterator[None]:
+    """Whatever an engine raises in this becomes a refusal, which is N403."""
+    try:
+        yield
+    except ConverterError:
+        raise
+    except Exception as e:  # every engine raises a family of its own
+        raise kind(Diagnostic("N403", f"{what}: {first_line(e)}")) from None
+
+
+def first_line(error: Exception) -> str:
+    """What an engine says, without what it adds for its authors."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def demand_known(name: str) -> None:
     """UsageError, with a suggestion, for an engine that there is not."""
     if name not in ENGINES:
         help = did_you_mean(name, ENGINES, f"known: {', '.join(ENGINES)}")
-        raise UsageError(Diagnostic("U501", f"unknown engine {name!r}", help=help))
+        raise wrong_call(f"unknown engine {name!r}", help=help)
 
 
 def get(name: str) -> Engine:
@@ -54,12 +98,10 @@ def get(name: str) -> Engine:
         engine: Engine = importlib.import_module(ENGINES[name])
         return engine
     except ImportError as e:
-        raise UsageError(
-            Diagnostic(
-                "U502",
-                f"the engine {name!r} is not installed ({e.name})",
-                help=f"pip install 'netconv[{name}]'",
-            )
+        raise wrong_call(
+            f"the engine {name!r} is not installed ({e.name})",
+            help=f"pip install 'netconv[{name}]'",
+            code="U502",
         ) from None
 
 

@@ -6,38 +6,19 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError
+from converter.engines import Prepared, prepared, refusing
+from converter.engines.onnxruntime import refuse_opaque
+from converter.errors import Diagnostic, UnsupportedError, wrong_call
 from converter.formats.format import Flavour
+from converter.graph.names import unique
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
-
-
-@dataclass
-class Prepared:
-    """A compiled model; feeds and results by feature name."""
-
-    network: Any
-    outputs: list[tuple[str, np.dtype[Any]]]
-
-    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        try:
-            results = self.network.predict(
-                {name: _feature(np.asarray(array)) for name, array in feeds.items()}
-            )
-        except Exception as e:  # the framework's errors come as RuntimeError
-            raise UsageError(Diagnostic("N403", f"coreml: {first_line(e)}")) from None
-        missing = [name for name, _ in self.outputs if name not in results]
-        if missing:
-            raise UsageError(Diagnostic("N403", f"coreml gave no output {missing[0]!r}"))
-        return {name: np.asarray(results[name]).astype(dtype) for name, dtype in self.outputs}
 
 
 def _feature(array: np.ndarray) -> np.ndarray:
@@ -62,18 +43,24 @@ def prepare(model: Network) -> Prepared:
 
     from converter.formats import get
 
-    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="netconv-") as folder,
+        refusing(UnsupportedError, "coreml cannot run this model"),
+    ):
         path = Path(folder) / "model.mlmodel"
-        try:
-            get("coreml").write(model, path, Flavour("coreml"))
-            network = coremltools.models.MLModel(
-                str(path), compute_units=coremltools.ComputeUnit.CPU_ONLY
-            )
-        except ConverterError:
-            raise
-        except Exception as e:
-            raise UnsupportedError(
-                Diagnostic("N403", f"coreml cannot run this model: {first_line(e)}")
-            ) from None
+        get("coreml").write(model, path, Flavour("coreml"))
+        network = coremltools.models.MLModel(
+            str(path), compute_units=coremltools.ComputeUnit.CPU_ONLY
+        )
     names = unique([o.name for o in model.outputs])
-    return Prepared(network, [(n, o.dtype) for n, o in zip(names, model.outputs, strict=True)])
+
+    def compute(arrays: list[Any]) -> list[Any]:
+        given = zip(model.inputs, arrays, strict=True)
+        results = network.predict({i.name: _feature(np.asarray(array)) for i, array in given})
+        missing = [n for n in names if n not in results]
+        if missing:
+            raise wrong_call(f"coreml gave no output {missing[0]!r}", code="N403")
+        outputs = zip(names, model.outputs, strict=True)
+        return [np.asarray(results[n]).astype(o.dtype) for n, o in outputs]
+
+    return prepared(model, "coreml", compute, network)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ class Run:
     error: str = ""
     feed: int = 0
     outputs: tuple[tuple[str, ...], ...] = ()
-    results: tuple[Mapping[int, Array], ...] = field(default=())
+    results: tuple[Mapping[int, Array], ...] = ()
 
 
 def run(

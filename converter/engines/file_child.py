@@ -31,6 +31,11 @@ class Boundary(Exception):
     """The file has other inputs than the caller."""
 
 
+def port_of(names: list[str], word: str, shape: Sequence[int | None] | None) -> Port:
+    """`word` is numpy's for the type, if it has one."""
+    return {"names": names, "type": word if word in _NUMPY else "", "shape": shape}
+
+
 class OnnxRuntime:
     """Exact is what the basic optimisations leave as it is; the others may compute quantised layers
     in other types.
@@ -75,12 +80,7 @@ class OnnxRuntime:
             else ""
         )
         word = {"float": "float32", "double": "float64", "string": "object"}.get(kind, kind)
-        known = word in _NUMPY
-        return {
-            "names": [port.name],
-            "type": word if known else "",
-            "shape": [d if isinstance(d, int) else None for d in port.shape],
-        }
+        return port_of([port.name], word, [d if isinstance(d, int) else None for d in port.shape])
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         ports = self.inputs()
@@ -93,6 +93,12 @@ class OpenVino:
     """
 
     may_be_exact = False
+    WORDS = (
+        {"boolean": "bool", "string": "object"}
+        | {f"f{n}": f"float{n}" for n in (16, 32, 64)}
+        | {f"i{n}": f"int{n}" for n in (8, 16, 32, 64)}
+        | {f"u{n}": f"uint{n}" for n in (8, 16, 32, 64)}
+    )
     EXACT = (
         {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
         {"LP_TRANSFORMS_MODE": "NO"},
@@ -144,10 +150,7 @@ class OpenVino:
 
     def _states(self, suffix: str = "") -> list[Port]:
         states = self.compiled.create_infer_request().query_state()
-        return [
-            {"names": [s.name + suffix], "type": self._word(s.state.element_type), "shape": None}
-            for s in states
-        ]
+        return [port_of([s.name + suffix], self._word(s.state.element_type), None) for s in states]
 
     def _port(self, port: Any, *layers: str) -> Port:
         shape = port.get_partial_shape()
@@ -156,33 +159,12 @@ class OpenVino:
             if shape.rank.is_static
             else None
         )
-        return {
-            "names": [*sorted(port.get_names()), *layers],
-            "type": self._word(port.get_element_type()),
-            "shape": sizes,
-        }
+        names = [*sorted(port.get_names()), *layers]
+        return port_of(names, self._word(port.get_element_type()), sizes)
 
     def _word(self, kind: Any) -> str:
         """numpy's word for a type, "" where it has none."""
-        word = {
-            "f16": "float16",
-            "f32": "float32",
-            "f64": "float64",
-            "boolean": "bool",
-            "string": "object",
-        }.get(kind.get_type_name(), "")
-        if not word and kind.get_type_name() in (
-            "i8",
-            "i16",
-            "i32",
-            "i64",
-            "u8",
-            "u16",
-            "u32",
-            "u64",
-        ):
-            word = ("int" if kind.get_type_name()[0] == "i" else "uint") + kind.get_type_name()[1:]
-        return word
+        return self.WORDS.get(kind.get_type_name(), "")
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         request = (
@@ -229,11 +211,7 @@ class LiteRt:
     def _port(self, detail: Any) -> Port:
         word = np.dtype(detail["dtype"]).name
         signature = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
-        return {
-            "names": [detail["name"]],
-            "type": word if word in _NUMPY else "",
-            "shape": [None if d < 0 else int(d) for d in signature],
-        }
+        return port_of([detail["name"]], word, [None if d < 0 else int(d) for d in signature])
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         details = self.interpreter.get_input_details()

@@ -8,20 +8,19 @@ file.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from converter.engines import file
-from converter.errors import ConverterError, Diagnostic, UsageError
+from converter.engines import Prepared, file, prepared
+from converter.errors import ConverterError, Diagnostic, wrong_call
 from converter.formats.format import Flavour
 from converter.graph.network import as_complex, as_pairs
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
-    from converter.graph.network import Network
+    from converter.graph.network import Network, TensorInfo
 
 
 def available() -> bool:
@@ -29,55 +28,44 @@ def available() -> bool:
     return file.available("litert")
 
 
-class Prepared:
-    """A model as the file that it was read from, or is written as; feeds and results are in the
-    model's own types and shapes.
-    """
-
-    def __init__(self, model: Network) -> None:
-        self.inputs, self.outputs = model.inputs, model.outputs
-        self.folder = tempfile.TemporaryDirectory(prefix="netconv-")
-        own = _own_file(model)
-        # complex numbers are pairs in the model, and in files that are written of it
-        self.complex = model.interface.get("complex", ()) if own else ()
-        self.path = own or self._written(model)
-
-    def _written(self, model: Network) -> Path:
-        from converter.formats import get
-
-        path = Path(self.folder.name) / "model.tflite"
-        get("tflite").write(model, path, Flavour("tflite"))
-        return path
-
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        given = {n: as_complex(v) if n in self.complex else v for n, v in feeds.items()}
-        found = invoke(self.path, [np.asarray(given[i.name]) for i in self.inputs])
-        results: dict[str, Array] = {}
-        for info, result in zip(self.outputs, found, strict=True):
-            value = as_pairs(result) if result.dtype.kind == "c" else result
-            shape = (
-                info.shape
-                if info.shape is not None and all(isinstance(d, int) for d in info.shape)
-                else value.shape
-            )
-            results[info.name] = value.reshape(shape).astype(info.dtype, copy=False)  # type: ignore[arg-type]
-        return results
-
-
-def _own_file(model: Network) -> Path | None:
-    """The file that the model came from, unless inputs or outputs were changed since."""
-    return model.source if model.interface.get("tflite") == (model.inputs, model.outputs) else None
-
-
 def prepare(model: Network) -> Prepared:
     """The model as LiteRT runs it: from its file, or written as one. Raises UnsupportedError for
     what that cannot express.
     """
     if not available():
-        raise UsageError(
-            Diagnostic("U502", "LiteRT is not installed", help="pip install 'netconv[litert]'")
+        raise wrong_call(
+            "LiteRT is not installed", help="pip install 'netconv[litert]'", code="U502"
         )
-    return Prepared(model)
+    folder = tempfile.TemporaryDirectory(prefix="netconv-")
+    unchanged = model.interface.get("tflite") == (model.inputs, model.outputs)
+    own = model.source if unchanged else None
+    path = own or _written(model, Path(folder.name))
+    # complex numbers are pairs in the model, and in files that are written of it
+    pairs = model.interface.get("complex", ()) if own else ()
+
+    def compute(arrays: list[Array]) -> list[Array]:
+        given = zip(model.inputs, arrays, strict=True)
+        inputs = [np.asarray(as_complex(a) if i.name in pairs else a) for i, a in given]
+        found = invoke(path, inputs)
+        return list(map(_as_declared, found, model.outputs))
+
+    return prepared(model, "litert", compute, folder)
+
+
+def _written(model: Network, folder: Path) -> Path:
+    from converter.formats import get
+
+    path = folder / "model.tflite"
+    get("tflite").write(model, path, Flavour("tflite"))
+    return path
+
+
+def _as_declared(result: Array, info: TensorInfo) -> Array:
+    """In the model's own type and shape."""
+    value = as_pairs(result) if result.dtype.kind == "c" else result
+    static = info.shape is not None and all(isinstance(d, int) for d in info.shape)
+    shape = info.shape if static else value.shape
+    return value.reshape(shape).astype(info.dtype, copy=False)  # type: ignore[arg-type]
 
 
 def invoke(model: Path, inputs: list[Array]) -> list[Array]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
+from converter.engines import Prepared, prepared, refusing
 from converter.engines.session_weights import LARGE, Weights, frugal
-from converter.errors import Diagnostic, UnsupportedError, UsageError, Where
+from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.extensions import can_expand
+from converter.graph.names import place_of
 from converter.graph.walk import all_nodes
 from converter.io import limits
 from converter.passes.dead_code import remove_dead_code
@@ -30,43 +31,6 @@ NO_PACKING = (
     1 << 30
 )  # bytes of weights from which the session reads them as they are, without a second, faster copy
 THREADS = 2
-
-
-@dataclass
-class Session:
-    """A prepared model; feeds and results are keyed by the model's public names."""
-
-    session: InferenceSession
-    inputs: list[
-        tuple[str, str, np.dtype[Any] | None]
-    ]  # (public name, name inside, type fed instead of the declared one)
-    outputs: list[
-        tuple[str, np.dtype[Any] | None]
-    ]  # (public name, declared type where the engine returns another one)
-    weights: list[Any] = field(
-        default_factory=list
-    )  # arrays that the session reads in place: they must outlive it
-    loops: bool = False
-    wanted: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        self.wanted = frozenset(i.name for i in self.session.get_inputs())
-
-    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        """UsageError N403 with onnxruntime's first line when the feeds do not fit."""
-        named = {
-            name: as_feed(feeds[public], fed)
-            for public, name, fed in self.inputs
-            if name in self.wanted
-        }
-        try:
-            results = executed(self.session, None, named, self.loops)
-        except Exception as e:  # onnxruntime raises its own RuntimeError family
-            raise UsageError(Diagnostic("N403", f"onnxruntime: {first_line(e)}")) from None
-        return {
-            name: as_result(r, declared)
-            for (name, declared), r in zip(self.outputs, results, strict=True)
-        }
 
 
 def executed(
@@ -125,17 +89,17 @@ def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
     )
 
 
-def as_result(result: Any, declared: np.dtype[Any] | None) -> Any:
+def as_result(result: Any, value: ir.Value) -> Any:
+    """In the declared type, where the engine returns another one."""
     if result is None or isinstance(result, list):
         return result
-    return np.asarray(result) if declared is None else np.asarray(result).astype(declared)
+    array = np.asarray(result)
+    if value.dtype is None or _fed(value) is None:
+        return array
+    return array.astype(value.dtype.numpy())
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def prepare(model: Network, *, optimise: bool = True, profile: str = "") -> Session:
+def prepare(model: Network, *, profile: str = "") -> Prepared:
     """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
     `profile`: the beginning of the path of a file that onnxruntime writes its times to.
     """
@@ -158,24 +122,21 @@ def prepare(model: Network, *, optimise: bool = True, profile: str = "") -> Sess
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, profile
-    if not optimise:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    inputs = [
-        (i.name, str(v.name), _fed(v))
-        for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)
-    ]
-    names = unique([o.name for o in model.outputs])
-    outputs = [
-        (n, None if _fed(v) is None or v.dtype is None else v.dtype.numpy())
-        for n, v in zip(names, model.ir.graph.outputs, strict=True)
-    ]
-    try:
+    with refusing(UnsupportedError, "onnxruntime cannot run this model"):
         session, weights = _load(clone, options)
-    except Exception as e:  # onnxruntime raises its own RuntimeError family
-        raise UnsupportedError(
-            Diagnostic("N403", f"onnxruntime cannot run this model: {first_line(e)}")
-        ) from None
-    return Session(session, inputs, outputs, weights, has_loop(all_nodes(clone.graph)))
+    wanted = {i.name for i in session.get_inputs()}
+    loops = has_loop(all_nodes(clone.graph))
+
+    def compute(arrays: list[Any]) -> list[Any]:
+        named = {
+            str(v.name): as_feed(array, _fed(v))
+            for v, array in zip(model.ir.graph.inputs, arrays, strict=True)
+            if v.name in wanted
+        }
+        results = executed(session, None, named, loops)
+        return list(map(as_result, results, model.ir.graph.outputs))
+
+    return prepared(model, "onnxruntime", compute, (session, weights))
 
 
 def _fed(value: ir.Value) -> np.dtype[Any] | None:
@@ -187,18 +148,6 @@ def _fed(value: ir.Value) -> np.dtype[Any] | None:
     return None if target is None else target.numpy()
 
 
-def unique(names: list[str]) -> list[str]:
-    """Output names for a dict: a repeated name gets a number (Core ML lets two outputs share
-    one).
-    """
-    seen: dict[str, int] = {}
-    result = []
-    for n in names:
-        seen[n] = seen.get(n, 0) + 1
-        result.append(n if seen[n] == 1 else f"{n}.{seen[n] - 1}")
-    return result
-
-
 def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
     """Large weights go to the session as places in their file, or as arrays; the serialised model
     holds the rest, so that it is never too large for one message.
@@ -207,7 +156,7 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
     large = {
         str(v.name): t
         for v in model.graph.initializers.values()
-        if (t := v.const_value) is not None and _by_reference(t)
+        if (t := v.const_value) is not None and t.nbytes >= EXTERNAL and t.dtype in _PLAIN
     }
     for name in large:
         del model.graph.initializers[name]
@@ -237,10 +186,6 @@ def opened(data: bytes, options: Any) -> InferenceSession:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
-def _by_reference(tensor: ir.TensorProtocol) -> bool:
-    return tensor.nbytes >= EXTERNAL and tensor.dtype in _PLAIN
-
-
 _PLAIN = frozenset(
     ir.DataType[n]
     for n in (
@@ -266,12 +211,7 @@ def refuse_opaque(model: ir.Model) -> None:
         n for n in all_nodes(model.graph) if n.domain == EXTENSION_DOMAIN and not can_expand(n)
     ]
     if found:
-        raise UnsupportedError(_opaque(found))
-
-
-def _opaque(nodes: list[ir.Node]) -> Iterable[Diagnostic]:
-    for n in nodes:
-        where = Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type)
-        yield Diagnostic(
-            "X208", f"{n.op_type} cannot be executed: it has no definition", where=where
+        why = "cannot be executed: it has no definition"
+        raise UnsupportedError(
+            Diagnostic("X208", f"{n.op_type} {why}", where=place_of(n)) for n in found
         )

@@ -8,53 +8,26 @@ from its own file. Numbers are float32 throughout: no reduced precision, no quan
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
 
-from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import ConverterError, Diagnostic, UnsupportedError, UsageError
+from converter.engines import Prepared, prepared, refusing
+from converter.engines.onnxruntime import refuse_opaque
+from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.format import Flavour
 from converter.graph.network import Network
 
 if TYPE_CHECKING:
-    from converter.graph.network import TensorInfo
+    pass
 
 CONFIG = {
     "INFERENCE_PRECISION_HINT": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
     "INFERENCE_NUM_THREADS": "2",
 }
-
-
-@dataclass
-class Prepared:
-    """A compiled model; feeds by public name in the order of the model's inputs."""
-
-    compiled: Any
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    folder: Any  # holds the files that the compiled model maps
-
-    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        """UsageError N403 with OpenVINO's first line when the feeds do not fit."""
-        try:
-            tensors = [
-                _tensor(np.asarray(feeds[i.name]), port)
-                for i, port in zip(self.inputs, self.compiled.inputs, strict=True)
-            ]
-            results = self.compiled(tensors)
-            arrays = [np.array(results[port]) for port in self.compiled.outputs]
-        except Exception as e:  # OpenVINO raises RuntimeError for everything
-            raise UsageError(Diagnostic("N403", f"openvino: {first_line(e)}")) from None
-        names = unique([o.name for o in self.outputs])
-        return {
-            n: a.astype(o.dtype, copy=False) if o.dtype.kind != "O" else a
-            for n, o, a in zip(names, self.outputs, arrays, strict=True)
-        }
 
 
 def _tensor(array: Any, port: Any) -> Any:
@@ -73,22 +46,27 @@ def prepare(model: Network) -> Prepared:
     refuse_opaque(model.ir)
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     core = ov.Core()
-    try:
+    with refusing(UnsupportedError, "openvino cannot run this model"):
         network = _own_file(core, model) or _written(core, model, Path(folder.name))
         compiled = core.compile_model(network, "CPU", CONFIG)
-    except ConverterError:
-        raise
-    except Exception as e:
-        raise UnsupportedError(
-            Diagnostic("N403", f"openvino cannot run this model: {first_line(e)}")
-        ) from None
     if len(compiled.inputs) != len(model.inputs) or len(compiled.outputs) != len(model.outputs):
         raise UnsupportedError(
             Diagnostic(
                 "N403", "openvino sees another number of inputs or outputs than the model has"
             )
         )
-    return Prepared(compiled, model.inputs, model.outputs, folder)
+
+    def compute(arrays: list[Any]) -> list[Any]:
+        pairs = zip(arrays, compiled.inputs, strict=True)
+        results = compiled([_tensor(np.asarray(array), port) for array, port in pairs])
+        found = [np.array(results[port]) for port in compiled.outputs]
+        return [
+            a.astype(o.dtype, copy=False) if o.dtype.kind != "O" else a
+            for o, a in zip(model.outputs, found, strict=True)
+        ]
+
+    # the compiled model maps files of the folder
+    return prepared(model, "openvino", compute, (compiled, folder))
 
 
 def _written(core: ov.Core, model: Network, folder: Path) -> Any:

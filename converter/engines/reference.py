@@ -8,48 +8,24 @@ written with other operators where a decomposition exists, and refused otherwise
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.engines.onnxruntime import first_line, refuse_opaque, unique
-from converter.errors import Diagnostic, UnsupportedError, UsageError, Where
+from converter.engines import Prepared, prepared, refusing
+from converter.engines.onnxruntime import refuse_opaque
+from converter.errors import Diagnostic, UnsupportedError
 from converter.graph.build import Builder, attrs_of
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import known, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, place_of
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes
 from converter.passes.legalise import legalise
 
 if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
-
     from converter.graph.network import Network
-
-
-@dataclass
-class Prepared:
-    """A model in the reference evaluator; feeds and results by public name."""
-
-    evaluator: ReferenceEvaluator
-    inputs: list[tuple[str, str]]
-    outputs: list[str]
-
-    def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        try:
-            with np.errstate(all="ignore"):
-                results = self.evaluator.run(
-                    None, {name: feeds[public] for public, name in self.inputs}
-                )
-        except Exception as e:  # the evaluator raises whatever numpy raises
-            raise UsageError(Diagnostic("N403", f"onnx.reference: {first_line(e)}")) from None
-        return {
-            n: r if r is None or isinstance(r, list) else np.asarray(r)
-            for n, r in zip(self.outputs, results, strict=True)
-        }
 
 
 def prepare(model: Network) -> Prepared:
@@ -67,7 +43,7 @@ def prepare(model: Network) -> Prepared:
         Diagnostic(
             "N403",
             f"onnx.reference is wrong for {n.op_type}: {why}",
-            where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type),
+            where=place_of(n),
         )
         for n in all_nodes(clone.graph)
         if (why := known_error(n))
@@ -75,16 +51,16 @@ def prepare(model: Network) -> Prepared:
     if problems:
         raise UnsupportedError(problems)
     _stack_results(clone, Names(clone))
-    try:
+    with refusing(UnsupportedError, "onnx.reference cannot run this model"):
         evaluator = ReferenceEvaluator(ir.to_proto(clone))
-    except Exception as e:
-        raise UnsupportedError(
-            Diagnostic("N403", f"onnx.reference cannot run this model: {first_line(e)}")
-        ) from None
-    inputs = [
-        (i.name, str(v.name)) for i, v in zip(model.inputs, model.ir.graph.inputs, strict=True)
-    ]
-    return Prepared(evaluator, inputs, unique([o.name for o in model.outputs]))
+    inputs = [str(v.name) for v in model.ir.graph.inputs]
+
+    def compute(arrays: list[Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            results = evaluator.run(None, dict(zip(inputs, arrays, strict=True)))
+        return [r if r is None or isinstance(r, list) else np.asarray(r) for r in results]
+
+    return prepared(model, "onnx.reference", compute, evaluator)
 
 
 def known_error(node: ir.Node) -> str:

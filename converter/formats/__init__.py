@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.errors import Diagnostic, UsageError, Where, did_you_mean, unreadable
+from converter.errors import Diagnostic, cannot_read, did_you_mean, unreadable, wrong_call
 from converter.formats.format import Flavour, Format
 from converter.formats.mlpackage import compiled, demand_not_compiled
 from converter.io import progress
@@ -37,7 +37,7 @@ def get(name: str) -> Format:
     """The format called `name`; UsageError with a suggestion for an unknown one."""
     if name not in FORMATS:
         help = did_you_mean(name, FORMATS, f"known: {', '.join(FORMATS)}")
-        raise UsageError(Diagnostic("U501", f"unknown format {name!r}", help=help))
+        raise wrong_call(f"unknown format {name!r}", help=help)
     found = importlib.import_module(FORMATS[name]).FORMAT
     assert isinstance(found, Format)
     return found
@@ -94,11 +94,8 @@ def demand_readable(path: Path, flavour: Flavour, what: str) -> None:
     can.
     """
     if not get(flavour.format).readable(path, flavour):
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"{what} reads the result again, and {path.name} ({flavour}) is only ever written",
-            )
+        raise wrong_call(
+            f"{what} reads the result again, and {path.name} ({flavour}) is only ever written"
         )
 
 
@@ -116,12 +113,9 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
     UsageErrors.
     """
     if io_layout and io_layout not in LAYOUTS:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"{io_layout!r} is not a layout of inputs and outputs",
-                help=f"known: {', '.join(LAYOUTS)}",
-            )
+        raise wrong_call(
+            f"{io_layout!r} is not a layout of inputs and outputs",
+            help=f"known: {', '.join(LAYOUTS)}",
         )
     name, *parts = text.split("+")
     known = {o.name: o for o in get(name).options}
@@ -130,23 +124,17 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
         key, _, value = part.partition("=")
         option = known.get(key)
         if option is None:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"{name} has no flavour {key!r}",
-                    help=did_you_mean(key, known, f"known: {', '.join(known) or 'none'}"),
-                )
+            raise wrong_call(
+                f"{name} has no flavour {key!r}",
+                help=did_you_mean(key, known, f"known: {', '.join(known) or 'none'}"),
             )
         if option.values and value not in option.values and "N" not in option.values:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"{key}={value!r} is not a value of this flavour",
-                    help=did_you_mean(value, option.values, f"known: {', '.join(option.values)}"),
-                )
+            raise wrong_call(
+                f"{key}={value!r} is not a value of this flavour",
+                help=did_you_mean(value, option.values, f"known: {', '.join(option.values)}"),
             )
         if not option.values and value:
-            raise UsageError(Diagnostic("U501", f"the flavour {key!r} takes no value"))
+            raise wrong_call(f"the flavour {key!r} takes no value")
         options[key] = value
     return Flavour(name, options, io_layout)
 
@@ -159,14 +147,14 @@ def detect(path: Path) -> Format:
         packages = [f for f in map(get, present()) if f.package(path)]
         if len(packages) == 1:
             return packages[0]
-        no_package = unreadable("R100", "is a folder, no package of a model", Where(str(path)))
+        no_package = unreadable("R100", "is a folder, no package of a model", path)
         raise compiled(path) or no_package
     demand_file(path)
     try:
         with open(path, "rb") as f:
             head = f.read(HEAD)
     except OSError as e:
-        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+        raise cannot_read(path, e) from None
     found = [f for f in map(get, present()) if f.sniff(head, path)]
     if len(found) > 1:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
@@ -177,7 +165,7 @@ def detect(path: Path) -> Format:
         raise unreadable(
             "R101",
             f"the content {what} ({tried})",
-            Where(str(path)),
+            path,
             help="name the format with -f FORMAT",
         )
     return found[0]
@@ -192,7 +180,7 @@ def demand_file(path: Path) -> None:
     except (OSError, ValueError):
         return  # opening it says why
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise unreadable("R100", "cannot read: not a regular file", Where(str(path)))
+        raise unreadable("R100", "cannot read: not a regular file", path)
 
 
 def of_suffix(path: Path) -> str | None:
@@ -216,10 +204,7 @@ def target_for(path: Path, target: str | None, io_layout: str = "") -> Flavour:
     help = did_you_mean("".join(path.suffixes[-2:]), known) or did_you_mean(
         path.suffix, known, f"known: {', '.join(known)}."
     )
-    raise UsageError(
-        Diagnostic(
-            "U501",
-            f"no format has the suffix of {path.name!r}",
-            help=f"{help} Or name the target with -t FORMAT.",
-        )
+    raise wrong_call(
+        f"no format has the suffix of {path.name!r}",
+        help=f"{help} Or name the target with -t FORMAT.",
     )

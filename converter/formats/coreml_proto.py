@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import wrong_call
 
 _PACKAGE = f"{__package__}.coremltools_proto"
 
@@ -28,12 +28,10 @@ def _package() -> str:
     if _PACKAGE not in sys.modules:
         spec = importlib.util.find_spec("coremltools")  # finds a top-level package, does not run it
         if spec is None or not spec.submodule_search_locations:
-            raise UsageError(
-                Diagnostic(
-                    "U502",
-                    "the Core ML formats need the package coremltools, which is not installed",
-                    help="pip install coremltools; there is none for Python 3.14 and newer yet",
-                )
+            raise wrong_call(
+                "the Core ML formats need the package coremltools, which is not installed",
+                help="pip install coremltools; there is none for Python 3.14 and newer yet",
+                code="U502",
             )
         package = ModuleType(_PACKAGE)
         package.__path__ = [str(Path(place) / "proto") for place in spec.submodule_search_locations]

@@ -15,11 +15,10 @@ import json
 import os
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from converter.errors import ReadError, Where, unreadable
+from converter.errors import ReadError, Where, cannot_read, unreadable
 from converter.io.files import Output, in_cache
 from converter.io.strict_json import note
 
@@ -37,17 +36,6 @@ WEIGHTS = "Data/com.apple.CoreML/weights/weight.bin"
 _AUTHOR = "com.apple.CoreML"
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The file of the model, and the folder that `@model_path` means in it."""
-
-    model: Path
-
-    @property
-    def folder(self) -> Path:
-        return self.model.parent
-
-
 def is_package(path: Path) -> bool:
     """Whether a folder is a package: it is called like one, or its manifest names a model."""
     return path.is_dir() and (path.name.endswith(SUFFIX) or names_model(path))
@@ -61,14 +49,15 @@ def names_model(path: Path) -> bool:
         return False
 
 
-def parts_of(path: Path) -> Parts:
-    """The parts of a package, through the root of its manifest; of a file, the file itself.
+def model_in(path: Path) -> Path:
+    """The file of the model in a package, as the root of its manifest says it; of a file, the file
+    itself. Its folder is what `@model_path` means in it.
 
     Raises ReadError: R103 for a manifest that is none, R102 for a model that is not there, R107 for
     one that lies outside, and for links, R106 for a compiled model.
     """
     if not path.is_dir():
-        return Parts(path)
+        return path
     if not is_package(path):
         demand_not_compiled(path)
     files_of(path)
@@ -76,7 +65,7 @@ def parts_of(path: Path) -> Parts:
     name = manifest_of(path)
     if not name:
         raise unreadable("R103", "the manifest names no model", where)
-    return Parts(inside(path / "Data", name, where))
+    return inside(path / "Data", name, where)
 
 
 def manifest_of(path: Path) -> str:
@@ -86,7 +75,7 @@ def manifest_of(path: Path) -> str:
         with open(manifest, "rb") as f:
             content = f.read(LARGEST)
     except OSError as e:
-        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(manifest))) from None
+        raise cannot_read(manifest, e) from None
     return model_of(content)
 
 
@@ -110,11 +99,11 @@ def files_of(path: Path) -> list[Path]:
         for entry in (Path(folder) / n for n in sorted([*folders, *names])):
             if entry.is_symlink() and not in_cache(entry):
                 name = str(entry.relative_to(path))
-                raise unreadable("R107", f"{name!r} is a link", Where(str(path)))
+                raise unreadable("R107", f"{name!r} is a link", path)
             if entry.is_file():
                 found.append(entry)
             elif not entry.is_dir():
-                raise unreadable("R100", "cannot read: not a regular file", Where(str(entry)))
+                raise unreadable("R100", "cannot read: not a regular file", entry)
     return sorted(found, key=lambda p: (p == path / MANIFEST, p))
 
 
@@ -129,8 +118,7 @@ def is_inside(path: str | Path) -> bool:
 
 
 def _raise(error: OSError) -> None:
-    text = f"cannot read: {error.strerror}"
-    raise unreadable("R100", text, Where(str(error.filename))) from None
+    raise cannot_read(error.filename, error) from None
 
 
 def inside(folder: Path, name: str, where: Where) -> Path:
@@ -169,7 +157,7 @@ def compiled(path: Path) -> ReadError | None:
     return unreadable(
         "R106",
         "is a model that Core ML's compiler made (.mlmodelc), which only Apple's systems read",
-        Where(str(path)),
+        path,
         "convert the .mlpackage or .mlmodel that it was compiled from",
     )
 
@@ -207,7 +195,7 @@ def manifest(content: str, weights: bool) -> bytes:
 
 def write_manifest(out: Output, content: str, weights: bool) -> None:
     """Makes the target of `out` a package, whose parts are written with `out.open(inside=MODEL)`
-    and `out.stream("", arrays, inside=WEIGHTS)`; arguments of `manifest`.
+    and `out.open(inside=WEIGHTS)`; arguments of `manifest`.
     """
     with out.open(inside=MANIFEST) as f:
         f.write(manifest(content, weights))

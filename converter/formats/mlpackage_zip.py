@@ -68,7 +68,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         with _opened(path) as archive:
             entries = _package(archive, path)
             if not entries:
-                raise unreadable("R103", "there is no package in the archive", Where(str(path)))
+                raise unreadable("R103", "there is no package in the archive", path)
             for name, entry in entries.items():
                 _extract(archive, entry, made / name)
         try:
@@ -87,10 +87,10 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except _DAMAGED as e:
-        raise unreadable("R103", f"the archive is damaged: {e}", Where(str(path))) from None
+        raise unreadable("R103", f"the archive is damaged: {e}", path) from None
     except OSError as e:
         text = f"cannot unpack: {e.strerror or e}"
-        raise unreadable("R100", text, Where(str(path))) from None
+        raise unreadable("R100", text, path) from None
 
 
 def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]:
@@ -103,12 +103,12 @@ def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
                 "R106",
                 "holds a model that Core ML's compiler made (.mlmodelc), which only Apple's "
                 "systems read",
-                Where(str(path)),
+                path,
                 "convert the .mlpackage or .mlmodel that it was compiled from",
             )
         return {}
     if len(roots) > 1:
-        raise unreadable("R103", f"the archive holds {len(roots)} packages", Where(str(path)))
+        raise unreadable("R103", f"the archive holds {len(roots)} packages", path)
     (root,) = roots
     own = [e for e in files if e.filename.startswith(root)]
     _demand_bounded(own, path)
@@ -116,7 +116,7 @@ def _package(archive: zipfile.ZipFile, path: Path) -> dict[str, zipfile.ZipInfo]
     for entry in own:
         name = entry.filename.removeprefix(root)
         if reason := _reason_against(entry, name, found):
-            raise unreadable("R107", f"{entry.filename!r} {reason}", Where(str(path)))
+            raise unreadable("R107", f"{entry.filename!r} {reason}", path)
         found[name] = entry
     return found
 
@@ -136,11 +136,11 @@ def _of_finder(name: str) -> bool:
 
 def _demand_bounded(entries: list[zipfile.ZipInfo], path: Path) -> None:
     if len(entries) > MOST_ENTRIES:
-        raise unreadable("R103", f"{len(entries)} files in a package", Where(str(path)))
+        raise unreadable("R103", f"{len(entries)} files in a package", path)
     size, packed = sum(e.file_size for e in entries), path.stat().st_size
     if size > max(SMALL, MOST_GROWTH * packed):
         text = f"{packed} bytes become {size}: more than {MOST_GROWTH} times as many"
-        raise unreadable("R103", text, Where(str(path)))
+        raise unreadable("R103", text, path)
 
 
 def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.ZipInfo]) -> str:

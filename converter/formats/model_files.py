@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from converter import formats
-from converter.errors import Diagnostic, UnsupportedError, UsageError, Where, unreadable
+from converter.errors import Diagnostic, UnsupportedError, Where, unreadable, wrong_call
 from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
@@ -53,7 +53,7 @@ def load(
             network = chosen.read_signature(p, signature, Path(weights) if weights else None)
         else:
             message = f"{chosen.title} files have no signatures"
-            raise UsageError(Diagnostic("U501", message, where=Where(str(p))))
+            raise wrong_call(message, where=p)
     _demand_boundary(network, p)
     network.source = p if weights is None and not signature else None
     known = (*chosen.suffixes, *chosen.containers)
@@ -92,20 +92,20 @@ def _boundary_diagnosed(path: Path) -> Iterator[None]:
     try:
         yield
     except InferenceError as e:
-        raise unreadable("R105", str(e), Where(str(path))) from None
+        raise unreadable("R105", str(e), path) from None
 
 
 def _demand_boundary(network: Network, p: Path) -> None:
     """There are outputs, sizes that tensors can have, and one name for each input."""
     graph = network.ir.graph
     if reason := next(filter(None, map(check_shape, (*graph.inputs, *graph.outputs))), None):
-        raise unreadable("R110", reason, Where(str(p)))
+        raise unreadable("R110", reason, p)
     names = [i.name for i in network.inputs]
     if len(set(names)) < len(names):
         repeated = next(n for n in names if names.count(n) > 1)
-        raise unreadable("R105", f"two inputs are called {repeated!r}", Where(str(p)))
+        raise unreadable("R105", f"two inputs are called {repeated!r}", p)
     if not graph.outputs:
-        raise unreadable("R105", "the model has no outputs", Where(str(p)))
+        raise unreadable("R105", "the model has no outputs", p)
 
 
 def save(

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from converter import formats
-from converter.errors import ConverterError, Diagnostic, UsageError, Where, WriteError
+from converter.errors import ConverterError, output_exists, overwrites_input, unwritable
 from converter.formats.mlpackage import names_model
+
+_ELSEWHERE = "give the output another name or folder"
 
 
 def names(model: Path, format: str | None = None) -> list[str]:
@@ -46,36 +48,15 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
     sources += [side for p in sources for side in present(p)]
     for file in there:
         if any(_same(file, p) or _holds(file, p) for p in sources):
-            raise UsageError(
-                Diagnostic("W302", "the output would overwrite the input", where=Where(str(file)))
-            )
+            raise overwrites_input(file)
         if owner := next(_others(file, files), None):
-            raise WriteError(
-                Diagnostic(
-                    "W302",
-                    f"the output would overwrite a file that {owner.name} uses",
-                    where=Where(str(file)),
-                    help="give the output another name or folder",
-                )
-            )
+            message = f"the output would overwrite a file that {owner.name} uses"
+            raise unwritable("W302", message, file, _ELSEWHERE)
         if file.is_dir() and not names_model(file):
-            raise WriteError(
-                Diagnostic(
-                    "W302",
-                    "the output would replace a folder that is no package of a model",
-                    where=Where(str(file)),
-                    help="give the output another name or folder",
-                )
-            )
+            message = "the output would replace a folder that is no package of a model"
+            raise unwritable("W302", message, file, _ELSEWHERE)
         if not force:
-            raise WriteError(
-                Diagnostic(
-                    "W302",
-                    "the output exists",
-                    where=Where(str(file)),
-                    help="--force overwrites it",
-                )
-            )
+            raise output_exists(file)
 
 
 def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:

@@ -27,6 +27,7 @@ from converter.graph.walk import subgraphs
 from converter.io.limits import MOST_AXES
 
 Array = npt.NDArray[Any]
+Arrays = dict[str, Array]  # by name
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]

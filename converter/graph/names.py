@@ -6,6 +6,7 @@ from itertools import count
 
 import onnx_ir as ir
 
+from converter.errors import Where
 from converter.graph.walk import all_graphs
 
 _PUBLIC = "netconv.name"
@@ -62,6 +63,23 @@ def public_name(value: ir.Value) -> str:
     unique).
     """
     return value.metadata_props.get(_PUBLIC) or value.name or ""
+
+
+def unique(names: list[str]) -> list[str]:
+    """Names of outputs for a dict: a repeated one gets a number (Core ML lets two outputs share
+    one).
+    """
+    seen: dict[str, int] = {}
+    result = []
+    for n in names:
+        seen[n] = seen.get(n, 0) + 1
+        result.append(n if seen[n] == 1 else f"{n}.{seen[n] - 1}")
+    return result
+
+
+def place_of(node: ir.Node) -> Where:
+    """The layer of the source that a node came from, as a place for diagnostics."""
+    return Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
 
 
 def fresh_public_name(graph: ir.Graph, name: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, UsageError
+from converter.graph.infer import Arrays
 from converter.graph.names import public_name
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Network:
             if key in self.interface:
                 self.interface[key] = type(self.interface[key])(map(new, self.interface[key]))
 
-    def check_feeds(self, feeds: dict[str, Any]) -> dict[str, Array]:
+    def check_feeds(self, feeds: dict[str, Any]) -> Arrays:
         """The feeds as arrays of the declared types, by input name; image inputs given as height,
         width, channel are turned.
         """
@@ -155,7 +156,7 @@ class Network:
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         return array
 
-    def outside(self, results: dict[str, Array]) -> dict[str, Array]:
+    def outside(self, results: Arrays) -> Arrays:
         """Results of a run as users know them: complex numbers where the file has such."""
         named = self.interface.get("complex", ())
         return {n: as_complex(v) if n in named else v for n, v in results.items()}

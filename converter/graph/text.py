@@ -27,7 +27,7 @@ import onnx.printer
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, ReadError
-from converter.graph.infer import Array
+from converter.graph.infer import Array, Arrays
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.shapes import infer_all
 from converter.graph.walk import all_graphs
@@ -112,7 +112,7 @@ def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Mode
     return model
 
 
-def weights_of(model: ir.Model, inline: int = INLINE) -> dict[str, Array]:
+def weights_of(model: ir.Model, inline: int = INLINE) -> Arrays:
     """The arrays that the text of the model refers to, by name (views)."""
     values = [v for g in all_graphs(model.graph) for v in g.initializers.values()]
     return {

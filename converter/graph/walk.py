@@ -37,15 +37,25 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
         yield node
 
 
+def outer_reads(body: ir.Graph) -> list[ir.Value]:
+    """The values from outside that a graph and the graphs in it read, each once."""
+    inside = set(all_graphs(body))
+    read = [v for n in all_nodes(body) for v in n.inputs if v is not None]
+    read += [v for g in all_graphs(body) for v in g.outputs]
+    return list(dict.fromkeys(v for v in read if v.graph not in inside))
+
+
 def captured(body: ir.Graph) -> list[ir.Value]:
-    """The computed values from outside that a body and the bodies in it read, each once; constants
-    are not counted.
+    """What a graph and the graphs in it read of what is computed outside, each once; constants are
+    written where they are read.
     """
-    inner = set(all_graphs(body))
-    read = [v for node in all_nodes(body) for v in node.inputs]
-    read += [v for graph in all_graphs(body) for v in graph.outputs]
-    outer = (v for v in read if v is not None and v.const_value is None and v.graph not in inner)
-    return list(dict.fromkeys(outer))
+    return [v for v in outer_reads(body) if v.const_value is None]
+
+
+def reads(node: ir.Node) -> list[ir.Value]:
+    """The values that a node needs: its operands and what its sub-graphs read from outside."""
+    operands = [v for v in node.inputs if v is not None]
+    return [*operands, *(v for g in subgraphs(node) for v in outer_reads(g))]
 
 
 def is_needed(value: ir.Value) -> bool:

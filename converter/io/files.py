@@ -10,12 +10,11 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy.typing as npt
 
-from converter.errors import Diagnostic, ReadError, Where, WriteError, unreadable
+from converter.errors import ReadError, Where, WriteError, cannot_read, cannot_write, unreadable
 from converter.io import atomic
 from converter.io.chunks import Sink, write_array
 from converter.io.mapped_file import MappedFile
@@ -68,7 +67,7 @@ def open_side_file(model: Path, name: str, where: Where | None = None) -> Mapped
             raise _outside(model, name, where) from None
         if e.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             return None
-        raise unreadable("R100", f"cannot read: {e.strerror}", where or Where(str(place))) from None
+        raise cannot_read(where or place, e) from None
     return MappedFile(place, descriptor)
 
 
@@ -76,7 +75,7 @@ def _outside(model: Path, name: str, where: Where | None) -> ReadError:
     return unreadable(
         "R107",
         f"the side file {name!r} lies outside the model's folder",
-        where or Where(str(model)),
+        where or model,
     )
 
 
@@ -187,12 +186,12 @@ class Output:
             raise _unwritable(final, e) from None
         self._meanwhile(_settle, file, final)
 
-    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]], inside: str = "") -> None:
+    def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
         """A new file of these arrays, which are made and written while the caller goes on."""
-        self._meanwhile(self._stream, suffix, pieces, inside)
+        self._meanwhile(self._stream, suffix, pieces)
 
-    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]], inside: str) -> None:
-        with self.open(suffix, inside) as f:
+    def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
+        with self.open(suffix) as f:
             for piece in pieces:
                 if self._over:  # given up
                     return
@@ -235,12 +234,7 @@ class Output:
             raise _unwritable(self.target, e) from None
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         with self._open:
             try:
                 if kind is None:
@@ -293,13 +287,7 @@ def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
 
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
-    return WriteError(
-        Diagnostic(
-            "W301",
-            f"cannot write: {getattr(e, 'strerror', None) or e}",
-            where=Where(str(_final(path))),
-        )
-    )
+    return cannot_write(_final(path), e)
 
 
 def _final(path: Path) -> Path:

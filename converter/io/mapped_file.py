@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from converter.errors import Where, unreadable
+from converter.errors import Where, cannot_read, unreadable
 
 # descriptor of a mapped file -> its map, address, size and path. To be looked at as a copy: other
 # threads
@@ -51,9 +51,7 @@ class MappedFile:
             finally:
                 os.close(file)
         except (OSError, ValueError) as e:
-            raise unreadable(
-                "R100", f"cannot read: {getattr(e, 'strerror', None) or e}", Where(str(path))
-            ) from None
+            raise cannot_read(path, e) from None
 
     def __len__(self) -> int:
         return int(self._bytes.size)

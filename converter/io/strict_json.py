@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+from converter.errors import cannot_read, unreadable
+
+Json = dict[str, Any]  # an object
 _DEEPEST = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
@@ -44,6 +48,16 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
         if not level:
             return value
     raise ValueError("it is nested too deeply")
+
+
+def read(path: Path, what: str) -> Any:
+    """`parse` of a file; ReadError R100 when it cannot be read, R103 when it is not `what`."""
+    try:
+        return parse(path.read_bytes())
+    except OSError as e:
+        raise cannot_read(path, e) from None
+    except ValueError as e:
+        raise unreadable("R103", f"not {what}: {e}", path) from None
 
 
 def note(text: str | bytes, form: Form) -> Any:

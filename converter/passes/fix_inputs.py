@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, UsageError, Where
+from converter.errors import Diagnostic, UsageError, Where, wrong_call
 from converter.graph.build import attributes
 from converter.graph.infer import Array, InferenceError, shape_of
 from converter.graph.lazy_tensor import lazy
@@ -161,4 +161,4 @@ def _freeze(graph: ir.Graph, value: ir.Value, array: Array) -> None:
 
 
 def _refused(message: str, help: str = "") -> UsageError:
-    return UsageError(Diagnostic("U501", message, where=Where(), help=help))
+    return wrong_call(message, help=help, where=Where())

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, UsageError
+from converter.errors import Diagnostic, UsageError, wrong_call
 from converter.graph.build import Builder
 from converter.graph.infer import constant
 from converter.graph.names import Names, public_name
@@ -66,7 +66,7 @@ def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
     inputs = {public_name(v): v for v in graph.inputs}
     outputs = {public_name(v): v for v in graph.outputs}
     if len(set(pairs.values())) < len(pairs):
-        raise UsageError(Diagnostic("U501", "--state names one output as the next of two states"))
+        raise wrong_call("--state names one output as the next of two states")
     for past, present in pairs.items():
         _demand("input", past, inputs)
         _demand("output", present, outputs)
@@ -91,12 +91,9 @@ def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
 
 def _demand(what: str, name: str, known: Mapping[str, ir.Value]) -> None:
     if name not in known:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"--state names an {what} that the model does not have: {name}",
-                help=f"it has: {', '.join(known)}",
-            )
+        raise wrong_call(
+            f"--state names an {what} that the model does not have: {name}",
+            help=f"it has: {', '.join(known)}",
         )
 
 
@@ -106,9 +103,7 @@ def _begin_with_zeros(
     name = public_name(value)
     dtype = ir.DataType.FLOAT if value.dtype is None else value.dtype
     if value.shape is None:
-        raise UsageError(
-            Diagnostic("U501", f"--state: the number of axes of {name!r} is not known")
-        )
+        raise wrong_call(f"--state: the number of axes of {name!r} is not known")
     sources = [_place_of(d, axis, others) for axis, d in enumerate(value.shape)]
     if not any(sources):
         sizes = [d if isinstance(d, int) else 0 for d in value.shape]

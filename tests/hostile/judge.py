@@ -18,9 +18,9 @@ from converter.api import Model
 from converter.cli import app, crash
 from converter.commands.explain import CODES
 from converter.commands.verify.feeds import generate
-from converter.engines.onnxruntime import unique
 from converter.errors import ConverterError, Diagnostic, ExitCode
 from converter.formats import of_suffix
+from converter.graph.names import unique
 from converter.graph.walk import all_nodes
 from hostile.supervise import Fault, Late
 from mutations import FORMS

@@ -14,6 +14,7 @@ from converter.cli.common import REPORTS, Choice, FilePath, FormatName, Place, o
 from converter.cli.console import Console
 from converter.cli.streams import fetched, is_url
 from converter.errors import ExitCode
+from converter.io.strict_json import Json
 
 EXAMPLES = """netconv batch jobs.toml --report out
 netconv batch nets -t openvino -t zhouyi -o converted --verify --jobs 2
@@ -93,7 +94,7 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
     default="auto",
     help="A progress bar on a terminal, or never.",
 )
-def command(console: Console, source: str, **options: Any) -> ExitCode | None:
+def command(console: Console, source: str, **options: Any) -> None:
     """Run many conversions, in parallel, resumable.
 
     JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an
@@ -127,12 +128,11 @@ def command(console: Console, source: str, **options: Any) -> ExitCode | None:
     console.say(result.headline(data))
     if options["report"] is not None:
         _report(console, options["report"], data, done)
-    return None
 
 
 def _plan(source: str, options: dict[str, Any]) -> Any:
     from converter.commands.batch import plan
-    from converter.errors import Diagnostic, UsageError
+    from converter.errors import wrong_call
 
     out = options["output"] or ""
     out = str(Path(out).absolute()) if out and "://" not in out else out
@@ -146,9 +146,7 @@ def _plan(source: str, options: dict[str, Any]) -> Any:
     path = Path(source.removeprefix("file://"))
     if not source.endswith(".toml") if url else path.is_dir():
         if not options["targets"]:
-            raise UsageError(
-                Diagnostic("U501", "a folder needs a target", help="netconv batch DIR -t FORMAT")
-            )
+            raise wrong_call("a folder needs a target", help="netconv batch DIR -t FORMAT")
         settings = {
             "verify": options["with_verify"],
             "timeout": options["timeout"],
@@ -157,14 +155,12 @@ def _plan(source: str, options: dict[str, Any]) -> Any:
         root = source.rstrip("/") if url else str(path.absolute())
         return plan.of_folder(root, options["targets"], settings, out)
     if given := [name for name, value in own.items() if value]:
-        raise UsageError(
-            Diagnostic("U501", f"{', '.join(given)} goes with a folder; a job file says it itself")
-        )
+        raise wrong_call(f"{', '.join(given)} goes with a folder; a job file says it itself")
     with fetched(source) as file:
         return plan.of_file(file, out, os.path.dirname(source) if url else "")
 
 
-def _details(console: Console, data: dict[str, Any]) -> None:
+def _details(console: Console, data: Json) -> None:
     """Diagnostics for machines, and with -v for people."""
     from converter.commands.report.facts import diagnostic
 
@@ -174,7 +170,7 @@ def _details(console: Console, data: dict[str, Any]) -> None:
     console.report(found)
 
 
-def _report(console: Console, folder: str, data: dict[str, Any], done: Sequence[Any]) -> None:
+def _report(console: Console, folder: str, data: Json, done: Sequence[Any]) -> None:
     """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was
     compared or failed.
     """

@@ -27,7 +27,7 @@ netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 
 
 @subcommand("check", REPORTS, EXAMPLES)
-@click.argument("file", metavar="FILE", type=Source())
+@click.argument("file", type=Source())
 @option(
     "-t",
     "--to",
@@ -50,14 +50,15 @@ def command(
     weights: Path | None,
     dequantize: bool,
     signature: str,
-) -> ExitCode | None:
+) -> None:
     """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
 
     Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not
     valid.
     """
     if target is None:
-        return _validate(console, file, source, weights)
+        _validate(console, file, source, weights)
+        return
     from converter.commands import convert
 
     model = convert.read(
@@ -84,12 +85,9 @@ def command(
         f"{file.name} -> {found.flavour}: {found.layers} layers, {found.converted} convert"
         f" ({found.operators_converted} of {found.operators} operators), {tail}."
     )
-    return None
 
 
-def _validate(
-    console: Console, file: Path, source: str | None, weights: Path | None
-) -> ExitCode | None:
+def _validate(console: Console, file: Path, source: str | None, weights: Path | None) -> None:
     from converter import api, formats
 
     chosen = formats.get(source) if source else formats.detect(file)
@@ -106,4 +104,3 @@ def _validate(
             else f"valid {chosen.title}"
         )
     )
-    return None

@@ -17,7 +17,7 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import DASH, is_url, named_output, told
-from converter.errors import Diagnostic, ExitCode, UsageError, Where
+from converter.errors import overwrites_input
 
 EXAMPLES = """netconv convert net.mlmodel -o net.xml
 netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
@@ -41,13 +41,13 @@ netconv convert net.xml -o net.txt -t zhouyi --verify"""
         help="Also write OUT.map.json: which layer comes from which.",
     ),
 )
-def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
+def command(console: Console, file: Path, output: str, **options: Any) -> None:
     """Convert IN to OUT.
 
     The format of IN is told from its content, that of OUT from its suffix. The result is right or
     refused, with every layer that the target cannot express; nothing is written then.
     """
-    return write(
+    write(
         console,
         file,
         output,
@@ -58,9 +58,7 @@ def command(console: Console, file: Path, output: str, **options: Any) -> ExitCo
     )
 
 
-def write(
-    console: Console, file: Path, output: str, options: dict[str, Any], **more: Any
-) -> ExitCode | None:
+def write(console: Console, file: Path, output: str, options: dict[str, Any], **more: Any) -> None:
     """One conversion as the options say it, shown and compared; `more` are fields of its
     Request that have no option in common.
     """
@@ -69,8 +67,7 @@ def write(
 
     place = Path(output)
     if is_url(output) and told(str(file)) == output:
-        why = Diagnostic("W302", "the output would overwrite the input", where=Where(output))
-        raise UsageError(why)
+        raise overwrites_input(output)
     if options["with_verify"] and output != DASH:
         flavour = formats.target_for(place, options["target"], options["io_layout"] or "")
         formats.demand_readable(place, flavour, "--verify")
@@ -94,13 +91,12 @@ def write(
         console.report(written.notes)
         console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
         if output == DASH:
-            return None
+            return
         _tell(console, written, file)
         if request.with_map:
             console.say(f"{convert.map_of(target).name} written")
-        return (
-            _verify(console, written, file, options["native"]) if options["with_verify"] else None
-        )
+        if options["with_verify"]:
+            _verify(console, written, file, options["native"])
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
@@ -114,7 +110,7 @@ def _tell(console: Console, written: Any, shown: Path) -> None:
     )
 
 
-def _verify(console: Console, written: Any, shown: Path, native: str) -> ExitCode | None:
+def _verify(console: Console, written: Any, shown: Path, native: str) -> None:
     from converter import api
     from converter.cli.commands.verify import show
 
@@ -125,4 +121,4 @@ def _verify(console: Console, written: Any, shown: Path, native: str) -> ExitCod
         names=(str(shown), str(target)),
         native=native,
     )
-    return show(console, result)
+    show(console, result)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import FormatName, Source, option, subcommand
+from converter.cli.common import Source, formats_options, subcommand
 from converter.cli.console import Console
 from converter.errors import ExitCode
 
@@ -15,13 +15,10 @@ netconv diff net.mlmodel net.xml"""
 
 
 @subcommand("diff", examples=EXAMPLES)
-@click.argument("a", metavar="A", type=Source())
-@click.argument("b", metavar="B", type=Source())
-@option("--from-a", "a_format", type=FormatName(), help="A's format.")
-@option("--from-b", "b_format", type=FormatName(), help="B's format.")
-def command(
-    console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None
-) -> ExitCode:
+@click.argument("a", type=Source())
+@click.argument("b", type=Source())
+@formats_options("a", "b")
+def command(console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None) -> None:
     """Differences of structure: operators, attributes, weights. Exit 0: none. 1: some."""
     from converter import api
     from converter.commands import diff
@@ -31,7 +28,4 @@ def command(
     changes = diff.diff(first, second)
     console.verdict(ExitCode.FINDING if changes else ExitCode.OK)
     console.result = [c.as_json() for c in changes]
-    for change in changes:
-        for line in change.lines():
-            console.say(line)
-    return ExitCode.FINDING if changes else ExitCode.OK
+    console.say(*(line for change in changes for line in change.lines()))

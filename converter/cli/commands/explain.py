@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 from converter.cli.common import subcommand
 from converter.cli.console import Console
 from converter.commands.explain import CODES
-from converter.errors import Diagnostic, UsageError, did_you_mean
+from converter.errors import did_you_mean, wrong_call
 
 
 def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -33,7 +33,7 @@ def command(console: Console, code: str | None) -> None:
     page_ = CODES.get(code.upper())
     if page_ is None:
         help = did_you_mean(code, CODES, "netconv explain lists all")
-        raise UsageError(Diagnostic("U501", f"unknown code {code!r}", help=help))
+        raise wrong_call(f"unknown code {code!r}", help=help)
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(textwrap.fill(page_.text, 100, initial_indent="  ", subsequent_indent="  "))

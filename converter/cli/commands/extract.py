@@ -17,7 +17,6 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.shapes import Pair
-from converter.errors import ExitCode
 
 EXAMPLES = """netconv extract net.onnx --from conv1 --to conv5 -o part.onnx
 netconv extract net.xml --to features -o trunk.xml --inputs image:1,3,224,224
@@ -45,20 +44,17 @@ netconv extract net.mlmodel --rename image=x -o renamed.mlmodel"""
     option(
         "--rename",
         "names",
-        metavar="OLD=NEW",
-        type=Pair(),
+        type=Pair("OLD=NEW"),
         multiple=True,
         help="Another name for an input or output of the part; repeatable.",
     ),
     to="--to-format",
     source="--from-format",
 )
-def command(console: Console, file: Path, output: str, **options: Any) -> ExitCode | None:
+def command(console: Console, file: Path, output: str, **options: Any) -> None:
     """Cut a part out of IN: between tensors, with fixed sizes and inputs, under other names.
 
     What lies before --from and behind --to goes, and with it the inputs that nothing needs any
     more. The part is written as `convert` writes the whole, in any format.
     """
-    return write(
-        console, file, output, options, starts=options["starts"], names=dict(options["names"])
-    )
+    write(console, file, output, options, starts=options["starts"], names=dict(options["names"]))

@@ -22,7 +22,7 @@ netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 
 
 @subcommand("inspect", examples=EXAMPLES)
-@click.argument("file", metavar="FILE", type=Source())
+@click.argument("file", type=Source())
 @option(
     "--of",
     "form",
@@ -66,5 +66,4 @@ def command(
         case _:
             lines = list(inspect.dot(model))
     console.result = inspect.full(model)
-    for line in lines:
-        console.say(line)
+    console.say(*lines)

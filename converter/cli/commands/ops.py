@@ -9,7 +9,7 @@ import click
 
 from converter.cli.common import FormatName, subcommand
 from converter.cli.console import Console
-from converter.errors import Diagnostic, UsageError, did_you_mean
+from converter.errors import did_you_mean, wrong_call
 
 INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 
@@ -30,12 +30,8 @@ def command(console: Console, format_name: str, op: str | None) -> None:
     if op is not None:
         lower = {k.lower(): k for k in kinds}
         if op.lower() not in lower:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"{format_name} has no layer type {op!r}",
-                    help=did_you_mean(op, kinds),
-                )
+            raise wrong_call(
+                f"{format_name} has no layer type {op!r}", help=did_you_mean(op, kinds)
             )
         kinds = {lower[op.lower()]: kinds[lower[op.lower()]]}
     console.result = kinds

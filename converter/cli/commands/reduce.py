@@ -42,10 +42,10 @@ netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
 @seed_option
 @map_option
 @option("--force", is_flag=True, help="Write into a folder that is not empty.")
-@formats_options
+@formats_options("ref", "cand")
 def command(
     console: Console, reference: Path, candidate: Path, output: str, **options: Any
-) -> ExitCode:
+) -> None:
     """Write the smallest part of two models that still differs, as a folder that reproduces it.
 
     Exit 0: they do not differ, nothing is written. 1: they differ, DIR holds the case.
@@ -64,7 +64,7 @@ def command(
     )
     if found is None:
         console.say("the models do not differ")
-        return ExitCode.OK
+        return
     with uploaded(output, options["force"]) as folder:
         files = reduce.write(found, folder, (reference.name, candidate.name), options["force"])
     console.verdict(ExitCode.FINDING)
@@ -77,6 +77,4 @@ def command(
         f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and "
         f"{found.nodes[1]} in {output}"
     )
-    for line in lines(found.result):
-        console.say(line)
-    return ExitCode.FINDING
+    console.say(*lines(found.result))

@@ -41,7 +41,7 @@ def command(
     output: str | None,
     baseline: Path | None,
     exit_zero: bool,
-) -> ExitCode | None:
+) -> None:
     """Render stored results: of any command with --format json, or results.json of a batch.
 
     Exit code: the highest of the results', as when they were made.
@@ -61,4 +61,3 @@ def command(
         with uploaded(output, force=True) as path:
             report.write(path, text)
         console.say(f"{verdict}   {output}")
-    return None

@@ -15,6 +15,7 @@ from converter.cli.common import (
     subcommand,
 )
 from converter.cli.console import Console
+from converter.commands.report.cases import Case
 from converter.errors import ConverterError
 
 EXAMPLES = """netconv roundtrip net.mlmodel --via openvino --via zhouyi
@@ -25,7 +26,6 @@ netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
 @click.argument("files", metavar="IN...", nargs=-1, required=True, type=Source())
 @option(
     "--via",
-    metavar="FORMAT",
     multiple=True,
     required=True,
     type=FormatName(flavours=True),
@@ -43,7 +43,7 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
     found = []
     for file in files:
         for target in via:
-            case = {"name": f"{file.name} via {target}", "group": "roundtrip", "failure": ""}
+            name = f"{file.name} via {target}"
             try:
                 trip = roundtrip.roundtrip(file, target, seed)
             except ConverterError as e:
@@ -58,14 +58,12 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
                         "refused": [d.as_json() for d in e.diagnostics],
                     }
                 )
-                console.cases.append({**case, "failure": str(e)})
+                console.cases.append(Case(name, "roundtrip", str(e)))
                 continue
             console.verdict(trip.numbers.code)
             console.report(trip.notes)
             found.append(trip.as_json())
-            console.cases.append(
-                {**case, "failure": "" if trip.same_numbers else "\n".join(trip.lines())}
-            )
-            for line in trip.lines(console.verbosity):
-                console.say(line)
+            failure = "" if trip.same_numbers else "\n".join(trip.lines())
+            console.cases.append(Case(name, "roundtrip", failure))
+            console.say(*trip.lines(console.verbosity))
     console.result = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import uploaded
-from converter.errors import Diagnostic, UsageError
+from converter.errors import wrong_call
 
 EXAMPLES = """netconv run net.mlmodel
 netconv run net.xml --data in.npz --out out.npz
@@ -30,10 +31,9 @@ netconv run net.onnx --profile"""
 
 
 @subcommand("run", examples=EXAMPLES)
-@click.argument("file", metavar="FILE", type=Source())
+@click.argument("file", type=Source())
 @option(
     "--data",
-    metavar="DATA",
     type=Data(),
     multiple=True,
     help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. Default: random.",
@@ -103,8 +103,8 @@ def _profile(console: Console, model: Any, inputs: Any, engine: str) -> None:
 
     if engine != "onnxruntime":
         why = f"--profile measures onnxruntime, not {engine}"
-        raise UsageError(Diagnostic("U501", why))
+        raise wrong_call(why)
     spent = profile.profile(model, inputs)
-    console.result = [s.as_json() for s in spent]
-    for line in profile.lines(spent, len(spent) if console.verbosity > 0 else profile.SHOWN):
-        console.say(line)
+    console.result = [asdict(s) for s in spent]
+    shown = len(spent) if console.verbosity > 0 else profile.SHOWN
+    console.say(*profile.lines(spent, shown))

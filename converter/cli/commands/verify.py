@@ -32,7 +32,8 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import uploaded
-from converter.errors import Diagnostic, ExitCode, UsageError
+from converter.commands.report.cases import Case
+from converter.errors import Diagnostic, ExitCode, wrong_call
 
 EXAMPLES = """netconv verify net.mlmodel net.xml
 netconv verify net.onnx net.txt --tensors all --data image=photo.npy
@@ -115,7 +116,7 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     help="Write inputs and expected results of wrong layers.",
 )
 @option("--report", metavar="PAGE", type=Place(), help="Also write an HTML page: report.html.")
-@formats_options
+@formats_options("ref", "cand")
 def command(
     console: Console,
     reference: Path,
@@ -123,7 +124,7 @@ def command(
     ref_format: str | None,
     cand_format: str | None,
     **options: Any,
-) -> ExitCode | None:
+) -> None:
     """Run both models on the same inputs and compare the numbers.
 
     A difference is judged against the rounding noise of REF itself, measured; when the outputs
@@ -133,31 +134,31 @@ def command(
     output shows it, but layers differ by themselves.
     """
     from converter import api
-    from converter.errors import Diagnostic, UsageError
     from converter.io import limits
 
     if options["report"] and (options["labels"] is not None or "," in options["engine"]):
         why = "--report is about one comparison of tensors, not about labels or several engines"
-        raise UsageError(Diagnostic("U501", why))
+        raise wrong_call(why)
     began = time.monotonic()
     with limits.time(options["timeout"]):
         a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
         console.report([*a.notes, *b.notes])
         names = (str(reference), str(candidate))
         if options["labels"] is not None:
-            return _answers(console, a, b, options, names)
+            _answers(console, a, b, options, names)
+            return
         if "," in options["engine"]:
-            return _table(console, a, b, options, names)
+            _table(console, a, b, options, names)
+            return
         result = _compare(a, b, options, names)
     console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
     if not console.text or options["report"]:
         from converter.commands.inspect import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
-    code = show(console, result)
+    show(console, result)
     if options["report"]:
         _page(console, options["report"])
-    return code
 
 
 def _page(console: Console, place: str) -> None:
@@ -187,13 +188,13 @@ def _again() -> list[str]:
 
 def _answers(
     console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
-) -> ExitCode:
+) -> None:
     """What both models say of a data set with labels."""
     from converter.commands import dataset
 
     if len(options["data"]) != 1:
         why = "--labels goes with one --data: a folder, or an .npz file with samples"
-        raise UsageError(Diagnostic("U501", why))
+        raise wrong_call(why)
     prepared = dataset.Preparation(
         options["mean"] or (), options["std"] or (), options["layout"] or ""
     )
@@ -206,21 +207,18 @@ def _answers(
         engine=options["engine"],
         wanted=options["agreement"],
     )
-    code = ExitCode.OK if found.passed else ExitCode.FINDING
-    console.verdict(code)
+    console.verdict(ExitCode.OK if found.passed else ExitCode.FINDING)
     console.result = found.as_json()
-    for line in found.lines():
-        console.say(line)
+    console.say(*found.lines())
     said = found.diagnostic
     console.report([said] if said is not None else [])
     failure = "" if said is None else said.message
-    console.cases.append({"name": "answers", "group": f"verify {names[1]}", "failure": failure})
-    return code
+    console.cases.append(Case("answers", f"verify {names[1]}", failure))
 
 
 def _table(
     console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
-) -> ExitCode:
+) -> None:
     """The candidate in several engines."""
     from converter import engines
     from converter.commands import engine_table
@@ -231,18 +229,13 @@ def _table(
     found = engine_table.rows(
         chosen, lambda e: _compare(a, b, {**options, "engine": e, "native": "off"}, names)
     )
-    code = max(r.code for r in found)
-    console.verdict(code)
+    console.verdict(max(r.code for r in found))
     console.record([d for r in found for d in r.diagnostics])
     console.result = [r.as_json() for r in found]
     for row in found:
         failure = "" if row.code == ExitCode.OK else row.code.status
-        console.cases.append(
-            {"name": row.engine, "group": f"verify {names[1]}", "failure": failure}
-        )
-    for line in engine_table.lines(found):
-        console.say(line)
-    return code
+        console.cases.append(Case(row.engine, f"verify {names[1]}", failure))
+    console.say(*engine_table.lines(found))
 
 
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
@@ -275,59 +268,42 @@ def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) ->
 def _keywords(options: dict[str, Any]) -> dict[str, Any]:
     from converter.commands.provenance import read_map
 
+    same = ("mode", "engine", "native", "seed", "seeds", "fail_fast", "keep_tensors")
     return {
+        **{k: options[k] for k in same},
         "tensors": options["tensors"] or "outputs",
         "rtol": options["rtol"] or None,
         "atol": options["atol"] or None,
         "metrics": options["metric"],
-        "mode": options["mode"],
-        "engine": options["engine"],
-        "native": options["native"],
-        "seed": options["seed"],
-        "seeds": options["seeds"],
         "inputs": dict(options["inputs"]),
         "map": read_map(options["map_file"]) if options["map_file"] else None,
-        "fail_fast": options["fail_fast"],
-        "keep_tensors": options["keep_tensors"],
     }
 
 
-def show(console: Console, result: Any) -> ExitCode:
-    """Prints a comparison and gives its exit code."""
+def show(console: Console, result: Any) -> None:
+    """Prints a comparison; its exit code is that of the command."""
     from converter.commands.verify.text import headline, lines
 
-    code: ExitCode = result.code
-    console.verdict(code)
+    console.verdict(result.code)
     console.record(result.diagnostics)
     text = list(lines(result))
     console.result = result.as_json()
     failure, group = "\n".join([headline(result), *text]), f"verify {result.models[1]}"
-    for o in result.outputs:
-        console.cases.append(
-            {
-                "name": f"output {o.reference}",
-                "group": group,
-                "failure": "" if o.passed else failure,
-            }
-        )
-    for n in result.native:
-        if not n.failed:  # the others are diagnostics
-            console.cases.append(
-                {"name": f"{n.role} {n.file} in {n.engine}", "group": group, "failure": ""}
-            )
-    for t in result.tensors if console.format == "junit" else ():
-        console.cases.append(
-            {
-                "name": f"layer {t.layer}",
-                "group": group,
-                "failure": failure if t.status == "wrong" else "",
-            }
-        )
-    for line in text:
-        console.say(line)
+    console.cases += [
+        Case(f"output {o.reference}", group, "" if o.passed else failure) for o in result.outputs
+    ]
+    console.cases += [
+        Case(f"{n.role} {n.file} in {n.engine}", group)
+        for n in result.native
+        if not n.failed  # the others are diagnostics
+    ]
+    console.cases += [
+        Case(f"layer {t.layer}", group, failure if t.status == "wrong" else "")
+        for t in (result.tensors if console.format == "junit" else ())
+    ]
+    console.say(*text)
     if console.verbosity > 0:
         for t in result.tensors:
             own = f"{t.own.max_abs:10.3g}" if t.own is not None else " " * 10
             total = f"{t.total.max_abs:10.3g}" if t.total is not None else "         -"
             console.say(f"{t.index:5} {t.status:9} own {own} total {total}  {t.kind:20} {t.layer}")
-    return code

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from converter.cli.common import (
-    FormatName,
     Place,
     Source,
     data_option,
+    formats_options,
     map_option,
     option,
     seed_option,
@@ -19,7 +19,6 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import uploaded
-from converter.errors import ExitCode
 
 EXAMPLES = """netconv view net.txt -o net.html
 netconv view net.mlmodel net.xml -o both.html
@@ -27,8 +26,8 @@ netconv view net.onnx net.tflite --verify --data image=photo.npy -o both.html"""
 
 
 @subcommand("view", ("text",), EXAMPLES)
-@click.argument("a", metavar="A", type=Source())
-@click.argument("b", metavar="[B]", type=Source(), required=False)
+@click.argument("a", type=Source())
+@click.argument("b", type=Source(), required=False)
 @option(
     "-o", "--output", metavar="PAGE.html", type=Place(), required=True, help="The page to write."
 )
@@ -38,8 +37,7 @@ netconv view net.onnx net.tflite --verify --data image=photo.npy -o both.html"""
 @data_option
 @seed_option
 @map_option
-@option("--from-a", "a_format", type=FormatName(), help="A's format.")
-@option("--from-b", "b_format", type=FormatName(), help="B's format.")
+@formats_options("a", "b")
 def command(
     console: Console,
     a: Path,
@@ -51,7 +49,7 @@ def command(
     map_file: Path | None,
     a_format: str | None,
     b_format: str | None,
-) -> ExitCode | None:
+) -> None:
     """Draw the layers of a model of any format, or of two side by side, in one page that needs no
     network.
 
@@ -63,12 +61,10 @@ def command(
     from converter.commands import report
     from converter.commands.provenance import read_map
     from converter.commands.view import page
-    from converter.errors import Diagnostic, UsageError
+    from converter.errors import wrong_call
 
     if b is None and (with_verify or data or map_file or b_format):
-        raise UsageError(
-            Diagnostic("U501", "--verify, --data, --map and --from-b go with two models")
-        )
+        raise wrong_call("--verify, --data, --map and --from-b go with two models")
     models: list[tuple[str, Any]] = [(str(a), api.load(a, a_format))]
     models += [(str(b), api.load(b, b_format))] if b is not None else []
     for _, model in models:
@@ -84,4 +80,3 @@ def command(
     with uploaded(output, force=True) as path:
         report.write(path, text)
     console.say(output)
-    return None

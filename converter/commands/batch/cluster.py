@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from converter.commands.batch import staging
-from converter.commands.batch.job import Job, is_outcome, refused
+from converter.commands.batch.job import Job, is_outcome, outcome
 from converter.commands.batch.pool import Ran
-from converter.commands.batch.run import Executor, not_run, shown
-from converter.errors import ConverterError, Diagnostic, ExitCode, UsageError, Where
+from converter.commands.batch.run import Executor, not_run
+from converter.errors import ConverterError, Diagnostic, ExitCode, Where, wrong_call
 
 CONNECT = 20  # seconds
 
@@ -29,18 +29,16 @@ class Cluster(Executor):
         try:
             from distributed import Client
         except ImportError:
-            raise UsageError(
-                Diagnostic(
-                    "U502",
-                    "--scheduler needs dask.distributed",
-                    help="pip install 'netconv[batch]'",
-                )
+            raise wrong_call(
+                "--scheduler needs dask.distributed",
+                help="pip install 'netconv[batch]'",
+                code="U502",
             ) from None
         try:
             self.client = Client(address, timeout=CONNECT)
         except (OSError, ValueError) as e:
-            raise UsageError(
-                Diagnostic("U501", f"no scheduler answers at {address}: {str(e).splitlines()[0]}")
+            raise wrong_call(
+                f"no scheduler answers at {address}: {str(e).splitlines()[0]}"
             ) from None
         self._futures: list[Any] = []
 
@@ -76,19 +74,10 @@ class Cluster(Executor):
             ran: Ran = future.result()
             return ran
         except KilledWorker as e:
-            return Ran(
-                refused(
-                    ExitCode.BUG,
-                    Diagnostic(
-                        "B602",
-                        "the cluster's workers died of this job",
-                        where=Where(shown(job)),
-                        evidence=(str(e)[:200],),
-                    ),
-                ),
-                0,
-                1,
-            )
+            where, evidence = Where(job.shown), (str(e)[:200],)
+            message = "the cluster's workers died of this job"
+            why = Diagnostic("B602", message, where=where, evidence=evidence)
+            return Ran(outcome(ExitCode.BUG, why), 0, 1)
 
     def stop(self) -> None:
         """Jobs that have not ended are given up."""
@@ -108,7 +97,7 @@ def once(job: Job, marker: str) -> Ran:
     before = _read(marker)
     if before is not None and staging.present(job, before):
         return Ran(before, 0, 1)
-    ran = staging.execute(job, shown(job))
+    ran = staging.execute(job)
     if ran.outcome.get("files"):
         try:
             staging.write_text(marker, json.dumps(ran.outcome))

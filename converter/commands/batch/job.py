@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from converter.errors import Diagnostic, ExitCode
+from converter.errors import ConverterError, Diagnostic, ExitCode
+from converter.io.strict_json import Json
 
 ACTIONS = ("convert", "check", "roundtrip")
 Outcome = dict[
@@ -36,12 +37,14 @@ class Job:
     source: str
     target: str
     output: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
     timeout: float = 0
     memory: int = 0
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def shown(self) -> str:
+        """What reports call the source: as its id does."""
+        return self.id.rsplit(" -> ", 1)[0]
 
 
 @dataclass(frozen=True)
@@ -81,5 +84,12 @@ def is_outcome(data: Any) -> bool:
     return named and said
 
 
-def refused(code: ExitCode, *diagnostics: Diagnostic) -> Outcome:
-    return {"exit_code": int(code), "diagnostics": [d.as_json() for d in diagnostics], "files": {}}
+def outcome(code: ExitCode, *diagnostics: Diagnostic, **more: Any) -> Outcome:
+    """What became of a job that has no files yet; `more` are other parts of its outcome."""
+    said = [d.as_json() for d in diagnostics]
+    return {"exit_code": int(code), "diagnostics": said, "files": {}, **more}
+
+
+def refused(error: ConverterError) -> Outcome:
+    """The outcome that a refusal is."""
+    return outcome(error.exit_code, *error.diagnostics)

@@ -16,11 +16,10 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from converter.commands.batch.job import Outcome, is_outcome
-from converter.errors import Diagnostic, UsageError, Where, WriteError
+from converter.errors import cannot_write, wrong_call
+from converter.io.strict_json import Json
 
 
 class Journal:
@@ -35,20 +34,13 @@ class Journal:
                 raise OSError(errno.EINVAL, "not a regular file")
             self._file = open(path, "a+b")  # noqa: SIM115 - closed by __exit__
         except OSError as e:
-            raise WriteError(
-                Diagnostic(
-                    "W301", f"cannot write the journal: {e.strerror}", where=Where(str(path))
-                )
-            ) from None
+            raise cannot_write(path, e, " the journal") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise UsageError(
-                Diagnostic(
-                    "B601", "another run is writing to the same folder", where=Where(str(path))
-                )
-            ) from None
+            message = "another run is writing to the same folder"
+            raise wrong_call(message, where=path, code="B601") from None
         self._read()
 
     def _read(self) -> None:
@@ -68,7 +60,7 @@ class Journal:
             ):  # a damaged line: its job is done again
                 continue
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: Json) -> None:
         id, event = record["id"], record["event"]
         if not isinstance(id, str) or event not in ("claim", "done"):
             raise ValueError
@@ -84,7 +76,7 @@ class Journal:
     def finish(self, id: str, key: str, outcome: Outcome) -> None:
         self._append([{"event": "done", "id": id, "key": key, "outcome": outcome}])
 
-    def _append(self, records: list[dict[str, Any]]) -> None:
+    def _append(self, records: list[Json]) -> None:
         if not records:
             return
         try:
@@ -94,23 +86,12 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as e:
-            raise WriteError(
-                Diagnostic(
-                    "W301",
-                    f"cannot write the journal: {e.strerror}",
-                    where=Where(str(self._file.name)),
-                )
-            ) from None
+            raise cannot_write(self._file.name, e, " the journal") from None
         for r in records:
             self._take(r)
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._file.close()

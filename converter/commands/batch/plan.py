@@ -7,7 +7,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +16,9 @@ from typing import Any
 
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
-from converter.errors import Diagnostic, UsageError, Where, did_you_mean
+from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
+from converter.io import toml
 
 DEFAULT_OUT = "converted"
 _MEANS_ANYTHING = (".txt", ".xml", ".json")
@@ -61,11 +61,7 @@ def size(text: str | int) -> int:
     """ "2G", "512M" or bytes."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
     if not found:
-        raise UsageError(
-            Diagnostic(
-                "U501", f"{text!r} is not an amount of memory", help="for example 512M or 2G"
-            )
-        )
+        raise wrong_call(f"{text!r} is not an amount of memory", help="for example 512M or 2G")
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
@@ -73,7 +69,7 @@ def of_file(path: Path, out: str = "", root: str = "") -> Plan:
     """The jobs of a TOML file; UsageError for what it may not hold, and when a glob finds
     nothing. `root`: what it is relative to (a folder or a URL), otherwise its own folder.
     """
-    data = _parse(path)
+    data = toml.read(path, "the jobs")
     _known(data, TOP, "the job file", path)
     root = root or str(path.absolute().parent)
     folder = out or _under(root, data.get("out", DEFAULT_OUT))
@@ -100,17 +96,11 @@ def of_folder(
         models = [
             m
             for m in found
-            if not _inside(_under(root, m), folder)
+            if not Path(_under(root, m)).is_relative_to(folder)
             and not any(part.startswith(".") for part in Path(m).parts)
         ]
-    jobs = [
-        j
-        for m in models
-        for j in _jobs(
-            {**settings, "models": [m], "to": list(targets), "literal": True}, root, path
-        )
-    ]
-    return _plan(root, folder, jobs, path)
+    wanted = {**settings, "models": models, "to": list(targets), "literal": True}
+    return _plan(root, folder, list(_jobs(wanted, root, path)), path)
 
 
 def _models_below(root: Path) -> Iterator[Path]:
@@ -150,13 +140,10 @@ def _remote_models_below(url: str) -> Iterator[str]:
 
 def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
     if not jobs:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                "there is no job",
-                where=Where(str(path)),
-                help="[[job]] with models and to, or a folder with models",
-            )
+        raise wrong_call(
+            "there is no job",
+            help="[[job]] with models and to, or a folder with models",
+            where=path,
         )
     unique = list({j.id: j for j in jobs}.values())
     clash: Counter[str] = Counter(_result(j, out, False) for j in unique if j.action == "convert")
@@ -176,7 +163,7 @@ def _result(job: Job, out: str, full: bool) -> str:
     """OUT/TARGET/path/of/model.suffix; with the model's own suffix in front where two models would
     give the same file.
     """
-    model = PurePosixPath(job.id.rsplit(" -> ", 1)[0])
+    model = PurePosixPath(job.shown)
     suffix = formats.suffix(formats.parse_flavour(job.target))
     parts = (
         [model.parts[0].rstrip(":"), *model.parts[1:]] if "://" in job.source else model.parts
@@ -282,23 +269,8 @@ def _under(root: str, path: str) -> str:
     return os.path.normpath(os.path.join(root, path))
 
 
-def _inside(path: str, folder: str) -> bool:
-    return Path(path).is_relative_to(folder)
-
-
 def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise UsageError(
-            Diagnostic("U501", f"cannot read the jobs: {e.strerror}", where=Where(str(path)))
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise _wrong(path, f"not valid TOML: {e}") from None
 
 
 def _table(table: Any, path: Path) -> dict[str, Any]:
@@ -335,4 +307,4 @@ def _wrong(
     path: Path, message: str, given: str = "", known: Sequence[str] = (), help: str = ""
 ) -> UsageError:
     hint = help or did_you_mean(given, known, f"known: {', '.join(known)}" if known else "")
-    return UsageError(Diagnostic("U501", message, where=Where(str(path)), help=hint))
+    return wrong_call(message, help=hint, where=path)

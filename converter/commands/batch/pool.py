@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import converter
-from converter.commands.batch.job import Outcome, refused
+from converter.commands.batch.job import Outcome, outcome
 from converter.commands.batch.work import Task
 from converter.errors import Diagnostic, ExitCode, Where
 
@@ -139,11 +139,11 @@ class Runner:
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             if self.closed:
-                return Ran(refused(ExitCode.INTERRUPTED), 0, attempt)
+                return Ran(outcome(ExitCode.INTERRUPTED), 0, attempt)
             try:
                 worker = self._ready()
                 started = time.monotonic()
-                outcome: Outcome = json.loads(worker.ask(json.dumps(asdict(task)) + "\n", timeout))
+                found: Outcome = json.loads(worker.ask(json.dumps(asdict(task)) + "\n", timeout))
             except Late:
                 self.stop()
                 return Ran(_late(task, timeout), time.monotonic() - started, attempt)
@@ -152,13 +152,13 @@ class Runner:
                 if task.output:  # half-made files
                     shutil.rmtree(Path(task.output).parent, ignore_errors=True)
                 continue
-            if outcome["exit_code"] in (
+            if found["exit_code"] in (
                 ExitCode.UNWRITABLE,
                 ExitCode.MEMORY_LIMIT,
                 ExitCode.BUG,
             ):  # what is left of its memory is not trusted
                 self.stop()
-            return Ran(outcome, time.monotonic() - started, attempt)
+            return Ran(found, time.monotonic() - started, attempt)
         return Ran(_died(task, evidence), time.monotonic() - started, ATTEMPTS)
 
     def _ready(self) -> Worker:
@@ -203,22 +203,11 @@ def kill_all() -> None:
 
 def _died(task: Task, evidence: tuple[str, ...]) -> Outcome:
     help = "the memory limit may be the reason" if task.memory else ""
-    return refused(
-        ExitCode.BUG,
-        Diagnostic(
-            "B602",
-            f"the worker died {ATTEMPTS} times",
-            where=Where(task.shown),
-            evidence=evidence,
-            help=help,
-        ),
-    )
+    message, where = f"the worker died {ATTEMPTS} times", Where(task.shown)
+    why = Diagnostic("B602", message, where=where, evidence=evidence, help=help)
+    return outcome(ExitCode.BUG, why)
 
 
 def _late(task: Task, timeout: float) -> Outcome:
-    return refused(
-        ExitCode.TIME_LIMIT,
-        Diagnostic(
-            "B603", f"the job took more than its limit of {timeout:g} s", where=Where(task.shown)
-        ),
-    )
+    message = f"the job took more than its limit of {timeout:g} s"
+    return outcome(ExitCode.TIME_LIMIT, Diagnostic("B603", message, where=Where(task.shown)))

@@ -13,11 +13,12 @@ from typing import Any
 import converter
 from converter.commands.batch import staging
 from converter.commands.batch.job import Done, Job
-from converter.commands.batch.run import shown
+from converter.commands.report.cases import Case
 from converter.errors import ExitCode
+from converter.io.strict_json import Json
 
 
-def as_json(done: Sequence[Done]) -> dict[str, Any]:
+def as_json(done: Sequence[Done]) -> Json:
     """Everything but times."""
     ordered = sorted(done, key=lambda d: d.job.id)
     levels = {"error", "warning"}
@@ -34,12 +35,12 @@ def as_json(done: Sequence[Done]) -> dict[str, Any]:
     }
 
 
-def _job(done: Done) -> dict[str, Any]:
+def _job(done: Done) -> Json:
     job = done.job
     return {
         "id": job.id,
         "action": job.action,
-        "source": shown(job),
+        "source": job.shown,
         "target": job.target,
         "status": done.status,
         **done.outcome,
@@ -51,7 +52,7 @@ def exit_code(done: Sequence[Done]) -> ExitCode:
     return max((d.code for d in done if d.code != ExitCode.INTERRUPTED), default=ExitCode.OK)
 
 
-def timing(done: Sequence[Done], compared: Collection[str]) -> dict[str, Any]:
+def timing(done: Sequence[Done], compared: Collection[str]) -> Json:
     """What differs from run to run, or with the folder: times, and how to do a job again.
     `compared` are the ids of jobs with numbers.
     """
@@ -100,7 +101,7 @@ def _flags(key: str, value: Any) -> list[str]:
     ]
 
 
-def headline(data: dict[str, Any]) -> str:
+def headline(data: Json) -> str:
     """37 ok   2 unsupported (X204 x 3)   1 differs"""
     counts = "   ".join(
         f"{n} {status}"
@@ -110,19 +111,14 @@ def headline(data: dict[str, Any]) -> str:
     return counts + (f"   ({codes})" if codes else "")
 
 
-def cases(data: dict[str, Any]) -> list[dict[str, Any]]:
+def cases(data: Json) -> list[Case]:
     """One case per job, for JUnit and annotations."""
-    return [
-        {
-            "name": j["id"],
-            "group": f"batch {j['target']}",
-            "failure": "" if j["exit_code"] == 0 else _failure(j),
-        }
-        for j in data["jobs"]
-    ]
+    return [Case(j["id"], f"batch {j['target']}", _failure(j)) for j in data["jobs"]]
 
 
-def _failure(job: dict[str, Any]) -> str:
+def _failure(job: Json) -> str:
+    if job["exit_code"] == 0:
+        return ""
     errors = [f"{d['code']} {d['message']}" for d in job["diagnostics"] if d["level"] != "warning"]
     return "\n".join([job["status"], *errors])
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from converter.commands.batch import content, pool, staging
-from converter.commands.batch.job import FINAL, Done, Job, refused
+from converter.commands.batch.job import FINAL, Done, Job, outcome, refused
 from converter.commands.batch.journal import Journal
 from converter.commands.batch.plan import Plan
 from converter.commands.batch.pool import Ran
-from converter.errors import Diagnostic, ExitCode, Where
+from converter.errors import Diagnostic, ExitCode, output_exists
 from converter.io.atomic import uninterrupted
 
 STATE = ".netconv"
@@ -87,13 +87,8 @@ def _known(job: Job, key: str, journal: Journal, force: bool) -> Done | None:
     if before is not None and before[0] == key and staging.present(job, before[1]):
         return Done(job, before[1], kept=True)
     if job.output and not force and job.id not in journal.claimed and staging.exists(job.output):
-        why = Diagnostic(
-            "W302",
-            "the output exists, and no earlier run made it",
-            where=Where(job.output),
-            help="--force overwrites it",
-        )
-        return Done(job, refused(ExitCode.UNWRITABLE, why))
+        why = output_exists(job.output, "the output exists, and no earlier run made it")
+        return Done(job, refused(why))
     return None
 
 
@@ -115,11 +110,6 @@ def _data(job: Job) -> dict[str, str]:
     return found
 
 
-def shown(job: Job) -> str:
-    """What reports call the source: as its id does."""
-    return job.id.rsplit(" -> ", 1)[0]
-
-
 class Executor:
     """Runs jobs in threads of this process, each of which has a worker process."""
 
@@ -138,7 +128,7 @@ class Executor:
             yield futures[future], future.result()
 
     def _one(self, job: Job) -> Ran:
-        return not_run() if self.stopped else staging.execute(job, shown(job), self.stage)
+        return not_run() if self.stopped else staging.execute(job, self.stage)
 
     def stop(self) -> None:
         """No further job is started."""
@@ -159,7 +149,7 @@ class Executor:
 
 
 def not_run() -> Ran:
-    return Ran(refused(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)
+    return Ran(outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)
 
 
 def _executor(plan: Plan, settings: Settings, stage: str) -> Executor:

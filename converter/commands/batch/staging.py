@@ -20,12 +20,11 @@ from converter.commands.batch.pool import Ran
 from converter.commands.batch.work import Task
 from converter.errors import (
     ConverterError,
-    Diagnostic,
     ExitCode,
     ReadError,
-    UsageError,
-    Where,
-    WriteError,
+    cannot_read,
+    cannot_write,
+    wrong_call,
 )
 from converter.formats import sidefiles
 from converter.formats.mlpackage import MANIFEST, files_of, is_package, size_of
@@ -55,16 +54,14 @@ def filesystem(url: str) -> tuple[Any, str]:
         found: tuple[Any, str] = fsspec.core.url_to_fs(url)
         return found
     except (ImportError, ValueError) as e:
-        raise UsageError(
-            Diagnostic(
-                "U502",
-                f"cannot open {url}: {e}",
-                help="pip install 'netconv[batch]', and s3fs or gcsfs for those stores",
-            )
+        raise wrong_call(
+            f"cannot open {url}: {e}",
+            help="pip install 'netconv[batch]', and s3fs or gcsfs for those stores",
+            code="U502",
         ) from None
 
 
-def execute(job: Job, shown: str, stage: str = "") -> Ran:
+def execute(job: Job, stage: str = "") -> Ran:
     """Runs one job from fetching to publishing; everything that goes wrong is an outcome. `stage`:
     where to make its files.
     """
@@ -76,7 +73,7 @@ def execute(job: Job, shown: str, stage: str = "") -> Ran:
                 Task(
                     job.action,
                     str(with_source),
-                    shown,
+                    job.shown,
                     job.target,
                     str(made or ""),
                     os.path.basename(job.output),
@@ -89,18 +86,9 @@ def execute(job: Job, shown: str, stage: str = "") -> Ran:
                 ran.outcome["files"] = publish(made, job.output, job.source)
             return ran
     except ConverterError as e:
-        return Ran(refused(e.exit_code, *e.diagnostics), 0, 1)
+        return Ran(refused(e), 0, 1)
     except OSError as e:
-        return Ran(
-            refused(
-                ExitCode.UNWRITABLE,
-                Diagnostic(
-                    "W301", f"cannot write: {e.strerror or e}", where=Where(job.output or shown)
-                ),
-            ),
-            0,
-            1,
-        )
+        return Ran(refused(cannot_write(job.output or job.shown, e)), 0, 1)
 
 
 @contextmanager
@@ -125,11 +113,7 @@ def fetch(url: str, folder: Path) -> Path:
                 side.parent.mkdir(parents=True, exist_ok=True)
                 system.get_file(f"{parent}/{name}", str(side))
     except Exception as e:  # drivers raise families of their own
-        raise ReadError(
-            Diagnostic(
-                "R100", f"cannot read: {getattr(e, 'strerror', None) or e}", where=Where(url)
-            )
-        ) from None
+        raise cannot_read(url, e) from None
     return model
 
 
@@ -199,7 +183,7 @@ def _put_all(files: Iterable[Path], url: str) -> None:
         for p in files:
             _put(system, p, f"{place.rstrip('/')}/{p.name}")
     except Exception as e:  # drivers raise families of their own
-        raise WriteError(Diagnostic("W301", f"cannot write: {e}", where=Where(url))) from None
+        raise cannot_write(url, e) from None
 
 
 def exists(output: str) -> bool:
@@ -260,11 +244,7 @@ def write_text(path: str, text: str) -> None:
     except ConverterError:
         raise
     except Exception as e:  # drivers raise families of their own
-        raise WriteError(
-            Diagnostic(
-                "W301", f"cannot write: {getattr(e, 'strerror', None) or e}", where=Where(path)
-            )
-        ) from None
+        raise cannot_write(path, e) from None
 
 
 def below(folder: str, name: str) -> str:

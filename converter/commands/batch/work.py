@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from converter.commands.batch.job import Outcome, refused
+from converter.commands.batch.job import Outcome, outcome, refused
 from converter.errors import (
     ConverterError,
     Diagnostic,
@@ -19,6 +19,7 @@ from converter.errors import (
     Where,
 )
 from converter.io.limits import ran_out
+from converter.io.strict_json import Json
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Task:
     target: str
     output: str = ""
     shown_output: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
     memory: int = 0
 
 
@@ -41,24 +42,11 @@ def perform(task: Task) -> Outcome:
     """Does it; every refusal and every crash of Python code becomes an outcome."""
     try:
         found = _ACTIONS[task.action](task)
-    except ConverterError as e:
-        if task.memory and ran_out(e):
-            return beyond_memory(task.memory, task.shown)
-        found = refused(e.exit_code, *e.diagnostics)
-    except MemoryError:
-        found = beyond_memory(task.memory, task.shown)
     except Exception as e:
-        if task.memory and ran_out(e):
-            return beyond_memory(task.memory, task.shown)
-        last = traceback.extract_tb(e.__traceback__)[-1]
-        text = f"{type(e).__name__}: {e}".splitlines()[0]
-        place = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
-        found = refused(
-            ExitCode.BUG,
-            Diagnostic(
-                "B602", f"a bug in netconv: {text}", where=Where(task.shown), evidence=(place,)
-            ),
-        )
+        if isinstance(e, MemoryError) or (task.memory and ran_out(e)):
+            found = beyond_memory(task)
+        else:
+            found = refused(e) if isinstance(e, ConverterError) else _crashed(task, e)
     renamed: Outcome = _rename(
         found,
         {task.source: task.shown, **({task.output: task.shown_output} if task.output else {})},
@@ -66,13 +54,18 @@ def perform(task: Task) -> Outcome:
     return renamed
 
 
-def beyond_memory(limit: int, shown: str) -> Outcome:
-    return refused(
-        ExitCode.MEMORY_LIMIT,
-        Diagnostic(
-            "B604", f"the job needs more memory than its limit of {limit} bytes", where=Where(shown)
-        ),
-    )
+def _crashed(task: Task, error: Exception) -> Outcome:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    place = f"{Path(last.filename).name}:{last.lineno} in {last.name}"
+    where, evidence = Where(task.shown), (place,)
+    why = Diagnostic("B602", f"a bug in netconv: {text}", where=where, evidence=evidence)
+    return outcome(ExitCode.BUG, why)
+
+
+def beyond_memory(task: Task) -> Outcome:
+    message = f"the job needs more memory than its limit of {task.memory} bytes"
+    return outcome(ExitCode.MEMORY_LIMIT, Diagnostic("B604", message, where=Where(task.shown)))
 
 
 def _rename(value: Any, names: Mapping[str, str]) -> Any:
@@ -113,14 +106,9 @@ def _convert(task: Task) -> Outcome:
     flavour = written.flavour
     readable = formats.get(flavour.format).readable(Path(task.output), flavour)
     back = model_files.load(task.output, flavour.format) if readable else None
-    outcome: Outcome = {
-        "exit_code": int(ExitCode.OK),
-        "diagnostics": [d.as_json() for d in written.notes],
-        "files": {},
-        "structure": [summary(m) for m in (written.model, back) if m is not None],
-    }
+    structure = [summary(m) for m in (written.model, back) if m is not None]
     if back is None or "verify" not in task.options:
-        return outcome
+        return outcome(ExitCode.OK, *written.notes, structure=structure)
     try:
         result = verify(
             written.model,
@@ -131,23 +119,12 @@ def _convert(task: Task) -> Outcome:
     except NothingComparedError as e:  # the file is right all the same
         if task.memory and ran_out(e):
             raise
-        said = [*written.notes, *e.diagnostics]
-        return {
-            **outcome,
-            "exit_code": int(e.exit_code),
-            "diagnostics": [d.as_json() for d in said],
-        }
-    code = result.code
-    said = [*written.notes, *result.diagnostics]
-    return {
-        **outcome,
-        "exit_code": int(code),
-        "diagnostics": [d.as_json() for d in said],
-        "numbers": result.as_json(),
-    }
+        return outcome(e.exit_code, *written.notes, *e.diagnostics, structure=structure)
+    said, numbers = (*written.notes, *result.diagnostics), result.as_json()
+    return outcome(result.code, *said, structure=structure, numbers=numbers)
 
 
-def verify_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def verify_options(given: Json) -> Json:
     """Keywords of converter.verify from the keys of a job file. Files run in their own engines only
     where that is asked for: it takes time.
     """
@@ -168,12 +145,8 @@ def _check(task: Task) -> Outcome:
         source,
         task.options.get("io_layout", ""),
     )
-    return {
-        "exit_code": int(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK),
-        "diagnostics": [d.as_json() for d in found.diagnostics],
-        "files": {},
-        "coverage": found.as_json(),
-    }
+    code = ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK
+    return outcome(code, *found.diagnostics, coverage=found.as_json())
 
 
 def _roundtrip(task: Task) -> Outcome:
@@ -184,15 +157,9 @@ def _roundtrip(task: Task) -> Outcome:
         task.target,
         verify_options(task.options.get("verify", {})).get("seed", 0),
     )
-    code = trip.numbers.code
     data = trip.as_json()
-    return {
-        "exit_code": int(code),
-        "diagnostics": [d.as_json() for d in trip.notes],
-        "files": {},
-        "numbers": data.pop("numbers"),
-        "roundtrip": data,
-    }
+    numbers = data.pop("numbers")
+    return outcome(trip.numbers.code, *trip.notes, numbers=numbers, roundtrip=data)
 
 
 _ACTIONS: dict[str, Callable[[Task], Outcome]] = {

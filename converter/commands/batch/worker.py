@@ -45,6 +45,9 @@ def _listen(tasks: queue.SimpleQueue[str]) -> None:
 
 def _preload() -> None:
     """What every job loads, so that it counts as the program and not as the job."""
+    import converter.commands.convert
+    import converter.commands.verify.check
+    import converter.engines.onnxruntime  # noqa: F401 - nothing of it is called here
 
 
 def _limited(task: Task) -> dict[str, Any]:
@@ -53,7 +56,7 @@ def _limited(task: Task) -> dict[str, Any]:
         with limits.memory(task.memory):
             return perform(task)
     except MemoryError:
-        return beyond_memory(task.memory, task.shown)
+        return beyond_memory(task)
 
 
 if __name__ == "__main__":

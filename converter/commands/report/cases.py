@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
-Cases = Sequence[
-    dict[str, Any]
-]  # {"name": ..., "group": ..., "failure": "" or text, "where": a place, when it is known}
+from converter.errors import Where
+
+
+@dataclass(frozen=True)
+class Case:
+    """One comparison, path or job: `failure` is a text, "" where it passed, `where` a place as far
+    as it is known.
+    """
+
+    name: str
+    group: str
+    failure: str = ""
+    where: Where = field(default_factory=Where)

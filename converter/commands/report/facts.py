@@ -7,17 +7,18 @@ Understood are the output of any command with --format json (schemas/report/run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from converter.commands.report.cases import Case
 from converter.commands.verify.result import Result
-from converter.commands.verify.stored import result_of
+from converter.commands.verify.stored import result_of, value_of
 from converter.commands.verify.text import headline, lines
 from converter.errors import Diagnostic, ExitCode, Where, unreadable
-from converter.io.strict_json import parse
+from converter.io import strict_json
+from converter.io.strict_json import Json
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Entry:
     target: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
     numbers: Result | None = None
-    structure: tuple[Mapping[str, Any], ...] = ()
-    files: Mapping[str, Any] = field(default_factory=dict)
-    coverage: Mapping[str, Any] | None = None
-    roundtrip: Mapping[str, Any] | None = None
+    structure: tuple[Json, ...] = ()
+    files: Json = field(default_factory=dict)
+    coverage: Json | None = None
+    roundtrip: Json | None = None
     trend: str = ""
     seconds: float | None = None
     arguments: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ def strange(paths: Sequence[Path]) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration):
         help = "netconv COMMAND --format json, or the results.json of netconv batch --report"
         raise unreadable(
-            "R103", "not a result of netconv", Where(", ".join(map(str, paths))), help
+            "R103", "not a result of netconv", ", ".join(map(str, paths)), help
         ) from None
 
 
@@ -146,40 +147,32 @@ def _trend(before: int | None, now: int) -> str:
     return "fixed" if before else ""
 
 
-def _load(path: Path) -> Any:
-    try:
-        return parse(path.read_bytes())
-    except OSError as e:
-        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
-    except ValueError as e:
-        raise unreadable("R103", f"not JSON: {e}", Where(str(path))) from None
-
-
 def _version(paths: Sequence[Path]) -> str:
     import converter
 
     found = {
         str(data["version"])
-        for data in map(_load, paths)
+        for data in (strict_json.read(p, "JSON") for p in paths)
         if isinstance(data, dict) and "version" in data
     }
     return ", ".join(sorted(found)) or converter.__version__
 
 
 def _entries(path: Path) -> list[Entry]:
-    data = _load(path)
+    data = strict_json.read(path, "JSON")
     with strange([path]):
         return timed(list(of_data(data, path.stem)), _times(path))
 
 
-def _times(path: Path) -> Mapping[str, Any]:
+def _times(path: Path) -> Json:
     """What `netconv batch --report` wrote beside its results; nothing where it is not there."""
     beside = path.with_name("timing.json")
-    found = _load(beside) if path.name == "results.json" and beside.is_file() else {}
+    known = path.name == "results.json" and beside.is_file()
+    found = strict_json.read(beside, "JSON") if known else {}
     return found if isinstance(found, dict) else {}
 
 
-def timed(entries: Iterable[Entry], times: Mapping[str, Any]) -> list[Entry]:
+def timed(entries: Iterable[Entry], times: Json) -> list[Entry]:
     """The entries of a batch with what differs from run to run: "seconds", and "arguments" that
     do a job again, by the job's id.
     """
@@ -191,7 +184,7 @@ def timed(entries: Iterable[Entry], times: Mapping[str, Any]) -> list[Entry]:
     ]
 
 
-def of_data(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
+def of_data(data: Json, name: str) -> Iterator[Entry]:
     """KeyError and the like when the data follow no schema."""
     match data["schema"]:
         case "netconv/verify/1":
@@ -204,7 +197,7 @@ def of_data(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
             raise ValueError(other)
 
 
-def _run(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
+def _run(data: Json, name: str) -> Iterator[Entry]:
     said = tuple(map(diagnostic, data["diagnostics"]))
     result, command = data["result"], data["command"]
     if isinstance(result, dict) and "schema" in result:
@@ -237,7 +230,7 @@ def _run(data: Mapping[str, Any], name: str) -> Iterator[Entry]:
         )
 
 
-def _compared(result: Result, data: Mapping[str, Any], said: Iterable[Diagnostic]) -> Entry:
+def _compared(result: Result, data: Json, said: Iterable[Diagnostic]) -> Entry:
     code = result.code
     a, b = result.models
     return Entry(
@@ -253,19 +246,11 @@ def _compared(result: Result, data: Mapping[str, Any], said: Iterable[Diagnostic
     )
 
 
-def _trip(data: Mapping[str, Any]) -> Entry:
+def _trip(data: Json) -> Entry:
     name = f"{data['file']} via {data['via']}"
     if "refused" in data:
         said = tuple(map(diagnostic, data["refused"]))
-        code = (
-            4
-            if said[0].code.startswith("R")
-            else 3
-            if said[0].code.startswith("X")
-            else 6
-            if said[0].code.startswith("N")
-            else 2
-        )
+        code = {"R": 4, "X": 3, "N": 6}.get(said[0].code[0], 2)
         return Entry(
             name, "roundtrip", code, _headline(code, said, None), data["file"], data["via"], said
         )
@@ -283,7 +268,7 @@ def _trip(data: Mapping[str, Any]) -> Entry:
     )
 
 
-def _job(data: Mapping[str, Any]) -> Entry:
+def _job(data: Json) -> Entry:
     said = tuple(map(diagnostic, data["diagnostics"]))
     result = result_of(data["numbers"]) if "numbers" in data else None
     head = (
@@ -308,7 +293,7 @@ def _job(data: Mapping[str, Any]) -> Entry:
     )
 
 
-def _headline(code: int, said: Sequence[Diagnostic], coverage: Mapping[str, Any] | None) -> str:
+def _headline(code: int, said: Sequence[Diagnostic], coverage: Json | None) -> str:
     errors = [d for d in said if d.level == "error"]
     if errors:
         return f"{errors[0].code} {errors[0].message}" + (
@@ -319,24 +304,15 @@ def _headline(code: int, said: Sequence[Diagnostic], coverage: Mapping[str, Any]
     return next((d.message for d in said if code), "done")
 
 
-def diagnostic(data: Mapping[str, Any]) -> Diagnostic:
+def diagnostic(data: Json) -> Diagnostic:
     """The inverse of Diagnostic.as_json."""
-    return Diagnostic(
-        data["code"],
-        data["message"],
-        data["level"],
-        Where(**data["where"]),
-        tuple(data["evidence"]),
-        data["help"],
-    )
+    found: Diagnostic = value_of(Diagnostic, data)
+    return found
 
 
-def cases(report: Report) -> list[dict[str, Any]]:
+def cases(report: Report) -> list[Case]:
     """For JUnit, SARIF and annotations: one case for each entry."""
-    return [
-        {"name": e.name, "group": e.group, "failure": _failure(e), "where": e.where}
-        for e in report.entries
-    ]
+    return [Case(e.name, e.group, _failure(e), e.where) for e in report.entries]
 
 
 def _failure(e: Entry) -> str:

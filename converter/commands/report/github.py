@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from converter.commands.report.cases import Cases
+from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, Where
 
 
-def render(diagnostics: Sequence[Diagnostic], cases: Cases) -> str:
+def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
     failed = [
-        _command("error", {**_place(c.get("where")), "title": c["name"]}, c["failure"])
+        _command("error", {**_place(c.where), "title": c.name}, c.failure)
         for c in cases
-        if c["failure"]
+        if c.failure
     ]
     return "\n".join([_annotation(d) for d in diagnostics] + failed)
 
 
-def _place(where: Where | None) -> dict[str, str]:
-    if where is None or not where.file:
+def _place(where: Where) -> dict[str, str]:
+    if not where.file:
         return {}
     return {"file": where.file, **({"line": str(where.line)} if where.line else {})}
 

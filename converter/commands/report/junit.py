@@ -5,27 +5,21 @@ diagnostic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from converter.commands.report.cases import Cases
+from converter.commands.report.cases import Case
 from converter.commands.report.text import group
 from converter.errors import Diagnostic
 
 
-def render(command: str, diagnostics: Sequence[Diagnostic], cases: Cases) -> str:
-    given: list[dict[str, Any]] = [*cases]
+def render(command: str, diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
+    given = [*cases]
     if not given or any(d.level == "error" for d in diagnostics):
-        given += [
-            {
-                "name": f"{g[0].code} {g[0].message}",
-                "group": command,
-                "failure": "\n".join(str(d) for d in g if d.level == "error"),
-            }
-            for g in group(diagnostics)
-        ]
-    given = given or [{"name": command, "group": command, "failure": ""}]
-    failures = sum(bool(c["failure"]) for c in given)
+        for alike in group(diagnostics):
+            errors = "\n".join(str(d) for d in alike if d.level == "error")
+            given.append(Case(f"{alike[0].code} {alike[0].message}", command, errors))
+    given = given or [Case(command, command)]
+    failures = sum(bool(c.failure) for c in given)
     body = "".join(_case(c) for c in given)
     name = quoteattr(f"netconv {command}")
     suite = (
@@ -38,14 +32,13 @@ def render(command: str, diagnostics: Sequence[Diagnostic], cases: Cases) -> str
     )
 
 
-def _case(case: dict[str, Any]) -> str:
+def _case(case: Case) -> str:
     head = (
-        f"<testcase classname={quoteattr(_clean(case['group']))} "
-        f"name={quoteattr(_clean(case['name']))}"
+        f"<testcase classname={quoteattr(_clean(case.group))} name={quoteattr(_clean(case.name))}"
     )
-    if not case["failure"]:
+    if not case.failure:
         return f"{head}/>\n"
-    text = _clean(case["failure"])
+    text = _clean(case.failure)
     return (
         f"{head}><failure "
         f"message={quoteattr(text.splitlines()[0])}>{escape(text)}</failure></testcase>\n"

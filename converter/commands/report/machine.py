@@ -7,12 +7,13 @@ github, sarif, junit: converter.commands.report.github, .sarif, .junit
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from converter.commands.report import github, junit, sarif
-from converter.commands.report.cases import Cases
+from converter.commands.report.cases import Case
 from converter.errors import Diagnostic
+from converter.io.strict_json import Json
 
 FORMATS = ("text", "json", "github", "sarif", "junit")
 
@@ -22,9 +23,9 @@ def render(
     command: str,
     code: int,
     diagnostics: Sequence[Diagnostic],
-    cases: Cases,
+    cases: Sequence[Case],
     result: Any,
-    about: Mapping[str, Any] | None = None,
+    about: Json | None = None,
 ) -> str:
     """`about` is what JSON tells of the run itself: "arguments" and "seconds"."""
     match format:
@@ -46,8 +47,8 @@ def document(
     code: int,
     diagnostics: Sequence[Diagnostic],
     result: Any,
-    about: Mapping[str, Any],
-) -> dict[str, Any]:
+    about: Json,
+) -> Json:
     """One run of a command (schemas/report/run.json)."""
     return {
         "schema": "netconv/run/1",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from converter.commands.report import plot
 from converter.commands.report.table import Cell, table
@@ -15,6 +14,7 @@ from converter.commands.verify.result import EQUAL, INHERITED, NOISE, WRONG, Res
 from converter.commands.verify.text import lines
 from converter.errors import Diagnostic
 from converter.io.files import size_text
+from converter.io.strict_json import Json
 
 SHOWN = 40  # groups of diagnostics, fields, names
 
@@ -112,7 +112,7 @@ def _status(status: str) -> str:
     return f'<span class="badge {kind}">{status}</span>'
 
 
-def structure(sides: Sequence[Mapping[str, Any]]) -> str:
+def structure(sides: Sequence[Json]) -> str:
     """Operators before and after, weights, sizes."""
     names = list(dict.fromkeys(n for s in sides for n in s["operators"]))
     rows: list[tuple[str, ...]] = [
@@ -132,7 +132,7 @@ def structure(sides: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def coverage(data: Mapping[str, Any]) -> str:
+def coverage(data: Json) -> str:
     rows = [
         (what, str(data[what]["all"]), str(data[what]["convert"]))
         for what in ("layers", "operators")
@@ -142,7 +142,7 @@ def coverage(data: Mapping[str, Any]) -> str:
     )
 
 
-def files(found: Mapping[str, Any]) -> str:
+def files(found: Json) -> str:
     rows = [
         (
             name,
@@ -154,7 +154,7 @@ def files(found: Mapping[str, Any]) -> str:
     return "<h3>Files</h3>" + table(("file", "size", "SHA-256"), rows, numbers={1}, extra={2})
 
 
-def losses(trip: Mapping[str, Any]) -> str:
+def losses(trip: Json) -> str:
     """What came back differently from a round trip."""
     changes = [
         f"{c['sign']} {c['kind']} {c['layer']} {'; '.join(c['details'])}"

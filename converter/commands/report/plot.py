@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from converter.commands.report import assets
@@ -21,9 +21,9 @@ def curve(tensors: Sequence[Tensor]) -> str:
     """
     chosen = _thin(tensors)
     curves = {
-        "own": [_size(t.own, lambda d: d.max_abs) for t in chosen],
-        "total": [_size(t.total, lambda d: d.max_abs) for t in chosen],
-        "limit": [_size(t.own, lambda d: d.tolerance) for t in chosen],
+        "own": [_drawn(t.own) for t in chosen],
+        "total": [_drawn(t.total) for t in chosen],
+        "limit": [_drawn(t.own, "tolerance") for t in chosen],
     }
     exponents = [math.log10(v) for points in curves.values() for v in points if v]
     if not exponents:
@@ -92,14 +92,14 @@ def histogram(tensors: Sequence[Tensor]) -> str:
     """How many tensors have an own error of which power of ten, the wrong ones told apart."""
     bins: dict[int, dict[str, int]] = {}
     for t in tensors:
-        error = _size(t.own, lambda d: d.max_abs)
+        error = _drawn(t.own)
         if error:
             counts = bins.setdefault(math.floor(math.log10(error)), {})
             kind = "wrong" if t.status == WRONG else "noise"
             counts[kind] = counts.get(kind, 0) + 1
     if not bins:
         return ""
-    exact = sum(t.status == EQUAL or not _size(t.own, lambda d: d.max_abs) for t in tensors)
+    exact = sum(t.status == EQUAL or not _drawn(t.own) for t in tensors)
     rows = [
         (f"1e{e}", [(kind, n) for kind in ("noise", "wrong") if (n := bins.get(e, {}).get(kind))])
         for e in range(min(bins), max(bins) + 1)
@@ -132,8 +132,9 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> s
     return f'<ol class="bars" aria-label="{escape(label)}">{drawn}</ol>'
 
 
-def _size(d: Difference | None, value: Callable[[Difference], float]) -> float:
-    found = value(d) if d is not None else 0.0
+def _drawn(d: Difference | None, field: str = "max_abs") -> float:
+    """A number of a difference, where a logarithm has room for it."""
+    found: float = getattr(d, field, 0.0)
     return 1e30 if math.isinf(found) else found if found > 1e-45 else 0.0
 
 
@@ -143,4 +144,4 @@ def _thin(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _weight(t: Tensor) -> tuple[bool, float]:
-    return t.status == WRONG, _size(t.own, lambda d: d.max_abs)
+    return t.status == WRONG, _drawn(t.own)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import converter
 from converter.commands.explain import CODES
-from converter.commands.report.cases import Cases
-from converter.errors import Diagnostic, Where
+from converter.commands.report.cases import Case
+from converter.errors import Diagnostic
+from converter.io.strict_json import Json
 
 
-def render(diagnostics: Sequence[Diagnostic], cases: Cases) -> str:
+def render(diagnostics: Sequence[Diagnostic], cases: Sequence[Case]) -> str:
     failures = [
-        Diagnostic("N401", c["failure"].splitlines()[0], where=c.get("where", Where()))
-        for c in cases
-        if c["failure"]
+        Diagnostic("N401", c.failure.splitlines()[0], where=c.where) for c in cases if c.failure
     ]
     found = [*diagnostics, *failures]
     rules = sorted({d.code for d in found})
@@ -41,7 +39,7 @@ def render(diagnostics: Sequence[Diagnostic], cases: Cases) -> str:
     )
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _rule(code: str) -> Json:
     page = CODES.get(code)
     return {
         "id": code,
@@ -53,14 +51,14 @@ def _rule(code: str) -> dict[str, Any]:
     }
 
 
-def _result(d: Diagnostic, rules: list[str]) -> dict[str, Any]:
-    result: dict[str, Any] = {
+def _result(d: Diagnostic, rules: list[str]) -> Json:
+    result: Json = {
         "ruleId": d.code,
         "ruleIndex": rules.index(d.code),
         "level": d.level,
         "message": {"text": d.message},
     }
-    location: dict[str, Any] = {}
+    location: Json = {}
     if d.where.file:
         location["physicalLocation"] = {
             "artifactLocation": {"uri": d.where.file.replace("\\", "/")}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -15,6 +15,7 @@ from converter.commands.report.facts import Entry
 from converter.commands.report.table import name
 from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import WRONG, Finding, Result, Tensor
+from converter.io.strict_json import Json
 
 FOUND = 12  # wrong layers that are named
 
@@ -108,7 +109,7 @@ def samples(result: Result) -> str:
     return "".join(map(_sample, result.samples))
 
 
-def _sample(s: Mapping[str, Any]) -> str:
+def _sample(s: Json) -> str:
     corner, shape = list(s["corner"]), list(s["shape"])
     pairs = [
         [_distance(a, b) for a, b in zip(x, y, strict=True)]
@@ -173,7 +174,7 @@ def _short(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)[:40]
 
 
-def _spread(s: Mapping[str, Any]) -> str:
+def _spread(s: Json) -> str:
     """How many elements are wrong by how much."""
     counts = {int(e): int(n) for e, n in s["errors"]}
     if not counts:
@@ -216,7 +217,7 @@ def picture(result: Result) -> str:
     )
 
 
-def _box(n: Mapping[str, Any], t: Tensor | None) -> dict[str, Any]:
+def _box(n: Json, t: Tensor | None) -> Json:
     return {
         "kind": n["kind"],
         "layer": n["layer"],
@@ -241,7 +242,7 @@ def height(d: Difference | None) -> float:
     return round(min(1.0, max(0.04, (math.log10(share) + 7) / 7)) if share > 0 else 0.04, 3)
 
 
-def _said(n: Mapping[str, Any], t: Tensor | None) -> Iterator[str]:
+def _said(n: Json, t: Tensor | None) -> Iterator[str]:
     yield f"{n['index']} {n['layer']} ({n['kind']})"
     if n["shape"] is not None:
         yield f"shape {n['shape']}"

@@ -5,11 +5,10 @@ sizes.py     of inputs that leave them open      arguments.py inputs that say wh
 numbers.py   tensors found by their numbers      spelling.py what a node says, spelled out
 program.py   a model cut into pieces             noise.py    what rounding alone may do
 compare.py   two arrays                          isolate.py  own error versus inherited error
-cause.py     what differs in a wrong piece       judge.py    a user's own tolerances
-floor.py     the noise of a whole network        outputs.py  results of several feeds, judged
-native.py    a file in its own engine            result.py   what was found, as data
-check.py     one comparison from start to end    floats.py   networks of halves in floats
-text.py      a comparison for people             stored.py   a stored comparison read again
+cause.py     what differs in a wrong piece       judge.py    a user's tolerances, and the verdict
+floor.py     the noise of a whole network        result.py   what was found, as data
+native.py    a file in its own engine            stored.py   a stored comparison read again
+check.py     one comparison from start to end    text.py     a comparison for people
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers
 """

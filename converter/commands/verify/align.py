@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, NothingComparedError, UsageError
+from converter.errors import Diagnostic, NothingComparedError, wrong_call
 from converter.graph.infer import shape_of
-from converter.graph.names import public_name
+from converter.graph.names import public_name, unique
 from converter.graph.network import Network
+from converter.graph.walk import reads
 
 Label = tuple[str, str, str]  # a name, and the domain and kind of the operator
 Key = TypeVar("Key", bound=Hashable)
+Keyed = Iterable[tuple[Hashable, ir.Value]]
 LAYER = "netconv.layer"
 ROUNDS = 4
 ALIKE = (
@@ -42,6 +44,11 @@ class Alignment:
     only_reference: list[str] = field(default_factory=list)
     only_candidate: list[str] = field(default_factory=list)
 
+    @property
+    def back(self) -> dict[str, str]:
+        """Names of the candidate's inputs and tensors -> those of the reference."""
+        return {c: r for r, c in [*self.inputs, *self.pairs.items()]}
+
 
 class Side:
     """The activations of one model: what depends on an input and is a tensor."""
@@ -52,7 +59,7 @@ class Side:
         self.nodes: list[ir.Node] = []
         live = set(graph.inputs)
         for node in graph:
-            if any(v in live for v in _operands(node)):
+            if any(v in live for v in reads(node)):
                 self.nodes.append(node)
                 live.update(node.outputs)
                 self.values.update(
@@ -72,12 +79,6 @@ class Side:
             for layer, n in last.items()
             if len(n.outputs) == 1 and n.outputs[0].name in self.values
         }
-
-
-def _operands(node: ir.Node) -> list[ir.Value]:
-    from converter.commands.verify.program import reads
-
-    return reads(node)
 
 
 def align(
@@ -129,7 +130,7 @@ def _leave(a: Side, b: Side, found: Alignment) -> None:
     found.only_candidate = [n for n in b.values if n not in taken]
 
 
-def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+def _names(side: Side) -> Keyed:
     return (
         (k, v)
         for v in side.values.values()
@@ -138,7 +139,7 @@ def _names(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
     )
 
 
-def _layers(side: Side) -> Iterable[tuple[Hashable, ir.Value]]:
+def _layers(side: Side) -> Keyed:
     """Keys under which another format may know a tensor: its layer's name, or its own (formats name
     layers by tensors).
     """
@@ -186,7 +187,8 @@ class _State:
         for r, c in found.pairs.items():
             self.forward[a.values[r]], self.backward[b.values[c]] = b.values[c], a.values[r]
 
-    def add(self, r: ir.Value, c: ir.Value, how: str) -> bool:
+    def add(self, r: ir.Value, c: ir.Value, how: str) -> None:
+        """Pairs two tensors that fit, of which neither has a partner and both come out of nodes."""
         if (
             r in self.forward
             or c in self.backward
@@ -194,16 +196,15 @@ class _State:
             or self.b.values.get(str(c.name)) is not c
             or not comparable(r, c)
         ):
-            return False
+            return
         self.forward[r], self.backward[c] = c, r
         self.found.pairs[str(r.name)], self.found.how[str(r.name)] = str(c.name), how
         self.fresh.append((r, c))
-        return True
 
     def match(
         self,
-        left: Iterable[tuple[Hashable, ir.Value]],
-        right: Iterable[tuple[Hashable, ir.Value]],
+        left: Keyed,
+        right: Keyed,
         how: str,
         same_operator: bool = False,
     ) -> None:
@@ -300,19 +301,13 @@ class _State:
             return
         if n.op_type in _COMMUTATIVE:
             self.match(
-                ((_operator(v), v) for v in n.inputs if v is not None and not v.is_graph_input()),
-                ((_operator(v), v) for v in m.inputs if v is not None and not v.is_graph_input()),
+                ((_operator(v), v) for v in n.inputs if v is not None),
+                ((_operator(v), v) for v in m.inputs if v is not None),
                 "structure",
             )
             return
         for x, y in zip(n.inputs, m.inputs, strict=True):
-            if (
-                x is not None
-                and y is not None
-                and not x.is_graph_input()
-                and not y.is_graph_input()
-                and _operator(x) == _operator(y)
-            ):
+            if x is not None and y is not None and _operator(x) == _operator(y):
                 self.add(x, y, "structure")
 
 
@@ -393,11 +388,8 @@ def _boundary(
     }
     unknown = [n for n in given if n not in known]
     if unknown:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"the map names tensors that the reference does not have: {', '.join(unknown[:5])}",
-            )
+        raise wrong_call(
+            f"the map names tensors that the reference does not have: {', '.join(unknown[:5])}"
         )
     found.inputs = _ports(reference.ir.graph.inputs, candidate.ir.graph.inputs, given)
     taken = {c for _, c in found.inputs}
@@ -446,11 +438,5 @@ def _ports(
     return [(str(r.name), str(c.name)) for r, c in sorted(pairs, key=lambda p: order[p[0]])]
 
 
-def _numbered(values: Iterable[ir.Value]) -> dict[str, ir.Value]:
-    seen: Counter[str] = Counter()
-    result: dict[str, ir.Value] = {}
-    for v in values:
-        name = public_name(v)
-        result[name if not seen[name] else f"{name}.{seen[name]}"] = v
-        seen[name] += 1
-    return result
+def _numbered(values: Sequence[ir.Value]) -> dict[str, ir.Value]:
+    return dict(zip(unique([public_name(v) for v in values]), values, strict=True))

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import REDUCTIONS
 from converter.graph.build import attrs_of
 from converter.graph.infer import Array, known, shape_of
 from converter.graph.value import optional
 
 Range = tuple[int, int]  # lowest, and one above the highest
+Ranging = Callable[[ir.Node, "Sizes"], Range | None]
 _THROUGH = {
     *("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Slice"),
     *("Expand", "Concat", "Split", "Where"),
@@ -81,26 +83,14 @@ def _axis(node: ir.Node, otherwise: int = 0) -> int:
     return int(attrs_of(node).get("axis", otherwise))
 
 
-def _along(
-    operand: int, axis: Callable[[ir.Node], int]
-) -> Callable[[ir.Node, Sizes], Range | None]:
-    """An index along an axis of an operand."""
+def _along(axis: Callable[[ir.Node], int], first: int = 0) -> Ranging:
+    """An index along an axis of the first operand; a number of steps along it where the `first` is
+    1.
+    """
 
     def rule(node: ir.Node, sizes: Sizes) -> Range | None:
-        shape = sizes.of(optional(node, operand))
-        return (0, shape[axis(node)]) if shape else None
-
-    return rule
-
-
-def _steps(
-    operand: int, axis: Callable[[ir.Node], int]
-) -> Callable[[ir.Node, Sizes], Range | None]:
-    """A number of steps along an axis of an operand, at least one."""
-
-    def rule(node: ir.Node, sizes: Sizes) -> Range | None:
-        shape = sizes.of(optional(node, operand))
-        return (1, shape[axis(node)] + 1) if shape else None
+        shape = sizes.of(node.inputs[0])
+        return (first, shape[axis(node)] + first) if shape else None
 
     return rule
 
@@ -133,18 +123,18 @@ def _time(node: ir.Node) -> int:
     return int(attrs_of(node).get("time_axis", 0))
 
 
-_RANGES: dict[tuple[str, int], Callable[[ir.Node, Sizes], Range | None]] = {
-    ("Gather", 1): _along(0, _axis),
-    ("GatherElements", 1): _along(0, _axis),
-    ("ScatterElements", 1): _along(0, _axis),
+_RANGES: dict[tuple[str, int], Ranging] = {
+    ("Gather", 1): _along(_axis),
+    ("GatherElements", 1): _along(_axis),
+    ("ScatterElements", 1): _along(_axis),
     ("GatherND", 1): _places,
     ("ScatterND", 1): _places,
-    ("RoiAlign", 2): _along(0, lambda n: 0),
+    ("RoiAlign", 2): _along(lambda n: 0),
     ("OneHot", 0): _classes,
     ("BitShift", 1): _bits,
-    ("ReverseSequence", 1): _steps(0, _time),
-    ("TopK", 1): _steps(0, lambda n: _axis(n, -1)),
-    **{(op, 4): _steps(0, lambda n: int(attrs_of(n).get("layout", 0))) for op in _CELLS},
+    ("ReverseSequence", 1): _along(_time, first=1),
+    ("TopK", 1): _along(lambda n: _axis(n, -1), first=1),
+    **{(op, 4): _along(lambda n: int(attrs_of(n).get("layout", 0)), first=1) for op in _CELLS},
     ("CumSum", 1): _rank,
     ("NonMaxSuppression", 2): lambda n, s: (1, 4),
     ("OneHot", 1): lambda n, s: (2, 6),
@@ -166,17 +156,20 @@ def argument(value: ir.Value, shape: Sequence[int], sizes: Sizes) -> Array | Non
     """
     for node, at in _uses(value, _KEEPING):
         rule = _ARGUMENTS.get((node.op_type, at)) if not node.domain else None
-        found = None if rule is None else rule(node, int(np.prod(shape)), sizes)
-        if found is not None and len(found) == int(np.prod(shape)):
+        count = int(np.prod(shape))
+        found = None if rule is None else rule(node, count, sizes.of(node.inputs[0]))
+        if found is not None and len(found) == count:
             return np.asarray(found).reshape(shape)
     return None
 
 
-Rule = Callable[[ir.Node, int, Sizes], "Sequence[float] | None"]
+Shape = tuple[int, ...]
+# node, how many numbers are wanted, shape of the first operand
+Rule = Callable[[ir.Node, int, Shape | None], Sequence[float] | None]
 
 
-def _reshape(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
-    told, before = shape_of(node.outputs[0]), sizes.of(node.inputs[0])
+def _reshape(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
+    told = shape_of(node.outputs[0])
     if told is not None and len(told) == count:
         return told
     if before is None or len(before) == count:
@@ -184,40 +177,31 @@ def _reshape(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
     return [-1, *[1] * (count - 1)] if count else []
 
 
-def _expand(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
-    before = sizes.of(node.inputs[0])
+def _expand(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
     return [1] * count if before is None or len(before) != count else before
 
 
-def _axes_of(node: ir.Node, at: int, count: int) -> list[int]:
-    axes = known(optional(node, at))
-    return list(range(count)) if axes is None else [int(a) for a in axes.reshape(-1)]
-
-
-def _ends(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
-    before = sizes.of(node.inputs[0])
+def _ends(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
     if before is None:
         return None
-    axes = _axes_of(node, 3, count)
+    given = known(optional(node, 3))
+    axes = range(count) if given is None else given.reshape(-1).tolist()
     return [before[a] for a in axes] if len(axes) == count else None
 
 
-def _parts(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
-    before = sizes.of(node.inputs[0])
+def _parts(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
     if before is None or not count:
         return None
     size = before[_axis(node)]
     return [size // count] * (count - 1) + [size - size // count * (count - 1)]
 
 
-def _single(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
+def _single(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
     """Axes of one element."""
-    before = sizes.of(node.inputs[0])
     return None if before is None else [i for i, d in enumerate(before) if d == 1][:count]
 
 
-def _twice(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
-    before = sizes.of(node.inputs[0])
+def _twice(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
     return (
         None
         if before is None or len(before) != count
@@ -225,7 +209,7 @@ def _twice(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int] | None:
     )
 
 
-def _counted(node: ir.Node, count: int, sizes: Sizes) -> Sequence[int]:
+def _counted(node: ir.Node, count: int, before: Shape | None) -> Sequence[int]:
     return range(count)
 
 
@@ -240,9 +224,5 @@ _ARGUMENTS: dict[tuple[str, int], Rule] = {
     ("Unsqueeze", 1): _counted,
     ("Resize", 2): lambda n, count, s: [1.0] * min(2, count) + [2.0] * max(0, count - 2),
     ("Resize", 3): _twice,
-    **{
-        (f"Reduce{how}", 1): _counted
-        for how in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")
-    },
-    ("ReduceSumSquare", 1): _counted,
+    **{(op, 1): _counted for op in REDUCTIONS},
 }

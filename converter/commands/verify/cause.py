@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import permutations
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
+from converter.commands.verify.compare import distance, turned, wide
 from converter.commands.verify.spelling import added_bias, attributes, constants
 from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
@@ -163,12 +163,7 @@ def _attributes(n: ir.Node, m: ir.Node) -> list[str]:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return (
-            isinstance(a, np.ndarray)
-            and isinstance(b, np.ndarray)
-            and a.shape == b.shape
-            and bool(np.array_equal(a, b))
-        )
+        return type(a) is type(b) and np.array_equal(a, b)
     if isinstance(a, ir.Graph) and isinstance(b, ir.Graph):
         return [kind(x) for x in a] == [kind(x) for x in b]
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
@@ -329,15 +324,8 @@ def weights(a: Array, b: Array, step: float = 0.0) -> list[str]:
 
 
 def _permuted(a: Array, b: Array) -> str:
-    if 2 <= a.ndim == b.ndim <= 5 and a.size == b.size:
-        for p in permutations(range(a.ndim)):
-            if (
-                p != tuple(range(a.ndim))
-                and tuple(a.shape[i] for i in p) == b.shape
-                and np.array_equal(a.transpose(p), b)
-            ):
-                return f" (transposed: axes {list(p)})"
-    return ""
+    order = turned(a, b, lambda x: np.array_equal(x, b))
+    return "" if order is None else f" (transposed: axes {list(order)})"
 
 
 def _differing(a: Array, b: Array, step: float) -> tuple[int, int]:
@@ -346,11 +334,9 @@ def _differing(a: Array, b: Array, step: float) -> tuple[int, int]:
     """
     count, largest, worst = 0, -1.0, 0
     for k, (part, other) in enumerate(_parts(a, b)):
-        x, y = part.astype(np.float64), other.astype(np.float64)
+        delta = distance(part, other)
         with np.errstate(all="ignore"):
-            delta = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-            delta = np.where(np.isnan(delta), np.inf, delta)
-            count += int((delta > step * np.abs(x)).sum())
+            count += int((delta > step * np.abs(wide(part))).sum())
         at = int(np.argmax(delta)) if delta.size else 0
         if delta.size and delta[at] > largest:
             largest, worst = float(delta[at]), k * PART + at

@@ -5,7 +5,7 @@ for, piece by piece.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter import engines
+from converter.commands.run import save_arrays
 from converter.commands.verify import evidence
 from converter.commands.verify.align import Alignment, align
 from converter.commands.verify.cause import (
@@ -29,24 +30,23 @@ from converter.commands.verify.cause import (
     rewritten,
 )
 from converter.commands.verify.compare import Difference, compare
-from converter.commands.verify.feeds import RANDOM, Feed, feeds_for
+from converter.commands.verify.feeds import RANDOM, feeds_for
 from converter.commands.verify.feeds import notes as unused
 from converter.commands.verify.floor import Noise, Results
-from converter.commands.verify.isolate import LockStep, Unit
-from converter.commands.verify.judge import Given, Limits
+from converter.commands.verify.isolate import LockStep, Unit, in_shape
+from converter.commands.verify.judge import Given, Judge, Limits
 from converter.commands.verify.native import CHOICES, Side, examine
 from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
     RUNS,
     UNMOVED,
-    Floor,
+    Floors,
     doubtful,
     quantisation_steps,
     tolerance,
 )
 from converter.commands.verify.numbers import more_aligned
-from converter.commands.verify.outputs import Judge
 from converter.commands.verify.program import CannotRun, Program, refuse
 from converter.commands.verify.result import (
     EQUAL,
@@ -62,11 +62,12 @@ from converter.commands.verify.result import (
 from converter.commands.verify.single_change import single_change
 from converter.commands.verify.sizes import shapes_for
 from converter.engines.file import engine_of
-from converter.errors import Diagnostic, NothingComparedError, UsageError
-from converter.graph.infer import Array, shape_of
+from converter.errors import Diagnostic, NothingComparedError, wrong_call
+from converter.graph.infer import Arrays
 from converter.graph.names import public_name
 from converter.graph.network import Network
-from converter.io import files, progress
+from converter.graph.value import known_sizes
+from converter.io import progress
 from converter.passes.stored_halves import store_halves, stored_half
 
 ROUNDS = 4
@@ -93,6 +94,11 @@ class Request:
     native: str = "off"
     inputs: Mapping[str, Sequence[int]] | None = None
 
+    @property
+    def outputs_alone(self) -> bool:
+        """Whether the verdict is about the outputs, and tensors only help to find a cause."""
+        return self.tensors == ("outputs",)
+
 
 def as_stored(network: Network) -> Network:
     """The network with its weights in the half precision in which its file stores them: what they
@@ -114,34 +120,25 @@ class Check:
 
     def __init__(self, reference: Network, candidate: Network, request: Request) -> None:
         if request.mode not in MODES:
-            raise UsageError(
-                Diagnostic(
-                    "U501", f"unknown mode {request.mode!r}", help=f"known: {', '.join(MODES)}"
-                )
-            )
+            raise wrong_call(f"unknown mode {request.mode!r}", help=f"known: {', '.join(MODES)}")
         if request.native not in CHOICES:
-            raise UsageError(
-                Diagnostic(
-                    "U501", f"--native {request.native!r} is not one of {', '.join(CHOICES)}"
-                )
-            )
+            raise wrong_call(f"--native {request.native!r} is not one of {', '.join(CHOICES)}")
         reference, candidate = as_stored(reference), as_stored(candidate)
         self.reference, self.candidate, self.request = reference, candidate, request
         self.limits = Limits.of(request.rtol, request.atol, request.metrics)
         self.alignment = align(reference, candidate, request.map)
+        self.mine, self.theirs = Program(reference), Program(candidate)
         shapes = shapes_for(reference, request.inputs, self._hints())
         self.feeds = feeds_for(reference, request.data, request.seed, request.seeds, shapes)
         if not self.feeds:
             raise NothingComparedError(Diagnostic("N402", "there is no input to compare on"))
-        self.mine, self.theirs = Program(reference), Program(candidate)
         self.steps = quantisation_steps(candidate.ir)
         self.precision = self._steps(self.alignment).precision()
-        self.arrays = [self._by_value(f) for f in self.feeds]
+        self.arrays = [f.by_value(reference) for f in self.feeds]
         self.others = [self._for_candidate(f) for f in self.arrays]
         self.skipped: list[str] = []  # feeds that the reference does not take, and why
-        self.read: tuple[Results, Results | None] | None = (
-            None  # what onnxruntime computes from either model, once it did
-        )
+        # what onnxruntime computes from either model, once it did
+        self.read: tuple[Results, Results | None] | None = None
         self.noise: Noise | None = None
 
     @property
@@ -151,47 +148,39 @@ class Check:
 
     def _hints(self) -> dict[str, tuple[int | None, ...]]:
         """The sizes that the candidate's inputs have, by the names of the reference's."""
-        mine = {str(v.name): public_name(v) for v in self.reference.ir.graph.inputs}
-        theirs = {str(v.name): v for v in self.candidate.ir.graph.inputs}
+        mine, theirs = self.mine.source.values, self.theirs.source.values
         return {
-            mine[r]: tuple(d if isinstance(d, int) else None for d in shape)
+            public_name(mine[r]): tuple(sizes)
             for r, c in self.alignment.inputs
-            if (shape := theirs[c].shape) is not None
+            if (sizes := known_sizes(theirs[c])) is not None
         }
 
     def run(self) -> Result:
         alignment, request = self.alignment, self.request
         compared = self._selected()
         self.limits.check_used(compared)
-        outputs = [
-            o for o in self._outputs() if request.tensors == ("outputs",) or o.reference in compared
-        ]
+        outputs = [o for o in self._outputs() if request.outputs_alone or o.reference in compared]
         failed = not all(o.passed for o in outputs)
         natives = self._natives(not failed)
         units: list[Unit] = []
         hidden = not failed and self.limits.elementwise and self._hidden(outputs)
-        if request.mode == "isolated" and (failed or hidden or request.tensors != ("outputs",)):
+        if request.mode == "isolated" and (failed or hidden or not request.outputs_alone):
             units = self._isolated()
-        elif request.tensors != ("outputs",):
+        elif not request.outputs_alone:
             units = self._lockstep(alignment)
-        tensors = [self._tensor(u) for u in units]
-        judged = (
-            tensors
-            if request.tensors in (("outputs",), ("all",))
-            else [t for t in tensors if t.reference in compared]
-        )
-        names = {t.reference for t in judged}
-        told = self._told([u for u in units if u.broken and u.name in names])
-        judged = [_at(told.get(t.reference), t) for t in judged]
+        everything = request.outputs_alone or request.tensors == ("all",)
+        judged = [u for u in units if everything or u.name in compared]
+        told = self._told([u for u in judged if u.broken])
+        tensors = [_at(told.get(u.name), self._tensor(u)) for u in judged]
         findings = _distinct(told.values())
         if request.keep_tensors is not None and units:
             self._keep(Path(request.keep_tensors), [u for u in units if u.broken])
-        wrong = bool(findings) and (hidden or request.tensors != ("outputs",))
-        unfelt = wrong and not failed and request.tensors == ("outputs",)
+        wrong = bool(findings) and (hidden or not request.outputs_alone)
+        unfelt = wrong and not failed and request.outputs_alone
         return Result(
             passed=not failed and not wrong and not any(n.failed for n in natives),
             outputs=tuple(outputs),
-            tensors=tuple(judged),
+            tensors=tuple(tensors),
             findings=findings,
             feeds=tuple(f.name for f in self.feeds),
             seed=request.seed,
@@ -205,7 +194,7 @@ class Check:
             native=natives,
             samples=self._samples(units, findings, outputs),
             picture=evidence.around(
-                self.reference.ir.graph, findings[0] if findings else None, judged
+                self.reference.ir.graph, findings[0] if findings else None, tensors
             ),
             unfelt=unfelt,
         )
@@ -218,21 +207,17 @@ class Check:
         """
         names = [f.name for f in self.feeds]
         wrong = [f.tensor for f in findings[: evidence.SAMPLES]]
-        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        feeds = list(zip(names, self.arrays, strict=True))
         found: list[evidence.Sample | None] = []
         if wrong:
             named = [u for u in units if u.name in wrong]
-            found += evidence.of_layers(named, self.mine, self.theirs, back, feeds)
+            feeds = list(zip(names, self.arrays, strict=True))
+            found += evidence.of_layers(named, self.mine, self.theirs, feeds)
         failed = [o for o in outputs if not o.passed]
         mine, theirs = self.read or (None, None)
         if not findings and failed and mine is not None and theirs is not None:
             worst = max(failed, key=lambda o: o.difference.excess)
-            i, j = next(
-                (self.mine.outputs.index(r), self.theirs.outputs.index(c))
-                for r, c in self.alignment.outputs
-                if public_name(self.mine.source.values[r]) == worst.reference
-            )
+            known = [public_name(v) for v in self.reference.ir.graph.outputs]
+            i, j = next((i, j) for i, j in self._places() if known[i] == worst.reference)
             found.append(
                 evidence.of_output(
                     (worst.reference, worst.candidate),
@@ -241,19 +226,15 @@ class Check:
                     [t[j] for t in theirs],
                 )
             )
-        return tuple(s.as_json() for s in found if s is not None)
+        return tuple(asdict(s) for s in found if s is not None)
 
     def _selected(self) -> set[str]:
         """The names of the tensors that a verdict is about; NothingComparedError when there are
         none.
         """
-        outputs = {
-            public_name(v)
-            for v in self.reference.ir.graph.outputs
-            if str(v.name) in {r for r, _ in self.alignment.outputs}
-        }
+        outputs = {public_name(self.mine.source.values[r]) for r, _ in self.alignment.outputs}
         globs = self.request.tensors
-        if globs == ("outputs",):
+        if self.request.outputs_alone:
             return outputs
         known = outputs | self.alignment.pairs.keys()
         chosen = (
@@ -270,30 +251,19 @@ class Check:
             )
         return chosen
 
-    def _by_value(self, feed: Feed) -> dict[str, Array]:
-        return {
-            str(v.name): feed.arrays[i.name]
-            for i, v in zip(self.reference.inputs, self.reference.ir.graph.inputs, strict=True)
-        }
-
-    def _for_candidate(self, arrays: dict[str, Array]) -> dict[str, Array]:
+    def _for_candidate(self, arrays: Arrays) -> Arrays:
         """The same arrays under the candidate's names and, where only dimensions of one differ, in
         its shapes.
         """
-        values = {str(v.name): v for v in self.candidate.ir.graph.inputs}
-        result = {}
-        for r, c in self.alignment.inputs:
-            shape = shape_of(values[c])
-            fits = shape is not None and int(np.prod(shape)) == arrays[r].size
-            result[c] = arrays[r].reshape(shape) if fits and shape is not None else arrays[r]
-        return result
+        values = self.theirs.values
+        return {c: in_shape(arrays[r], values[c]) for r, c in self.alignment.inputs}
 
-    def _run(self, program: Program, feeds: Sequence[dict[str, Array]], what: str) -> Results:
+    def _run_candidate(self) -> Results:
         try:
-            session = program.compile(program.whole())
-            return [session.run(f) for f in feeds]
+            session = self.theirs.compile(self.theirs.whole())
+            return [session.run(f) for f in self.others]
         except CannotRun as e:
-            raise refuse(e, what) from None
+            raise refuse(e, "candidate") from None
 
     def _reference_outputs(self) -> Results:
         """What the reference computes; a feed that was drawn and that it does not take is left
@@ -319,13 +289,10 @@ class Check:
 
     def _candidate_outputs(self) -> Results:
         if self.request.engine == "onnxruntime":
-            return self._run(self.theirs, self.others, "candidate")
+            return self._run_candidate()
         prepared = engines.get(self.request.engine).prepare(self.candidate)
-        names = [
-            (i.name, str(v.name))
-            for i, v in zip(self.candidate.inputs, self.candidate.ir.graph.inputs, strict=True)
-        ]
-        public = [{name: f[inner] for name, inner in names if inner in f} for f in self.others]
+        names = {str(v.name): public_name(v) for v in self.candidate.ir.graph.inputs}
+        public = [{names[inner]: array for inner, array in f.items()} for f in self.others]
         return [list(prepared.run(self.candidate.check_feeds(f)).values()) for f in public]
 
     @progress.step("running both models")
@@ -337,9 +304,7 @@ class Check:
         theirs = self._candidate_outputs()
         self.read = mine, theirs if self.request.engine == "onnxruntime" else None
         self.noise = Noise(self.mine, self.arrays, mine, self.precision)
-        at_r = {str(v.name): i for i, v in enumerate(self.reference.ir.graph.outputs)}
-        at_c = {str(v.name): i for i, v in enumerate(self.candidate.ir.graph.outputs)}
-        pairs = [(at_r[r], at_c[c]) for r, c in self.alignment.outputs]
+        pairs = self._places()
         equal = all(
             compare(a[i], b[j]).equal for a, b in zip(mine, theirs, strict=True) for i, j in pairs
         )
@@ -354,13 +319,18 @@ class Check:
             outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
         return outputs
 
+    def _places(self) -> list[tuple[int, int]]:
+        """Where each aligned output stands among those of either model."""
+        mine, theirs = self.mine.outputs, self.theirs.outputs
+        return [(mine.index(r), theirs.index(c)) for r, c in self.alignment.outputs]
+
     def _output(
         self,
         i: int,
         j: int,
         mine: Results,
         theirs: Results,
-        floors: list[list[Floor]] | None,
+        floors: Floors | None,
         unmoved: float = 1.0,
     ) -> Output:
         r, c = self.reference.ir.graph.outputs[i], self.candidate.ir.graph.outputs[j]
@@ -383,11 +353,7 @@ class Check:
             return ()
         mine, theirs = self.read
         if theirs is None:
-            theirs = (
-                self._run(self.theirs, self.others, "candidate")
-                if engine_of(self.candidate)
-                else []
-            )
+            theirs = self._run_candidate() if engine_of(self.candidate) else []
         in_order = [r for r, _ in self.alignment.outputs] == self.mine.outputs and [
             c for _, c in self.alignment.outputs
         ] == self.theirs.outputs
@@ -466,8 +432,7 @@ class Check:
         up for each other.
         """
         wrong = [u for u in units if u.broken]
-        back = {c: r for r, c in self.alignment.pairs.items()}
-        followed = {n for u in wrong for n in (*u.mine.inputs, *map(back.get, u.theirs.inputs))}
+        followed = {n for u in wrong for n in (*u.mine.inputs, *u.given.values())}
         found = set()
         for u in wrong:
             a, b = self.mine.source.node(u.name), self.theirs.source.node(u.other)
@@ -485,7 +450,7 @@ class Check:
         bit for bit.
         """
         exact = all(o.difference.equal for o in outputs)
-        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
+        back = self.alignment.back
         steps = self._steps(self.alignment)
         suspects = [
             u.name
@@ -551,11 +516,11 @@ class Check:
         """What is wrong with pieces, by the names of their tensors."""
         return {u.name: self._finding(u) for u in units} if self.request.mode == "isolated" else {}
 
-    def _causes(self, u: Unit, back: dict[str, str]) -> list[Cause]:
+    def _causes(self, u: Unit) -> list[Cause]:
         """What differs; of a layer that is computed in another way, the single change that explains
         it.
         """
-        found = causes(u.nodes, u.others, back, u.step)
+        found = causes(u.nodes, u.others, self.alignment.back, u.step)
         folded = len(found) > 1 and any(n.op_type == "BatchNormalization" for n in u.nodes)
         if found and found[0].rank != FORM and not folded:
             return found
@@ -563,12 +528,11 @@ class Check:
             (f for f, d in zip(self.arrays, u.by_feed, strict=False) if d.excess > 1),
             self.arrays[0],
         )
-        told = single_change(u, self.mine, self.theirs, back, feed)
+        told = single_change(u, self.mine, self.theirs, feed)
         return found if told is None else [told]
 
     def _finding(self, u: Unit) -> Finding:
-        back = {c: r for r, c in [*self.alignment.inputs, *self.alignment.pairs.items()]}
-        found = self._causes(u, back)
+        found = self._causes(u)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
@@ -602,14 +566,10 @@ class Check:
         """Writes inputs and both results of each wrong piece, one .npz per tensor."""
         folder.mkdir(parents=True, exist_ok=True)
         for number, u in enumerate(units):
-            wanted = [*u.mine.inputs, u.name]
-            found = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs))).run(
-                self.arrays[0]
-            )
-            arrays: dict[str, Any] = {"tensor": np.array(u.name), "expected": found[-1]}
-            arrays.update((f"input_{i}", a) for i, a in enumerate(found[:-1]))
-            with files.Output(folder / f"{number:03d}.npz") as out, out.open() as f:
-                np.savez(f, **arrays)
+            (found,) = self.mine.tensors([*u.mine.inputs, u.name], self.arrays[:1])
+            arrays = {"tensor": np.array(u.name), "expected": found[u.name]}
+            arrays |= {f"input_{i}": found[n] for i, n in enumerate(u.mine.inputs)}
+            save_arrays(folder / f"{number:03d}.npz", arrays)
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -4,7 +4,9 @@ its own kind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from converter.graph.infer import Array
 
+Doubles = npt.NDArray[np.float64]
 METRICS = {
     "elem": "every element within its own tolerance (atol + rtol * |reference|, or the "
     "measured noise)",
@@ -73,6 +76,14 @@ def same_shape(a: Array, b: Array) -> Array | None:
     return None
 
 
+def turned(a: Array, b: Array, same: Callable[[Array], bool]) -> tuple[int, ...] | None:
+    """The order of axes in which one array is another: in its shape, and the `same` as it."""
+    for p in permutations(range(a.ndim)) if 2 <= a.ndim == b.ndim <= 5 else ():
+        if p != tuple(range(a.ndim)) and a.transpose(p).shape == b.shape and same(a.transpose(p)):
+            return p
+    return None
+
+
 def compare(
     reference: Array, candidate: Array, tolerance: Array | float | None = None
 ) -> Difference:
@@ -108,12 +119,20 @@ def _texts(a: Array, b: Array) -> Difference:
     )
 
 
-def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
+def distance(a: Array, b: Array) -> Doubles:
+    """How far apart the numbers of two arrays of one shape are; 0 for NaN on both sides, infinite
+    where only one side is finite.
+    """
     x, y = wide(a), wide(b)
     with np.errstate(all="ignore"):
         delta = np.abs(x - y)
-        same = (x == y) | (np.isnan(x) & np.isnan(y))
-        delta = np.where(same, 0.0, np.where(np.isfinite(delta), delta, np.inf))
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    return np.where(same, 0.0, np.where(np.isfinite(delta), delta, np.inf))
+
+
+def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
+    x, y, delta = wide(a), wide(b), distance(a, b)
+    with np.errstate(all="ignore"):
         limit = np.broadcast_to(
             np.asarray(0.0 if tolerance is None else tolerance, np.float64), x.shape
         )
@@ -147,11 +166,11 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
     )
 
 
-def wide(a: Array) -> npt.NDArray[np.float64]:
+def wide(a: Array) -> Doubles:
     return np.asarray(a, np.float64)
 
 
-def _whole(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+def _whole(x: Doubles, y: Doubles) -> tuple[float, float, float]:
     """Cosine similarity, relative length of the difference, peak signal-to-noise ratio."""
     if not x.size or np.array_equal(x, y):
         return 1.0, 0.0, float("inf")
@@ -178,14 +197,13 @@ def _ulps(a: Array, b: Array) -> float:
     finite on both sides.
     """
     if a.dtype.kind != "f" or a.dtype != b.dtype or a.dtype.itemsize not in _BITS:
-        with np.errstate(all="ignore"):
-            delta = np.abs(wide(a) - wide(b))
+        delta = distance(a, b)
         return float(np.max(delta[np.isfinite(delta)], initial=0.0))
     both = np.isfinite(a) & np.isfinite(b)
     bits = _BITS[a.dtype.itemsize]
     low = np.iinfo(bits).min
 
-    def ordered(v: Array) -> npt.NDArray[np.float64]:
+    def ordered(v: Array) -> Doubles:
         i = np.ascontiguousarray(v[both]).view(bits).astype(np.float64)
         return np.asarray(np.where(i < 0, float(low) - i, i), np.float64)
 

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.cause import kind, layer_of
-from converter.commands.verify.compare import compare, same_shape, wide
+from converter.commands.verify.compare import compare, distance, same_shape
 from converter.commands.verify.isolate import Unit
-from converter.commands.verify.program import CannotRun, Program, reads
+from converter.commands.verify.program import CannotRun, Program
 from converter.commands.verify.result import WRONG, Finding, Tensor
 from converter.graph.infer import Array, shape_of
+from converter.graph.walk import reads
+from converter.io.strict_json import Json
 
 SAMPLES = 3  # wrong layers whose tensors are shown
 WINDOW = 6  # rows and columns of a tensor that are shown
@@ -45,41 +47,29 @@ class Sample:
     same: int = 0
     infinite: int = 0
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def of_layers(
     units: Sequence[Unit],
     mine: Program,
     theirs: Program,
-    back: Mapping[str, str],
     feeds: Sequence[tuple[str, dict[str, Array]]],
 ) -> list[Sample]:
     """The tensors of units, computed by either model from the reference's values, each on the feed
     where it differs most. What cannot be computed or compared number by number is left out.
     """
-    wanted = {back[n]: None for u in units for n in u.theirs.inputs} | {u.name: None for u in units}
-    pairs: dict[str, list[tuple[str, Array, Array]]] = {u.name: [] for u in units}
     try:
-        whole = mine.compile(mine.piece(list(wanted), set(mine.inputs)))
-        pieces = [theirs.compile(u.theirs) for u in units]
-        for name, feed in feeds:
-            values = dict(zip(wanted, whole.run(feed), strict=True))
-            for u, piece in zip(units, pieces, strict=True):
-                given = {n: values[back[n]] for n in u.theirs.inputs}
-                given = {n: a.reshape(_sizes(theirs, n, a)) for n, a in given.items()}
-                pairs[u.name].append((name, values[u.name], piece.run(given)[0]))
+        computed = mine.tensors((n for u in units for n in u.reads), [f for _, f in feeds])
+        found = []
+        for u in units:
+            piece = theirs.compile(u.theirs)
+            pairs = [
+                (name, values[u.name], piece.run(u.given_by(values, theirs))[0])
+                for (name, _), values in zip(feeds, computed, strict=True)
+            ]
+            found.append(_worst(u.name, u.other, pairs))
     except CannotRun:
         return []
-    found = [_worst(u.name, u.other, pairs[u.name]) for u in units]
     return [s for s in found if s is not None]
-
-
-def _sizes(program: Program, name: str, array: Array) -> tuple[int, ...]:
-    """The shape in which a model has a tensor; that of the array where it does not say."""
-    shape = shape_of(program.values[name])
-    return shape if shape is not None and int(np.prod(shape)) == array.size else array.shape
 
 
 def of_output(
@@ -109,9 +99,7 @@ def _sample(name: str, other: str, feed: str, a: Array, b: Array) -> Sample:
     reference, candidate = shown
     if a.dtype.kind in "OUS" or b.dtype.kind in "OUS":
         return Sample(name, other, feed, a.shape, corner, reference, candidate)
-    with np.errstate(all="ignore"):
-        x, y = wide(a), wide(b)
-        delta = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y)).reshape(-1)
+    delta = distance(a, b)
     finite = delta[np.isfinite(delta)]
     powers = np.floor(np.log10(finite[finite > 0])).astype(int)
     errors = tuple(sorted(Counter(powers.tolist()).items()))
@@ -141,9 +129,7 @@ def _rows(part: Array) -> Array:
     return part.reshape(-1, part.shape[-1]) if part.ndim else part.reshape(1, 1)
 
 
-def around(
-    graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]
-) -> dict[str, Any] | None:
+def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) -> Json | None:
     """The layers next to the first wrong one, nearest first, as {"nodes", "edges", "more"}; None
     where no layer is wrong.
 
@@ -164,14 +150,17 @@ def around(
         if (source := v.producer()) in place and source is not None
     ]
     index = {n: i for i, n in enumerate(nodes)}
+    pictured = [_pictured(n, index[n], known) for n in order]
+    # the layer that is named may be one before the tensor that could be compared
+    pictured[place[nodes[finding.index]]]["status"] = WRONG
     return {
-        "nodes": [_pictured(n, index[n], known) | _guilty(index[n], finding) for n in order],
+        "nodes": pictured,
         "edges": edges,
         "more": len(nodes) > len(order),
     }
 
 
-def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> dict[str, Any]:
+def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> Json:
     tensor = next((t for o in node.outputs if (t := known.get(str(o.name))) is not None), None)
     shape = shape_of(node.outputs[0]) if node.outputs else None
     return {
@@ -182,11 +171,6 @@ def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> dict[st
         "tensor": str(node.outputs[0].name) if node.outputs else "",
         "status": "" if tensor is None else tensor.status,
     }
-
-
-def _guilty(index: int, finding: Finding) -> dict[str, str]:
-    """The layer that is named may be one before the tensor that could be compared."""
-    return {"status": WRONG} if index == finding.index else {}
 
 
 def _near(start: ir.Node) -> set[ir.Node]:

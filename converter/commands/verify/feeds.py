@@ -16,14 +16,15 @@ import onnx_ir as ir
 
 from converter.commands.verify.arguments import Range, Sizes, argument, index_range
 from converter.commands.verify.sizes import Shape, shapes_for
-from converter.errors import Diagnostic, UsageError, Where, unreadable
-from converter.graph.infer import Array
+from converter.errors import Diagnostic, ReadError, UsageError, Where, unreadable, wrong_call
+from converter.graph.infer import Array, Arrays
+from converter.graph.names import public_name
 from converter.graph.network import Network, TensorInfo
 
 RANDOM = ("normal", "uniform")
 EDGE = ("zeros", "ones", "large", "denormal", "image")
 DEFAULT = ("normal", "uniform", "zeros", "ones")
-Drawn = Callable[[str, int], dict[str, Array]]  # kind and seed -> one feed
+Draw = Callable[[str], Arrays]  # one feed of a kind
 SEEDED = (*RANDOM, "large", "denormal")  # kinds that depend on the seed
 
 
@@ -34,8 +35,12 @@ class Feed:
     """
 
     name: str
-    arrays: dict[str, Array]
+    arrays: Arrays
     unused: tuple[str, ...] = ()
+
+    def by_value(self, model: Network) -> Arrays:
+        """The arrays by the names of the graph's own inputs."""
+        return {str(v.name): self.arrays[public_name(v)] for v in model.ir.graph.inputs}
 
 
 def feeds_for(
@@ -52,39 +57,39 @@ def feeds_for(
     text or path or several: `in.npz`, a folder of them, `random`, `edge`, or for one input
     `NAME=file.npy|random|edge` (the others are random).
     """
-    drawn = functools.partial(generate, model, shapes=shapes)
-    first = _feeds(model, data, seed, drawn)
+
+    def seeded(seed: int) -> list[Feed]:
+        return _feeds(model, data, functools.partial(generate, model, seed=seed, shapes=shapes))
+
     more = (
         Feed(f"{f.name} {s}", f.arrays)
         for s in range(seed + 1, seed + seeds)
-        for f in _feeds(model, data, s, drawn)
+        for f in seeded(s)
         if f.name in SEEDED
     )
-    return [*first, *more]
+    return [*seeded(seed), *more]
 
 
-def _feeds(model: Network, data: Any, seed: int, drawn: Drawn) -> list[Feed]:
+def _feeds(model: Network, data: Any, draw: Draw) -> list[Feed]:
     if data is None:
-        return [Feed(kind, drawn(kind, seed)) for kind in DEFAULT]
+        return [Feed(kind, draw(kind)) for kind in DEFAULT]
     if isinstance(data, Mapping):
         return [Feed("given", model.check_feeds(dict(data)))]
     items = [data] if isinstance(data, str | Path) else list(data)
     named = dict(str(i).split("=", 1) for i in items if "=" in str(i))
-    feeds = [f for item in items if "=" not in str(item) for f in _load(model, item, seed, drawn)]
-    return [*feeds, *_named(model, named, seed, drawn)]
+    feeds = [f for item in items if "=" not in str(item) for f in _load(model, item, draw)]
+    return [*feeds, *_named(model, named, draw)]
 
 
-def _load(model: Network, item: Any, seed: int, drawn: Drawn) -> list[Feed]:
+def _load(model: Network, item: Any, draw: Draw) -> list[Feed]:
     if isinstance(item, Mapping):
         return [Feed("given", model.check_feeds(dict(item)))]
     if str(item) in ("random", "edge"):
-        return [
-            Feed(kind, drawn(kind, seed)) for kind in (RANDOM if str(item) == "random" else EDGE)
-        ]
+        return [Feed(kind, draw(kind)) for kind in (RANDOM if str(item) == "random" else EDGE)]
     path = Path(item)
     files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
     if not files:
-        raise unreadable("R100", "the folder holds no .npz file", Where(str(path)))
+        raise unreadable("R100", "the folder holds no .npz file", path)
     return [_of_file(model, f) for f in files]
 
 
@@ -107,22 +112,18 @@ def notes(feeds: Sequence[Feed]) -> list[Diagnostic]:
     ]
 
 
-def _named(model: Network, named: dict[str, str], seed: int, drawn: Drawn) -> list[Feed]:
+def _named(model: Network, named: dict[str, str], draw: Draw) -> list[Feed]:
     if not named:
         return []
     unknown = [n for n in named if n not in {i.name for i in model.inputs}]
     if unknown:
-        raise UsageError(
-            Diagnostic(
-                "U501", f"--data names inputs that the model does not have: {', '.join(unknown)}"
-            )
-        )
+        raise wrong_call(f"--data names inputs that the model does not have: {', '.join(unknown)}")
     kinds = EDGE if "edge" in named.values() else ("normal",)
     files = {n: _npy(Path(v)) for n, v in named.items() if v not in ("random", "edge")}
     edges = {n for n, v in named.items() if v == "edge"}
     feeds = []
     for kind in kinds:
-        arrays, base = drawn(kind, seed), drawn("normal", seed)
+        arrays, base = draw(kind), draw("normal")
         feeds.append(
             Feed(
                 kind,
@@ -134,36 +135,33 @@ def _named(model: Network, named: dict[str, str], seed: int, drawn: Drawn) -> li
     return feeds
 
 
-def _npz(path: Path) -> dict[str, Array]:
+def _npz(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             if isinstance(archive, np.ndarray):
                 raise ValueError("an .npy file needs the name of its input: NAME=FILE")
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError) as e:
-        raise unreadable(
-            "R100",
-            f"not a readable .npz file: {getattr(e, 'strerror', None) or e}",
-            Where(str(path)),
-        ) from None
+        raise _no_arrays(path, ".npz", e) from None
     except Exception as e:  # zipfile and zlib raise families of their own
-        raise unreadable("R103", f"not a readable .npz file: {e}", Where(str(path))) from None
+        raise unreadable("R103", f"not a readable .npz file: {e}", path) from None
 
 
 def _npy(path: Path) -> Array:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
     except (OSError, ValueError, EOFError) as e:
-        raise unreadable(
-            "R100",
-            f"not a readable .npy file: {getattr(e, 'strerror', None) or e}",
-            Where(str(path)),
-        ) from None
+        raise _no_arrays(path, ".npy", e) from None
+
+
+def _no_arrays(path: Path, kind: str, e: Exception) -> ReadError:
+    why = getattr(e, "strerror", None) or e
+    return unreadable("R100", f"not a readable {kind} file: {why}", path)
 
 
 def generate(
     model: Network, kind: str, seed: int = 0, shapes: Mapping[str, Shape] | None = None
-) -> dict[str, Array]:
+) -> Arrays:
     """One feed of a kind, for every input; the same seed gives the same arrays whatever the order
     of inputs.
     """
@@ -276,7 +274,3 @@ def _picture(shape: tuple[int, ...]) -> Array:
     for axis, coordinate in enumerate(grid):
         total += (axis + 1) * coordinate / max(shape[axis], 1)
     return (0.5 * (total % 1.0) + 0.5 * ((grid.sum(axis=0) // 4) % 2)) if shape else total
-
-
-def names(feeds: Sequence[Feed]) -> list[str]:
-    return [f.name for f in feeds]

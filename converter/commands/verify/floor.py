@@ -5,16 +5,25 @@ with every repetition.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, Precision, jitter, spread
+from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, Floors, Precision, jitter, spread
 from converter.commands.verify.program import CannotRun, Jitter, Program
 from converter.graph.infer import Array
 
 Results = list[list[Array]]  # by feed, then by output
 TIE = 2.0**-16  # of what is rounded: a hundredth of a step, at most, of 8 bits
+
+
+def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Floors:
+    """What a function makes of the entries of some lists by feed and output."""
+    return [
+        [function(*entries) for entries in zip(*of_feed, strict=True)]
+        for of_feed in zip(*parts, strict=True)
+    ]
 
 
 def anywhere(floor: Floor) -> Floor:
@@ -60,16 +69,13 @@ class Noise:
         made._floats = None if self._floats is None else [self._floats[p] for p in places]
         return made
 
-    def floors(self, count: int) -> list[list[Floor]]:
+    def floors(self, count: int) -> Floors:
         """By feed and output: the spread of the first `count` repetitions. CannotRun when the
         engine does not repeat what it did.
         """
         while len(self._runs) < count:
             self._runs.append(self._repeated(len(self._runs)))
-        return [
-            [spread(b, [r[i][j] for r in self._runs[:count]]) for j, b in enumerate(outputs)]
-            for i, outputs in enumerate(self.base)
-        ]
+        return each(lambda b, *others: spread(b, others), self.base, *self._runs[:count])
 
     def _repeated(self, k: int) -> Results:
         moved = Jitter(k, self.precision) if k else None
@@ -82,20 +88,17 @@ class Noise:
             for i, f in enumerate(self.feeds)
         ]
 
-    def with_floats(self, more: int = 0) -> list[list[Floor]]:
+    def with_floats(self, more: int = 0) -> Floors:
         """Every repetition and some more, and what halves are as floats."""
         floors = self.floors(self.repetitions + more)
         exact = self.in_floats()
         return (
             floors
             if exact is None
-            else [
-                [np.maximum(f, spread(b, [e])) for f, b, e in zip(*three, strict=True)]
-                for three in zip(floors, self.base, exact, strict=True)
-            ]
+            else each(lambda f, b, e: np.maximum(f, spread(b, [e])), floors, self.base, exact)
         )
 
-    def with_formulas(self, more: int) -> list[list[Floor]]:
+    def with_formulas(self, more: int) -> Floors:
         """Every repetition and more of them, and how the formulas of functions that cancel move by
         jitter, which is no matter of what they compute.
         """
@@ -106,36 +109,32 @@ class Noise:
         with contextlib.suppress(CannotRun):
             exact = Noise(formulas, self.feeds, [], self.precision)._repeated(0)
             inner = Noise(formulas, self.feeds, exact, self.precision).floors(self.repetitions)
-            return [list(map(np.maximum, *two)) for two in zip(floors, inner, strict=True)]
+            return each(np.maximum, floors, inner)
         return floors
 
-    def with_sums(self) -> list[list[Floor]]:
+    def with_sums(self) -> Floors:
         """Every repetition, and a rounding of the largest number of each tensor anywhere in it.
 
         Another engine sums in another order, and what large terms leave behind where they cancel is
         not seen by moving inputs and weights; what was computed when the file was read is not moved
         at all.
         """
+        steps = [self.step(j) for j in range(len(self.program.outputs))]
         floors = self.floors(self.repetitions)
-        return [
-            [
-                np.maximum(f, self._rounding(f, b, self.step(j)))
-                for j, (f, b) in enumerate(zip(*two, strict=True))
-            ]
-            for two in zip(floors, self.base, strict=True)
-        ]
+        return each(self._rounded, floors, self.base, [steps] * len(floors))
 
     def step(self, output: int) -> float:
         """The relative step of an output."""
         return self.precision[self.program.outputs[output]]
 
-    def _rounding(self, floor: Floor, base: Array, step: float) -> Floor:
+    def _rounded(self, floor: Floor, base: Array, step: float) -> Floor:
         if base.dtype.kind != "f":
             return floor
         size = np.abs(base.astype(np.float64))
-        return np.full(base.shape, step / 2 * np.max(size[np.isfinite(size)], initial=0.0))
+        rounding = step / 2 * float(np.max(size[np.isfinite(size)], initial=0.0))
+        return np.maximum(floor, rounding)
 
-    def with_ties(self) -> list[list[Floor]]:
+    def with_ties(self) -> Floors:
         """Every repetition, and what the network gives when ties of quantisation fall up or down.
 
         An engine that computes in integers rounds ties otherwise than floats do, in any layer;
@@ -146,10 +145,9 @@ class Noise:
         for by in (TIE, -TIE):
             session = self.program.compile(self.program.whole(), Jitter(ties=by))
             moved = [session.run(f) for f in self.feeds]
-            floors = [
-                [np.maximum(f, anywhere(spread(b, [m]))) for f, b, m in zip(*three, strict=True)]
-                for three in zip(floors, self.base, moved, strict=True)
-            ]
+            floors = each(
+                lambda f, b, m: np.maximum(f, anywhere(spread(b, [m]))), floors, self.base, moved
+            )
         return floors
 
     def in_floats(self) -> Results | None:

@@ -7,17 +7,17 @@ between aligned tensors: usually one layer.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import permutations
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
 from converter.commands.verify.cause import identical
-from converter.commands.verify.compare import WORST, Difference, compare, wide
+from converter.commands.verify.compare import WORST, Difference, compare, turned, wide
 from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
@@ -29,11 +29,11 @@ from converter.commands.verify.noise import (
     doubtful,
     jitter,
     spread,
+    step_of,
     tolerance,
 )
 from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
-from converter.graph.infer import Array, constant, shape_of
-from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.infer import Array, Arrays, constant, shape_of
 
 CLOSE = 1e-4  # of the largest number: the same numbers in another order
 TOGETHER = 16  # units whose inputs are computed in one run of the reference
@@ -55,6 +55,7 @@ class Unit:
     other: str
     mine: Piece
     theirs: Piece
+    given: dict[str, str]  # inputs of `theirs`, and what the reference calls them
     nodes: tuple[ir.Node, ...]
     others: tuple[ir.Node, ...]
     own: Difference = field(default_factory=Difference)
@@ -64,6 +65,15 @@ class Unit:
     turned: bool = False  # wrong, but for another order of its axes
     by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
+
+    @property
+    def reads(self) -> list[str]:
+        """The reference's tensors by which it is judged: what both pieces read, and the result."""
+        return [*self.mine.inputs, *self.given.values(), self.name]
+
+    def given_by(self, values: Mapping[str, Array], program: Program) -> Arrays:
+        """What `theirs`, a piece of `program`, reads, from the reference's tensors."""
+        return {c: in_shape(values[r], program.values[c]) for c, r in self.given.items()}
 
 
 class LockStep:
@@ -83,24 +93,27 @@ class LockStep:
         pairs = {
             r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
         }
-        self.back = {c: r for r, c in [*alignment.inputs, *pairs.items()]}
+        self.back = replace(alignment, pairs=pairs).back
         stops = {r for r, _ in alignment.inputs} | pairs.keys()
         others = {c for _, c in alignment.inputs} | set(pairs.values())
         order = sorted((mine.place[p], r) for r in pairs if (p := mine.node(r)) is not None)
         self.units = [self._unit(r, pairs[r], stops, others) for _, r in order]
         self.inputs = alignment.inputs
         self._by_other = {u.other: u for u in self.units}
+        self.lost = set[str]()  # tensors of the candidate that cannot be computed
 
     def _unit(self, name: str, other: str, stops: set[str], others: set[str]) -> Unit:
+        theirs = self.theirs.piece([other], others)
         unit = Unit(
             name,
             other,
             self.mine.piece([name], stops),
-            self.theirs.piece([other], others),
+            theirs,
+            {n: self.back[n] for n in theirs.inputs},
             self.mine.source.piece([name], stops).nodes,
             self.theirs.source.piece([other], others).nodes,
         )
-        unit.step = max(_step(unit.nodes), _step(unit.others))
+        unit.step = step_of([*unit.nodes, *unit.others])
         return unit
 
     def precision(self) -> Precision:
@@ -113,74 +126,50 @@ class LockStep:
                 )
         return Precision(steps)
 
-    def run(
-        self, feeds: Sequence[dict[str, Array]], others: Sequence[dict[str, Array]]
-    ) -> Iterator[Unit]:
+    def run(self, feeds: Sequence[Arrays], others: Sequence[Arrays]) -> Iterator[Unit]:
         """Yields each unit when it is measured, in the order of the reference as far as both allow.
         CannotRun: the reference cannot.
         """
-        a: dict[str, Values] = {r: [f[r] for f in feeds] for r in self.mine.inputs}
-        b: dict[str, Values | None] = {c: [f[c] for f in others] for _, c in self.inputs}
+        a, b = ([dict(values) for values in each] for each in (feeds, others))
         mine, theirs = self._readers()
         waiting: dict[str, list[Unit]] = defaultdict(list)
+        self.lost.clear()
         for unit in self.units:
             session = self.mine.compile(unit.mine)
-            a[unit.name] = [
-                session.run({n: a[n][i] for n in unit.mine.inputs})[0] for i in range(len(feeds))
-            ]
+            for values in a:
+                (values[unit.name],) = session.run(values)
             ready = [unit]
             while ready:
                 u = ready.pop()
-                missing = next((n for n in u.theirs.inputs if n not in b), None)
+                known = self.lost | b[0].keys()
+                missing = next((n for n in u.theirs.inputs if n not in known), None)
                 if missing is not None:
                     waiting[missing].append(u)
                     continue
-                b[u.other] = self._measure(u, a, b)
+                self._measure(u, a, b)
                 yield u
                 ready.extend(waiting.pop(u.other, ()))
-                _release(
-                    a, mine, [*u.mine.inputs, *(self.back[n] for n in u.theirs.inputs), u.name]
-                )
+                _release(a, mine, u.reads)
                 _release(b, theirs, [*u.theirs.inputs, u.other])
 
-    def any_broken(self, names: Sequence[str], feeds: Sequence[dict[str, Array]]) -> bool:
+    def any_broken(self, names: Sequence[str], feeds: Sequence[Arrays]) -> bool:
         """Whether one of the units `names` is wrong by itself; nothing else of the candidate
         runs.
         """
         chosen = [u for u in self.units if u.name in set(names)]
         for start in range(0, len(chosen), TOGETHER):
             units = chosen[start : start + TOGETHER]
-            wanted = list(
-                dict.fromkeys(
-                    n
-                    for u in units
-                    for n in (*u.mine.inputs, *(self.back[c] for c in u.theirs.inputs), u.name)
-                )
-            )
-            session = self.mine.compile(self.mine.piece(wanted, set(self.mine.inputs)))
-            results = [session.run(f) for f in feeds]
-            del session  # its weights are large where the network is
-            a = {n: [r[i] for r in results] for i, n in enumerate(wanted)}
-            if any(self._broken(u, a) for u in units):
+            results = self.mine.tensors((n for u in units for n in u.reads), feeds)
+            if any(self._broken(u, results) for u in units):
                 return True
         return False
 
-    def _broken(self, u: Unit, a: dict[str, Values]) -> bool:
-        given: dict[str, Values | None] = {
-            n: [in_shape(x, self.theirs.values[n]) for x in a[self.back[n]]]
-            for n in u.theirs.inputs
-        }
+    def _broken(self, u: Unit, computed: Sequence[Arrays]) -> bool:
         try:
             session = self.theirs.compile(u.theirs)
-            results = [
-                session.run({n: v[i] for n, v in given.items() if v is not None})[0]
-                for i in range(len(a[u.name]))
-            ]
+            results = [session.run(u.given_by(values, self.theirs))[0] for values in computed]
             del session
-            if not all(compare(x, y).equal for x, y in zip(a[u.name], results, strict=True)):
-                self._judge(u, a, results)
-            elif (table := _unread(u, u.step)) is not None:
-                u.broken = table.excess > 1
+            self._judge(u, computed, results)
         except CannotRun:
             return True
         return u.broken
@@ -189,96 +178,82 @@ class LockStep:
         mine: Counter[str] = Counter()
         theirs: Counter[str] = Counter()
         for u in self.units:
-            mine.update([*u.mine.inputs, *(self.back[n] for n in u.theirs.inputs), u.name])
+            mine.update(u.reads)
             theirs.update([*u.theirs.inputs, u.other])
         return mine, theirs
 
-    def _measure(self, u: Unit, a: dict[str, Values], b: dict[str, Values | None]) -> Values | None:
-        """Own and total error of one unit; gives the candidate's values, None when they cannot be
-        computed.
+    def _measure(self, u: Unit, a: Sequence[Arrays], b: Sequence[Arrays]) -> None:
+        """Own and total error of one unit, by the values of either side for each feed; the
+        candidate's join the others, or are `lost` where they cannot be computed.
         """
-        given = {n: b[n] for n in u.theirs.inputs}
-        u.upstream = any(
-            (w := self._by_other.get(n)) is not None and (w.broken or w.upstream)
-            for n in u.theirs.inputs
-        )
-        count = len(a[u.name])
-        try:
-            session = self.theirs.compile(u.theirs)
-        except CannotRun as e:
-            u.own, u.broken = _impossible(e), True
-            return None
-        chain = self._chain(session, given, count)
+        sources = map(self._by_other.get, u.theirs.inputs)
+        u.upstream = any(s is not None and (s.broken or s.upstream) for s in sources)
+        chain: Sequence[Array | None] = [None] * len(a)
         results: Values = []
         try:
-            for i in range(count):
-                inputs = {n: _shaped(a[self.back[n]][i], given[n], i) for n in u.theirs.inputs}
+            session = self.theirs.compile(u.theirs)
+            if self.lost.isdisjoint(u.theirs.inputs):
+                with contextlib.suppress(CannotRun):
+                    chain = [session.run(values)[0] for values in b]
+            for mine, theirs, result in zip(a, b, chain, strict=True):
+                inputs = {c: _shaped(mine[r], theirs.get(c)) for c, r in u.given.items()}
                 # when nothing differs upstream, the chain is the isolated run
-                as_chain = chain is not None and all(
-                    _identical(x, given[n], i) for n, x in inputs.items()
-                )
-                results.append(
-                    chain[i] if as_chain and chain is not None else session.run(inputs)[0]
-                )
+                if result is None or not all(_identical(x, theirs[c]) for c, x in inputs.items()):
+                    result = session.run(inputs)[0]
+                results.append(result)
         except CannotRun as e:
             u.own, u.broken = _impossible(e), True
-            return chain
-        del session
-        if not all(compare(x, y).equal for x, y in zip(a[u.name], results, strict=True)):
+        else:
+            del session
             self._judge(u, a, results)
-        elif (table := _unread(u, u.step)) is not None:
-            u.own, u.broken = table, table.excess > 1
-        if chain is not None:
-            u.total = worst(
-                [
-                    compare(x, y, self.limit(u.name, x))
-                    for x, y in zip(a[u.name], chain, strict=True)
-                ]
-            )
-        return chain
-
-    def _chain(
-        self, session: Session, given: dict[str, Values | None], count: int
-    ) -> Values | None:
-        if any(v is None for v in given.values()):
-            return None
-        try:
-            return [
-                session.run({n: v[i] for n, v in given.items() if v is not None})[0]
-                for i in range(count)
+            bases = [values[u.name] for values in a]
+            total = [
+                compare(x, y, self.limit(u.name, x))
+                for x, y in zip(bases, chain, strict=True)
+                if y is not None
             ]
-        except CannotRun:
-            return None
+            u.total = worst(total) if total else None
+        for values, result in zip(b, chain, strict=True):
+            if result is None:
+                self.lost.add(u.other)
+            else:
+                values[u.other] = result
 
-    def _judge(self, u: Unit, a: dict[str, Values], results: Values) -> None:
-        """Compares the isolated results again, against the noise of the reference's own piece; what
-        exceeds it by little, against more of it.
+    def _judge(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
+        """Compares the isolated results: bit for bit, then against the noise of the reference's own
+        piece; what exceeds it by little, against more of it.
         """
+        bases = [values[u.name] for values in a]
+        if all(compare(x, y).equal for x, y in zip(bases, results, strict=True)):
+            if (table := _unread(u)) is not None:
+                u.own, u.broken = table, table.excess > 1
+            return
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
-        u.turned = u.broken and all(_turned(a[u.name][i], results[i]) for i in wrong)
+        u.turned = u.broken and all(_turned(bases[i], results[i]) for i in wrong)
 
-    def _judge_by(self, u: Unit, a: dict[str, Values], results: Values, runs: int) -> None:
-        limits = [self.limit(u.name, base) for base in a[u.name]]
+    def _judge_by(self, u: Unit, a: Sequence[Arrays], results: Values, runs: int) -> None:
+        bases = [values[u.name] for values in a]
+        limits = [self.limit(u.name, base) for base in bases]
         floors = self._floors(u, a, runs) if any(n is None for n in limits) else []
         unmoved = 1.0 if runs == RUNS else UNMOVED
         u.by_feed = []
-        for i, (base, limit) in enumerate(zip(a[u.name], limits, strict=True)):
+        for i, (base, limit) in enumerate(zip(bases, limits, strict=True)):
             if limit is None:
                 other = self.steps.get(u.other, 0.0)
                 limit = tolerance(base, floors[i], u.step, other, unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
 
-    def _floors(self, u: Unit, a: dict[str, Values], runs: int) -> list[Floor]:
+    def _floors(self, u: Unit, a: Sequence[Arrays], runs: int) -> list[Floor]:
         """The noise of the reference's own piece with each feed. One session at a time: each has
         its own copy of the weights, with jitter.
         """
         moved = Precision({}, u.step)
-        feeds = [{n: a[n][i] for n in u.mine.inputs} for i in range(len(a[u.name]))]
+        feeds = [{n: values[n] for n in u.mine.inputs} for values in a]
         repeats = []
         for k in range(runs):
             session = self.mine.compile(u.mine, Jitter(k + 1, moved))
@@ -287,10 +262,10 @@ class LockStep:
                 {n: jitter(x, rng, u.step) for n, x in feed.items()}
                 for feed, rng in zip(feeds, random, strict=True)
             )
-            repeats.append(_each(session, shaken))
+            repeats.append(_computed(session, shaken))
         exact = self._in_floats(u)
-        repeats += [] if exact is None else [_each(exact, feeds)]
-        floors = _spreads(a[u.name], repeats)
+        repeats += [] if exact is None else [_computed(exact, feeds)]
+        floors = _spreads([values[u.name] for values in a], repeats)
         sessions = self._formulas(u, moved) if runs > RUNS else ()
         terms = [[s.run(f)[0] for f in feeds] for s in sessions]
         if terms:
@@ -312,7 +287,7 @@ class LockStep:
             return None
 
 
-def _each(session: Session, feeds: Iterable[dict[str, Array]]) -> list[Array | None]:
+def _computed(session: Session, feeds: Iterable[Arrays]) -> list[Array | None]:
     """The first result for each feed, None where it cannot be computed."""
     found: list[Array | None] = []
     for feed in feeds:
@@ -330,31 +305,17 @@ def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Fl
     ]
 
 
-def _step(nodes: Sequence[ir.Node]) -> float:
-    inner = [v for n in nodes for g in subgraphs(n) for m in all_nodes(g) for v in m.outputs]
-    return coarsest([*inner, *(v for n in nodes for v in (*n.inputs, *n.outputs))])
-
-
 def _turned(base: Array, result: Array) -> bool:
     """Whether one is the other with its axes in another order."""
-    if (
-        base.dtype.kind not in "fiu"
-        or result.dtype.kind != base.dtype.kind
-        or not 2 <= base.ndim == result.ndim <= 5
-        or not base.size
-    ):
+    if base.dtype.kind not in "fiu" or result.dtype.kind != base.dtype.kind or not base.size:
         return False
     x, y = wide(base), wide(result)
     limit = CLOSE * float(np.max(np.abs(x), initial=0.0))
     with np.errstate(all="ignore"):
-        return any(
-            x.transpose(p).shape == y.shape and float(np.max(np.abs(x.transpose(p) - y))) <= limit
-            for p in permutations(range(x.ndim))
-            if p != tuple(range(x.ndim))
-        )
+        return turned(x, y, lambda x: float(np.max(np.abs(x - y))) <= limit) is not None
 
 
-def _unread(u: Unit, step: float) -> Difference | None:
+def _unread(u: Unit) -> Difference | None:
     """The difference of two lookup tables, most of whose rows no feed may have read."""
     if (
         len(u.nodes) != 1
@@ -366,7 +327,7 @@ def _unread(u: Unit, step: float) -> Difference | None:
     if a is None or b is None or a.shape != b.shape or identical(a, b):
         return None
     return replace(
-        compare(a, b, MULTIPLE * step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0),
+        compare(a, b, MULTIPLE * u.step * np.abs(wide(a)) if a.dtype.kind == "f" else 0.0),
         note="in rows that no input reached",
     )
 
@@ -382,19 +343,16 @@ def _impossible(e: CannotRun) -> Difference:
     return replace(WORST, note=f"cannot run on the reference's inputs: {e}")
 
 
-def _identical(x: Array, others: Values | None, i: int) -> bool:
-    if others is None:
-        return False
-    y = others[i]
+def _identical(x: Array, y: Array) -> bool:
     return x is y or (x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes())
 
 
-def _shaped(array: Array, template: Values | None, i: int) -> Array:
+def _shaped(array: Array, template: Array | None) -> Array:
     """The reference's array in the shape in which the candidate has that tensor (dimensions of one
     may differ).
     """
-    if template is not None and template[i].shape != array.shape and template[i].size == array.size:
-        return array.reshape(template[i].shape)
+    if template is not None and template.shape != array.shape and template.size == array.size:
+        return array.reshape(template.shape)
     return array
 
 
@@ -405,10 +363,8 @@ def in_shape(array: Array, value: ir.Value) -> Array:
     return array.reshape(shape) if shape is not None and fits else array
 
 
-def _release(
-    values: dict[str, Values] | dict[str, Values | None], left: Counter[str], names: Sequence[str]
-) -> None:
+def _release(by_feed: Sequence[Arrays], left: Counter[str], names: Sequence[str]) -> None:
     for n in names:
         left[n] -= 1
-        if left[n] == 0:
-            del values[n]
+        for values in by_feed if left[n] == 0 else ():
+            values.pop(n, None)

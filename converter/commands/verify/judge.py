@@ -1,21 +1,25 @@
-"""Tolerances as a user writes them, `[GLOB:]V`, and the metrics that must hold."""
+"""Tolerances as a user writes them, `[GLOB:]V`, and the metrics that must hold; results of several
+feeds, judged by them, else by the noise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import numpy as np
 
-from converter.commands.verify.compare import LIMITS, METRICS, wide
-from converter.errors import Diagnostic, NothingComparedError, UsageError, did_you_mean
+from converter.commands.verify.compare import LIMITS, METRICS, Difference, compare, judge, wide
+from converter.commands.verify.result import Output
+from converter.errors import Diagnostic, NothingComparedError, did_you_mean, wrong_call
 from converter.graph.infer import Array
 
+Rules = list[tuple[str, float]]  # globs of names, and the number for those that fit
 Given = float | str | Iterable[float | str] | None
 
 
-def _rules(given: Given, option: str) -> list[tuple[str, float]]:
+def _rules(given: Given, option: str) -> Rules:
     """[(glob, value)]; the last rule that fits wins."""
     items = (
         [] if given is None else [given] if isinstance(given, str | float | int) else list(given)
@@ -26,11 +30,9 @@ def _rules(given: Given, option: str) -> list[tuple[str, float]]:
         try:
             value = float(number)
         except ValueError:
-            raise UsageError(
-                Diagnostic("U501", f"{option} {item!r} is not [GLOB:]NUMBER")
-            ) from None
+            raise wrong_call(f"{option} {item!r} is not [GLOB:]NUMBER") from None
         if not value >= 0:
-            raise UsageError(Diagnostic("U501", f"{option} {item!r} must not be negative"))
+            raise wrong_call(f"{option} {item!r} must not be negative")
         rules.append((glob or "*", value))
     return rules
 
@@ -41,8 +43,8 @@ class Limits:
     noise is its tolerance.
     """
 
-    rtol: list[tuple[str, float]] = field(default_factory=list)
-    atol: list[tuple[str, float]] = field(default_factory=list)
+    rtol: Rules = field(default_factory=list)
+    atol: Rules = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=lambda: {"elem": 0.0})
 
     @classmethod
@@ -52,14 +54,12 @@ class Limits:
             name, _, limit = text.partition("=")
             if name not in METRICS:
                 hint = did_you_mean(name, METRICS, f"known: {', '.join(METRICS)}")
-                raise UsageError(Diagnostic("U501", f"unknown metric {name!r}", help=hint))
+                raise wrong_call(f"unknown metric {name!r}", help=hint)
 
             try:
                 chosen[name] = float(limit) if limit else LIMITS.get(name, 0.0)
             except ValueError:
-                raise UsageError(
-                    Diagnostic("U501", f"the limit of the metric in {text!r} is not a number")
-                ) from None
+                raise wrong_call(f"the limit of the metric in {text!r} is not a number") from None
         return cls(_rules(rtol, "--rtol"), _rules(atol, "--atol"), chosen or {"elem": 0.0})
 
     @property
@@ -95,3 +95,49 @@ class Limits:
                             f"{option} {glob!r} fits none of the {len(known)} compared tensors",
                         )
                     )
+
+
+Tolerance = Callable[
+    [int, Array], Array
+]  # place of the feed, reference value -> the noise that may be
+
+
+@dataclass(frozen=True)
+class Judge:
+    """`relative` says that the limit of the metric `max` is the default one, which is relative to
+    the largest reference value.
+    """
+
+    limits: Limits
+    relative: bool
+    feeds: tuple[str, ...]  # what they are called
+
+    def output(
+        self,
+        names: tuple[str, str],
+        bases: Sequence[Array],
+        others: Sequence[Array],
+        noise: Tolerance | None,
+    ) -> Output:
+        """One output over all feeds. `noise` is not asked where the user gave a tolerance; None
+        judges what differs at all.
+        """
+        worst, feed, broken = Difference(), self.feeds[0], set[str]()
+        for k, (base, other) in enumerate(zip(bases, others, strict=True)):
+            limit = self.limits.tolerance(names[0], base)
+            if limit is None and noise is not None:
+                limit = noise(k, base)
+            d = compare(base, other, limit)
+            broken.update(judge(d, self._metrics(base)))
+            if self.limits.elementwise and d.excess > 1:
+                broken.add("elem")
+            if k == 0 or (d.excess, d.max_abs) > (worst.excess, worst.max_abs):
+                worst, feed = d, self.feeds[k]
+        return Output(*names, not broken, worst, feed, tuple(sorted(broken)))
+
+    def _metrics(self, base: Array) -> dict[str, float]:
+        metrics = dict(self.limits.metrics)
+        if "max" in metrics and self.relative and base.dtype.kind not in "OUS" and base.size:
+            size = np.abs(base.astype(np.float64))
+            metrics["max"] *= float(np.max(size[np.isfinite(size)], initial=0.0))
+        return metrics

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.commands.verify.floor import Noise, Results
-from converter.commands.verify.noise import Floor, precision_of, quantisation_steps, tolerance
-from converter.commands.verify.outputs import Judge
+from converter.commands.verify.judge import Judge
+from converter.commands.verify.noise import Floors, precision_of, quantisation_steps, tolerance
 from converter.commands.verify.program import CannotRun, Program
 from converter.commands.verify.result import (
     ABSENT,
@@ -28,15 +28,15 @@ from converter.commands.verify.result import (
     SKIPPED,
     Native,
     Output,
+    worst_of,
 )
 from converter.engines import file
-from converter.errors import Diagnostic, UsageError
+from converter.errors import wrong_call
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network, as_complex, as_pairs
 
 CHOICES = ("auto", "on", "off")
-INSTALL = "pip install 'netconv[{}]', or --native off"
 
 
 _FINEST = {"openvino": 2.0**-23}  # doubles are floats on a CPU there
@@ -81,6 +81,14 @@ class Side:
         """What came of running the file."""
         return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
 
+    def absent(self, why: str) -> Native:
+        help = f"pip install 'netconv[{self.engine}]', or --native off"
+        return self.found(ABSENT, "U502", f"{self.engine} {why}", help)
+
+    def untyped(self, what: str) -> Native:
+        why = f"{self.engine} takes the file; Python has no arrays of the types of its {what}"
+        return self.found(SKIPPED, "N406", why)
+
     def expected(self) -> list[list[Array]]:
         """What was computed, where all of it can be said in arrays."""
         return (
@@ -108,49 +116,33 @@ def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, .
     having = [s for s in sides if s.engine]
     missing = sorted({s.engine for s in having if not file.available(s.engine)})
     if choice == "on" and missing:
-        raise UsageError(
-            Diagnostic(
-                "U502",
-                f"the engine {missing[0]!r} is not installed",
-                help=f"pip install 'netconv[{missing[0]}]', or --native auto",
-            )
+        raise wrong_call(
+            f"the engine {missing[0]!r} is not installed",
+            help=f"pip install 'netconv[{missing[0]}]', or --native auto",
+            code="U502",
         )
     if choice == "on" and not having:
-        raise UsageError(
-            Diagnostic(
-                "U502",
-                "neither file is of a format whose engine runs here",
-                help="--native auto runs those that are",
-            )
+        raise wrong_call(
+            "neither file is of a format whose engine runs here",
+            help="--native auto runs those that are",
+            code="U502",
         )
-    return tuple(_absent(s) if s.engine in missing else _examined(s, judge) for s in having)
-
-
-def _absent(s: Side) -> Native:
-    return s.found(
-        ABSENT,
-        "U502",
-        f"{s.engine} is not installed: the file did not run there",
-        INSTALL.format(s.engine),
-    )
+    absent = "is not installed: the file did not run there"
+    return tuple(s.absent(absent) if s.engine in missing else _examined(s, judge) for s in having)
 
 
 def _examined(s: Side, judge: Judge) -> Native:
     graph = s.model.ir.graph
-    fed = [v for v in graph.inputs if all(str(v.name) in f for f in s.feeds)]
-    states = s.model.interface.get("states", {}) if s.engine == "litert" else {}
-    fed = [v for v in fed if public_name(v) not in states]
-    names = [public_name(v) for v in fed]
-    pairs = s.model.interface.get("complex", ()) if s.engine == "litert" else ()
-    feeds = [
-        [
-            as_complex(f[str(v.name)]) if n in pairs else f[str(v.name)]
-            for v, n in zip(fed, names, strict=True)
-        ]
-        for f in s.feeds
-    ]
+    told = s.model.interface if s.engine == "litert" else {}
+    states, pairs = told.get("states", {}), told.get("complex", ())
+    fed = {
+        n: str(v.name)
+        for v in graph.inputs
+        if (n := public_name(v)) not in states and all(str(v.name) in f for f in s.feeds)
+    }
+    feeds = [[as_complex(f[v]) if n in pairs else f[v] for n, v in fed.items()] for f in s.feeds]
     assert s.model.source is not None
-    found = file.run(s.engine, s.model.source, names, feeds, s.expected())
+    found = file.run(s.engine, s.model.source, list(fed), feeds, s.expected())
     if found.stage != "done":
         return _unfinished(s, found, judge)
     if states:
@@ -178,37 +170,18 @@ def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
         case "boundary":
             return s.found(DIFFERS, "N404", found.error)
         case "feed" if found.error:
-            return s.found(
-                DIFFERS,
-                "N404",
-                f"the inputs that netconv reads do not fit those of the file: {found.error}",
-            )
+            why = f"the inputs that netconv reads do not fit those of the file: {found.error}"
+            return s.found(DIFFERS, "N404", why)
         case "feed":
-            return s.found(
-                SKIPPED,
-                "N406",
-                f"{s.engine} takes the file; Python has no arrays of the types of its inputs",
-            )
+            return s.untyped("inputs")
         case "absent":
-            return s.found(
-                ABSENT,
-                "U502",
-                f"{s.engine} cannot be imported: {found.error}",
-                INSTALL.format(s.engine),
-            )
+            return s.absent(f"cannot be imported: {found.error}")
         case "memory":
-            return s.found(
-                SKIPPED,
-                "U503",
-                f"there is not enough memory for {s.engine}: {found.error}",
-            )
+            why = f"there is not enough memory for {s.engine}: {found.error}"
+            return s.found(SKIPPED, "U503", why)
     when = f" when it runs on the input {judge.feeds[found.feed]}" if found.stage == "run" else ""
-    return s.found(
-        REFUSED,
-        "N405",
-        f"{s.engine} refuses the file{when}: {found.error}",
-        _REFUSED[s.role],
-    )
+    why = f"{s.engine} refuses the file{when}: {found.error}"
+    return s.found(REFUSED, "N405", why, _REFUSED[s.role])
 
 
 _REFUSED = {
@@ -237,18 +210,14 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         if isinstance(v.type, ir.TensorType) and all(r[i] is not None for r in results)
     ]
     if not comparable:
-        return s.found(
-            SKIPPED,
-            "N406",
-            f"{s.engine} takes the file; Python has no arrays of the types of its outputs",
-        )
+        return s.untyped("outputs")
     noise = s.measured()
     steps = quantisation_steps(s.model.ir)
 
-    def judged(read: Results, floors: list[list[Floor]]) -> tuple[Output, ...]:
+    def judged(read: Results, floors: Floors) -> tuple[Output, ...]:
         return tuple(one(i, read, floors) for i in comparable)
 
-    def one(i: int, read: Results, floors: list[list[Floor]]) -> Output:
+    def one(i: int, read: Results, floors: Floors) -> Output:
         name, step = public_name(graph.outputs[i]), steps.get(str(graph.outputs[i].name), 0.0)
 
         def allowed(k: int, base: Array) -> Array:
@@ -274,10 +243,8 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         again = judged(s.computed, floors)
         if all(o.passed for o in again):
             return s.found(SAME, outputs=again)
-    worst = max(
-        (o for o in outputs if not o.passed),
-        key=lambda o: (o.difference.excess, o.difference.max_abs),
-    )
+    worst = worst_of(o for o in outputs if not o.passed)
+    assert worst is not None
     message = (
         f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
     )
@@ -290,7 +257,7 @@ _DIFFERS = (
 )
 
 
-def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
+def _known(noise: Noise) -> Iterator[Floors]:
     """What is known of the noise at first, and after each repetition, as long as the engine repeats
     what it did.
     """
@@ -299,7 +266,7 @@ def _known(noise: Noise) -> Iterator[list[list[Floor]]]:
             yield noise.floors(count)
 
 
-def _special(noise: Noise) -> Iterator[list[list[Floor]]]:
+def _special(noise: Noise) -> Iterator[Floors]:
     """What engines may round otherwise: large sums and constants, halves, and ties of
     quantisation.
     """

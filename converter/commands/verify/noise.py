@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from converter.commands.verify.compare import Difference, same_shape, wide
+from converter.commands.verify.compare import Difference, distance, same_shape, wide
 from converter.graph.infer import Array, constant
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_nodes, subgraphs
 
 RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
@@ -36,6 +36,7 @@ _STEP = {
     ir.DataType.DOUBLE: 2.0**-52,
 }
 Floor = npt.NDArray[np.float64]
+Floors = list[list[Floor]]  # by feed, then by output
 
 
 def coarsest(values: Iterable[ir.Value | None]) -> float:
@@ -80,14 +81,14 @@ def precision_of(model: ir.Model, finest: float = 2.0**-52) -> Precision:
     """The steps of one network by its own types."""
     steps = {str(v.name): coarsest([v]) for v in model.graph.inputs}
     for node in model.graph:
-        inner = [v for g in _subgraphs(node) for n in g for v in (*n.inputs, *n.outputs)]
-        step = coarsest([*node.inputs, *node.outputs, *inner])
-        steps.update((str(o.name), step) for o in node.outputs)
+        steps.update(dict.fromkeys((str(o.name) for o in node.outputs), step_of([node])))
     return Precision(steps, finest)
 
 
-def _subgraphs(node: ir.Node) -> list[ir.Graph]:
-    return [g for inner in subgraphs(node) for g in all_graphs(inner)]
+def step_of(nodes: Sequence[ir.Node]) -> float:
+    """The step of the coarsest type in which some nodes, and the bodies in them, compute."""
+    inner = [n for node in nodes for g in subgraphs(node) for n in all_nodes(g)]
+    return coarsest(v for n in (*nodes, *inner) for v in (*n.inputs, *n.outputs))
 
 
 def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
@@ -114,23 +115,12 @@ def spread(base: Array, others: Sequence[Array]) -> Floor:
     """
     if base.dtype.kind in "OUS":
         return np.zeros(base.shape)
-    x = wide(base)
-    floor = np.zeros(x.shape)
+    floor = np.zeros(base.shape)
     for other in others:
         aligned = same_shape(base, other)
         if aligned is None:
-            return np.full(x.shape, np.inf)
-        y = wide(aligned)
-        with np.errstate(all="ignore"):
-            delta = np.abs(x - y)
-        floor = np.maximum(
-            floor,
-            np.where(
-                (x == y) | (np.isnan(x) & np.isnan(y)),
-                0.0,
-                np.where(np.isfinite(delta), delta, np.inf),
-            ),
-        )
+            return np.full(base.shape, np.inf)
+        floor = np.maximum(floor, distance(base, aligned))
     return floor
 
 

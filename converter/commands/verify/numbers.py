@@ -14,14 +14,13 @@ import numpy as np
 
 from converter.commands.verify.align import Alignment, Side, comparable, extended
 from converter.commands.verify.program import CannotRun, Program
-from converter.graph.infer import Array
+from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network
 
 CLOSE = 1e-4  # of the largest number of a tensor
 ROUNDS = 8
 LARGEST = 1 << 28  # bytes of tensors that are held for this; larger ones stay as they are
 CHUNK = 64  # tensors that one session computes
-Values = dict[str, Array]
 
 
 def more_aligned(
@@ -59,9 +58,9 @@ def _operator(side: Side, name: str) -> str:
 
 def _values(
     program: Program, names: Sequence[str], feeds: Mapping[str, Array], given: Mapping[str, Array]
-) -> Values:
+) -> Arrays:
     """The tensors `names`, as far as they can be computed and held; `given` are not computed."""
-    known: Values = {**feeds, **given}
+    known: Arrays = {**feeds, **given}
     wanted = sorted(
         (
             n
@@ -70,13 +69,13 @@ def _values(
         ),
         key=lambda n: program.place[program.values[n].producer()],  # type: ignore[index]
     )
-    found: Values = {}
+    found: Arrays = {}
     held = 0
     for start in range(0, len(wanted), CHUNK):
         piece = program.piece(wanted[start : start + CHUNK], known.keys())
         try:
             session = program.compile(piece, optimise=False)
-            results = session.run({n: known[n] for n in piece.inputs})
+            results = session.run(known)
         except (CannotRun, KeyError):
             continue
         for n, array in zip(piece.targets, results, strict=True):
@@ -88,8 +87,8 @@ def _values(
 
 
 def _matched(
-    mine: Values,
-    theirs: Values,
+    mine: Arrays,
+    theirs: Arrays,
     fit: Callable[[str, str], bool],
     operator: Callable[[str, int], str],
 ) -> list[tuple[str, str]]:

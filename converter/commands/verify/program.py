@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import Message
 from onnx import numpy_helper
+from onnx.helper import make_node
 
-from converter.commands.verify.floats import in_floats
 from converter.commands.verify.noise import Precision, jitter
+from converter.engines import first_line
 from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
-from converter.graph.infer import Array
+from converter.graph.infer import Array, Arrays
 from converter.graph.names import Names
 from converter.graph.network import Network
-from converter.graph.walk import all_nodes, subgraphs
+from converter.graph.walk import all_nodes, reads, subgraphs
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import Rewrite, onnx_function, rewritten
 from converter.passes.lite.functions import cos
@@ -97,18 +99,6 @@ class CannotRun(Exception):
     """The engine refused a piece, or failed while running it; the message is the engine's first
     line.
     """
-
-
-def reads(node: ir.Node) -> list[ir.Value]:
-    """The values that a node needs: its operands and what its sub-graphs use from outside."""
-    found = [v for v in node.inputs if v is not None]
-    for graph in subgraphs(node):
-        inner = set(graph.inputs) | set(graph.initializers.values())
-        for n in graph:
-            found.extend(v for v in reads(n) if v not in inner)
-            inner.update(n.outputs)
-        found.extend(v for v in graph.outputs if v not in inner)
-    return found
 
 
 class Cutter:
@@ -193,6 +183,12 @@ class Program(Cutter):
     def whole(self) -> Piece:
         return self.piece(self.outputs, set(self.inputs))
 
+    def tensors(self, names: Iterable[str], feeds: Sequence[Mapping[str, Array]]) -> list[Arrays]:
+        """What the model computes for its tensors `names` of each feed."""
+        wanted = list(dict.fromkeys(names))
+        session = self.compile(self.piece(wanted, set(self.inputs)))
+        return [dict(zip(wanted, session.run(f), strict=True)) for f in feeds]
+
     def compile(
         self,
         piece: Piece,
@@ -228,11 +224,10 @@ class Session:
         self._fixed = {
             t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None
         }
-        self._weights = Weights(False)
         self._run: Any = None
         self._loops = has_loop(piece.nodes)
         if piece.nodes:
-            proto = _proto(program, piece, moved, self, floats)
+            proto, self._weights = _proto(program, piece, moved, floats)
             if floats:
                 in_floats(proto, self._weights.lent)
                 self._types = {
@@ -258,21 +253,14 @@ class Session:
         finally:
             self._weights.close()
 
-    def hold(self, weights: Weights) -> None:
-        self._weights = weights
-
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        given = {n: _fit(feeds[n], self._types[n]) for n in self.piece.inputs}
-        computed: dict[str, Array] = {**self._fixed, **{n: feeds[n] for n in self._passed}}
+        computed: Arrays = {**self._fixed, **{n: feeds[n] for n in self._passed}}
         if self._run is not None:
             wanted = [t for t in dict.fromkeys(self.piece.targets) if t not in computed]
+            names = [i.name for i in self._run.get_inputs()]
+            given = {n: _fit(feeds[n], self._types[n]) for n in names}
             try:
-                results = executed(
-                    self._run,
-                    wanted,
-                    {i.name: given[i.name] for i in self._run.get_inputs()},
-                    self._loops,
-                )
+                results = executed(self._run, wanted, given, self._loops)
             except Exception as e:  # onnxruntime raises its own RuntimeError family
                 raise CannotRun(first_line(e)) from None
             with np.errstate(over="ignore"):
@@ -281,10 +269,6 @@ class Session:
                     for n, r in zip(wanted, results, strict=True)
                 )
         return [computed[t] for t in self.piece.targets]
-
-
-def first_line(e: Exception) -> str:
-    return next(iter(str(e).splitlines()), type(e).__name__)
 
 
 def refuse(e: CannotRun, what: str) -> UnsupportedError:
@@ -307,8 +291,9 @@ def _fit(array: Array, dtype: Any) -> Array:
 
 
 def _proto(
-    program: Program, piece: Piece, moved: Jitter | None, session: Session, floats: bool
-) -> onnx.ModelProto:
+    program: Program, piece: Piece, moved: Jitter | None, floats: bool
+) -> tuple[onnx.ModelProto, Weights]:
+    """A piece as a model, and its large weights."""
     proto = onnx.ModelProto(ir_version=program.ir.ir_version)
     for domain, version in program.ir.graph.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version or 1)
@@ -329,14 +314,13 @@ def _proto(
     steps = _weights(piece.nodes, moved)
     large = sum(v.const_value.nbytes for v in steps if v.const_value is not None) >= LARGE
     weights = Weights(large and not (floats and program.halves), spool=moved is not None)
-    session.hold(weights)
     for i, (value, step) in enumerate(steps.items()):
         _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, weights)
     if moved and moved.precision:
         _move_coarse(graph, program, moved.precision, moved.seed)
     if moved and moved.ties:
         _move_ties(graph, program, moved.ties)
-    return proto
+    return proto, weights
 
 
 def _weights(nodes: Sequence[ir.Node], moved: Jitter | None) -> dict[ir.Value, float]:
@@ -385,22 +369,16 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
             step, one = (np.array(x, value.dtype.numpy()) for x in (moved, 1))
             for text, number in (("step", step), ("one", one)):
                 graph.initializer.append(numpy_helper.from_array(number, f"{inner}_{text}"))
-            graph.node.add(
-                op_type="RandomUniformLike",
-                input=[inner],
-                output=[f"{inner}_drawn"],
-                attribute=[
-                    onnx.helper.make_attribute("low", -1.0),
-                    onnx.helper.make_attribute("high", 1.0),
-                    onnx.helper.make_attribute("seed", _drawn(seed, place)),
-                ],
+            drawn, small, factor = (f"{inner}_{what}" for what in ("drawn", "small", "factor"))
+            own = _drawn(seed, place)
+            graph.node.extend(
+                [
+                    make_node("RandomUniformLike", [inner], [drawn], low=-1.0, high=1.0, seed=own),
+                    make_node("Mul", [drawn, f"{inner}_step"], [small]),
+                    make_node("Add", [small, f"{inner}_one"], [factor]),
+                    make_node("Mul", [inner, factor], [name]),
+                ]
             )
-            for op_type, operands, made in (
-                ("Mul", (f"{inner}_drawn", f"{inner}_step"), f"{inner}_small"),
-                ("Add", (f"{inner}_small", f"{inner}_one"), f"{inner}_factor"),
-                ("Mul", (inner, f"{inner}_factor"), name),
-            ):
-                graph.node.add(op_type=op_type, input=operands, output=[made])
 
 
 def _drawn(seed: int, place: int) -> float:
@@ -421,7 +399,7 @@ def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:
             graph.initializer.append(
                 numpy_helper.from_array(np.array(1 + by, value.dtype.numpy()), factor)
             )
-            graph.node.add(op_type="Mul", input=[node.input[0], factor], output=[moved])
+            graph.node.append(make_node("Mul", [node.input[0], factor], [moved]))
             node.input[0] = moved
         graph.node.append(node)
 
@@ -470,3 +448,56 @@ def _moved(array: Array, seed: int, step: float) -> Iterator[Array]:
     rng, flat = np.random.default_rng(seed), array.reshape(-1)
     for start in range(0, flat.size, PART):
         yield jitter(flat[start : start + PART], rng, step)
+
+
+# a network of halves computed in floats: what lies between the two is rounding, and where halves
+# overflow they say nothing. onnxruntime computes halves in floats and rounds where it likes: after
+# every turn of a loop, not between the same layers written out
+_HALF, _FLOAT = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+_NAMING_A_TYPE = ("to", "dtype", "output_dtype")
+
+
+def in_floats(proto: onnx.ModelProto, lent: list[tuple[str, Array]]) -> None:
+    """Every half of the model becomes a float, in place; `lent` are the weights (name, array) that
+    the model reads from elsewhere.
+    """
+    lent[:] = [
+        (name, array.astype(np.float32) if array.dtype == np.float16 else array)
+        for name, array in lent
+    ]
+    _widen(proto)
+
+
+def _widen(message: Any) -> None:
+    """Depth-first through the whole message: sub-graphs and functions are inside it."""
+    if isinstance(message, onnx.TensorProto):
+        _tensor(message)
+    elif isinstance(message, onnx.TypeProto.Tensor) and message.elem_type == _HALF:
+        message.elem_type = _FLOAT
+    elif (
+        isinstance(message, onnx.AttributeProto)
+        and message.name in _NAMING_A_TYPE
+        and message.i == _HALF
+    ):
+        message.i = _FLOAT
+    for _, value in message.ListFields():
+        if isinstance(value, Message):
+            _widen(value)
+        elif (
+            not isinstance(value, str | bytes | int | float)
+            and len(value)
+            and isinstance(value[0], Message)
+        ):
+            for item in value:
+                _widen(item)
+
+
+def _tensor(tensor: onnx.TensorProto) -> None:
+    if tensor.data_type != _HALF:
+        return
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        tensor.data_type = _FLOAT
+    else:
+        tensor.CopyFrom(
+            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
+        )

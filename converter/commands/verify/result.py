@@ -5,11 +5,13 @@ codes are renderings of it.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from converter.commands.verify.compare import Difference
 from converter.errors import Diagnostic, ExitCode, Level, Where
+from converter.io.strict_json import Json
 
 SHOWN = 4  # layers that one sentence names
 EQUAL, NOISE, WRONG, INHERITED = "equal", "noise", "wrong", "inherited"
@@ -70,6 +72,11 @@ class Output:
     difference: Difference
     feed: str = ""
     broken: tuple[str, ...] = ()  # metrics whose limit is broken
+
+
+def worst_of(outputs: Iterable[Output]) -> Output | None:
+    """The output that differs most, in units of what it may."""
+    return max(outputs, key=lambda o: (o.difference.excess, o.difference.max_abs), default=None)
 
 
 @dataclass(frozen=True)
@@ -133,17 +140,17 @@ class Result:
     only_reference: tuple[str, ...] = ()
     only_candidate: tuple[str, ...] = ()
     models: tuple[str, str] = ("reference", "candidate")
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     unfelt: bool = False  # no output shows what the findings say
     native: tuple[Native, ...] = ()  # either file in its own engine, where that was asked for
     structure: tuple[
-        dict[str, Any], ...
+        Json, ...
         # what is in either model, see converter.commands.inspect.summary; where it was asked for
     ] = ()
     # parts of the wrong tensors, and the graph around the first wrong layer, see
     # converter.commands.verify.evidence
-    samples: tuple[dict[str, Any], ...] = ()
-    picture: dict[str, Any] | None = None
+    samples: tuple[Json, ...] = ()
+    picture: Json | None = None
 
     @property
     def max_difference(self) -> float:
@@ -190,16 +197,14 @@ class Result:
 
     @property
     def worst(self) -> Output | None:
-        return max(
-            self.outputs, key=lambda o: (o.difference.excess, o.difference.max_abs), default=None
-        )
+        return worst_of(self.outputs)
 
     def counts(self) -> dict[str, int]:
         return {
             s: sum(t.status == s for t in self.tensors) for s in (EQUAL, NOISE, WRONG, INHERITED)
         }
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         """Plain data; infinities and NaN as the texts "inf", "-inf", "nan", which JSON has no
         numbers for.
         """
@@ -209,7 +214,7 @@ class Result:
             "max_difference": self.max_difference,
             "counts": self.counts(),
         }
-        plain: dict[str, Any] = _plain(data)
+        plain: Json = _plain(data)
         return plain
 
 

@@ -7,7 +7,8 @@ the candidate's piece computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -24,8 +25,8 @@ from converter.commands.verify.cause import (
     named_input,
     weights,
 )
-from converter.commands.verify.compare import same_shape, wide
-from converter.commands.verify.isolate import Unit, in_shape
+from converter.commands.verify.compare import distance, same_shape
+from converter.commands.verify.isolate import Unit
 from converter.commands.verify.program import CannotRun, Program
 from converter.commands.verify.spelling import attributes
 from converter.graph.build import attrs_of
@@ -45,19 +46,18 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Change:
-    """`make` changes a node and gives back what undoes it."""
+    """A node is changed while `made` is entered."""
 
     node: ir.Node
     text: str
     rank: int
-    make: Callable[[], Callable[[], None]]
+    made: AbstractContextManager[None]
 
 
 def single_change(
     u: Unit,
     mine: Program,
     theirs: Program,
-    back: Mapping[str, str],
     feed: Mapping[str, Array],
 ) -> Cause | None:
     """The change of one of the reference's layers that gives the candidate's numbers, told at the
@@ -66,28 +66,23 @@ def single_change(
     if len(u.mine.nodes) > MOST_NODES or not u.mine.nodes:
         return None
     try:
-        wanted = list(dict.fromkeys([*u.mine.inputs, *(back[c] for c in u.theirs.inputs), u.name]))
-        found = mine.compile(mine.piece(wanted, set(mine.inputs))).run(feed)
-        values = dict(zip(wanted, found, strict=True))
-        given = {c: in_shape(values[back[c]], theirs.values[c]) for c in u.theirs.inputs}
+        (values,) = mine.tensors(u.reads, [feed])
+        given = u.given_by(values, theirs)
         result = same_shape(values[u.name], theirs.compile(u.theirs).run(given)[0])
-    except (CannotRun, KeyError):
+    except CannotRun:
         return None
     if result is None or result.dtype.kind != "f":
         return None
-    inputs = {n: values[n] for n in u.mine.inputs}
     off = _distance(values[u.name], result)
     best, at = CLOSE * off, None
     for tried, change in enumerate(_changes(u)):
         if tried == MOST_TRIED or not off:
             break
-        undo = change.make()
         try:
-            left = _distance(mine.compile(u.mine, optimise=False).run(inputs)[0], result)
+            with change.made:
+                left = _distance(mine.compile(u.mine, optimise=False).run(values)[0], result)
         except CannotRun:
             continue
-        finally:
-            undo()
         if left < best:
             best, at = left, change
     return None if at is None else Cause(_source(u, at.node), at.text, at.rank)
@@ -99,10 +94,7 @@ def _source(u: Unit, node: ir.Node) -> ir.Node:
 
 
 def _distance(x: Array, y: Array) -> float:
-    y = y if x.shape == y.shape else np.full(x.shape, np.inf)
-    with np.errstate(all="ignore"):
-        delta = np.abs(wide(x) - wide(y))
-    return float(np.max(np.where(np.isnan(delta), np.inf, delta), initial=0.0))
+    return float(np.max(distance(x, y), initial=0.0)) if x.shape == y.shape else np.inf
 
 
 def _changes(u: Unit) -> Iterator[Change]:
@@ -134,20 +126,17 @@ def _of_attributes(node: ir.Node, numbers: Sequence[float]) -> Iterator[Change]:
             )
 
 
-def _set(node: ir.Node, name: str, value: object) -> Callable[[], Callable[[], None]]:
-    def make() -> Callable[[], None]:
-        old = node.attributes.get(name)
-        node.attributes[name] = ir.convenience.convert_attribute(name, value)  # type: ignore[arg-type]
-
-        def undo() -> None:
-            if old is None:
-                del node.attributes[name]
-            else:
-                node.attributes[name] = old
-
-        return undo
-
-    return make
+@contextmanager
+def _set(node: ir.Node, name: str, value: object) -> Iterator[None]:
+    old = node.attributes.get(name)
+    node.attributes[name] = ir.convenience.convert_attribute(name, value)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        if old is None:
+            del node.attributes[name]
+        else:
+            node.attributes[name] = old
 
 
 def _of_weights(node: ir.Node, theirs: Sequence[Array]) -> Iterator[Change]:
@@ -171,23 +160,20 @@ def _of_weights(node: ir.Node, theirs: Sequence[Array]) -> Iterator[Change]:
             yield Change(node, text, OPERAND, _replace(node, {i: own[j], j: own[i]}))
 
 
-def _replace(node: ir.Node, arrays: Mapping[int, Array]) -> Callable[[], Callable[[], None]]:
-    def make() -> Callable[[], None]:
-        old = {i: node.inputs[i] for i in arrays}
-        for i, array in arrays.items():
-            tensor = ir.Tensor(np.ascontiguousarray(array))
-            value = ir.Value(
-                name=f"netconv_tried_{i}",
-                type=ir.TensorType(tensor.dtype),
-                shape=ir.Shape(array.shape),
-                const_value=tensor,
-            )
-            node.replace_input_with(i, value)
-
-        def undo() -> None:
-            for i, value in old.items():
-                node.replace_input_with(i, value)
-
-        return undo
-
-    return make
+@contextmanager
+def _replace(node: ir.Node, arrays: Mapping[int, Array]) -> Iterator[None]:
+    old = {i: node.inputs[i] for i in arrays}
+    for i, array in arrays.items():
+        tensor = ir.Tensor(np.ascontiguousarray(array))
+        value = ir.Value(
+            name=f"netconv_tried_{i}",
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(array.shape),
+            const_value=tensor,
+        )
+        node.replace_input_with(i, value)
+    try:
+        yield
+    finally:
+        for i, operand in old.items():
+            node.replace_input_with(i, operand)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from converter.errors import ConverterError, Diagnostic, UsageError
+from converter.errors import ConverterError, wrong_call
 from converter.graph.network import Network
 from converter.passes.fix_inputs import fix_inputs
 
@@ -63,12 +63,9 @@ def _demand_fit(
 ) -> None:
     for name, shape in given.items():
         if name not in dims:
-            raise UsageError(
-                Diagnostic(
-                    "U501",
-                    f"--inputs names an input that the model does not have: {name}",
-                    help=f"it has: {', '.join(dims)}",
-                )
+            raise wrong_call(
+                f"--inputs names an input that the model does not have: {name}",
+                help=f"it has: {', '.join(dims)}",
             )
         declared = dims[name]
         if declared is not None and (
@@ -76,9 +73,7 @@ def _demand_fit(
             or any(isinstance(d, int) and d != n for d, n in zip(declared, shape, strict=True))
         ):
             told = ",".join("?" if d is None else str(d) for d in declared)
-            raise UsageError(
-                Diagnostic("U501", f"the input {name!r} is [{told}], and {list(shape)} is given")
-            )
+            raise wrong_call(f"the input {name!r} is [{told}], and {list(shape)} is given")
 
 
 def _bind(

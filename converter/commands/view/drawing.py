@@ -5,13 +5,14 @@ between them, and how they are folded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 
-from converter.commands.inspect import describe, summary
+from converter.commands.costs import describe
+from converter.commands.inspect import summary
 from converter.commands.verify.cause import input_label, kind, layer_of, show
 from converter.commands.view import scopes, weights
 from converter.commands.view.scopes import BODY, LAYER, PREFIX, Step
@@ -20,6 +21,7 @@ from converter.graph.infer import constant
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
+from converter.io.strict_json import Json
 
 TEXT = 300  # characters of an attribute
 
@@ -30,41 +32,32 @@ class Drawing:
     the nodes is which layer.
     """
 
-    nodes: list[dict[str, Any]] = field(default_factory=list)
+    nodes: list[Json] = field(default_factory=list)
     edges: list[tuple[int, int, str]] = field(default_factory=list)
-    scopes: list[dict[str, Any]] = field(default_factory=list)
-    weights: list[dict[str, Any]] = field(default_factory=list)
+    scopes: list[Json] = field(default_factory=list)
+    weights: list[Json] = field(default_factory=list)
     places: dict[ir.Node, int] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    about: Json = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "nodes": self.nodes,
-            "edges": self.edges,
-            "scopes": self.scopes,
-            "weights": self.weights,
-            "about": self.about,
-        }
+    def as_json(self) -> Json:
+        shown = ("nodes", "edges", "scopes", "weights", "about")
+        return {k: getattr(self, k) for k in shown}
 
 
 def draw(model: Network, name: str) -> Drawing:
     """The drawing of a model that is called `name`."""
-    made = _Maker(model)
-    made.graph(model.ir.graph, ())
+    maker = _Maker(model)
+    maker.graph(model.ir.graph, ())
+    made = maker.drawing
     kinds = [n["k"] for n in made.nodes]
-    folded = scopes.fold(made.paths, kinds, [(a, b) for a, b, _ in made.edges])
+    folded = scopes.fold(maker.paths, kinds, [(a, b) for a, b, _ in made.edges])
     for node, place in zip(made.nodes, folded.of, strict=True):
         node["scope"] = place
+    made.scopes = folded.scopes
     told = summary(model)
     about = {k: told[k] for k in ("format", "inputs", "outputs", "layers", "operators", "weights")}
-    return Drawing(
-        made.nodes,
-        made.edges,
-        folded.scopes,
-        made.weights,
-        made.places,
-        {"name": name, **about},
-    )
+    made.about = {"name": name, **about}
+    return made
 
 
 class _Maker:
@@ -73,11 +66,8 @@ class _Maker:
     """
 
     def __init__(self, model: Network) -> None:
-        self.nodes: list[dict[str, Any]] = []
-        self.edges: list[tuple[int, int, str]] = []
+        self.drawing = Drawing()
         self.paths: list[tuple[Step, ...]] = []
-        self.weights: list[dict[str, Any]] = []
-        self.places: dict[ir.Node, int] = {}
         self._made: dict[ir.Value, int] = {}  # value -> the node that it comes from
         self._known: dict[ir.Value, int] = {}  # constant -> its place in `weights`
         self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
@@ -98,10 +88,10 @@ class _Maker:
         data = {"k": what, "n": name, "port": what, "out" if what == "input" else "in": told}
         return self._add(data, around)
 
-    def _add(self, data: dict[str, Any], path: tuple[Step, ...]) -> int:
-        self.nodes.append(data)
+    def _add(self, data: Json, path: tuple[Step, ...]) -> int:
+        self.drawing.nodes.append(data)
         self.paths.append(path)
-        return len(self.nodes) - 1
+        return len(self.paths) - 1
 
     def _node(self, node: ir.Node, around: tuple[Step, ...]) -> None:
         layer = layer_of(node)
@@ -110,10 +100,11 @@ class _Maker:
         leaf = self._parts(layer)[-1]
         bodies = [a for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
         if self._size.get(props.get("netconv.layer", "")) or bodies:
-            path = (*path, (LAYER if not bodies else BODY, _titled(leaf, props, kind(node))))
+            title = f"{leaf} ({props.get('netconv.type') or kind(node)})"
+            path = (*path, (LAYER if not bodies else BODY, title))
         for attribute in bodies:
             self.graph(attribute.as_graph(), (*path, (BODY, attribute.name)))
-        data: dict[str, Any] = {"k": kind(node), "n": layer}
+        data: Json = {"k": kind(node), "n": layer}
         data |= {
             key: text
             for key, text in (
@@ -131,7 +122,7 @@ class _Maker:
         ]
         data["out"] = [["", str(o.name), describe(o), -1] for o in node.outputs if o.name]
         place = self._add(data, path)
-        self.places[node] = place
+        self.drawing.places[node] = place
         self._made.update((o, place) for o in node.outputs)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
             self._link(value, place)
@@ -142,7 +133,7 @@ class _Maker:
     def _link(self, value: ir.Value, place: int) -> None:
         source = self._made.get(value)
         if source is not None and source != place:
-            self.edges.append((source, place, f"{value.name} {describe(value)}"))
+            self.drawing.edges.append((source, place, f"{value.name} {describe(value)}"))
 
     def _weight(self, value: ir.Value) -> int:
         """The place of a constant in `weights`, -1 for what is computed."""
@@ -153,17 +144,13 @@ class _Maker:
             if array is None:
                 return -1
             data = {"n": str(value.name), "d": describe(value), "bytes": int(array.nbytes)}
-            self.weights.append(data | weights.described(array))
-            self._known[value] = len(self.weights) - 1
+            self._known[value] = len(self.drawing.weights)
+            self.drawing.weights.append(data | weights.described(array))
         return self._known[value]
 
 
 def _plain(value: Any) -> bool:
     return not isinstance(value, ir.Graph)
-
-
-def _titled(leaf: str, props: Mapping[str, str], operator: str) -> str:
-    return f"{leaf} ({props.get('netconv.type') or operator})"
 
 
 def _sizes(graph: ir.Graph) -> dict[str, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,6 +16,7 @@ from converter.commands.view.drawing import Drawing
 from converter.errors import NothingComparedError
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
+from converter.io.strict_json import Json
 
 # layers of either model, and the names of the first's tensors by those of the second's
 Pair = tuple[ir.Node, ir.Node, Mapping[str, str]]
@@ -43,7 +43,7 @@ def pair(
     if result is not None:  # which may have paired more than names and structure tell
         found.pairs.update((t.reference, t.candidate) for t in result.tensors)
     left, right = drawn
-    back = {c: r for r, c in [*found.inputs, *found.pairs.items()]}
+    back = found.back
     sides = Side(a.ir.graph), Side(b.ir.graph)
     same = partners(*sides, found)
     same |= _namesakes(*sides, same)
@@ -157,9 +157,9 @@ def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -
     return result.counts()
 
 
-def _error(t: Tensor, state: str) -> dict[str, Any]:
+def _error(t: Tensor, state: str) -> Json:
     shown = t.status if t.status == WRONG or state not in ("changed", "only") else state
-    data: dict[str, Any] = {"state": shown, "status": t.status, **errors(t)}
+    data: Json = {"state": shown, "status": t.status, **errors(t)}
     for key, d in (("eo", t.own), ("et", t.total)):
         if d is not None and d.max_abs:
             data[key] = f"{d.max_abs:.3g}" + (

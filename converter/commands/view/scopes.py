@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from converter.io.strict_json import Json
 
 MOST = 64  # boxes beside each other in one scope
 PART = 40  # boxes in a part of a long row
@@ -45,7 +46,7 @@ class Folded:
     scope of each layer. A closed scope is not unfolded at first.
     """
 
-    scopes: list[dict[str, Any]]
+    scopes: list[Json]
     of: list[int]
 
 
@@ -153,7 +154,7 @@ def _range(leaves: Sequence[int]) -> str:
 
 
 def _numbered(root: Scope, count: int) -> Folded:
-    scopes: list[dict[str, Any]] = []
+    scopes: list[Json] = []
     of = [-1] * count
 
     def enter(scope: Scope, place: int) -> None:

@@ -39,7 +39,7 @@ def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
     specificationVersion, R106 another kind of model.
     """
     if os.path.isdir(path):
-        raise unreadable("R100", "cannot read: is a folder", Where(str(path)))
+        raise unreadable("R100", "cannot read: is a folder", path)
     file = MappedFile(path)
     data, where = file.bytes.data, Where(str(path))
     model = MLModel(str(path))

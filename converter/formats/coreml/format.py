@@ -31,11 +31,11 @@ def package(path: Path) -> bool:
 def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.coreml.codec import read_mlmodel
     from converter.formats.coreml.lift import lift
-    from converter.formats.mlpackage import parts_of
+    from converter.formats.mlpackage import model_in
     from converter.formats.mlpackage_zip import unpacked
 
     with unpacked(path) as model:
-        return lift(read_mlmodel(parts_of(model).model))
+        return lift(read_mlmodel(model_in(model)))
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:

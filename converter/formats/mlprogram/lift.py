@@ -14,13 +14,14 @@ from converter.errors import (
     Diagnostic,
     MappingError,
     UnsupportedError,
-    UsageError,
     Where,
+    cannot_read,
     unreadable,
+    wrong_call,
 )
 from converter.formats.coreml_features import remember
 from converter.formats.coreml_proto import Model_pb2
-from converter.formats.mlpackage import parts_of
+from converter.formats.mlpackage import model_in
 from converter.formats.mlprogram.blobs import Blobs
 from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
@@ -52,11 +53,11 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     """The network of a package, or of the function with this name; UnsupportedError with all
     refusals.
     """
-    parts = parts_of(path)
-    model = parse(parts.model)
+    place = model_in(path)
+    model = parse(place)
     name = function or model.description.defaultFunctionName or "main"
     b_model, b = new_model(name)
-    reading = ModelReading(b, str(path), Blobs(parts.folder, weights), function)
+    reading = ModelReading(b, str(path), Blobs(place.parent, weights), function)
     description = reading.description(model)
     env: dict[str, ir.Value] = {}
     reading.member(model, description, env)
@@ -78,9 +79,9 @@ def parse(path: Path) -> Any:
         model = Model_pb2.Model()
         model.ParseFromString(path.read_bytes())
     except OSError as e:
-        raise unreadable("R100", f"cannot read: {e.strerror}", Where(str(path))) from None
+        raise cannot_read(path, e) from None
     except DecodeError:
-        raise unreadable("R103", "the protobuf message is damaged", Where(str(path))) from None
+        raise unreadable("R103", "the protobuf message is damaged", path) from None
     return model
 
 
@@ -100,7 +101,7 @@ class ModelReading:
         """That of the model, or of the function which is asked for."""
         own = model.description
         if self.function and model.WhichOneof("Type") != "mlProgram":
-            raise UsageError(Diagnostic("U501", "a pipeline has no functions"))
+            raise wrong_call("a pipeline has no functions")
         name = self.function or own.defaultFunctionName
         return next((f for f in own.functions if f.name == name), own)
 
@@ -123,7 +124,7 @@ class ModelReading:
                 raise UnsupportedError(Diagnostic(code, message, where=where, help=help)) from None
         else:
             message = f"the model is {KINDS.get(kind, kind)}, no ML Program"
-            raise unreadable("R106", message, Where(self.file))
+            raise unreadable("R106", message, self.file)
 
     def _program(self, model: Any, description: Any, env: dict[str, ir.Value]) -> None:
         program = model.mlProgram
@@ -132,8 +133,8 @@ class ModelReading:
             known_ = ", ".join(sorted(program.functions))
             message = f"the program has no function {name!r}, it has {known_}"
             if self.function:
-                raise UsageError(Diagnostic("U501", message))
-            raise unreadable("R103", message, Where(self.file))
+                raise wrong_call(message)
+            raise unreadable("R103", message, self.file)
         lifting = ProgramLifting(self, program.functions[name])
         env.update(lifting.run(description, env))
 
@@ -165,11 +166,11 @@ class ProgramLifting:
         block = function.block_specializations.get(function.opset)
         if block is None:
             message = f"the function has no block for {function.opset!r}"
-            raise unreadable("R103", message, Where(self.file))
+            raise unreadable("R103", message, self.file)
         version = VERSIONS.get(function.opset)
         if version is None:
             message = f"the operation set {function.opset!r} is not known"
-            raise unreadable("R104", message, Where(self.file))
+            raise unreadable("R104", message, self.file)
         body = BlockLifting(block, self.b, self.file, self.model.blobs, self.variables, version)
         for given in function.inputs:
             with body.noting(Where(self.file, path="inputs", layer=given.name)):
@@ -336,7 +337,7 @@ class BlockLifting(Lifting):
     def result(self, name: str) -> ir.Value:
         """The value of an output."""
         if name not in self.env:
-            raise unreadable("R105", f"the output {name!r} is not known", Where(self.file))
+            raise unreadable("R105", f"the output {name!r} is not known", self.file)
         value: ir.Value = self.as_value(self.env[name])
         return value
 

@@ -28,13 +28,13 @@ def parse_object(source: MappedFile, file: str) -> dict[str, Any]:
     try:
         value = strict_json.parse(data, finite=True)
     except (UnicodeDecodeError, UnicodeEncodeError) as e:
-        raise unreadable("R103", f"the text is not UTF-8: {e.reason}", Where(file)) from None
+        raise unreadable("R103", f"the text is not UTF-8: {e.reason}", file) from None
     except json.JSONDecodeError as e:
         raise unreadable("R103", f"not JSON: {e.msg}", Where(file, line=e.lineno)) from None
     except ValueError as e:
-        raise unreadable("R103", f"not JSON: {str(e).split(';')[0]}", Where(file)) from None
+        raise unreadable("R103", f"not JSON: {str(e).split(';')[0]}", file) from None
     if not isinstance(value, dict):
-        raise unreadable("R103", "the file does not hold a JSON object", Where(file))
+        raise unreadable("R103", "the file does not hold a JSON object", file)
     return value
 
 

@@ -57,7 +57,7 @@ def read_onnx(path: Path) -> tuple[onnx.ModelProto, Weights]:
     file = MappedFile(path)
     proto = _parse(skeleton(file.bytes), path)
     if not proto.HasField("graph"):
-        raise unreadable("R103", "the model has no graph", Where(str(path)))
+        raise unreadable("R103", "the model has no graph", path)
     return proto, Weights(path, file)
 
 
@@ -66,7 +66,7 @@ def _parse(data: bytes, path: Path) -> onnx.ModelProto:
     try:
         proto.ParseFromString(data)
     except (DecodeError, ValueError, RuntimeError) as e:
-        raise unreadable("R103", f"not a readable ONNX model: {e}", Where(str(path))) from None
+        raise unreadable("R103", f"not a readable ONNX model: {e}", path) from None
     place = _broken_text(proto)
     if place is not None:
         raise unreadable(

@@ -96,9 +96,7 @@ def lift(proto: onnx.ModelProto, weights: Weights) -> Network:
     try:
         return Lifter(proto, weights).model()
     except RecursionError:
-        raise unreadable(
-            "R103", "the model is nested too deeply", Where(str(weights.model))
-        ) from None
+        raise unreadable("R103", "the model is nested too deeply", weights.model) from None
 
 
 class Lifter:

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, Where
+from converter.errors import Diagnostic
 from converter.formats.onnx.legalise import inlined, legalise_node, narrowed
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import can_expand, expand
 from converter.graph.infer import constant, set_type, shape_of
-from converter.graph.names import Names
+from converter.graph.names import Names, place_of
 from converter.graph.value import made_of, maker, operand, optional
 from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
@@ -46,17 +46,8 @@ def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None 
                 _QUANTISED[node.op_type](node, names)
             if node.graph is not None and not _came_so(node) and not inlined(node.op_type):
                 if notes is not None and (types := narrowed(node)):
-                    where = Where(
-                        layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type
-                    )
-                    notes.append(
-                        Diagnostic(
-                            "X205",
-                            f"{node.op_type} of {types} has no kernel in onnxruntime",
-                            level="warning",
-                            where=where,
-                        )
-                    )
+                    message = f"{node.op_type} of {types} has no kernel in onnxruntime"
+                    notes.append(Diagnostic("X205", message, "warning", place_of(node)))
                 legalise_node(node, names)
 
 

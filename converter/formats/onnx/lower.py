@@ -12,7 +12,12 @@ import onnx.defs
 import onnx.helper
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, UnsupportedError, UsageError, Where
+from converter.errors import (
+    Diagnostic,
+    MappingError,
+    UnsupportedError,
+    wrong_call,
+)
 from converter.formats.format import Flavour
 from converter.formats.onnx.boundary import DEFAULTS, STATES, values_of
 from converter.formats.onnx.loadable import make_loadable, name_apart, pair_int8
@@ -22,7 +27,7 @@ from converter.formats.onnx.types import NAMED
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder
 from converter.graph.extensions import bind, can_expand, expand
-from converter.graph.names import Names, public_name, set_public_name, tell_nodes_apart
+from converter.graph.names import Names, place_of, public_name, set_public_name, tell_nodes_apart
 from converter.graph.network import Network
 from converter.graph.walk import all_graphs, all_nodes
 from converter.passes.dead_code import remove_unread_initializers, unread_initializers
@@ -58,7 +63,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
     tell_nodes_apart(clone)
     for node in all_nodes(clone.graph):
         if node.domain == EXTENSION_DOMAIN and not can_expand(node):
-            where = Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
+            where = place_of(node)
             notes.append(
                 Diagnostic(
                     "X208",
@@ -95,12 +100,8 @@ def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
 def _version(flavour: Flavour) -> int:
     text = flavour.options.get("opset", str(OPSET))
     if not text.isdecimal() or not OLDEST <= int(text) <= NEWEST:
-        raise UsageError(
-            Diagnostic(
-                "U501",
-                f"opset={text!r} is not an opset that can be written",
-                help=f"{OLDEST} to {NEWEST}",
-            )
+        raise wrong_call(
+            f"opset={text!r} is not an opset that can be written", help=f"{OLDEST} to {NEWEST}"
         )
     return int(text)
 
@@ -139,7 +140,7 @@ def _respell(model: ir.Model, version: int) -> None:
         Diagnostic(
             "X206",
             reason,
-            where=Where(layer=n.metadata_props.get("netconv.layer", ""), kind=n.op_type),
+            where=place_of(n),
         )
         for n in all_nodes(model.graph)
         if (reason := _reason(n, version) or _wrong_type(n, version))

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from converter.errors import MappingError, Where, unreadable
+from converter.errors import MappingError, Place, unreadable
 from converter.formats.onnx.op import Op
 from converter.graph.build import Builder
 from converter.graph.infer import schema_of, shape_of
@@ -58,7 +58,7 @@ def check_widened(op: Op) -> None:
             raise MappingError(f"{op.kind} of {value.meta[_WIDENED]}, which opset 21 does not have")
 
 
-def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Where | None = None) -> None:
+def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> None:
     """Takes over what a file declares about a value where inference does not know better; a type
     that contradicts it is refused.
     """

@@ -128,7 +128,7 @@ def read_flat(path: str | Path) -> LiteModel:
         raise unreadable(
             "R103",
             "the flatbuffer is damaged: an offset or a length leads outside the file",
-            Where(str(path)),
+            path,
         ) from None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, UsageError, Where
+from converter.errors import Diagnostic, MappingError, Where, wrong_call
 from converter.formats.tflite.associated import METADATA, files_of, texts_of
 from converter.formats.tflite.codec import (
     LiteModel,
@@ -92,7 +92,7 @@ def _signature(lite: LiteModel, key: str) -> Signature:
         if signature.key == key:
             return signature
     known = ", ".join(repr(s.key) for s in lite.signatures) or "none"
-    raise UsageError(Diagnostic("U501", f"the file has no signature {key!r}, it has {known}"))
+    raise wrong_call(f"the file has no signature {key!r}, it has {known}")
 
 
 class GraphLifting(Lifting):

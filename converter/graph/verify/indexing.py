@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.value import optional
-from converter.graph.verify.shapes_of import attribute, differ, dims_of, in_body, sizes_of, unlike
+from converter.graph.verify.shapes_of import (
+    Dims,
+    Law,
+    attribute,
+    differ,
+    dims_of,
+    in_body,
+    sizes_of,
+    unlike,
+)
 
 MOST_INDICES = 1 << 20  # of constant indices that are looked into
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
 
 
 def axis_exists(node: ir.Node) -> str | None:
-    x, axis = dims_of(node, 0), int(attribute(node, "axis", -1))
-    return (
-        None
-        if x is None or not x or -len(x) <= axis < len(x)
-        else f"there is no axis {axis} of the shape {x}"
-    )
+    x = dims_of(node, 0)
+    return _no_axis(x, int(attribute(node, "axis", -1))) if x else None
+
+
+def _no_axis(x: Dims, axis: int) -> str | None:
+    return None if -len(x) <= axis < len(x) else f"there is no axis {axis} of the shape {x}"
 
 
 def _elements(node: ir.Node) -> str | None:
@@ -74,9 +83,7 @@ def nested(node: ir.Node) -> str | None:
 
 def _gathered(node: ir.Node) -> str | None:
     x, axis = dims_of(node, 0), int(attribute(node, "axis", 0))
-    if x is not None and not -len(x) <= axis < len(x):
-        return f"there is no axis {axis} of the shape {x}"
-    return None if x is None else _inside(node, [x[axis]])
+    return None if x is None else _no_axis(x, axis) or _inside(node, [x[axis]])
 
 
 def _compress(node: ir.Node) -> str | None:
@@ -86,8 +93,8 @@ def _compress(node: ir.Node) -> str | None:
     from converter.graph.infer import constant  # which asks these laws
 
     x, axis = dims_of(node, 0), attribute(node, "axis", None)
-    if axis is not None and x is not None and not -len(x) <= axis < len(x):
-        return f"there is no axis {axis} of the shape {x}"
+    if axis is not None and x is not None and (reason := _no_axis(x, axis)):
+        return reason
     sizes = sizes_of(node.inputs[0])
     found = None if in_body(node) else constant(node.inputs[1])
     if sizes is None or found is None or found.ndim != 1 or found.size > MOST_INDICES:
@@ -182,7 +189,7 @@ def _suppression(node: ir.Node) -> str | None:
     return f"a limit of the shape {limits[0]}" if limits else None
 
 
-CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
+CHECKS: dict[str, Law] = {
     "Gather": _gathered,
     "GatherElements": _elements,
     "ScatterElements": _elements,

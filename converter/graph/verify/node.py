@@ -8,7 +8,7 @@ come from. Source: the operators' specifications (ONNX operators, opset 21).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -19,6 +19,7 @@ from converter.graph.verify.enumerations import unknown_word
 from converter.graph.verify.indexing import CHECKS, nested
 from converter.graph.verify.shapes_of import (
     Dims,
+    Law,
     attribute,
     broadcasts,
     differ,
@@ -310,19 +311,7 @@ def _quantised(node: ir.Node) -> str | None:
     return None
 
 
-_REDUCTIONS = (
-    "L1",
-    "L2",
-    "LogSum",
-    "LogSumExp",
-    "Max",
-    "Mean",
-    "Min",
-    "Prod",
-    "Sum",
-    "SumSquare",
-)
-_CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
+_CHECKS: dict[str, Law] = {
     **CHECKS,
     **operand_checks.CHECKS,
     **dict.fromkeys(("Conv", "ConvTranspose"), _convolution),

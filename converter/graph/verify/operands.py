@@ -5,7 +5,7 @@ these.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.value import known_sizes, optional
 from converter.graph.verify.shapes_of import (
     Dims,
+    Law,
     attribute,
     broadcasts,
     differ,
@@ -336,7 +337,7 @@ def deformed(
     return None
 
 
-CHECKS: dict[str, Callable[[ir.Node], str | None]] = {
+CHECKS: dict[str, Law] = {
     "CumSum": _along,
     "Trilu": _triangle,
     "MeanVarianceNormalization": _axes,

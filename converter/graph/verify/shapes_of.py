@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from converter.graph.value import known_sizes, optional
 
 BODY = "netconv.body"  # key of the meta data of a graph inside a node
 Dims = list[int | None]
+Law = Callable[[ir.Node], str | None]  # why a node cannot be executed, or None
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:

@@ -1,0 +1,19 @@
+"""TOML that a user wrote."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from converter.errors import wrong_call
+
+
+def read(path: Path, what: str) -> dict[str, Any]:
+    """What a file says; UsageError for one that cannot be read, or is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise wrong_call(f"cannot read {what}: {e.strerror}", where=path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise wrong_call(f"not valid TOML: {e}", where=path) from None
