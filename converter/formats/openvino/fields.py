@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.demands import at_least, axis_of
+from converter.graph.infer import Array
 from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.graph.windows import of_all_axes
@@ -98,6 +99,13 @@ BLOCKS_APART = [
     op("Reshape", kind, ignore("block_size", "mode"), before_lift=before, lift_only=True)
     for kind, before in (("DepthToSpace", depth_to_space), ("SpaceToDepth", space_to_depth))
 ]
+
+
+def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
+    """[2, rank]: the padding before and behind each axis, of that of all or some axes."""
+    both = np.zeros((2, rank), np.int64)
+    both[:, range(rank) if axes is None else axes.reshape(-1)] = pads.reshape(2, -1)
+    return both
 
 
 def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:

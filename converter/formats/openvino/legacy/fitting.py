@@ -60,7 +60,7 @@ def fitted(layers: Iterable[Layer]) -> list[Layer]:
         elif layer.kind in FIVE_AXES and len(shape_of(x) or ()) > MOST_AXES:
             flat = [math.prod(w.shape(x))]
             inner = w.reshaped(x, flat)
-            w.finish(w.step(layer.kind, inner, like=out, shape=flat, **layer.attrs), out)
+            w.finish(w.emit(layer.kind, inner, dtype=out.dtype, shape=flat, **layer.attrs), out)
         else:
             low.layers.append(layer)
         made.update((o, low.layers[-1]) for o in layer.outputs)
@@ -74,5 +74,5 @@ def _multiplies(layer: Layer) -> bool:
 def _through_floats(w: Writing, layer: Layer, x: ir.Value) -> None:
     out = layer.outputs[0]
     number = w.converted(x, ir.DataType.FLOAT)
-    turned = w.step("Permute", number, like=number, shape=w.shape(out), **layer.attrs)
+    turned = w.emit("Permute", number, shape=w.shape(out), **layer.attrs)
     w.put("Convert", turned, outputs=[out], precision="I32")

@@ -95,7 +95,7 @@ def tie(w: Writing, value: ir.Value, ends: Iterable[ir.Value], out: ir.Value) ->
     """`out` is `value`, and cannot be computed without `ends`."""
     size = math.prod(w.shape(value))
     parts = [w.reshaped(value, [size]), *(_first(w, end, value) for end in ends)]
-    joined = w.step("Concat", *parts, like=value, shape=[size + len(parts) - 1], axis="0")
+    joined = w.emit("Concat", *parts, shape=[size + len(parts) - 1], axis="0")
     part = out if w.shape(out) == [size] else w.temporary("part", value.dtype, [size])
     cut(w, joined, part, {0: 0})
     if part is not out:

@@ -12,12 +12,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.legacy.types import LEGACY, PRECISION, kind_before
+from converter.formats.openvino.legacy.types import PRECISION, kind_before
 from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value
 from converter.mapping import context
-from converter.mapping.context import REQUIRED, Results, static
+from converter.mapping.context import REQUIRED, static
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Node
 
@@ -65,19 +65,6 @@ class Reading(context.Reading):
         """A blob as a constant."""
         return self.b.const(self.array(name, shape), f"{self.layer.name}.{name}")
 
-    def mark(self) -> None:
-        """The node is the whole of the layer:
-        what such a layer cannot do is nothing that it does.
-        """
-
-        def marked(results: Results) -> Results:
-            producer = results[0].producer()
-            if producer is not None:
-                producer.metadata_props[LEGACY] = self.layer.kind
-            return results
-
-        self.then(marked)
-
 
 class Writing(context.Writing):
     """`version` is that of the IR. Shapes are static, types are FP32 and I32."""
@@ -105,12 +92,6 @@ class Writing(context.Writing):
 
     # layers in front -----------------------------------------------------------------------------
 
-    def step(
-        self, kind: str, *operands: Any, like: ir.Value, shape: Sequence[int], **attrs: Any
-    ) -> ir.Value:
-        """A layer with one result, of the type of `like`."""
-        return self.emit(kind, *operands, dtype=like.dtype, shape=list(shape), **attrs)
-
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         """`value` in another shape: a constant is written in it, anything else through a layer."""
         if shape_of(value) == tuple(shape):
@@ -124,8 +105,8 @@ class Writing(context.Writing):
             reshaped = LazyTensor.of(value.const_value).reshaped(shape)
             return self.const(reshaped, value.name or "const")
         if not shape:
-            return self.step("Squeeze", value, range(len(self.shape(value))), like=value, shape=[])
-        return self.step("Reshape", value, list(shape), like=value, shape=shape)
+            return self.emit("Squeeze", value, range(len(self.shape(value))), shape=[])
+        return self.emit("Reshape", value, list(shape), shape=shape)
 
     def widened(self, value: ir.Value, rank: int) -> ir.Value:
         """Leading axes of length 1: the engine broadcasts between equal ranks only."""
@@ -140,7 +121,7 @@ class Writing(context.Writing):
         wide = self.widened(value, len(shape))
         if self.shape(wide) == shape:
             return wide
-        return self.step("Broadcast", wide, shape, like=value, shape=shape)
+        return self.emit("Broadcast", wide, shape, shape=shape)
 
     def converted(
         self, value: ir.Value, to: ir.DataType, dtype: ir.DataType | None = None
@@ -194,7 +175,7 @@ class Writing(context.Writing):
         if self.shape(self.out) == shape:
             self.then(lambda: self.put(kind, inner, **attrs))
         else:
-            self.then(lambda: self.finish(self.step(kind, inner, like=inner, shape=shape, **attrs)))
+            self.then(lambda: self.finish(self.emit(kind, inner, shape=shape, **attrs)))
 
     def copy(self, x: ir.Value, out: ir.Value) -> None:
         """A layer that changes nothing."""

@@ -8,7 +8,9 @@ from typing import Any
 
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float, per_channel
+from converter.formats.openvino.legacy.types import LEGACY
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
+from converter.mapping.context import Results
 from converter.mapping.fields import Field, Guard
 from converter.mapping.record import record
 
@@ -51,10 +53,18 @@ CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and F
 
 
 class Mark(Field):
-    """The operator is the whole of the layer; see `Reading.mark`."""
+    """The operator is the whole of the layer: what such a layer cannot do is nothing that it
+    does.
+    """
 
     def lift(self, r: Reading) -> None:
-        r.mark()
+        def marked(results: Results) -> Results:
+            producer = results[0].producer()
+            if producer is not None:
+                producer.metadata_props[LEGACY] = r.layer.kind
+            return results
+
+        r.then(marked)
 
 
 class ToPort(Field):

@@ -63,14 +63,12 @@ class Indices(Field):
         shape = w.shape(index)
         dtype = index.dtype.numpy() if index.dtype is not None else np.float32
 
-        def eltwise(operation: str, other: ir.Value) -> ir.Value:
-            like, kind = index, "Eltwise"
-            return w.step(kind, index, other, like=like, shape=shape, operation=operation)
+        def eltwise(operation: str, *operands: ir.Value) -> ir.Value:
+            return w.emit("Eltwise", *operands, shape=shape, operation=operation)
 
         zero, length = (w.const(np.full([1] * len(shape), n, dtype)) for n in (0, size))
-        below = eltwise("less", zero)
-        added = w.step("Eltwise", below, length, like=index, shape=shape, operation="mul")
-        return eltwise("sum", added)
+        added = eltwise("mul", eltwise("less", index, zero), length)
+        return eltwise("sum", index, added)
 
 
 class OneHot(Field):

@@ -10,7 +10,7 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import Axis, channels
+from converter.formats.openvino.legacy.rules.fields import Axis, Mark, channels
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
@@ -196,7 +196,6 @@ class Levels(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
-        r.mark()
 
     def lower(self, w: Writing) -> None:
         x = w.input(0)
@@ -204,7 +203,7 @@ class Levels(Field):
             raise MappingError("the bounds must be constant")
         bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
         if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
-            x = w.step("Power", x, like=x, shape=w.shape(), power="1", scale="1", shift="0")
+            x = w.emit("Power", x, shape=w.shape(), power="1", scale="1", shift="0")
         w.set_inputs(x, *bounds)
 
 
@@ -279,6 +278,7 @@ RULES = [
             "netconv::FakeQuantize",
             kind,
             Levels(),
+            Mark(),
             Attr("levels", kind=int),
             since=since,
             until=until,

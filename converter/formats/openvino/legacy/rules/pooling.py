@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import WidePadding, excluded
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import FLOATS, listed
+from converter.formats.openvino.legacy.rules.fields import FLOATS
 from converter.formats.openvino.legacy.rules.windows import (
     Sizes,
     Window,
@@ -116,8 +117,8 @@ class AverageWindow(PoolWindow):
 def padded(w: Writing, x: ir.Value, begin: list[int], end: list[int]) -> ir.Value:
     size = w.shape(x)
     shape = [n + b + e for n, b, e in zip(size, begin, end, strict=True)]
-    attrs = {"pads_begin": listed(begin), "pads_end": listed(end), "pad_mode": "constant"}
-    return w.step("Pad", x, like=x, shape=shape, **attrs, pad_value="0")
+    pads: dict[str, Any] = {"pads_begin": begin, "pads_end": end}
+    return w.emit("Pad", x, shape=shape, **pads, pad_mode="constant", pad_value="0")
 
 
 UNUSED = ignore("global-pool", "global_pool", "method", "pool_method", "exclude_pad", "exclude-pad")

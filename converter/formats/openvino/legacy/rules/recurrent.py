@@ -171,10 +171,11 @@ class OneStep(Field):
         """
         used = [(max(0, i - 1), o) for i, o in enumerate(w.node.outputs) if w.used(i)]
         if len({i for i, _ in used}) < len(results):
-            (rows, hidden), x = shape, results[0]
-            both = w.step("Concat", *results, like=x, shape=[rows, 2 * hidden], axis=1)
-            cut = {"axis": [1], "offset": [used[0][0] * hidden], "dim": [hidden]}
-            results = [w.step("Crop", both, like=x, shape=shape, **cut)] * 2
+            rows, hidden = shape
+            both = w.emit("Concat", *results, shape=[rows, 2 * hidden], axis=1)
+            first = used[0][0] * hidden
+            half = w.emit("Crop", both, shape=shape, axis=[1], offset=[first], dim=[hidden])
+            results = [half, half]
         for i, out in used:
             w.finish(results[i], out)
 

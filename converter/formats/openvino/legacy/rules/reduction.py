@@ -59,7 +59,7 @@ class Lowest(Axes):
         negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
         axes = axes_of(w)
         shape = [1 if a in axes else n for a, n in enumerate(w.shape())]
-        x = w.step("Power", w.input(0), like=w.input(0), shape=w.shape(), **negative)
+        x = w.emit("Power", w.input(0), shape=w.shape(), **negative)
         w.set_inputs(x, axes)
         w.layer.attrs["keep_dims"] = "True"
         w.gives_through("Power", shape, **negative)

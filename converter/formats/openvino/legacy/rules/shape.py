@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, words
+from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, amounts_of, words
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
@@ -352,7 +353,7 @@ class Tiles(Field):
         for axis, count in front:
             shape[axis] *= count
             x, given, attrs = self._rows(w, x, shape, axis, count)
-            x = w.reshaped(w.step("Tile", x, like=w.out, shape=given, **attrs), shape)
+            x = w.reshaped(w.emit("Tile", x, shape=given, **attrs), shape)
         shape[last[0]] *= last[1]
         x, given, attrs = self._rows(w, x, shape, *last)
         w.set_inputs(x)
@@ -361,7 +362,7 @@ class Tiles(Field):
 
     def _rows(
         self, w: Writing, x: ir.Value, shape: list[int], axis: int, count: int
-    ) -> tuple[ir.Value, list[int], dict[str, int]]:
+    ) -> tuple[ir.Value, list[int], dict[str, Any]]:
         """What is repeated to `shape`, the shape that comes out, and the attributes."""
         if len(shape) <= MOST_AXES:
             return x, shape, {"axis": axis, "tiles": count}
@@ -403,13 +404,9 @@ class Amounts(Field):
         r.set_inputs(x, amounts, *value)
 
     def lower(self, w: Writing) -> None:
-        rank, amounts = len(w.shape()), w.ints(1, "the pads")
-        if w.optional(3) is not None:
-            axes, given = [a % rank for a in w.ints(3, "the axes")], amounts
-            amounts = [0] * (2 * rank)
-            for i, a in enumerate(axes):
-                amounts[a], amounts[rank + a] = given[i], given[len(axes) + i]
-        mode = w.attr("mode")
+        rank, pads, mode = len(w.shape()), np.array(w.ints(1, "the pads")), w.attr("mode")
+        axes = None if w.optional(3) is None else np.array(w.ints(3, "the axes"))
+        amounts = amounts_of(pads, axes, rank).reshape(-1).tolist()
         if min(amounts, default=0) < 0:
             message = f"padding by {amounts} in mode {mode!r} is not known to the target"
             raise MappingError(message)

@@ -12,6 +12,7 @@ from converter.errors import MappingError
 from converter.formats.openvino.fields import (
     BLOCKS,
     BLOCKS_APART,
+    amounts_of,
     dim,
     rearranged,
     words,
@@ -393,8 +394,7 @@ class Padding(Field):
         if pads is None or (w.optional(3) is not None and axes is None):
             amounts = self._computed(w, n)
         else:
-            both = np.zeros((2, n), np.int64)
-            both[:, range(n) if axes is None else axes.reshape(-1)] = pads.reshape(2, -1)
+            both = amounts_of(pads, axes, n)
             if (both < 0).any() and (w.version < 12 or w.attr("mode") != "constant"):
                 raise MappingError("negative padding cannot be expressed here")
             amounts = [w.const(v, "pads") for v in both]
