@@ -414,15 +414,12 @@ def _common(
             return tensor
     if order[0] != order[1]:
         return x if order[0] > order[1] else y
-    widths = [x.bitwidth, y.bitwidth]
     if kinds[0] == kinds[1]:
-        if kinds[0] == "f" and widths[0] == widths[1]:
+        if kinds[0] == "f" and x.bitwidth == y.bitwidth:
             return T.FLOAT  # two half types
-        return x if widths[0] > widths[1] else y
-    unsigned, signed = (0, 1) if kinds[0] == "u" else (1, 0)
-    if widths[unsigned] < widths[signed]:
-        return (x, y)[signed]
-    return {8: T.INT16, 16: T.INT32, 32: T.INT64, 64: u64}[widths[unsigned]]
+        return x if x.bitwidth > y.bitwidth else y
+    common = np.promote_types(x.numpy(), y.numpy())  # with a sign, and without
+    return T.from_numpy(common) if common.kind == "i" else u64
 
 
 # shifts ------------------------------------------------------------------------------------------

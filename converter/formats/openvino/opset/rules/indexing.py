@@ -234,26 +234,27 @@ def _sliced(
     masks: dict[str, list[int]],
 ) -> ir.Value:
     axes, at = [axis for _, axis in p.sliced], [i for i, _ in p.sliced]
-    of = {k: np.array([bool(m[i]) for i in at]) for k, m in masks.items()}
-    shrink = of["shrink_axis_mask"]
-    step = np.where(shrink, 1, np.asarray(steps)[at])
-    limits = np.where(step < 0, MAX, 0), np.where(step < 0, MIN, MAX)
-    found: list[Any] = [known(v) for v in bounds]
-    if all(v is not None for v in found):
-        begin, end = (v.reshape(-1)[at] for v in found)
-        begin = np.where(of["begin_mask"], np.where(shrink, 0, limits[0]), begin)
-        end = np.where(of["end_mask"], limits[1], end)
-        end = np.where(shrink, np.where(begin == -1, MAX, begin + 1), end)
-        return b.Slice(x, begin, end, axes, step)
-    first, last = (b.Gather(v, at, axis=0) for v in bounds)
-    if of["begin_mask"].any():
-        first = b.Where(of["begin_mask"], limits[0], first)
-    if of["end_mask"].any():
-        last = b.Where(of["end_mask"], limits[1], last)
+    marks = (np.array(masks[f"{k}_mask"], bool)[at] for k in ("begin", "end", "shrink_axis"))
+    from_start, to_end, shrink = marks
+    step = np.where(shrink, 1, steps[at])
+    first, last = (
+        b.Gather(v, at, axis=0) if array is None else array.reshape(-1)[at]
+        for v, array in ((v, known(v)) for v in bounds)
+    )
+
+    def pick(mask: Any, yes: Any, no: Any) -> Any:
+        """Numbers where all of them are known."""
+        if any(isinstance(v, ir.Value) for v in (mask, yes, no)):
+            return b.Where(mask, yes, no)
+        return np.where(mask, yes, no)
+
+    if from_start.any():
+        first = pick(from_start, np.where(step < 0, MAX, 0), first)
+    if to_end.any():
+        last = pick(to_end, np.where(step < 0, MIN, MAX), last)
     if shrink.any():
-        is_channels_last, behind = b.Equal(first, [-1]), b.Add(first, [1])
-        behind = b.Where(is_channels_last, MAX, behind)
-        last = b.Where(shrink, behind, last)
+        is_last = b.Equal(first, [-1]) if isinstance(first, ir.Value) else first == -1
+        last = pick(shrink, pick(is_last, MAX, first + 1), last)
     return b.Slice(x, first, last, axes, step)
 
 
