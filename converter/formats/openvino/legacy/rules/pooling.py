@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import WidePadding, excluded
+from converter.formats.openvino.fields import WidePadding, excluded, whole_window
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS
 from converter.formats.openvino.legacy.rules.windows import (
@@ -48,28 +48,27 @@ class PoolWindow(Window):
         return list(w.attr("kernel_shape", None) or w.shape()[2:])
 
     def lower(self, w: Writing) -> None:
-        a, kernel = w.node.attrs, self.kernel(w)
-        if any(d != 1 for d in a.get("dilations") or []):
+        kernel = self.kernel(w)
+        a = whole_window(w.node, len(kernel))
+        if any(d != 1 for d in a["dilations"]):
             raise MappingError("dilated pooling is not known to the target")
         if w.used(1) or a.get("storage_order"):
             raise MappingError("indices of a pooling are not known to the target")
-        if any(p >= k for p, k in zip(a.get("pads") or [], kernel * 2, strict=False)):
+        if any(p >= k for p, k in zip(a["pads"], kernel * 2, strict=False)):
             raise MappingError("a pad as large as the window")
-        _all_begin_inside(w, kernel)
+        _all_begin_inside(w)
         super().lower(w)
         del w.layer.attrs["dilations"], w.layer.outputs[1:]
         w.set(rounding_type="ceil" if a.get("ceil_mode") else "floor")
         w.layer.attrs["exclude-pad"] = "true"
 
 
-def _all_begin_inside(w: Writing, kernel: list[int]) -> None:
+def _all_begin_inside(w: Writing) -> None:
     """A window that begins in the end pad is dropped by ONNX;
     a shape that counts it contradicts the operator.
     """
     size, out = w.shape()[2:], w.shape(w.out)[2:]
-    n = len(kernel)
-    strides, pads = w.attr("strides", None) or [1] * n, w.attr("pads", None) or [0] * (2 * n)
-    windows = zip(out, strides, size, pads[:n], strict=False)
+    windows = zip(out, w.attr("strides"), size, w.attr("pads"), strict=False)
     if w.attr("ceil_mode", 0) and any((o - 1) * s >= d + p for o, s, d, p in windows):
         raise MappingError("the declared shape counts a window that begins in the padding")
 
@@ -101,7 +100,7 @@ class AverageWindow(PoolWindow):
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        include, pads = w.attr("count_include_pad", 0), w.attr("pads", None) or []
+        include, pads = w.attr("count_include_pad", 0), w.attr("pads")
         w.layer.attrs["exclude-pad"] = excluded.lower(include)
         n = len(pads) // 2
         begin, end = pads[:n], pads[n:]

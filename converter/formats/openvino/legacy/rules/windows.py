@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.fields import whole_window
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import shape_of
 from converter.graph.windows import overhang, same_pads
@@ -153,9 +154,9 @@ class Window(Field):
         rank, auto = len(kernel), w.attr("auto_pad", "NOTSET")
         if auto not in ("NOTSET", "VALID"):
             raise MappingError(f"auto_pad={auto!r} must be explicit pads")
-        pads = (w.attr("pads", None) if auto == "NOTSET" else None) or [0] * (2 * rank)
-        strides, dilations = (w.attr(k, None) or [1] * rank for k in ("strides", "dilations"))
-        spatial = [kernel, strides, dilations, pads[:rank], pads[rank:]]
+        a = whole_window(w.node, rank)
+        pads = a["pads"] if auto == "NOTSET" else [0] * (2 * rank)
+        spatial = [kernel, a["strides"], a["dilations"], pads[:rank], pads[rank:]]
         if rank == 1:
             spatial = [[first, *v] for first, v in zip((1, 1, 1, 0, 0), spatial, strict=True)]
         elif rank not in (2, 3):

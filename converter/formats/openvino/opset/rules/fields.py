@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.openvino.fields import whole_window
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.demands import axis_of
@@ -141,9 +142,10 @@ class Window(Field):
         return explicit_pads(auto, size, kernel, a["strides"], a["dilations"])
 
     def lower(self, w: Writing) -> None:
-        a, rank = w.node.attrs, len(self.kernel(w.node))
-        pads, auto = a.get("pads") or [0] * (2 * rank), a.get("auto_pad", "NOTSET")
-        w.set(strides=a.get("strides") or [1] * rank, dilations=a.get("dilations") or [1] * rank)
+        rank = len(self.kernel(w.node))
+        a = whole_window(w.node, rank)
+        pads, auto = a["pads"], a.get("auto_pad", "NOTSET")
+        w.set(strides=a["strides"], dilations=a["dilations"])
         w.set(pads_begin=pads[:rank], pads_end=pads[rank:])
         w.set(auto_pad=auto.lower() if auto in IMPLICIT else "explicit")
 

@@ -69,9 +69,9 @@ class PoolWindow(Window):
         w.set(kernel=a["kernel_shape"], rounding_type="floor")
         if not a.get("ceil_mode"):
             return
-        ones, pads = [1] * n, np.array(a.get("pads") or [0] * (2 * n))
-        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a.get("dilations") or ones) + 1
-        if w.version < 14 and np.any(pads[n:] + np.array(a.get("strides") or ones) > reach):
+        pads = np.array(a["pads"])
+        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
+        if w.version < 14 and np.any(pads[n:] + np.array(a["strides"]) > reach):
             message = "ceil_mode with windows that would begin in the padding needs opset14"
             raise MappingError(message, "X206")
         ends = pads[n:] + self._over(w, pads, reach)
@@ -130,13 +130,12 @@ class CountedPadding(Field):
 
     def lower(self, w: Writing) -> None:
         a = w.node.attrs
-        if not a["count_include_pad"] or not a["ceil_mode"] or not any(a.get("pads") or ()):
+        if not a["count_include_pad"] or not a["ceil_mode"] or not any(a["pads"]):
             return
         n = len(a["kernel_shape"])
         size, out = w.static()[2:], static(w.out)[2:]
-        ones, share, ends = [1] * n, np.ones([1] * (n + 2)), []
-        strides, dilations = a.get("strides") or ones, a.get("dilations") or ones
-        windows = zip(size, a["kernel_shape"], strides, dilations, out, strict=True)
+        share, ends = np.ones([1] * (n + 2)), []
+        windows = zip(size, a["kernel_shape"], a["strides"], a["dilations"], out, strict=True)
         for i, (d, k, s, dilation, count) in enumerate(windows):
             begin, end = a["pads"][i], a["pads"][n + i]
             places = np.arange(count)[:, None] * s - begin + np.arange(k) * dilation
