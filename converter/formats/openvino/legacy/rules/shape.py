@@ -71,29 +71,13 @@ TO_PORT = (ToPort(), Mark())
 CHANGED = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 RESHAPES = [
-    op(
-        "Reshape",
-        "Unsqueeze",
-        *TO_PORT,
-        Was("Unsqueeze"),
-        ignore("expand_dim"),
-        given="2,3 =[2,1,3]",
-    ),
-    op(
-        "Reshape",
-        "Squeeze",
-        *TO_PORT,
-        Was("Squeeze"),
-        ignore("keep_at_least_1d"),
-        given="2,1,3 =[2,3]",
-    ),
-    op(
-        "Reshape",
-        "Flatten",
-        *TO_PORT,
-        Was("Flatten"),
-        ignore("axis", "end_axis"),
-        given="2,1,3 =[2,3]",
+    *(
+        op("Reshape", kind, *TO_PORT, Was(kind), ignore(*keys), given=given)
+        for kind, keys, given in (
+            ("Unsqueeze", ["expand_dim"], "2,3 =[2,1,3]"),
+            ("Squeeze", ["keep_at_least_1d"], "2,1,3 =[2,3]"),
+            ("Flatten", ["axis", "end_axis"], "2,1,3 =[2,3]"),
+        )
     ),
     op(
         "Reshape",

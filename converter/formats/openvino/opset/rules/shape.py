@@ -29,7 +29,6 @@ from converter.graph.demands import at_least, axis_of, of_counts
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes
-from converter.mapping.codecs import enum
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -654,16 +653,8 @@ RULES = [
         "GridSample",
         "GridSample",
         Attr("align_corners", kind=bool, default=0),
-        Attr(
-            "mode",
-            kind=enum({"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}),
-            default="linear",
-        ),
-        Attr(
-            "padding_mode",
-            kind=enum({"zeros": "zeros", "border": "border", "reflection": "reflection"}),
-            default="zeros",
-        ),
+        Attr("mode", kind=words("nearest", linear="bilinear", cubic="bicubic"), default="linear"),
+        Attr("padding_mode", kind=words("zeros", "border", "reflection"), default="zeros"),
         Guard(
             "samples of other than two axes",
             lambda w: w.node.inputs[0] is None or rank_of(w.node.inputs[0]) in (None, 4),
