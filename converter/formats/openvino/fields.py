@@ -176,7 +176,7 @@ def leading_axes(r: Reading) -> None:
         a |= {"batch_axis": batch, "time_axis": time}
         return
     perm = [batch, time, *(i for i in range(n) if i not in (batch, time))]
-    r.node.inputs[0] = r.transpose(x, perm)
+    r.data = r.transpose(x, perm)
     a |= {"batch_axis": 0, "time_axis": 1}
     r.behind(lambda y: r.transpose(y, [perm.index(i) for i in range(n)]))
 
@@ -215,7 +215,7 @@ class WidePadding(Field):
     """ONNX's engines want less padding than kernel: a Pad in front of a maximum."""
 
     def lift(self, r: Reading) -> None:
-        a, x = r.node.attrs, r.input(0)
+        a, x = r.node.attrs, r.data
         if all(p < k for p, k in zip(a["pads"], a["kernel_shape"] * 2, strict=True)):
             return
         dtype = x.dtype or T.FLOAT

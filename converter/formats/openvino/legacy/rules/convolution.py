@@ -92,7 +92,7 @@ class Bias(Field):
             r.set_input(2, r.blob("biases", r.dims()[1:2]))
 
     def lower(self, w: Writing) -> None:
-        if w.optional(2) is not None:
+        if w.has(2):
             if w.constant_tensor(1) is None:
                 raise MappingError("the weights beside a bias must be constant")
             w.layer.blobs["biases"] = w.constant(2, "the bias")
@@ -214,7 +214,7 @@ RULES = [
         op(
             "netconv::DeformableConvolution",
             "DeformableConvolution",
-            Guard("a mask is not known to the target", lambda w: w.optional(3) is None),
+            Guard("a mask is not known to the target", lambda w: not w.has(3)),
             Only("bilinear_pad", 0),  # a tap's neighbours outside of the image are clamped to it
             Window(weights=2),
             Kernel(2, shape=False),

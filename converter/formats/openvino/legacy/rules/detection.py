@@ -183,7 +183,7 @@ class Limits(Field):
 
     def lift(self, r: Reading) -> None:
         bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
-        r.set_inputs(r.input(0), r.input(1), r.optional(2), *bounds)
+        r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
         r.set(rows=r.dims()[0])
 
     def lower(self, w: Writing) -> None:
@@ -196,7 +196,7 @@ class Limits(Field):
                 limits.append(w.reshaped(given, [1]))
             else:
                 limits.append(w.const(default if array is None else array.reshape(1)))
-        w.set_inputs(w.input(0), w.input(1), *limits)
+        w.set_inputs(w.data, w.input(1), *limits)
 
 
 # regions -----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Operands(Field):
     def lower(self, w: Writing) -> None:
         if len(w.node.inputs) != 2:
             raise MappingError("two operands are needed")
-        spread(w, [w.input(0), w.input(1)])
+        spread(w, [w.data, w.input(1)])
 
 
 def spread(w: Writing, operands: list[ir.Value]) -> None:
@@ -202,9 +202,7 @@ class Number(Field):
 
     def lift(self, r: Reading) -> None:
         value = r.attr(self.key, float, float(self.key != "shift"))
-        r.set_input(
-            1, r.b.like(r.input(0) if r.node.inputs[0] is None else r.node.inputs[0], value)
-        )
+        r.set_input(1, r.b.like(r.data, value))
 
     def lower(self, w: Writing) -> None:
         for place in (1, 0) if self.place is None else (self.place,):
@@ -234,7 +232,7 @@ POWER_1, SCALE_1, SHIFT_0 = fixed("power", 1.0), fixed("scale", 1.0), fixed("shi
 WAS_POWER = Guard("no Power before", lower_if=lambda w: w.before() == "Power")
 NUMBERS = Guard(
     "of numbers with a fraction or truth values",
-    lambda w: is_float(w.input(0)) or w.input(0).dtype == D.BOOL,
+    lambda w: is_float(w.data) or w.data.dtype == D.BOOL,
 )
 
 POWER = [
@@ -335,7 +333,7 @@ class Bounds(Field):
 
     def lower(self, w: Writing) -> None:
         for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
-            value = unbounded if w.optional(index) is None else w.number(index)
+            value = w.number(index) if w.has(index) else unbounded
             if value is None:
                 raise MappingError("the bounds must be constant")
             w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
@@ -478,7 +476,7 @@ class Precision(Field):
 
     def lower(self, w: Writing) -> None:
         to = D(w.attr("to"))
-        if D.STRING in (to, w.input(0).dtype):
+        if D.STRING in (to, w.data.dtype):
             raise MappingError("text is not known to the target")
         w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
@@ -489,16 +487,16 @@ class NotZero(Field):
     names = ("saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        x = w.input(0)
+        x = w.data
         dtype = x.dtype.numpy() if x.dtype else np.float32
         spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
 
 
 def at_input(w: Writing) -> None:
     """The one layer between an input of 8 or 16 bits and a number of any type is a Reshape."""
-    if not keeps_type(w.input(0)):
+    if not keeps_type(w.data):
         raise not_meant("of an input of 8 or 16 bits only")
-    w.finish(w.input(0))
+    w.finish(w.data)
 
 
 OF_ONE_TYPE = Guard("another type", lift_if=lambda r: r.input(0).dtype == r.declared())
@@ -508,7 +506,7 @@ CONVERSIONS: list[Rule | Custom] = [
     op(
         "Cast",
         "Eltwise",
-        Guard("of truth values", lower_if=lambda w: w.input(0).dtype != D.BOOL),
+        Guard("of truth values", lower_if=lambda w: w.data.dtype != D.BOOL),
         Only("to", int(D.BOOL)),
         Fixed("operation", "not_equal"),
         NotZero(),

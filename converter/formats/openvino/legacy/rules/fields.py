@@ -74,13 +74,13 @@ class ToPort(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(0), r.b.const(list(r.dims()), "shape"))
+        r.set_inputs(r.data, r.b.const(list(r.dims()), "shape"))
 
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out)
         if not shape:
             raise MappingError("a result without axes is that of a Squeeze")
-        w.set_inputs(w.input(0), shape)
+        w.set_inputs(w.data, shape)
 
 
 class AllAxes(Field):
@@ -90,7 +90,7 @@ class AllAxes(Field):
     inputs = (1,)
 
     def lower(self, w: Writing) -> None:
-        x = w.input(0)
+        x = w.data
         x = x if w.shape(x) else w.reshaped(x, [1])
         w.set_inputs(x, range(len(w.shape(x))))
 
@@ -151,7 +151,7 @@ def channels(r: Reading, name: str) -> Any:
 
 
 def data_type(what: str, wanted: bool) -> Guard:
-    return Guard(f"of {what} only", lower_if=lambda w: is_float(w.input(0)) == wanted)
+    return Guard(f"of {what} only", lower_if=lambda w: is_float(w.data) == wanted)
 
 
 FLOATS = data_type("numbers with a fraction", True)

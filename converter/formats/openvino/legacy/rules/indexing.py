@@ -39,11 +39,11 @@ class Indices(Field):
 
     def lift(self, r: Reading) -> None:
         r.set(axis=gathered_axis(r, 2))
-        r.set_inputs(r.input(0), r.cast(r.input(1), D.INT64))
+        r.set_inputs(r.data, r.cast(r.input(1), D.INT64))
 
     def lower(self, w: Writing) -> None:
         """Constant indices are written without signs and never as a scalar."""
-        x, index = w.input(0), w.input(1)
+        x, index = w.data, w.input(1)
         size = w.shape()
         axis = w.attr("axis") % len(size)
         array = constant(index)
@@ -95,7 +95,7 @@ class OneHot(Field):
             raise MappingError("the values must be constant")
         depth, given = w.ints(1, "the depth")[0], w.shape()
         axis = w.attr("axis") % len(w.shape(w.out)) if given else 1
-        x = w.reshaped(w.input(0), given or [1])
+        x = w.reshaped(w.data, given or [1])
         shape = w.shape(x)
         shape.insert(axis, depth)
         w.set_inputs(x)
@@ -161,7 +161,7 @@ class Sparse(Field):
 
     def _number(self, w: Writing) -> ir.Value | None:
         """The number of which all of the data consists."""
-        value = w.input(0)
+        value = w.data
         array, producer = constant(value), value.producer()
         if array is not None and array.size and (array == array.reshape(-1)[0]).all():
             return w.const(array.reshape(-1)[0])
@@ -179,7 +179,7 @@ NO_INTEGERS = Guard("the best of integers are not known to the target", lambda w
 
 def best_of_floats(w: Writing) -> bool:
     """Answers to questions are floats in the engine."""
-    return is_float(w.input(0)) or w.input(0).dtype == D.BOOL
+    return is_float(w.data) or w.data.dtype == D.BOOL
 
 
 class Best(Field):
@@ -196,7 +196,7 @@ class Best(Field):
         if order not in ("value", "index", "none"):
             raise MappingError("sort must be value, index or none", "R110")
         r.node.attrs["axis"], r.outputs = axis, 2
-        r.set_inputs(r.input(0), k)
+        r.set_inputs(r.data, k)
 
         def by_index(found: Results) -> Results:
             index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
@@ -208,7 +208,7 @@ class Best(Field):
     def lower(self, w: Writing) -> None:
         if not (w.used(0) and w.used(1)):
             raise not_meant("a port that nobody reads would be an output of the network")
-        w.set_inputs(w.input(0), w.ints(1, "k")[0])
+        w.set_inputs(w.data, w.ints(1, "k")[0])
         w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
 
 
@@ -242,7 +242,7 @@ class BestAlone(Field):
         values = w.node.op == "TopK" and w.used(0)
         axis = w.attr("axis") % len(w.shape())
         k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
-        w.set_inputs(w.input(0))
+        w.set_inputs(w.data)
         w.layer.outputs = [w.node.outputs[0 if values or w.node.op != "TopK" else 1]]
         w.set(axis=axis, out_max_val=int(values), top_k=k)
         if not values:
@@ -297,7 +297,7 @@ class FilledRows(Field):
         r.node.inputs, r.outputs = [r.input(0), values, default], 3
 
     def lower(self, w: Writing) -> None:
-        rows, index = w.attr("rows"), w.input(0)
+        rows, index = w.attr("rows"), w.data
         size = [rows, max(1, w.attr("length") // rows)]
         shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
         w.set_inputs(index, w.input(1), shape, w.reshaped(w.input(2), [1]))
@@ -316,9 +316,9 @@ class WeightedSum(Field):
 
     def lower(self, w: Writing) -> None:
         shape = [w.attr("rows"), w.shape(1)[0]]
-        rest = [] if w.optional(4) is None else [w.input(4)]
+        rest = [w.input(4)] if w.has(4) else []
         default = w.reshaped(w.input(3), [])
-        w.set_inputs(w.input(0), w.input(1), shape, w.input(2), default, *rest)
+        w.set_inputs(w.data, w.input(1), shape, w.input(2), default, *rest)
 
 
 SEGMENTS = "4,3 =i64:[0,1,2] =i64:[0,0,1]"

@@ -49,12 +49,12 @@ class Connected(Field):
         weights = weights if w.attr("transB", 0) else weights.transposed()
         count = int(weights.shape.numpy()[0])
         w.layer.blobs["weights"] = weights
-        if w.optional(2) is not None:
+        if w.has(2):
             bias = self.scaled(w.constant(2, "the bias"), w.attr("beta", 1.0))
             if bias.size not in (1, count) or (bias.ndim == 2 and bias.shape[0] != 1):
                 raise MappingError("the bias must have one number for each output")
             w.layer.blobs["biases"] = np.broadcast_to(bias.reshape(-1), [count])
-        w.set_inputs(images(w, w.input(0)))
+        w.set_inputs(images(w, w.data))
         w.layer.attrs["out-size"] = str(count)
 
     def scaled(self, array: np.ndarray, factor: float) -> np.ndarray:
@@ -78,7 +78,7 @@ class Matrix(Connected):
     inputs: tuple[int, ...] = (1,)
 
     def lower(self, w: Writing) -> None:
-        x, weights = w.input(0), w.input(1).const_value
+        x, weights = w.data, w.input(1).const_value
         plain = weights is not None and len(weights.shape) == 2 and len(w.shape()) == 2
         if not plain or weights is None or x.const_value is not None or not is_float(x):
             raise not_meant("a matrix that is not constant")
@@ -109,7 +109,7 @@ class Matrices(Field):
 
     def lower(self, w: Writing) -> None:
         """Operands of equal rank, with two axes in front of the matrices; integers as floats."""
-        a, b = w.input(0), w.input(1)
+        a, b = w.data, w.input(1)
         left, right = w.shape(0), w.shape(1)
         left = left if len(left) > 1 else [1, *left]
         right = right if len(right) > 1 else [*right, 1]

@@ -30,7 +30,7 @@ class Statistics(Field):
         size = r.static()[1:2]
         one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
         variance, mean = (r.blob(name, size) for name in self.blobs)
-        r.set_inputs(r.input(0), one, zero, mean, variance)
+        r.set_inputs(r.data, one, zero, mean, variance)
 
     def lower(self, w: Writing) -> None:
         scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
@@ -97,7 +97,7 @@ class Response(Field):
         w.set(alpha=w.attr("alpha") / k, beta=float(w.attr("beta")), k=1)
         w.layer.attrs["local-size"] = str(w.attr("size"))
         image = shape if len(shape) == 4 else [shape[0], shape[1], 1, math.prod(shape[2:])]
-        w.set_inputs(w.reshaped(w.input(0), image))
+        w.set_inputs(w.reshaped(w.data, image))
         if k == 1:
             w.gives(image)
         else:
@@ -178,7 +178,7 @@ class SoftmaxAxis(Axis):
         axis = w.attr("axis") % len(shape)
         if len(shape) > MOST_AXES:
             shape = [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
-            w.layer.inputs, axis = [w.reshaped(w.input(0), shape)], 1
+            w.layer.inputs, axis = [w.reshaped(w.data, shape)], 1
         w.set(axis=axis)
         w.gives(shape)
 
@@ -198,7 +198,7 @@ class Levels(Field):
         r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
     def lower(self, w: Writing) -> None:
-        x = w.input(0)
+        x = w.data
         if any(known(w.input(i)) is None for i in range(1, 5)):
             raise MappingError("the bounds must be constant")
         bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]

@@ -94,7 +94,7 @@ class AverageWindow(PoolWindow):
             if any(pads):
                 x = r.b.Pad(x, of_all_axes(pads), r.b.like(x, 0))
             pads, a["count_include_pad"] = [0] * n + extra, 0
-        a["pads"], r.node.inputs[0] = pads, x
+        a["pads"], r.data = pads, x
         if not any(extra) and any(p >= k for p, k in zip(pads, w.kernel * 2, strict=True)):
             raise MappingError("a pad as large as the window", "R110")
 
@@ -106,7 +106,7 @@ class AverageWindow(PoolWindow):
         begin, end = pads[:n], pads[n:]
         if include and any(e > b for b, e in zip(begin, end, strict=True)):
             # of the pads at the end the engine counts as many as there are at the begin
-            x = w.layer.inputs[0] or w.input(0)
+            x = w.layer.inputs[0] or w.data
             rank = len(w.shape(x))
             front = [0] * (rank - n)
             w.set_inputs(padded(w, x, front + begin, front + end))

@@ -76,7 +76,7 @@ class Parameters(Field):
         hidden = h.shape[1]
         rows = np.concatenate([x, h], 1).reshape(gates, hidden, -1)
         both = np.zeros((2, gates, hidden), x.dtype)
-        if w.optional(3) is not None:
+        if w.has(3):
             both = w.constant(3, "the biases")[0].reshape(2, gates, hidden)
         rows, bias = rows[order], both.sum(0, dtype=x.dtype)[order]
         if w.node.op == "GRU" and w.attr("linear_before_reset", 0):
@@ -152,17 +152,17 @@ class OneStep(Field):
         one_way = w.attr("direction", "forward") != "bidirectional"
         if steps != 1 or not one_way or w.attr("layout", 0):
             raise MappingError("a sequence of more than one step must be a loop")
-        lengths = np.ones(1) if w.optional(4) is None else known(w.optional(4))
+        lengths = known(w.optional(4)) if w.has(4) else np.ones(1)
         plain = lengths is not None and bool(np.all(lengths == 1))
-        if w.optional(7) is not None or w.attr("input_forget", 0) or not plain:
+        if w.has(7) or w.attr("input_forget", 0) or not plain:
             message = "peepholes, coupled gates and lengths are not known to the target"
             raise MappingError(message)
         shape = [rows, w.static(2, "the weights")[2]]
         given = [w.optional(5 + i) for i in range(state_count(w.node.op))]
         zeros = np.zeros(shape, np.float32)
         states = [w.const(zeros, "state") if v is None else w.reshaped(v, shape) for v in given]
-        w.set_inputs(w.reshaped(w.input(0), [rows, width]), *states)
-        w.layer.outputs = [w.temporary("h", w.input(0).dtype, shape) for _ in states]
+        w.set_inputs(w.reshaped(w.data, [rows, width]), *states)
+        w.layer.outputs = [w.temporary("h", w.data.dtype, shape) for _ in states]
         w.then(lambda: self._results(w, list(w.layer.outputs), shape))
 
     def _results(self, w: Writing, results: list[ir.Value], shape: list[int]) -> None:

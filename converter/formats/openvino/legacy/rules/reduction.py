@@ -28,13 +28,13 @@ class Axes(Field):
     def lift(self, r: Reading) -> None:
         rank = r.rank()
         axes = [a % rank for a in r.ints(1, "the axes")]
-        r.set_inputs(r.input(0), axes)
+        r.set_inputs(r.data, axes)
         r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
 
     def lower(self, w: Writing) -> None:
         axes, keep = axes_of(w), bool(w.attr("keepdims"))
         whole = not keep and len(axes) == len(w.shape())
-        w.set_inputs(w.input(0), axes)
+        w.set_inputs(w.data, axes)
         w.layer.attrs["keep_dims"] = str(keep or whole)
         if whole:
             w.gives([1] * len(axes))
@@ -42,7 +42,7 @@ class Axes(Field):
 
 def axes_of(w: Writing) -> list[int]:
     rank = len(w.shape())
-    given = w.ints(1, "the axes") if w.optional(1) is not None else []
+    given = w.ints(1, "the axes", [])
     if not given and w.attr("noop_with_empty_axes", 0):
         raise MappingError("a reduction over no axes is not known to the target")
     if rank == 0:
@@ -59,7 +59,7 @@ class Lowest(Axes):
         negative: dict[str, Any] = {"power": "1", "scale": "-1", "shift": "0"}
         axes = axes_of(w)
         shape = [1 if a in axes else n for a, n in enumerate(w.shape())]
-        x = w.emit("Power", w.input(0), shape=w.shape(), **negative)
+        x = w.emit("Power", w.data, shape=w.shape(), **negative)
         w.set_inputs(x, axes)
         w.layer.attrs["keep_dims"] = "True"
         w.gives_through("Power", shape, **negative)
@@ -71,14 +71,14 @@ def alone(r: Reading) -> None:
 
 def as_truth(r: Reading) -> None:
     """ReduceAnd and ReduceOr look at whether numbers are 0."""
-    r.node.inputs[0] = r.cast(r.cast(r.input(0), D.BOOL), D.FLOAT)
+    r.data = r.cast(r.cast(r.data, D.BOOL), D.FLOAT)
 
 
 KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
 NO_AXES = Guard("there are axes", lift_if=lambda r: not r.ints(1, "the axes"))
 SIGNED = Guard(
     "of floats that may be negative only",
-    lower_if=lambda w: is_float(w.input(0)) and not indices.never_negative(w.input(0)),
+    lower_if=lambda w: is_float(w.data) and not indices.never_negative(w.data),
 )
 
 RULES = [

@@ -62,7 +62,7 @@ class ToSize(Field):
         if len(size) != 4 or size[:2] != wanted[:2]:
             raise MappingError("only the two spatial axes of images can be resized")
         scales = known(w.optional(2))
-        if w.optional(2) is not None and scales is None:
+        if w.has(2) and scales is None:
             raise MappingError("the scales must be constant")
         pairs = list(zip(size[2:], wanted[2:], strict=True))
         given = scales is not None and scales.size >= 2

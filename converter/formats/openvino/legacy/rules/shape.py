@@ -62,7 +62,7 @@ class Was(Field):
         flat = bool(before) and after == [before[0], math.prod(before[1:])]
         if w.before() != self.kind or not (found if axes else flat):
             raise MappingError(f"the layer was no {self.kind}")
-        w.set_inputs(w.input(0), *([found] if axes else []))
+        w.set_inputs(w.data, *([found] if axes else []))
         if not axes:
             w.set(axis=1, end_axis=-1)
 
@@ -145,7 +145,7 @@ class Pieces(Field):
             message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
             raise MappingError(message, "R105")
         r.set(axis=axis)
-        r.set_inputs(r.input(0), r.b.const(sizes, "sizes"))
+        r.set_inputs(r.data, r.b.const(sizes, "sizes"))
 
     def lower(self, w: Writing) -> None:
         axis = w.attr("axis", 0) % len(w.shape())
@@ -169,13 +169,13 @@ def cuts(w: Writing) -> None:
     """
     outputs = w.node.outputs
     if len(outputs) == 1:
-        w.finish(w.input(0))
+        w.finish(w.data)
         return
     axis = w.attr("axis", 0) % len(w.shape())
     starts = np.cumsum([0, *(w.shape(v)[axis] for v in outputs)]).tolist()
     for i, (out, start) in enumerate(zip(outputs, starts, strict=False)):
         if w.used(i):
-            cut(w, w.input(0), out, {axis: start})
+            cut(w, w.data, out, {axis: start})
 
 
 def cut(w: Writing, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
@@ -221,9 +221,9 @@ class Slice:
     @classmethod
     def of(cls, w: Writing) -> Slice:
         size, lengths, starts = w.shape(), w.shape(w.out), w.ints(1, "starts")
-        axes = w.ints(3, "axes") if w.optional(3) is not None else range(len(starts))
+        axes = w.ints(3, "axes", range(len(starts)))
         axes = [a % len(size) for a in axes]
-        steps = w.ints(4, "steps") if w.optional(4) is not None else [1] * len(starts)
+        steps = w.ints(4, "steps", [1] * len(starts))
         along = zip(axes, starts, steps, strict=True)
         first = {a: range(size[a])[slice(s, None, t)][0] if lengths[a] else 0 for a, s, t in along}
         return cls(first, dict(zip(axes, steps, strict=True)))
@@ -249,7 +249,7 @@ class Crop(Field):
             axes = [*range(axes[0], len(out))]
             starts = starts * len(axes)
         ends = [s + out[a] for s, a in zip(starts, axes, strict=True)]
-        r.set_inputs(r.input(0), *(r.b.const(v) for v in (starts, ends, axes)))
+        r.set_inputs(r.data, *(r.b.const(v) for v in (starts, ends, axes)))
 
     def lower(self, w: Writing) -> None:
         size, lengths, found = w.shape(), w.shape(w.out), Slice.of(w)
@@ -292,7 +292,7 @@ class Strides(Field):
             if (first, last, step) != (0, size[axis], 1):
                 cuts.append((first, last, axis, step))
         operands = zip(*cuts or [(0, size[0], 0, 1)], strict=True)
-        r.set_inputs(r.input(0), *map(list, operands))
+        r.set_inputs(r.data, *map(list, operands))
 
     def lower(self, w: Writing) -> None:
         found = Slice.of(w)
@@ -301,9 +301,9 @@ class Strides(Field):
         if all(s == 1 for s in pace.values()):
             short = [a for a in first if size[a] != lengths[a]] or list(first)[:1]
             first, pace = {a: first[a] for a in short}, dict.fromkeys(short, 1)
-        attrs, operands = strides(w, w.input(0), w.out, first, pace)
+        attrs, operands = strides(w, w.data, w.out, first, pace)
         w.set(**attrs)
-        w.set_inputs(w.input(0), *operands)
+        w.set_inputs(w.data, *operands)
 
 
 # spreading ---------------------------------------------------------------------------------------
@@ -326,10 +326,10 @@ class Tiles(Field):
         else:
             axis = r.axis(-1)
             repeats = [r.attr("tiles", int) if i == axis else 1 for i in range(rank)]
-        r.set_inputs(r.input(0), repeats)
+        r.set_inputs(r.data, repeats)
 
     def lower(self, w: Writing) -> None:
-        x = w.input(0)
+        x = w.data
         repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
             raise not_meant("nothing is repeated")
@@ -359,7 +359,7 @@ class Spread(ToPort):
 
     def lower(self, w: Writing) -> None:
         shape = w.shape(w.out)
-        wide = w.widened(w.input(0), len(shape))
+        wide = w.widened(w.data, len(shape))
         if w.shape(wide) == shape:
             raise not_meant("nothing is spread")
         w.set_inputs(wide, shape)
@@ -389,15 +389,15 @@ class Amounts(Field):
 
     def lower(self, w: Writing) -> None:
         rank, pads, mode = len(w.shape()), np.array(w.ints(1, "the pads")), w.attr("mode")
-        axes = None if w.optional(3) is None else np.array(w.ints(3, "the axes"))
+        axes = np.array(w.ints(3, "the axes")) if w.has(3) else None
         amounts = amounts_of(pads, axes, rank).reshape(-1).tolist()
         if min(amounts, default=0) < 0:
             message = f"padding by {amounts} in mode {mode!r} is not known to the target"
             raise MappingError(message)
-        value = 0.0 if w.optional(2) is None else w.number(2)
+        value = w.number(2) if w.has(2) else 0.0
         if value is None:
             raise MappingError("the value of the pads must be constant")
-        if value and not is_float(w.input(0)):  # the engine writes the bits of the number's float
+        if value and not is_float(w.data):  # the engine writes the bits of the number's float
             raise MappingError("integers are padded with zeros only")
         w.set(pads_begin=amounts[:rank], pads_end=amounts[rank:])
         if mode == "constant":
@@ -424,7 +424,7 @@ def shuffled(r: Reading) -> None:
     axis, rank = r.axis(1), len(size)
     split = r.b.Reshape(r.input(0), [*size[:axis], group, size[axis] // group, *size[axis + 1 :]])
     order = [*range(axis), axis + 1, axis, *range(axis + 2, rank + 1)]
-    r.node.inputs[0] = r.b.Transpose(split, perm=order)
+    r.data = r.b.Transpose(split, perm=order)
 
 
 IMAGES = Guard("of images", lift_if=lambda r: r.rank() == 4)

@@ -142,7 +142,7 @@ class Window(Field):
 
     def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
         ends = end_pads(w, size, out)
-        r.node.inputs[0], pads = cropped(r, r.input(0), [*w.begin, *ends])
+        r.data, pads = cropped(r, r.data, [*w.begin, *ends])
         r.node.attrs |= {"strides": w.strides, "dilations": w.dilations}
         r.node.attrs |= {"kernel_shape": w.kernel, "pads": pads}
 

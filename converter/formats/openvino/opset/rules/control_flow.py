@@ -159,7 +159,7 @@ def lower_if(w: Writing) -> None:
     bodies = {}
     for tag, graph, found in zip(("then_body", "else_body"), branches, outer, strict=True):
         bodies[tag] = Inner(graph, [(1 + values.index(v), v) for v in found], list(graph.outputs))
-    condition = w.input(0)
+    condition = w.data
     condition = condition if rank_of(condition) == 1 else scalar(w, condition)
     _put(w, "If", [condition, *values], bodies)
 

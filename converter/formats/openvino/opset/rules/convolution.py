@@ -15,7 +15,7 @@ from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only,
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
 
-NO_BIAS = Guard("a bias is an Add in the opsets", lower_if=lambda w: w.optional(2) is None)
+NO_BIAS = Guard("a bias is an Add in the opsets", lower_if=lambda w: not w.has(2))
 
 
 class Groups(Field):
@@ -108,7 +108,7 @@ def whole_weights(w: Writing) -> None:
     """Of a list that a Reshape makes an image of one element the CPU plugin takes a product with
     compressed weights, and then gives it the axes of an image wrongly: such weights are reshaped.
     """
-    x, weights, shape = w.input(0), w.input(1).producer(), shape_of(w.input(1))
+    x, weights, shape = w.data, w.input(1).producer(), shape_of(w.input(1))
     before = x.producer()
     if before is None or weights is None or shape is None or x.shape is None:
         return
@@ -122,7 +122,7 @@ def whole_weights(w: Writing) -> None:
 def unbatched_before(r: Reading) -> None:
     """Columns [C*k, L] of one image stand for a batch of one."""
     if r.rank() == 2:
-        r.node.inputs[0] = r.b.Unsqueeze(r.input(0), [0])
+        r.data = r.b.Unsqueeze(r.data, [0])
         r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
@@ -170,7 +170,7 @@ RULES = [
     op(
         "netconv::DeformableConvolution",
         "DeformableConvolution",
-        Guard("a mask needs opset8", lower_if=lambda w: w.optional(3) is None),
+        Guard("a mask needs opset8", lower_if=lambda w: not w.has(3)),
         Window(weights=2, shape=False),
         Attr("group", kind=int, default=1),
         Attr("deformable_group", kind=int, default=1),

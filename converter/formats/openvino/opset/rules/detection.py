@@ -244,7 +244,7 @@ class StrictLimits(Limits):
             limit = w.emit("Multiply", overlap, ABOVE, auto_broadcast="numpy")
             limit = w.emit("Maximum", limit, SMALL, auto_broadcast="numpy")
         most = w.optional(2) or w.const(np.zeros(1, np.int64))
-        w.set_inputs(w.input(0), w.input(1), most, limit, w.optional(4) or w.const(LOWEST))
+        w.set_inputs(w.data, w.input(1), most, limit, w.optional(4) or w.const(LOWEST))
 
 
 class Decay(Field):
@@ -315,7 +315,7 @@ def _decays(r: Reading) -> bool:
 
 
 def _of_floats(w: Writing) -> bool:
-    return w.input(0).dtype == w.input(1).dtype == T.FLOAT
+    return w.data.dtype == w.input(1).dtype == T.FLOAT
 
 
 def _fits_the_map(w: Writing) -> bool:
@@ -576,7 +576,7 @@ SUPPRESSION = [
         "MulticlassNms",
         Guard(
             "boxes of their own for each class need opset9",
-            lower_if=lambda w: w.version >= 9 or w.optional(2) is None,
+            lower_if=lambda w: w.version >= 9 or not w.has(2),
             code="X206",
         ),
         *SELECTION,

@@ -75,7 +75,7 @@ class OneType(Field):
     """Power takes two operands of one type; ONNX gives the result the type of the base."""
 
     def lower(self, w: Writing) -> None:
-        x, y = w.input(0), w.input(1)
+        x, y = w.data, w.input(1)
         if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
             return
         if is_float(x) or not is_float(y):
@@ -108,7 +108,7 @@ class Bounds(Field):
         bounds = []
         for index, unbounded in ((1, -math.inf), (2, math.inf)):
             array = known(w.optional(index))
-            if w.optional(index) is not None and array is None:
+            if w.has(index) and array is None:
                 raise MappingError("bounds that are computed")
             bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
         low, high = bounds
@@ -120,7 +120,7 @@ class Bounds(Field):
 
 def lower_bound_first(w: Writing) -> None:
     """The lower bound is a Maximum in front."""
-    x, low, high = w.input(0), w.optional(1), w.input(2)
+    x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
     w.set_inputs(x, high)
@@ -199,7 +199,7 @@ def _all_known(r: Reading) -> bool:
 
 LOWER_BOUND = Guard(
     "without a lower bound alone",
-    lower_if=lambda w: w.optional(1) is not None and w.optional(2) is None,
+    lower_if=lambda w: w.has(1) and not w.has(2),
 )
 CONSTANTS = Guard("the parameters are computed", lift_if=_all_known)
 
@@ -281,7 +281,7 @@ ACTIVATIONS = [
     ),
 ]
 
-NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.input(0).dtype != T.STRING)
+NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.data.dtype != T.STRING)
 ROUNDING = ignore("m_pythondiv")  # of integers with a sign: towards minus infinity
 UNSIGNED = of_type("integers without a sign", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 
@@ -376,7 +376,7 @@ class SameType(Destination):
     names = ()
 
     def type_of(self, w: Writing) -> int:
-        return int(w.input(0).dtype or T.FLOAT)
+        return int(w.data.dtype or T.FLOAT)
 
 
 def to_type_of_second(r: Reading) -> None:
@@ -450,7 +450,7 @@ class ShiftOfBits(Field):
 
 STRINGS = Guard(
     "strings cannot be converted to and from numbers",
-    lower_if=lambda w: (w.input(0).dtype == T.STRING) == (w.attr("to") == int(T.STRING)),
+    lower_if=lambda w: (w.data.dtype == T.STRING) == (w.attr("to") == int(T.STRING)),
 )
 SATURATED = Guard(
     "saturate=0 cannot be expressed",

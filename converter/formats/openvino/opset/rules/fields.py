@@ -91,8 +91,7 @@ def explicit(r: Reading, rank: int) -> list[int]:
 
 def image_size(r: Reading, auto_pad: str) -> list[int]:
     """The spatial dimensions of input 0, on which automatic padding depends."""
-    value = r.node.input(0)
-    dims = [] if value is None or value.shape is None else list(value.shape)[2:]
+    dims = list(r.data.shape or ())[2:]
     if not dims or any(not isinstance(d, int) for d in dims):
         message = f"auto_pad={auto_pad!r} needs static spatial dimensions"
         raise MappingError(message, "X203", "fix them with --inputs")
@@ -210,7 +209,7 @@ class IndexInput(InputType):
 
     def lower(self, w: Writing) -> None:
         for i in self.positions:
-            if w.optional(i) is not None:
+            if w.has(i):
                 w.layer.inputs[i] = w.operand(w.known(w.input(i)))
 
 

@@ -114,7 +114,7 @@ def without_initial(r: Reading) -> None:
     assert x.dtype is not None
     start = filled_with(r, neutral(reduction, x.dtype), 2)
     axis, indices = r.node.attrs["axis"], r.node.inputs[1]
-    r.node.inputs[0] = r.b.ScatterElements(x, indices, start, axis=axis)
+    r.data = r.b.ScatterElements(x, indices, start, axis=axis)
 
 
 def filled_with(r: Reading, number: float, index: int) -> ir.Value:
@@ -201,7 +201,7 @@ class Bounds(Field):
             raise MappingError("the number of sliced axes is unknown")
         one = w.const([1] * (count or 0), "steps") if steps is None else steps
         bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.set_inputs(w.input(0), *(w.known(v) for v in bounds))
+        w.set_inputs(w.data, *(w.known(v) for v in bounds))
 
 
 def strided_slice(r: Reading) -> ir.Value:
@@ -277,7 +277,7 @@ def reversed_axes(r: Reading, axes: list[int]) -> None:
     k = len(axes)
     if not axes:
         r.ready = [r.b.Identity(r.input(0))]
-    r.set_inputs(r.input(0), *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k)))
+    r.set_inputs(r.data, *(r.b.const(v) for v in ([-1] * k, [MIN] * k, axes, [-1] * k)))
 
 
 def masked_axes(r: Reading) -> None:
@@ -315,11 +315,11 @@ class NegativeIndices(Field):
         kind = words("ignore_negative", "normalize")
         if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
             return
-        indices = r.node.inputs[0]
-        assert indices is not None and indices.dtype is not None
+        indices = r.data
+        assert indices.dtype is not None
         limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
         negative = r.b.Less(indices, r.b.like(indices, 0))
-        r.node.inputs[0] = r.b.Where(negative, limit, indices)
+        r.data = r.b.Where(negative, limit, indices)
 
     def lower(self, w: Writing) -> None:
         w.needs(16)
@@ -373,7 +373,7 @@ class RangeType(Field):
         r.behind(lambda y: r.cast(y, to))
 
     def lower(self, w: Writing) -> None:
-        w.layer.attrs["output_type"] = element_type.lower(int(w.input(0).dtype or T.FLOAT))
+        w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
 
 # rows --------------------------------------------------------------------------------------------

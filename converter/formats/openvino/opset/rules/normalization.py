@@ -55,7 +55,7 @@ class Neighbours(Field):
         w.set(alpha=alpha, beta=beta, bias=bias, size=w.attr("size"))
         if bias != 1 and bias > 0:
             w.set(alpha=alpha / bias, bias=1.0)
-            y, factor = w.result(), w.like(w.input(0), bias**-beta)
+            y, factor = w.result(), w.like(w.data, bias**-beta)
             w.then(lambda: w.put("Multiply", y, factor, auto_broadcast="numpy"))
 
 
@@ -145,7 +145,7 @@ RULES = [
     op(
         "GroupNormalization",
         "GroupNormalization",
-        Guard("the statistics have another type", lambda w: w.input(0).dtype == T.FLOAT),
+        Guard("the statistics have another type", lambda w: w.data.dtype == T.FLOAT),
         *attrs(num_groups=int, epsilon=float),
         Only("stash_type", 1),
         since=12,

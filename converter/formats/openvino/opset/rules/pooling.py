@@ -81,7 +81,7 @@ class PoolWindow(Window):
         """What a window is larger than its padded axis, which runtimes refuse; padding there is not
         counted.
         """
-        x, n = w.input(0), len(reach)
+        x, n = w.data, len(reach)
         dims = [None] * n if x.shape is None else list(x.shape)[2:]
         known = [d if isinstance(d, int) else 1 << 60 for d in dims]
         over = np.maximum(0, reach - (np.array(known) + pads[:n] + pads[n:]))
@@ -144,7 +144,7 @@ class CountedPadding(Field):
         if np.all(share == 1):
             return
         w.set(rounding_type="floor", pads_end=ends)
-        average, factor = w.result("average"), share.astype(_dtype(w.input(0)))
+        average, factor = w.result("average"), share.astype(_dtype(w.data))
         w.then(lambda: w.put("Multiply", average, factor, auto_broadcast="numpy"))
 
 

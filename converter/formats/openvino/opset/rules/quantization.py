@@ -113,7 +113,7 @@ class Compressed(Field):
     def lower(self, w: Writing) -> None:
         zero = w.optional(2)
         point = None if zero is None else along(w, zero)
-        w.set_inputs(*factors(w, w.input(0), along(w, w.input(1)), point))
+        w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
 
 
 def factors(
@@ -129,7 +129,7 @@ def factors(
 
 def in_blocks(w: Writing) -> bool:
     """Whether scales belong to blocks of an axis, of which there are several."""
-    x, scale, block = w.input(0), w.input(1), w.attr("block_size")
+    x, scale, block = w.data, w.input(1), w.attr("block_size")
     if not block:
         return False
     axis = axis_of(w.attr("axis"), w.rank())
@@ -147,7 +147,7 @@ class Blocks(Field):
     keys = ("special_zero", "axis")
 
     def lower(self, w: Writing) -> None:
-        x, block, axis = w.input(0), w.attr("block_size"), w.attr("axis") % w.rank()
+        x, block, axis = w.data, w.attr("block_size"), w.attr("axis") % w.rank()
         shape, out = shape_of(x), w.out
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
@@ -179,7 +179,7 @@ class Blocks(Field):
             return _stretch(w, value, axis, columns, [*shape[:axis], *blocks, *shape[axis + 1 :]])
 
         start, size, shape = first * w.attr("block_size"), count * width, list(w.static())
-        weights = cut(w.input(0), start, size, count, width)
+        weights = cut(w.data, start, size, count, width)
         scale, zero = cut(w.input(1), first, count, count, 1), w.optional(2)
         point = None if zero is None else cut(zero, first, count, count, 1)
         weights, point = _narrowed(w, weights, point)
@@ -229,7 +229,7 @@ class Unpacked(Field):
 
     def lower(self, w: Writing) -> None:
         packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
-        name = w.input(0).name or "weights"
+        name = w.data.name or "weights"
         stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
         w.set_inputs(w.stored(w.const(stored, name)))
         w.set(destination_type="u8")
@@ -237,7 +237,7 @@ class Unpacked(Field):
 
 def table_of(w: Writing) -> str:
     """The element type whose numbers a constant of places looks up; "" for other tables."""
-    table, cast = known(w.input(0)), _source(w.input(1), "Cast")
+    table, cast = known(w.data), _source(w.input(1), "Cast")
     codes = None if cast is None else cast.inputs[0]
     if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
         return ""
@@ -264,7 +264,7 @@ class Rounded(Field):
 
     def lower(self, w: Writing) -> None:
         out: Any = w.out.dtype
-        x, scale = (convert(w, v, T.FLOAT) for v in (w.input(0), along(w, w.input(1))))
+        x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
         y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
         y = w.emit("Round", y, mode="half_to_even")
         if (zero := w.optional(2)) is not None:

@@ -185,7 +185,7 @@ class Sequence(Field):
 
     def lower(self, w: Writing) -> None:
         directions, _, hidden = w.static(2, "the weights")
-        x = w.emit("Transpose", w.input(0), list(BATCH_FIRST))
+        x = w.emit("Transpose", w.data, list(BATCH_FIRST))
         states = []
         for i in (5, 6) if w.node.op == "LSTM" else (5,):
             given = w.optional(i)
@@ -198,7 +198,7 @@ class Sequence(Field):
         w.set(hidden_size=hidden)
         own = w.layer.outputs
         w.layer.outputs = [w.temporary(n, x.dtype) for n in ("y", "h", "c")[: 1 + len(states)]]
-        shared = directions == 1 and len(w.input(0).uses()) > 1
+        shared = directions == 1 and len(w.data.uses()) > 1
         for result, inner, perm in zip(own, w.layer.outputs, RESULTS, strict=False):
             put = _in_two_steps if shared and len(perm) == 4 else _transposed
             w.then(partial(put, w, inner, perm, result))
@@ -221,7 +221,7 @@ def _in_two_steps(w: Writing, inner: ir.Value, _: tuple[int, ...], result: ir.Va
 
 def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
     """Initial states [N, D, H] of zeros; x is [N, S, I]."""
-    batch = dim(w.input(0), 1)
+    batch = dim(w.data, 1)
     if batch is not None:
         demand_small(batch, directions, hidden)
         dtype = (x.dtype or T.FLOAT).numpy()
@@ -233,7 +233,7 @@ def _zeros(w: Writing, x: ir.Value, directions: int, hidden: int) -> ir.Value:
 def _lengths(w: Writing, x: ir.Value) -> ir.Value:
     if (found := w.optional(4)) is not None:
         return found
-    size, batch = (dim(w.input(0), i) for i in (0, 1))
+    size, batch = (dim(w.data, i) for i in (0, 1))
     if size is not None and batch is not None:
         demand_small(batch)
         return w.const(np.full(batch, size, np.int64))
@@ -281,7 +281,7 @@ PLAIN = (
     Guard("input_forget=true", lift_if=lambda r: not r.attr("input_forget", bool, 0)),
     Guard(
         "layout, input_forget and peepholes cannot be expressed",
-        lower_if=lambda w: not w.attr("layout", 0) and w.optional(7) is None,
+        lower_if=lambda w: not w.attr("layout", 0) and not w.has(7),
     ),
     Only("layout", 0),
     ignore("weights_format", "input_forget"),

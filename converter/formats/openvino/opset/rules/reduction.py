@@ -51,7 +51,7 @@ class Reduced(Field):
 
     def lower(self, w: Writing) -> None:
         keep, axes = bool(w.attr("keepdims")), self._axes(w)
-        w.layer.inputs, shape = [w.input(0), axes], shape_of(w.out)
+        w.layer.inputs, shape = [w.data, axes], shape_of(w.out)
         w.set(keep_dims=keep)
         if _last_of_three(w, axes) and _meets_a_vector(w):
             self._of_four_axes(w, keep)
@@ -63,7 +63,7 @@ class Reduced(Field):
             message = "the axes are computed: the runtime does not know the rank of the result"
             raise MappingError(message, "X203", STATIC)
         w.set(keep_dims=True)
-        reduced = w.temporary("reduced", w.input(0).dtype)
+        reduced = w.temporary("reduced", w.data.dtype)
         w.layer.outputs = [reduced]
         w.then(lambda: w.put("Reshape", reduced, list(shape), special_zero=False))
 
@@ -72,7 +72,7 @@ class Reduced(Field):
         """The CPU plugin computes what stands behind a reduction of the last of three axes together
         with it, and takes the first axis for that of the vector there.
         """
-        x = w.input(0)
+        x = w.data
         wide = w.emit("Unsqueeze", x, w.const([3], "axes"))
         w.set_inputs(wide, w.const([2, 3], "axes"))
         w.set(keep_dims=False)
@@ -99,12 +99,12 @@ class Reduced(Field):
 
 def _last_of_three(w: Writing, axes: ir.Value) -> bool:
     places = known(axes)
-    return rank_of(w.input(0)) == 3 and places is not None and places.tolist() in ([2], [-1])
+    return rank_of(w.data) == 3 and places is not None and places.tolist() in ([2], [-1])
 
 
 def _meets_a_vector(w: Writing) -> bool:
     """Whether the result is computed with a number for each place of axis 1."""
-    (out,), size = w.node.outputs, dim(w.input(0), 1)
+    (out,), size = w.node.outputs, dim(w.data, 1)
     others = (v for use in out.uses() for v in use.node.inputs if v is not None and v is not out)
     counts = (math.prod(s) for v in others if (s := shape_of(v)) and math.prod(s) == max(s))
     return any(count > 1 and size in (None, count) for count in counts)
@@ -119,11 +119,11 @@ class SmallAsInt32(Field):
     """ONNX reduces no small integers and booleans: as int32, and back."""
 
     def lift(self, r: Reading) -> None:
-        x = r.node.inputs[0]
-        if x is None or x.dtype not in SMALL:
+        x = r.data
+        if x.dtype not in SMALL:
             return
         own = x.dtype
-        r.node.inputs[0] = r.cast(x, T.INT32)
+        r.data = r.cast(x, T.INT32)
         r.behind(lambda y: r.cast(y, own))
 
 
@@ -161,7 +161,7 @@ def _read(value: ir.Value) -> bool:
 
 def _several(w: Writing) -> bool:
     """Whether there are equal elements to tell apart."""
-    shape, axis = w.input(0).shape, axis_of(w.attr("axis"), w.rank())
+    shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
     return not isinstance(size, int) or size > 1
 
@@ -174,7 +174,7 @@ class IndexOfBest(Sorted):
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
-        x, axis = w.input(0), axis_of(w.attr("axis"), w.rank())
+        x, axis = w.data, axis_of(w.attr("axis"), w.rank())
         w.set(axis=axis)
         w.set_inputs(x, 1)
         places = w.temporary("places", T.INT64)
@@ -213,7 +213,7 @@ OF_FLOATS = Guard("the mean of integers is another operator", lift_if=FLOATS.lif
 OF_BOOLEANS = Guard("of booleans only", lower_if=BOOLEANS.lower_if)
 KNOWN_AXES = Guard(
     "the axes of booleans are computed",
-    lower_if=lambda w: w.optional(1) is None or known(w.optional(1)) is not None,
+    lower_if=lambda w: not w.has(1) or known(w.optional(1)) is not None,
 )
 LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), SmallAsInt32())
 AXES = "2,3 =[1]"

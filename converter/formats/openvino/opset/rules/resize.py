@@ -275,7 +275,7 @@ def _mode_to_write(w: Writing) -> str:
 
 
 def lower_resize(w: Writing) -> None:
-    x, rank, scales, sizes = w.input(0), w.rank(), w.optional(2), w.optional(3)
+    x, rank, scales, sizes = w.data, w.rank(), w.optional(2), w.optional(3)
     policy = w.attr("keep_aspect_ratio_policy")
     rule = w.attr("coordinate_transformation_mode")
     if policy != "stretch" or rule not in COORDINATES:
@@ -370,7 +370,7 @@ class OnePlane(Attr):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         if not w.attr(self.name) and len(w.layer.outputs) < 2:
-            w.layer.outputs.append(w.temporary("plane", w.input(0).dtype))
+            w.layer.outputs.append(w.temporary("plane", w.data.dtype))
 
 
 ORDERS = ("RGB", "BGR")

@@ -24,7 +24,7 @@ class AsInt32(Field):
 
     def lower(self, w: Writing) -> None:
         for i in self.positions:
-            if w.optional(i) is not None:
+            if w.has(i):
                 w.layer.inputs[i] = convert(w, w.input(i), T.INT32)
 
 
@@ -36,7 +36,7 @@ class DefaultIndex(Field):
 
     def lower(self, w: Writing) -> None:
         dtype = w.input(1).dtype or T.INT64
-        if w.optional(self.position) is None and w.optional(self.position + 1) is not None:
+        if not w.has(self.position) and w.has(self.position + 1):
             none = convert(w, w.const([-1]), dtype)
             w.layer.inputs[self.position] = w.emit("Reshape", none, [], special_zero=False)
 

@@ -78,7 +78,7 @@ class PartOfShape(Field):
 
 
 def shape_in_front(w: Writing) -> ir.Value:
-    return w.emit("ShapeOf", w.input(0), dtype=T.INT64, output_type="i64")
+    return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
 class Size(Field):
@@ -144,7 +144,7 @@ class SizeOneAxes(Field):
         r.node.inputs[1:] = [r.b.const(ones)] if wanted else []
 
     def lower(self, w: Writing) -> None:
-        x, axes, after = w.input(0), w.optional(1), w.out.shape
+        x, axes, after = w.data, w.optional(1), w.out.shape
         ones = [i for i, d in enumerate(x.shape) if d == 1] if x.shape is not None else None
         same_rank = ones is not None and after is not None and w.rank() - len(ones) == len(after)
         if axes is None and not same_rank:
@@ -162,7 +162,7 @@ class SizeOneAxes(Field):
 
     def _reshape(self, w: Writing, target: Any, zero: bool) -> None:
         w.layer.kind = "Reshape"
-        w.set_inputs(w.input(0), target)
+        w.set_inputs(w.data, target)
         w.set(special_zero=zero)
 
     def _reshaped(self, w: Writing) -> tuple[list[int], bool] | None:
@@ -177,7 +177,7 @@ class SizeOneAxes(Field):
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
             return None
         # readers of then take a Squeeze behind a recurrent layer for another
-        sizes = _sizes_behind(axes, list(after), rank_of(w.input(0)))
+        sizes = _sizes_behind(axes, list(after), rank_of(w.data))
         return None if sizes is None else (sizes, True)
 
 
@@ -230,9 +230,9 @@ class Lengths(Field):
         w.layer.inputs[2:] = [w.operand(self._lengths(w))]
 
     def _lengths(self, w: Writing) -> Any:
-        if w.optional(1) is not None:
+        if w.has(1):
             return w.known(w.input(1))
-        size, parts = dim(w.input(0), axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
+        size, parts = dim(w.data, axis_of(w.attr("axis"), w.rank())), len(w.node.outputs)
         if size is None:
             message = "the length of the parts depends on a dynamic dimension"
             raise MappingError(message, "X203")
@@ -287,14 +287,14 @@ class Fill(Field):
     keys = ("mode",)
 
     def lower(self, w: Writing) -> None:
-        value, shape = w.attr("value", None), known(w.input(0))
+        value, shape = w.attr("value", None), known(w.data)
         fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
         if shape is not None and not shape.size:
             w.layer.kind = "Reshape"
             w.set_inputs(fill.reshape(1), [])
             w.set(special_zero=False)
         else:
-            w.set_inputs(fill, w.known(w.input(0)))
+            w.set_inputs(fill, w.known(w.data))
             w.set(mode="numpy")
 
 
@@ -325,7 +325,7 @@ class Repeats(Field):
         return r.b.ConstantOfShape(count, value=np.ones(1, np.int64))
 
     def lower(self, w: Writing) -> None:
-        x, repeats, n = w.input(0), w.input(1), rank_of(w.input(0))
+        x, repeats, n = w.data, w.input(1), rank_of(w.data)
         if known(repeats) is not None or n is None or n < 2:
             flat = rank_of(repeats) in (1, None) or known(repeats) is not None
             repeats = repeats if flat else w.reshape(repeats, [-1])
@@ -390,21 +390,21 @@ class Padding(Field):
 
     def lower(self, w: Writing) -> None:
         pads, axes, n = known(w.input(1)), known(w.optional(3)), w.rank()
-        if pads is None or (w.optional(3) is not None and axes is None):
+        if pads is None or (w.has(3) and axes is None):
             amounts = self._computed(w, n)
         else:
             both = amounts_of(pads, axes, n)
             if (both < 0).any() and (w.version < 12 or w.attr("mode") != "constant"):
                 raise MappingError("negative padding cannot be expressed here")
             amounts = [w.const(v, "pads") for v in both]
-        w.set_inputs(w.input(0), *amounts)
+        w.set_inputs(w.data, *amounts)
         if w.attr("mode") == "constant":
             w.layer.inputs.append(self._fill(w))
 
     def _fill(self, w: Writing) -> ir.Value:
         fill = w.optional(2)
         if fill is None:
-            return w.const(np.zeros((), (w.input(0).dtype or T.FLOAT).numpy()), "fill")
+            return w.const(np.zeros((), (w.data.dtype or T.FLOAT).numpy()), "fill")
         array = known(fill)
         return scalar(w, fill) if array is None else w.const(array.reshape(()), "fill")
 
@@ -463,12 +463,12 @@ class OfChannels(Field):
         x, b = r.input(0), r.b
         axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
         if n == 1:
-            r.node.inputs[0] = b.Unsqueeze(x, [0])
+            r.data = b.Unsqueeze(x, [0])
             r.behind(lambda y: b.Squeeze(y, [0]))
         elif axis != 1:
             perm = list(range(n))
             perm[1], perm[axis] = axis, 1
-            r.node.inputs[0] = r.transpose(x, perm)
+            r.data = r.transpose(x, perm)
             r.behind(lambda y: r.transpose(y, perm))
 
     def lower(self, w: Writing) -> None:

@@ -44,8 +44,8 @@ class Transform(Field):
                 x = r.b.DFT(*r.node.inputs, inverse=r.node.attrs["inverse"])
 
     def lower(self, w: Writing) -> None:
-        x, length, axis = w.input(0), known(w.optional(1)), known(w.optional(2))
-        if (w.optional(1) is None) != (length is None) or (w.optional(2) and axis is None):
+        x, length, axis = w.data, known(w.optional(1)), known(w.optional(2))
+        if w.has(1) == (length is None) or (w.optional(2) and axis is None):
             raise MappingError("the axis and the length must be constant")
         size = [] if length is None else [w.const(length.reshape(1).astype(np.int64))]
         place = -2 if axis is None else int(axis.reshape(-1)[0])
@@ -67,7 +67,7 @@ class HalfTransform(Transform):
 
 
 def _is_real(w: Writing) -> bool:
-    shape = w.input(0).shape
+    shape = w.data.shape
     return shape is not None and len(shape) > 0 and shape[-1] == 1
 
 
