@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import is_float
+from converter.graph.build import defaults
 from converter.graph.demands import axis_of
 from converter.graph.infer import Array, known, set_known, shape_of
 from converter.graph.interpolation import coordinates
@@ -247,8 +248,9 @@ def _weights(a: SimpleNamespace, size: int, out: int, scale: float) -> Array:
     if a.mode == "nearest" and a.nearest_mode == "simple":
         a = SimpleNamespace(**{**vars(a), "nearest_mode": "ceil" if scale < 1 else "floor"})
     if a.mode != "linear" or not a.antialias:
-        mode, attrs = _mode(a)
-        attrs |= {"mode": mode, "coordinate_transformation_mode": rule}
+        mode, options = _mode(a)
+        attrs = {**defaults("Resize"), **options, "mode": mode}
+        attrs["coordinate_transformation_mode"] = rule
         return weights(attrs, size, out, scale)
     at, places = coordinates(rule, size, out, scale)[:, None], arange(size)[None, :]
     reach = 2 if scale > 1 else int(np.ceil(2 / scale))
