@@ -313,9 +313,9 @@ def lift_nms(r: IntegerReading) -> list[Value]:
     (batch, n, _), classes = r.static(box), r.static(counts)[1]
     scores = b.Reshape(r.whole(3), [batch, n])
     label, real, starts = class_of(b, counts, None, b.Reshape(number, [batch, 1]), n)
-    own = b.Equal(b.Unsqueeze(label, [1]), arange(classes, dtype=np.float32).reshape(classes, 1))
-    own = own & b.Unsqueeze(real, [1])
-    first = b.Where(own, b.Unsqueeze(scores, [1]), -np.inf)
+    own = b.Equal(label[:, None], arange(classes, dtype=np.float32).reshape(classes, 1))
+    own = own & real[:, None]
+    first = b.Where(own, scores[:, None], -np.inf)
     size = r.declared_size(0, 1)
     per_class = r.attr("max_output_size", int, size)
     overlaps = _overlaps(r, [box[..., i] for i in range(4)], classes, soft)
@@ -336,8 +336,7 @@ def _overlaps(r: IntegerReading, sides: list[Value], classes: int, soft: bool) -
     b, lost = r.b, r.bit_count("areas_shift")
     batch, n = r.static(sides[0])
     spread = [
-        b.Reshape(b.Expand(b.Unsqueeze(v, [1]), [batch, classes, n]), [batch * classes, n])
-        for v in sides
+        b.Reshape(b.Expand(v[:, None], [batch, classes, n]), [batch * classes, n]) for v in sides
     ]
     if soft:
         up, down = (r.flat(f"gaussian_{k}_lut") for k in ("scale", "shift"))

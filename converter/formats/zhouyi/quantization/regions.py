@@ -105,7 +105,7 @@ class Crossings:
         """
         b, found = self.b, []
         decided = self.rows.axis.decided or self.columns.axis.decided
-        image = self.spread(b.Expand(b.Unsqueeze(image, [1]), [self.count, self.height]), 0)
+        image = self.spread(b.Expand(image[:, None], [self.count, self.height]), 0)
         ends = (((a.low, a.of_low), (a.high, a.of_high)) for a in (self.rows, self.columns))
         for (row, by_row), (column, by_column) in itertools.product(*ends):
             weight = self.spread(by_row, 0) * self.spread(by_column, 1)
@@ -114,7 +114,7 @@ class Crossings:
             else:
                 weight = shifted(weight, bits)
             at = [self.spread(row, 0), self.spread(column, 1)]
-            found.append(b.Unsqueeze(weight, [-1]) * pixels.at(image, at, wraps=wraps))
+            found.append(weight[..., None] * pixels.at(image, at, wraps=wraps))
         return found
 
     def by_cell(self, v: Value, missing: float = 0.0) -> Value:
@@ -122,7 +122,7 @@ class Crossings:
         b, rows, columns = self.b, self.rows, self.columns
         real = [self.spread(m, i) for i, a in enumerate((rows, columns)) for m in a.real()]
         if real:
-            mask = b.Unsqueeze(functools.reduce(operator.and_, real), [-1])
+            mask = functools.reduce(operator.and_, real)[..., None]
             v = b.Where(mask, v, missing)
         shape = [rows.axis.cells, rows.samples, columns.axis.cells, columns.samples]
         return b.Reshape(v, [self.count, *shape, -1])
@@ -168,13 +168,13 @@ class Axis:
         if not self.decided:
             return b.const(np.full((1, 1), float(self.samples))), self.samples
         cell = float(self.cells << self.bits)
-        number = b.Max(b.Ceil(b.Unsqueeze(length, [1]) / cell), 1)
+        number = b.Max(b.Ceil(length[:, None] / cell), 1)
         return number, max(1, math.ceil(longest / cell))
 
     def places(self, b: Builder, first: Value, step: Value, between: Value, most: int) -> Value:
         """[R, cells * most]: half a distance `between` behind the start of each cell, and so on."""
         i, k = arange(self.cells, dtype=np.float64), arange(most, dtype=np.float64) * 2 + 1
-        start = b.Unsqueeze(step, [1]) * i + b.Unsqueeze(first, [1])
+        start = step[:, None] * i + first[:, None]
         at = b.Unsqueeze(start, [2]) + b.Unsqueeze(between, [1, 2]) * k
         return b.Reshape(at, [-1, self.cells * most])
 
@@ -264,11 +264,11 @@ def _decided(r: IntegerReading, rois: Value, axis: Axis) -> tuple[list[Value], A
     cell = float(cells << bits)
     step = cut(length / cell)
     rest = length - step * cell
-    spread, whole_length = count * cell, b.Unsqueeze(length, [1])
+    spread, whole_length = count * cell, length[:, None]
     between = cut(whole_length / spread)
     left = b.Unsqueeze(whole_length - between * spread, [2])
     i, k = arange(axis.cells, dtype=np.float64), arange(most, dtype=np.float64)
-    start, start_rest = (b.Unsqueeze(b.Unsqueeze(v, [1]) * i, [2]) for v in (step, rest))
+    start, start_rest = (b.Unsqueeze(v[:, None] * i, [2]) for v in (step, rest))
     start_rest = start_rest + b.Unsqueeze(ends[0] * cells, [1, 2])
     count_3, spread_3, between_3 = (b.Unsqueeze(v, [2]) for v in (count, spread, between))
     behind = start_rest * count_3 * 2.0 + spread_3 * between_3 + left + left * k * 2.0
@@ -361,7 +361,7 @@ def _of_box(r: IntegerReading, boxes: Value, axis: Axis, by: float) -> tuple[Alo
     largest = r.input_limits(0)[1] + r.input_zeros[0]
     count, most = axis.counted(b, length, min(largest * by + 1, UINT16[1]))
     step = cut(length / axis.cells)
-    between = cut(b.Unsqueeze(step, [1]) / (count * 2.0))
+    between = cut(step[:, None] / (count * 2.0))
     at = axis.places(b, ends[0], step, b.Squeeze(between, [1]), most)
     low = shifted(at, bits)
     share, known = at - low * 2.0**bits, (low >= -1) & (low <= axis.size)
@@ -395,8 +395,8 @@ def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
         first, last = (boxes[..., axis + 2 * e] for e in (0, 1))
         span = float(sizes[1 - axis] - 1)
         step = shifted(cut(low_32_bits((last - first) * span * 256.0) / (size[axis] - 1.0)), 8)
-        steps = b.Unsqueeze(step, [1]) * arange(size[axis], dtype=np.float64)
-        place = bounded(b.Unsqueeze(first * span, [1]) + steps, 0, (sizes[axis] - 1) * most)
+        steps = step[:, None] * arange(size[axis], dtype=np.float64)
+        place = bounded((first * span)[:, None] + steps, 0, (sizes[axis] - 1) * most)
         found = shifted(place, bits), shifted(place + most, bits)
         share = place - floor(place * 2.0**-15) * 2.0**15
         for kept, v in zip((lows, highs, shares), (*found, share), strict=True):
@@ -406,7 +406,7 @@ def _from_edges(r: IntegerReading, boxes: Value, features: Value) -> Value:
     top_left, top_right, bottom_left, bottom_right = (
         pixels.at(None, [row, column]) for row in (top, bottom) for column in (left, right)
     )
-    down, across = (b.Unsqueeze(v, [-1]) for v in shares)
+    down, across = (v[..., None] for v in shares)
     both = shifted(down * across, bits)
     y = (top_left + bottom_right - top_right - bottom_left) * both + top_left * 2.0**bits
     y = y + (top_right - top_left) * across + (bottom_left - top_left) * down

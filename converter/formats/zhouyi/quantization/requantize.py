@@ -218,7 +218,7 @@ def cut(x: Value) -> Value:
 def reached(x: Value, levels: Array) -> Value:
     """How many of the levels each element of `x`, doubles, reaches."""
     b = open_builder()
-    over = b.Unsqueeze(x, [-1]) >= np.asarray(levels, np.float64)
+    over = x[..., None] >= np.asarray(levels, np.float64)
     return b.ReduceSum(double(over), [-1], keepdims=0)
 
 

@@ -57,7 +57,7 @@ class Pixels:
         if wraps:
             total = total - floor(total / count) * count
         if image is None:
-            return b.GatherND(self.flat, int64(b.Unsqueeze(total, [-1])), batch_dims=1)
+            return b.GatherND(self.flat, int64(total[..., None]), batch_dims=1)
         return b.GatherND(self.flat, int64(stack((image, total))))
 
 
@@ -138,12 +138,12 @@ def _between(
             return y
         pairs = zip(places, pixels.sizes[::-1], strict=True)
         inside = functools.reduce(operator.and_, [(p >= 0) & (p <= size - 1) for p, size in pairs])
-        return b.Where(b.Unsqueeze(inside, [-1]), y, fill)
+        return b.Where(inside[..., None], y, fill)
     share = shares[axis]
     assert share is not None
     beyond = [p + 1.0 if i == axis else p for i, p in enumerate(places)]
     low, high = (_between(pixels, p, shares[:axis], bits, fill) for p in (places, beyond))
-    return low + shifted((high - low) * b.Unsqueeze(share, [-1]), bits[axis])
+    return low + shifted((high - low) * share[..., None], bits[axis])
 
 
 # boxes -------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
         for pair in (places, shares, inside)
         for axis, v in enumerate(pair)
     )
-    image = b.Expand(b.Unsqueeze(images, [1]), [count, crop[0] * crop[1]])
+    image = b.Expand(images[:, None], [count, crop[0] * crop[1]])
     if nearest:
         y = pixels.at(image, [row, column])
     else:
-        by_row, by_column = (b.Unsqueeze(v, [-1]) for v in (by_row, by_column))
+        by_row, by_column = (v[..., None] for v in (by_row, by_column))
         lines_of = []
         for at in (row, row + 1.0):
             left, right = (pixels.at(image, [at, c]) for c in (column, column + 1.0))
@@ -186,18 +186,18 @@ def lift_crop_and_resize(r: IntegerReading) -> Value:
             lines_of.append(left + shifted(product, shift))
         top, bottom = lines_of
         y = top + shifted((bottom - top) * by_row * scale, shift)
-    known = b.Unsqueeze(both[0] & both[1], [-1])
+    known = (both[0] & both[1])[..., None]
     y = b.Where(known, y, r.attr("extrapolation_value", float, 0.0))
     return r.stored(b.Reshape(bounded(y, *r.limits()), [count, *crop, r.static(x)[-1]]))
 
 
 def _line(b: Builder, first: Value, last: Value, count: int, size: int) -> Value:
     """[B, count]: places along one axis of boxes."""
-    start = b.Unsqueeze(first * (size - 1), [1])
+    start = (first * (size - 1))[:, None]
     if count < 2:
         return start
     step = cut((last - first) * ((size - 1) * 256) / (count - 1))
-    return start + b.Unsqueeze(shifted(step, 8), [1]) * arange(count, dtype=np.float64)
+    return start + shifted(step, 8)[:, None] * arange(count, dtype=np.float64)
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
     if count * rows * height * width * channels > MOST_ELEMENTS:
         raise MappingError(f"{count} regions of an image of this size make a graph too large")
     by = r.number_list("spatial", 2)
-    part = b.Unsqueeze(b.Gather(x, int64(rois[..., 0])), [1])  # [R, 1, H, W, C]
+    part = b.Gather(x, int64(rois[..., 0]))[:, None]  # [R, 1, H, W, C]
     for axis, parts, size in ((0, rows, height), (1, columns, width)):
         mask = _parts(b, [rois[..., 1 + axis + 2 * e] for e in (0, 1)], by[axis], parts, size)
         shape = [count, parts, size, 1, 1] if axis == 0 else [count, 1, parts, size, 1]
@@ -225,8 +225,8 @@ def lift_max_roi_pool(r: IntegerReading) -> Value:
 def _parts(b: Builder, ends: list[Value], by: float, parts: int, size: int) -> Value:
     """bool [R, parts, size]: which pixels of an axis belong to which part of a region."""
     first, last = (shifted(e * by + 32768.0, 16) for e in ends)
-    length = b.Unsqueeze(b.Max(last - first + 1.0, 1), [1])
-    i, start = arange(parts, dtype=np.float64), b.Unsqueeze(first, [1])
+    length = b.Max(last - first + 1.0, 1)[:, None]
+    i, start = arange(parts, dtype=np.float64), first[:, None]
     low = floor(length * i / parts) + start
     high = b.Ceil(length * (i + 1) / parts) + start
     low, high = (b.Unsqueeze(bounded(v, 0, size), [2]) for v in (low, high))

@@ -167,7 +167,7 @@ def spatial_scale(r: Reading, keys: tuple[str, ...], stem: str) -> list[float]:
     return [r.attr(f"{stem}_{axis}", float) for axis in "yx"]
 
 
-def regions(r: Reading, scale: list[float]) -> tuple[ir.Value, ir.Value]:
+def regions(r: Reading, scale: list[float]) -> tuple[Value, Value]:
     """The images [n], and the boxes x1, y1, x2, y2 [n, 4] in pixels of the feature map.
 
     Operand 1 is a table [n, 5] of batch, y1, x1, y2, x2; `scale` is that of y and of x.
@@ -230,7 +230,7 @@ class PooledRegions(Field):
 
     def lift(self, r: Reading) -> None:
         batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
-        table = r.b.Concat(r.b.Unsqueeze(batch, [1]), boxes, axis=1)
+        table = r.b.Concat(batch[:, None], boxes, axis=1)
         r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
 
     def lower(self, w: Writing) -> None:
@@ -352,7 +352,7 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
     mask = mask & (y2 - y1 >= smallest[0]) & (x2 - x1 >= smallest[1])
     places, found = front(b, mask, most)
     every = arange(classes, dtype=np.float32).reshape(classes, 1)
-    member = b.Equal(b.Unsqueeze(index, [1]), every) & b.Unsqueeze(mask, [1])
+    member = b.Equal(index[:, None], every) & mask[:, None]
     sums = at_most(r, b.ReduceSum(b.Cast(member, to=FLOAT), [2], keepdims=0), most)
     per_class, total = present(b, sums, classes)
     at, there = front(b, sums > 0, classes)
@@ -577,8 +577,8 @@ def _unequal(
         lines.append(b.Clip(place, 0, sides[axis] - 1))
     samples_at = [c * n for c, n in zip(size, samples, strict=True)]
     found = _at_lines(r, features, lines, samples_at)
-    mask = b.Unsqueeze(known[0], [2]) & b.Unsqueeze(known[1], [1])
-    found = b.Where(b.Unsqueeze(mask, [1]), found, 0.0)
+    mask = b.Unsqueeze(known[0], [2]) & known[1][:, None]
+    found = b.Where(mask[:, None], found, 0.0)
     shape = [count, channels, size[0], samples[0], size[1], samples[1]]
     return b.ReduceMean(b.Reshape(found, shape), [3, 5], keepdims=0)
 

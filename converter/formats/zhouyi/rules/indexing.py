@@ -60,7 +60,7 @@ class BatchedAxis(Field):
             order = [*range(batch), *range(batch + count, last), *range(batch, batch + count)]
             order += range(last, rank - 1 + count)
             r.then(lambda results: [b.Transpose(results[0], perm=order)])
-        r.node.inputs = [x, b.Unsqueeze(r.cast(indices, T.INT64), [-1])]
+        r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
         r.node.attrs["batch_dims"] = batch
 
     def lower(self, w: Writing) -> None:

@@ -206,9 +206,9 @@ def _positions(r: Reading, cache: Value, batch: int, steps: int, half: int) -> i
     ids = first if given is None else r.cast(given, ir.DataType.INT64)
     cache = cache[..., :half]
     if len(r.static(cache)) == 2:
-        return b.Unsqueeze(b.Gather(cache, ids, axis=0), [1])
-    rows = b.GatherND(cache, b.Unsqueeze(ids, [-1]), batch_dims=1)
-    return b.Unsqueeze(rows, [1])
+        return b.Gather(cache, ids, axis=0)[:, None]
+    rows = b.GatherND(cache, ids[..., None], batch_dims=1)
+    return rows[:, None]
 
 
 FULL = Guard("the weights are not stored with the layer", _is_full, _two_axes)

@@ -76,7 +76,7 @@ def lift_recurrent(r: Reading) -> list[ir.Value]:
     attrs = _attributes(r, cell)
     bias = r.weights("biases", _both_biases(r, cell, h)[None])
     x = b.Transpose(r.input(0), perm=[1, 0, 2])
-    states = [b.Unsqueeze(r.input(i), [0]) for i in range(1, 1 + len(cell.states))]
+    states = [r.input(i)[None] for i in range(1, 1 + len(cell.states))]
     parts = (r.weights("W", w), r.weights("R", rec), bias, None, *states)
     count = len(cell.results)
     found = b.ops(cell.op, x, *parts, outputs=count, hidden_size=h, **attrs)

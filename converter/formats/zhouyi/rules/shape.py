@@ -190,7 +190,7 @@ def _followed_by_zeros(r: Reading, x: ir.Value, axis: int) -> None:
     b, count = r.b, r.static(x)[axis]
     number = b.Expand(b.Reshape(r.cast(r.input(1), ir.DataType.INT64), [-1]), [count])
     every = b.const(arange(r.declared_size(0, axis)).reshape(-1, 1))
-    behind = b.GreaterOrEqual(every, b.Unsqueeze(b.CumSum(number, np.array(0)), [0]))
+    behind = b.GreaterOrEqual(every, b.CumSum(number, np.array(0))[None])
     place = b.ReduceSum(b.Cast(behind, to=ir.DataType.INT64), [1], keepdims=0)
     # the place behind the last element is that of a zero
     spare = [0] * (2 * len(r.static(x)))
