@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of
-from converter.graph.infer import infer, known, set_known, set_type
+from converter.graph.infer import InferenceError, infer, known, set_known, set_type
 
 # (domain, operator) -> (inputs that carry data, outputs that carry data)
 LAYOUT_SENSITIVE: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -123,6 +123,10 @@ def infer_channels_last(node: ir.Node) -> None:
     found = ports(node)
     assert found is not None, node.op_type
     data_in, data_out = found
+    for i in data_in:
+        v = node.inputs[i] if i < len(node.inputs) else None
+        if v is not None and _rank(v) < 2:
+            raise InferenceError(f"{node.op_type}: input {i} has no channels")
     inputs = [
         None if v is None else _stand_in(v, to_nchw if i in data_in else None)
         for i, v in enumerate(node.inputs)

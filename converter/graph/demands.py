@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from converter.errors import MappingError
 
@@ -53,6 +54,27 @@ def axis_of(axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
     return axis + rank if axis < 0 else axis
+
+
+def shaped(array: np.ndarray[Any, Any], *shape: int, what: str) -> np.ndarray[Any, Any]:
+    """The elements in another shape, which may have one -1; MappingError R110 where there are
+    more or fewer.
+    """
+    try:
+        return array.reshape(shape)
+    except ValueError:
+        raise MappingError(
+            f"{what} has {array.size} elements, {' x '.join(map(str, shape))} are needed", "R110"
+        ) from None
+
+
+def float_of(dtype: ir.DataType | None) -> np.dtype[Any]:
+    """The numpy type of floating-point data, float32 where it is not known; MappingError R105
+    where the data are others.
+    """
+    if dtype is not None and not dtype.is_floating_point():
+        raise MappingError(f"the input is {dtype.name.lower()}, not floating-point", "R105")
+    return np.dtype((dtype or ir.DataType.FLOAT).numpy())
 
 
 def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:

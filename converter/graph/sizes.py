@@ -25,11 +25,18 @@ def rank(value: ir.Value, what: str = "the input") -> int:
     return found
 
 
-def static(value: ir.Value, what: str = "the input") -> tuple[int, ...]:
-    """The shape of a value; MappingError X203 where a size is not known."""
+def static(
+    value: ir.Value, what: str = "the input", axes: int | None = None, least: int = 0
+) -> tuple[int, ...]:
+    """The shape of a value; MappingError X203 where a size is not known, R105 where there are not
+    so many `axes`, or not at `least` so many.
+    """
     found = shape_of(value)
     if found is None:
         raise MappingError(f"the shape of {what} must be static", "X203", FIX_INPUTS)
+    if len(found) != axes if axes is not None else len(found) < least:
+        needed = f"at least {least}" if axes is None else str(axes)
+        raise MappingError(f"{what} has {len(found)} axes, {needed} are needed", "R105")
     return found
 
 

@@ -169,9 +169,15 @@ class Reading:
         """How many axes a value, or operand number `value`, has."""
         return rank(self.input(value) if isinstance(value, int) else value, what)
 
-    def static(self, value: ir.Value | int = 0, what: str = "the input") -> tuple[int, ...]:
-        """The sizes of a value, or of operand number `value`."""
-        return static(self.input(value) if isinstance(value, int) else value, what)
+    def static(
+        self,
+        value: ir.Value | int = 0,
+        what: str = "the input",
+        axes: int | None = None,
+        least: int = 0,
+    ) -> tuple[int, ...]:
+        """The sizes of a value, or of operand number `value`, of so many axes."""
+        return static(self.input(value) if isinstance(value, int) else value, what, axes, least)
 
     # nodes ---------------------------------------------------------------------------------------
 

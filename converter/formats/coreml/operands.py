@@ -79,10 +79,13 @@ def rank(of: ir.Value | Reading, least: int = 0) -> int:
     return found
 
 
-def dims(of: ir.Value | Reading) -> list[int | None]:
-    """Sizes that are known, None for the others; of a value, or of the first operand of a layer."""
+def dims(of: ir.Value | Reading, least: int = 0) -> list[int | None]:
+    """Sizes that are known, None for the others; of a value, or of the first operand of a layer.
+    There must be at least so many axes.
+    """
     value = of.input(0) if isinstance(of, Reading) else of
-    rank(value)
+    if rank(value) < least:
+        raise MappingError(f"the input has {rank(value)} axes, at least {least} are needed", "R105")
     return known_sizes(value) or []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,8 @@ from converter.mapping.node import Layer
 from converter.passes.channels_last import to_nchw
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.fold import fold
+
+LARGEST_STATE = 1 << 32  # elements
 
 # Metadata of earlier versions: how inputs and outputs were stored. The file means what LiteRT
 # computes, so that nothing is undone.
@@ -198,6 +201,11 @@ class GraphLifting(Lifting):
         if key not in states:
             if min(tensor.shape, default=1) < 0:
                 raise MappingError(f"the size of the variable {tensor.name!r} is not known", "X203")
+            if math.prod(tensor.shape) > LARGEST_STATE:
+                message = (
+                    f"the variable {tensor.name!r} would have {math.prod(tensor.shape)} elements"
+                )
+                raise MappingError(message, "R105")
             fill = zero_points(tensor)[0] if is_quantised(tensor) else 0
             initial = np.full(tensor.shape, fill, type_of(tensor).numpy())
             states[key] = State(self.name(index), initial)

@@ -77,7 +77,7 @@ class Planes(Field):
         upper = self.same(r)
         if upper is None:
             return self.explicit(r)
-        sizes = blobs.dims(r)[-self.axes :]
+        sizes = blobs.dims(r, self.axes)[-self.axes :]
         return same_pads(sizes, reach, r.node.attrs["strides"], upper=upper)
 
     def kernel(self, w: Writing) -> list[int]:
@@ -272,7 +272,7 @@ class Transposed(Field):
     def lift(self, r: Reading) -> None:
         a, axes = r.node.attrs, self.window.axes
         self.window.lift(r)
-        size, target = blobs.dims(r)[-axes:], r.attr("outputShape", list)
+        size, target = blobs.dims(r, axes)[-axes:], r.attr("outputShape", list)
         pads, extra = self.window.explicit(r), [0] * axes
         upper, kernel = self.window.same(r), dilated(a)
         for i, (k, s) in enumerate(zip(kernel, a["strides"], strict=True)):

@@ -66,13 +66,13 @@ def centred(r: Reading) -> None:
 
 
 def by_channel(r: Reading) -> None:
-    channels = blobs.dims(r)[-3]
+    channels = blobs.dims(r, 3)[-3]
     ones = np.ones(channels or 0, np.float32)
     r.set_inputs(*r.node.inputs, ones, np.zeros_like(ones))
 
 
 def by_image(r: Reading) -> None:
-    size = [int(d or 0) for d in blobs.dims(r)[-3:]]
+    size = [int(d or 0) for d in blobs.dims(r, 3)[-3:]]
     r.set_input(1, np.ones(size, np.float32))
     r.set(axis=-3)
 
@@ -82,11 +82,11 @@ def by_parts(r: Reading) -> None:
 
 
 def _known_channels(r: Reading) -> bool:
-    return not r.attr("acrossChannels", bool) and blobs.dims(r)[-3] is not None
+    return not r.attr("acrossChannels", bool) and blobs.dims(r, 3)[-3] is not None
 
 
 def _small_image(r: Reading) -> bool:
-    size = blobs.dims(r)[-3:]
+    size = blobs.dims(r, 3)[-3:]
     small = None not in size and math.prod(int(d or 0) for d in size) <= 1 << 22
     return r.attr("acrossChannels", bool) and small
 

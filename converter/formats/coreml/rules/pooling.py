@@ -84,7 +84,7 @@ class PoolVolumes(Pool, Volumes):
 def cuts(r: Reading) -> bool:
     """Whether rounding up makes a difference."""
     a = r.node.attrs
-    windows = zip(blobs.dims(r)[-2:], a["kernel_shape"], a["strides"], strict=True)
+    windows = zip(blobs.dims(r, 2)[-2:], a["kernel_shape"], a["strides"], strict=True)
     return any(n is None or (n - k) % s for n, k, s in windows)
 
 

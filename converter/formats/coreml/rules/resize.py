@@ -176,7 +176,7 @@ def by_fractions(r: Reading) -> Value:
     """The positions of fractional factors without alignment; the operator is an Identity behind
     them.
     """
-    size = static(blobs.dims(r)[-2:], "fractional factors")
+    size = static(blobs.dims(r, 2)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]
     grids = [sampling_grid("UPSAMPLE", n, m) for n, m in zip(size, out, strict=True)]
     return resample(r, grids)
@@ -203,7 +203,7 @@ STRICT = "STRICT_ALIGN_ENDPOINTS_MODE"
 def target_of(r: Reading) -> tuple[str, list[int], list[int]]:
     """The sampling mode, and height and width before and after."""
     mode: str = r.attr("mode", dict, {}).get("samplingMethod", STRICT)
-    size = static(blobs.dims(r)[-2:], "resizeBilinear")
+    size = static(blobs.dims(r, 2)[-2:], "resizeBilinear")
     target = r.attr("targetSize", list) or [1, 1]
     of_length(2, targetSize=target)
     return mode, size, target
@@ -212,7 +212,9 @@ def target_of(r: Reading) -> tuple[str, list[int], list[int]]:
 def _is_resize(r: Reading) -> bool:
     """Whether ONNX's Resize reads at the same positions."""
     mode, size, target = target_of(r)
-    exact = mode != "UPSAMPLE_MODE" or all(t % n == 0 for n, t in zip(size, target, strict=True))
+    exact = mode != "UPSAMPLE_MODE" or all(
+        n and t % n == 0 for n, t in zip(size, target, strict=True)
+    )
     sizes = blobs.dims(r)
     known = len(sizes) == 4 and None not in sizes[:2]
     return mode in ALIGNED and exact and known and min(target) > 1 and min(size) > 1

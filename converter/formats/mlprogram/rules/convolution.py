@@ -144,6 +144,7 @@ def linear(r: Reading) -> Value:
     x, weights = r.x, r.value("weight")
     if weights.dtype != x.dtype and x.dtype is not None:
         weights = r.cast(weights, x.dtype)
+    r.static(weights, "the weight", axes=2)
     y = r.b.MatMul(x, turned(r, weights))
     bias = r.given("bias")
     return y if bias is None else y + r.cast(bias, y.dtype or ir.DataType.FLOAT)
@@ -255,8 +256,8 @@ def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
     b = r.b
     q, k, v = (r.value(n) for n in ("query", "key", "value"))
-    size = None if q.shape is None else q.shape[-1]
-    if isinstance(size, int):
+    size = q.shape[-1] if q.shape else None
+    if isinstance(size, int) and size:
         scaled = q * float(size**-0.5)
     else:
         own = b.Gather(b.Shape(q), -1, axis=0)

@@ -9,6 +9,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import mil, mils
+from converter.graph.demands import float_of
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import enum
@@ -53,7 +54,7 @@ class Added(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.data
-        kind = (x.dtype or D.FLOAT).numpy()
+        kind = float_of(x.dtype)
         epsilon = kind.type(r.attr("epsilon", float, self.default))
         if epsilon > np.finfo(kind).tiny:
             r.data = x + float(epsilon)

@@ -12,6 +12,7 @@ from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of
 from converter.formats.mlprogram.rules.quantization import write_looked_up
+from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.fields import Attr, Field, Fixed, Guard, ignore
@@ -69,7 +70,7 @@ def scatter(r: Reading) -> Value:
     x, indices = r.value("data"), r.whole("indices")
     updates, mode = changed(r, r.value("updates"))
     rank, depth = r.rank(x), r.rank(indices)
-    axis = r.attr("axis", int, 0) % rank
+    axis = axis_of(r.attr("axis", int, 0), rank)
     order = [axis, *(i for i in range(rank) if i != axis)]
     turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
     y = b.ScatterND(

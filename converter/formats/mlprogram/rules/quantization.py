@@ -18,6 +18,7 @@ from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
 from converter.formats.mlprogram.values import unpacked
+from converter.graph.demands import shaped
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.sizes import demand_small
@@ -43,19 +44,19 @@ def quantize(r: Reading) -> Value:
     zero = r.array("zero_point") if r.has("zero_point") else np.zeros(scale.shape, kind)
     axis = axis_of(r, scale)
     if axis is None:
-        scale, zero = scale.reshape(()), zero.reshape(())
+        scale, zero = shaped(scale, what="scale"), shaped(zero, what="zero_point")
     return r.b.QuantizeLinear(r.value("input"), scale, zero.astype(kind), axis=axis)
 
 
 def dequantize(r: Reading) -> Value:
     scale, x = r.array("scale"), r.value("input")
     axis = axis_of(r, scale)
-    scale = scale.reshape(()) if axis is None else scale
+    scale = shaped(scale, what="scale") if axis is None else scale
     if not r.has("zero_point"):
         return r.b.DequantizeLinear(x, scale, axis=axis)
     kind = (x.dtype or D.INT8).numpy()
     zero = r.array("zero_point").astype(kind)
-    return r.b.DequantizeLinear(x, scale, zero.reshape(scale.shape), axis=axis)
+    return r.b.DequantizeLinear(x, scale, shaped(zero, *scale.shape, what="zero_point"), axis=axis)
 
 
 def write_quantize(w: Writing) -> None:

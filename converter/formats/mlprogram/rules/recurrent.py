@@ -40,6 +40,8 @@ LSTM, GRU, RNN = (0, 2, 1, 3), (2, 0, 1), (0,)  # i f o z -> i o f c; r o z -> z
 
 def blocks(array: Array, order: Sequence[int]) -> Array:
     """The rows of each gate, in another order."""
+    if not array.ndim or len(array) % len(order):
+        raise MappingError(f"weights {list(array.shape)} of {len(order)} gates", "R105")
     size = len(array) // len(order)
     return np.concatenate([array[i * size : (i + 1) * size] for i in order])
 
@@ -56,7 +58,10 @@ class Parts:
             raise MappingError(f"direction {self.direction!r} is not known", "R110")
         self.both = self.direction == "bidirectional"
         self.ways = 2 if self.both else 1
-        self.hidden = self.r.array("weight_hh").shape[-1]
+        weights = self.r.array("weight_hh")
+        if weights.ndim != 2:
+            raise MappingError(f"weight_hh has {weights.ndim} axes, 2 are needed", "R105")
+        self.hidden = weights.shape[1]
 
     def stacked(self, name: str) -> Array | None:
         """[directions, gates * hidden, ...] of a parameter; None where it is left out."""

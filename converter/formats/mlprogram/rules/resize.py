@@ -102,6 +102,8 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
     x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
+    if r.rank(x) < 2:
+        raise MappingError("the input has no height and width", "R105")
     shape = list(x.shape or ())[-2:]
     if all(isinstance(n, int) for n in shape):
         pairs = zip(shape, factors, strict=True)
@@ -254,7 +256,7 @@ def resample(r: Reading) -> Value:
     mode, padding = (r.attr(k, str).lower() for k in ("sampling_mode", "padding_mode"))
     if mode not in ("bilinear", "nearest") or padding not in PADDING:
         raise MappingError(f"sampling {mode!r} with padding {padding!r}", "X202")
-    height, width = r.static(x)[-2:]
+    height, width = r.static(x, axes=4)[2:]
     size = b.const(np.array([width, height], kind.numpy()))
     corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", str).lower()
     match word:

@@ -18,7 +18,7 @@ from converter.formats.mlprogram.rules.fields import (
     numbers,
     size_of,
 )
-from converter.graph.demands import at_least, axis_of, of_counts, of_length
+from converter.graph.demands import at_least, axis_of, of_counts, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
@@ -206,7 +206,7 @@ class Amounts(Field):
 
     def lift(self, r: Reading) -> None:
         rank, given = r.rank(r.data), r.whole("pad")
-        (count,) = r.static(given, "the amounts")
+        (count,) = r.static(given, "the amounts", axes=1)
         if count % 2 or count // 2 > rank:
             raise MappingError(f"{count} amounts for {rank} axes", "R110")
         missing = rank - count // 2
@@ -367,7 +367,7 @@ def reverse_sequence(r: Reading) -> Value:
     b = r.b
     x, time, batch = r.x, r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
     lengths, rank = r.whole("lengths"), r.rank(x)
-    time, batch = time % rank, batch % rank
+    time, batch = axis_of(time, rank), axis_of(batch, rank)
     if time == batch:
         raise MappingError("lengths of the axis that is turned round", "R110")
     order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
@@ -482,7 +482,7 @@ def write_triangle(w: Writing) -> None:
 def unshuffled(r: Reading) -> Value:
     """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
     x, f = r.x, r.count("downscale_factor")
-    n, c, h, w = r.static(x)
+    n, c, h, w = r.static(x, axes=4)
     y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
@@ -497,7 +497,8 @@ def _block(r: Reading) -> list[int]:
 def space_to_batch(r: Reading) -> Value:
     b = r.b
     x, (bh, bw) = r.x, _block(r)
-    (top, bottom), (left, right) = r.array("paddings").reshape(2, 2).tolist()
+    (top, bottom), (left, right) = shaped(r.array("paddings"), 2, 2, what="paddings").tolist()
+    r.static(x, axes=4)
     x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
     n, c, h, w = r.static(x)
     y = b.Transpose(b.Reshape(x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
@@ -507,8 +508,8 @@ def space_to_batch(r: Reading) -> Value:
 def batch_to_space(r: Reading) -> Value:
     b = r.b
     x, (bh, bw) = r.x, _block(r)
-    (top, bottom), (left, right) = r.array("crops").reshape(2, 2).tolist()
-    n, c, h, w = r.static(x)
+    (top, bottom), (left, right) = shaped(r.array("crops"), 2, 2, what="crops").tolist()
+    n, c, h, w = r.static(x, axes=4)
     n //= bh * bw
     y = b.Transpose(b.Reshape(x, [bh, bw, n, c, h, w]), perm=[2, 3, 4, 0, 5, 1])
     y = b.Reshape(y, [n, c, h * bh, w * bw])

@@ -12,6 +12,7 @@ from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
 from converter.formats.nnapi.rules.fields import Axis, from_level
 from converter.formats.nnapi.table import OperandType
+from converter.graph.demands import of_length
 from converter.graph.infer import known
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.record import record
@@ -64,6 +65,12 @@ class BeginSize(Field):
     def lift(self, r: Reading) -> None:
         b, names = r.b, ("begin", "size")
         begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
+        count = r.rank(r.data)
+        for name, v in zip(names, (begin, size), strict=True):
+            if r.static(v, name, axes=1) != (count,):
+                raise MappingError(
+                    f"{name} of {r.static(v)[0]} axes, the input has {count}", "R105"
+                )
         starts, sizes = known(begin), known(size)
         if starts is not None and sizes is not None:
             ends: Any = np.where(sizes == -1, LARGE, starts + sizes)
@@ -90,6 +97,7 @@ class Strides(Field):
 
     def lift(self, r: Reading) -> None:
         masks = [r.attr(key, int) for key in self.keys[3:]]
+        of_length(r.rank(r.data), **{key: r.attr(key, list) for key in self.keys[:3]})
         bounds = zip(*(r.attr(key, list) for key in self.keys[:3]), strict=True)
         found = [
             self._bounds(*axis, *(bool(m >> i & 1) for m in masks)) for i, axis in enumerate(bounds)

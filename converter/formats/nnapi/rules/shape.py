@@ -11,7 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import Axis
-from converter.graph.demands import at_least
+from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
@@ -211,7 +211,7 @@ class Amounts(Field):
     keys = ("paddings",)
 
     def lift(self, r: Reading) -> None:
-        pairs = r.array("paddings").reshape(-1, 2)
+        pairs = shaped(r.array("paddings"), r.rank(r.data), 2, what="paddings")
         r.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
 
     def lower(self, w: Writing) -> None:
@@ -264,7 +264,7 @@ class Symmetric(Field):
     keys = ("paddings",)
 
     def lift(self, r: Reading) -> None:
-        pairs = r.array("paddings").reshape(-1, 2).tolist()
+        pairs = shaped(r.array("paddings"), r.rank(r.data), 2, what="paddings").tolist()
         at_least(0, paddings=[n for pair in pairs for n in pair])
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
         sizes = r.static(r.data)
@@ -280,7 +280,8 @@ class Symmetric(Field):
 
 def space_to_batch_pads() -> Group:
     def lift(r: Reading) -> dict[str, Any]:
-        (top, bottom), (left, right) = np.reshape(r.layer.attrs["paddings"], (2, 2)).tolist()
+        given = np.array(r.layer.attrs["paddings"])
+        (top, bottom), (left, right) = shaped(given, 2, 2, what="paddings").tolist()
         return {"pads": [top, left, bottom, right]}
 
     def lower(w: Writing) -> dict[str, Any]:

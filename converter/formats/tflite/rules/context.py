@@ -164,7 +164,7 @@ class Reading(context.Reading):
         if self.rank(self.stored(index), "the weights") != len(perm):
             raise MappingError(f"weights of other than {len(perm)} axes", "R105")
         turned = self.transpose(self.stored(index), perm)
-        axis = list(perm).index(tensor.axis) if tensor.axis < len(perm) else 0
+        axis = list(perm).index(tensor.axis) if tensor.axis in perm else 0
         return dequantise(self.b, turned, tensor, axis)
 
     def real_bias(self, index: int) -> ir.Value | None:

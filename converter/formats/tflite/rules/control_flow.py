@@ -162,12 +162,13 @@ def handle(r: Reading) -> Sequence[ir.Value]:
     name = r.attr("shared_name", str, "") or r.result().name
     key = f"{r.attr('container', str, '')}/{name}"
     states = r.graph.variables.states
+    r.result()
     r.graph.handles[r.operator.outputs[0]] = states.setdefault(key, State(name))
     return []
 
 
 def state_of(t: Reading) -> State:
-    found = t.graph.handles.get(t.operator.inputs[0])
+    found = t.graph.handles.get(next(iter(t.operator.inputs), -1))
     if found is None:
         raise MappingError("a variable that is handed to a subgraph is not supported", "X201")
     if len(t.graph.path) > 1 and not t.graph.initialises:

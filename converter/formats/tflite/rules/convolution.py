@@ -74,11 +74,14 @@ class WantedSize(Field):
         self.keys = ("padding", *(f"stride_{x}" for x in axes), *dilations)
 
     def lift(self, r: Reading) -> None:
-        a, kernel = r.node.attrs, r.static(r.node.inputs[1], "the filter")[2:]  # type: ignore[arg-type]
+        a, axes = r.node.attrs, len(self.axes) + 2
+        kernel = r.static(r.node.inputs[1], "the filter", axes=axes)[2:]  # type: ignore[arg-type]
         strides = [r.attr(f"stride_{x}", int) for x in self.axes]
         if any(r.attr(k, int) != 1 for k in self.keys if k.startswith("dilation")):
             raise MappingError("a dilated transposed convolution")
         scheme, wanted, size = r.attr("padding", int), self._wanted(r), dims_of(r.input(2))[1:-1]
+        if len(size) != len(kernel):
+            raise MappingError(f"an image of {len(size) + 2} axes, {axes} are needed", "R105")
         totals = []
         for n, target, k, s in zip(size, wanted, kernel, strides, strict=True):
             if n is None or target is None:
@@ -162,7 +165,7 @@ class Dense(Field):
 
     def lift(self, r: Reading) -> None:
         x = data(r)
-        _, size = r.static(r.stored(1), "the weights")
+        _, size = r.static(r.stored(1), "the weights", axes=2)
         rank = None if x.shape is None else len(x.shape)
         keep = r.attr("keep_num_dims", bool) and rank != 1
         if not keep and (rank != 2 or x.shape is None or x.shape[1] != size):

@@ -201,6 +201,8 @@ class To(Field):
         r.set(to=int(wanted))
         floats = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
         if wanted.is_integer() and x.dtype in floats:
+            if wanted.bitwidth < 8:
+                raise MappingError(f"floats as {wanted.name.lower()}", "X202")
             r.ready = [truncated(x, r, wanted)]
 
     def lower(self, w: Writing) -> None:

@@ -310,15 +310,15 @@ def diagonal(r: Reading, size: int) -> Value:
 
 def matrix_of_diagonal(r: Reading) -> Value:
     x = data(r)
-    mask = diagonal(r, r.static(x)[-1])
+    mask = diagonal(r, r.static(x, least=1)[-1])
     return r.b.Where(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))
 
 
 def with_diagonal(r: Reading) -> Value:
     x, values = data(r), r.input(1)
-    rows, columns = r.static(x)[-2:]
+    rows, columns = r.static(x, least=2)[-2:]
     mask = r.b.const(np.eye(rows, columns, dtype=bool), "diagonal")
-    ends = r.static(values)[-1]
+    ends = r.static(values, "the diagonal", least=1)[-1]
     missing = np.zeros((2, len(r.static(values))), np.int64)
     missing[1, -1] = columns - ends
     row = r.b.Pad(values, missing.reshape(-1)) if columns > ends else values

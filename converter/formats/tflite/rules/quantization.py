@@ -46,6 +46,8 @@ class Range(Field):
     def lift(self, r: Reading) -> None:
         low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
         bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
+        if not 2 <= bits <= 16:
+            raise MappingError(f"num_bits={bits}", "R110")
         first, last = (1 if narrow else 0), (1 << bits) - 1
         scale = (high - low) / np.float32(last - first)
         zero = min(max(np.float32(first) - low / scale, first), last)

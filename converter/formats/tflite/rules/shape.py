@@ -27,6 +27,7 @@ from converter.formats.tflite.rules.fields import (
     data,
     one_axis,
 )
+from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import Value, made_of, operand
@@ -303,9 +304,11 @@ class Symmetric(Field):
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        pairs = r.known(r.input(1), "the padding").reshape(-1, 2).tolist()
-        axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
         shape = r.static(data(r))
+        given = np.array(r.ints(1, "the padding"))
+        pairs = shaped(given, len(shape), 2, what="the padding").tolist()
+        at_least(0, padding=given.tolist())
+        axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
         orders = [np.pad(arange(shape[i]), pairs[i], "symmetric") for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.data = r.b.Gather(data(r), order, axis=axis)
