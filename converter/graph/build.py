@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar, overload
 
@@ -212,8 +213,11 @@ class Builder:
         computed).
         """
         if value.const_value is not None and value.dtype != ir.DataType.STRING:
-            reshaped = LazyTensor.of(value.const_value).reshaped(shape)
-            return self.const(reshaped, value.name or "const")
+            tensor, size = LazyTensor.of(value.const_value), math.prod(shape)
+            if size != tensor.size and (size >= 0 or -1 not in shape or tensor.size % size):
+                name = value.name or "a constant"
+                raise InferenceError(f"{name} of {tensor.size} elements as {list(shape)}")
+            return self.const(tensor.reshaped(shape), value.name or "const")
         return self.op("Reshape", value, list(shape))
 
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:

@@ -44,8 +44,11 @@ def of_length(n: int, **attributes: Sequence[object]) -> None:
 
 
 def of_counts(n: int, **attributes: Sequence[float]) -> None:
-    """Refuses lists that are not `n` numbers of at least 1."""
+    """Refuses lists that are not `n` whole numbers of at least 1."""
     of_length(n, **attributes)
+    for name, v in _numbers(attributes):
+        if isinstance(v, float):
+            raise MappingError(f"{name}={v} is no whole number", "R110")
     at_least(1, **attributes)
 
 

@@ -408,6 +408,8 @@ class AttrInput(Field):
             found = self.default
         else:
             array = r.known(value, self.name)
+            if array.dtype.kind == "f" and not issubclass(self.kind, float):
+                raise MappingError(f"{self.name} must be whole numbers", "R105")
             if issubclass(self.kind, list):
                 found = array.reshape(-1).tolist()
             elif array.size == 1:
@@ -470,6 +472,9 @@ class Weight(Field):
             array = _reshape(array, self.shape(r), self.blob)
         perm = self._perm(array.ndim)
         if perm is not None:
+            if len(perm) != array.ndim:
+                message = f"{self.blob} has {array.ndim} axes, {len(perm)} are needed"
+                raise MappingError(message, "R105")
             array = array.transpose(np.argsort(np.asarray(perm)))
         name = f"{r.layer.name}.{self.blob}" if r.layer.name else self.blob
         r.set_input(self.index, r.b.const(array, name))

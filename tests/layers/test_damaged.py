@@ -1,11 +1,12 @@
-"""The layers in the folders beside this one with numbers that no layer has: reading them ends in a
-refusal, never in an exception of Python.
+"""The layers in the folders beside this one with numbers and operands that no layer has: reading
+them ends in a refusal, never in an exception of Python.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import random
 import re
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ from layers.test_layers import FILES
 
 NUMBERS = (0, -1, (1 << 31) - 1)
 FEW = 2  # of each file in the everyday tests
+MANY = 12  # changed operands of each file in the slow ones
+TYPES = ("float32", "int32", "int64", "bool", "uint8")
 MEMORY = 2 << 30  # bytes; the numbers must not be taken for sizes
 
 
@@ -68,6 +71,51 @@ def variants(case: cases.Case) -> Iterator[cases.Case]:
                 yield changed
 
 
+def fitted(tensor: cases.Tensor, shape: tuple[int, ...]) -> cases.Tensor:
+    values = tensor.values
+    if values is not None:
+        values = np.resize(np.asarray(values, tensor.dtype), shape)
+    return dataclasses.replace(tensor, shape=shape, values=values)
+
+
+def unlike(tensor: cases.Tensor) -> Iterator[cases.Tensor]:
+    """The operand with other axes and sizes, of other types, as a constant or none, left out."""
+    shape = tuple(tensor.shape)
+    bigger = tuple(d + 1 for d in shape)
+    none, one = (0,) * len(shape), (1,) * len(shape)
+    for other in ((), shape[:-1], (*shape, 2), (2, *shape), none, one, bigger, shape[::-1]):
+        if other != shape:
+            yield fitted(tensor, other)
+    if tensor.type != "string":
+        for type_ in TYPES:
+            with np.errstate(invalid="ignore"):  # an infinity as a whole number
+                values = None if tensor.values is None else np.asarray(tensor.values).astype(type_)
+            yield dataclasses.replace(tensor, type=type_, values=values)
+    yield dataclasses.replace(tensor, constant=not tensor.constant)
+    yield dataclasses.replace(tensor, absent=True)
+
+
+def misfits(case: cases.Case) -> Iterator[cases.Case]:
+    """The layer with one operand, result or weight changed, one more or one less, or without one
+    of its attributes.
+    """
+    for side in ("inputs", "outputs"):
+        tensors = getattr(case, side)
+        for i, tensor in enumerate(tensors):
+            yield dataclasses.replace(case, **{side: [*tensors[:i], *tensors[i + 1 :]]})
+            for other in unlike(tensor):
+                yield dataclasses.replace(case, **{side: [*tensors[:i], other, *tensors[i + 1 :]]})
+        yield dataclasses.replace(case, **{side: [*tensors, *tensors[-1:]]})
+    for field in ("weights", "attributes"):
+        given = getattr(case, field)
+        for key in given:
+            rest = {k: v for k, v in given.items() if k != key}
+            yield dataclasses.replace(case, **{field: rest})
+    for key, tensor in case.weights.items():
+        for other in unlike(tensor):
+            yield dataclasses.replace(case, weights={**case.weights, key: other})
+
+
 def read(format: str, case: cases.Case) -> None:
     try:
         network = network_of(format, case)
@@ -82,6 +130,30 @@ def test_some_impossible_numbers_are_refused(format: str, path: Path) -> None:
     found = list(variants(cases.read(path)))
     for case in random.Random(path.stem).sample(found, min(FEW, len(found))):
         read(format, case)
+
+
+def read_misfits(format: str, path: Path, count: int) -> None:
+    case = cases.read(path)
+    if case.model:  # a file of its own, in which nothing is changed
+        return
+    found = list(misfits(case))
+    for other in random.Random(path.stem).sample(found, min(count, len(found))):
+        try:
+            network_of(format, other)
+        except Exception:  # no file can say this at all
+            continue
+        read(format, other)
+
+
+@pytest.mark.parametrize(("format", "path"), FILES)
+def test_some_operands_that_do_not_fit_are_refused(format: str, path: Path) -> None:
+    read_misfits(format, path, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("format", "path"), FILES)
+def test_operands_that_do_not_fit_are_refused(format: str, path: Path) -> None:
+    read_misfits(format, path, MANY)
 
 
 @pytest.mark.slow

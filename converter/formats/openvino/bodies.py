@@ -60,6 +60,9 @@ class BodyReader(ABC):
         """The values of a layer's outputs."""
 
     def bind(self, layer: Layer, values: Sequence[ir.Value]) -> None:
+        if len(values) < len(layer.outputs):
+            message = f"{len(layer.outputs)} output ports, the layer has {len(values)} results"
+            raise MappingError(message, "R105")
         for port, value in zip(layer.outputs, values, strict=False):
             self.values[layer.id, port.id] = value
 

@@ -179,7 +179,8 @@ class GraphLift:
         layer's own constants do.
         """
         reads = kind == "Quantize"
-        params = self.quant_params((layer.outputs if reads else layer.inputs)[0])
+        carriers = layer.outputs if reads else layer.inputs
+        params = self.quant_params(carriers[0]) if carriers and layer.inputs else None
         if params is None:
             return None
         x = with_operators(self.env[layer.inputs[0].name])

@@ -84,7 +84,7 @@ def PSROIPooling(
     x1, y1, x2, y2, in pixels that spatial_scale turns into elements of x. Source: OpenVINO,
     PSROIPooling-1.
     """
-    _, _, height, width = static(x, "the feature map")
+    _, _, height, width = static(x, "the feature map", axes=4)
     g = group_size
 
     def average(b: Builder, image: Value, roi: Sequence[Value]) -> Value:

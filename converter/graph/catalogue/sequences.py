@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import length, numbers, whole
 from converter.graph.extensions import extension
@@ -108,6 +109,8 @@ def SegmentMax(
     lowest number of its type (`half`: of float16). Source: OpenVINO, SegmentMax-16.
     """
     dtype = x.dtype or FLOAT
+    if not (dtype.is_floating_point() or dtype.is_integer()):
+        raise MappingError("the largest of truth values", "R105")
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
     places = b.Cast(segments, to=INT64)
     total = places[-1:] + 1 if count is None else whole(b, count)

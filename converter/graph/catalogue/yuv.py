@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from converter.errors import MappingError
 from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import as_float
 from converter.graph.extensions import extension
@@ -32,6 +33,8 @@ def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB
     type of the input, channels in `order` (RGB or BGR). Source: OpenVINO, NV12toRGB-8 and
     I420toRGB-8.
     """
+    if len(planes) not in (1, 2 if pairs else 3):
+        raise MappingError(f"{len(planes)} planes of a picture", "R105")
     wide = [as_float(b, v) for v in planes]
     luma, u, v = (
         _whole(b, wide[0], bool(pairs)) if len(wide) == 1 else _separate(b, wide, bool(pairs))

@@ -73,11 +73,11 @@ class DepthwiseWeights(Weight):
         super().lift(r)
         weights = r.node.input(1)
         assert weights is not None
-        channels = r.static(weights)[1]
+        channels = r.static(weights, least=2)[1]
         if channels != 1:
             what = f"weights of {channels} channels for each group"
             raise MappingError(f"{what}, the last dimension should be 1", "R105")
-        r.node.attrs["group"] = r.static(r.input(0))[-1]
+        r.node.attrs["group"] = r.static(least=1)[-1]
 
     def lower(self, w: Writing) -> None:
         super().lower(w)
@@ -199,7 +199,7 @@ def lift_data_stride(r: Reading) -> ir.Value:
     x = r.input(0)
     for axis, d in ((1, "y"), (2, "x")):
         kernel, stride = r.attr(f"kernel_{d}", int), r.attr(f"stride_{d}", int)
-        size = r.static(x)[axis]
+        size = r.static(x, axes=4)[axis]
         if stride < 1 or not 0 < kernel <= size:
             raise MappingError(f"patches of {kernel} every {stride} in {size}", "R110")
         starts = arange((size - kernel) // stride + 1) * stride
@@ -213,7 +213,7 @@ def lift_overlap_add(r: Reading) -> ir.Value:
     The result is [..., (frames - 1) * step + length].
     """
     x, step, b = r.input(0), r.attr("frame_step", int, 1), r.b
-    *outer, frames, length = r.static(x)
+    *outer, frames, length = r.static(x, least=2)
     if not 1 <= step <= length:
         raise MappingError(f"frame_step={step} with frames of {length}", "R110")
     size, rows = (frames - 1) * step + length, math.prod(outer)

@@ -23,7 +23,7 @@ from converter.graph.build import Builder
 from converter.graph.catalogue.compact import front, take
 from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
-from converter.graph.demands import held, of_length
+from converter.graph.demands import held, of_length, shaped
 from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
@@ -126,7 +126,7 @@ class FlatScores(Field):
     """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
 
     def lift(self, r: Reading) -> None:
-        batch, n = r.shape[:2]
+        batch, n = r.static(least=2)[:2]
         scores = r.b.Reshape(r.input(3), [batch, n])
         r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
 
@@ -285,7 +285,11 @@ PYRAMID_PARTS = (0.005978503007119795, 0.02391401202847918, 0.09565604811391672)
 PYRAMID_PIXELS = tuple(side**2 * 2**-2e-6 for side in (112, 224, 448))
 
 
-def floats(r: Reading) -> list[Value]:
+def floats(r: Reading, *counts: int) -> list[Value]:
+    """The operands as floats; there must be one of the `counts` of them, where any are given."""
+    if counts and len(r.operands) not in counts:
+        needed = " or ".join(map(str, counts))
+        raise MappingError(f"{len(r.operands)} inputs, {needed} are needed", "R105")
     return [_as_float(r, v) for v in r.operands]
 
 
@@ -297,10 +301,10 @@ def lift_detection_output(r: Reading) -> list[ir.Value]:
 
     Deltas and boxes are y, x, h, w and y1, x1, y2, x2, or with anchor_mode=caffe_detection x first.
     """
-    b, (scores, deltas, proposals) = r.b, floats(r)
+    b, (scores, deltas, proposals) = r.b, floats(r, 3)
     modes = enum({False: "DEFAULT_DETECT", True: "CAFFE_DETECTION"})
     caffe = r.attr("anchor_mode", modes, False)
-    batch, count, classes, _ = r.static(deltas)
+    batch, count, classes, _ = r.static(deltas, axes=4)
     boxes = _decoded(r, deltas, proposals, caffe)
     own = b.Transpose(scores[..., 1 : classes + 1], perm=[0, 2, 1])
     mask = own > r.attr("score_threshold", float)
@@ -343,8 +347,8 @@ def lift_filter_boxes(r: Reading) -> list[ir.Value]:
 
     Classes without boxes vanish.
     """
-    b, (boxes, scores, counts, labels, number) = r.b, floats(r)
-    n, classes = r.static(scores)[1], r.static(counts)[1]
+    b, (boxes, scores, counts, labels, number) = r.b, floats(r, 5)
+    n, classes = r.static(scores, axes=2)[1], r.static(counts, axes=2)[1]
     smallest, most = r.number_list("min_size", 2), r.count("maxnum")
     index, real, _ = class_of(b, counts, None, number, n)
     y1, x1, y2, x2 = (boxes[..., i] for i in range(4))
@@ -365,10 +369,10 @@ def lift_post_nms(r: Reading) -> list[ir.Value]:
 
     They come in pixels, and as parts of the longer side of the image.
     """
-    b, (boxes, keep, counts) = r.b, floats(r)
-    (batch, n, _), most = r.static(boxes), r.count("proposal_cnt")
-    every = b.const(np.full([batch, 1], r.static(counts)[1], np.float32))
-    _, real, starts = class_of(b, counts, None, every, r.static(keep)[1])
+    b, (boxes, keep, counts) = r.b, floats(r, 3)
+    (batch, n, _), most = r.static(boxes, axes=3), r.count("proposal_cnt")
+    every = b.const(np.full([batch, 1], r.static(counts, axes=2)[1], np.float32))
+    _, real, starts = class_of(b, counts, None, every, r.static(keep, axes=2)[1])
     place = keep + b.Where(real, starts, 0)
     good = real & (place < n)
     index = b.Cast(b.Where(good, place, 0), to=ir.DataType.INT64)
@@ -386,7 +390,7 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
     y1, x1, y2, x2 [B, size, 4] within the image, their count in the first of [B, classes], and the
     number of classes [B, 1], which is 1.
     """
-    b, (scores, deltas) = r.b, floats(r)
+    b, (scores, deltas) = r.b, floats(r, 2)
     moves = deltas / np.array(PROPOSAL_DIVISORS, np.float32)
     edges = []
     for i, names in enumerate(("ycenter ha height", "xcenter wa width")):
@@ -433,11 +437,13 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
     executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
     inside, zeros [B, N, 1] and counts [B, 1], N = post_nms_topn.
     """
-    b, (scores, deltas) = r.b, floats(r)[:2]
-    batch, *grid = r.static(scores)
+    b, (scores, deltas) = r.b, floats(r, 2, 3)[:2]
+    batch, *grid = r.static(scores, axes=4)
     size, n = r.count("post_nms_topn"), int(np.prod(grid))
     demand_small(batch, size)
-    anchors = _spread_anchors(r.blob("weights").reshape(-1, 4).astype(np.float32), grid)
+    anchors = _spread_anchors(
+        shaped(r.blob("weights"), -1, 4, what="weights").astype(np.float32), grid
+    )
     moves = b.Reshape(deltas, [batch, n, 4])
     edges = [
         _moved_edges(b, moves, i, anchors[:, 2 + i], anchors[:, i], r.attr(limit, float) - 1.0)
@@ -504,7 +510,9 @@ def four_maps(r: Reading, values: list[Value]) -> list[Value]:
     """Boxes and four feature maps of the first image; the executor looks at no other."""
     if len(values) != 5:
         raise MappingError(f"{len(values) - 1} feature maps: four are needed", "R110")
-    return [v[:1] if r.static(v)[0] > 1 else v for v in values]
+    boxes, *maps = values
+    sizes = [r.static(boxes, least=1), *(r.static(v, "a feature map", axes=4) for v in maps)]
+    return [v[:1] if s[0] > 1 else v for v, s in zip(values, sizes, strict=True)]
 
 
 def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Value]) -> Value:

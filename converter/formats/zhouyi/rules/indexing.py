@@ -21,7 +21,7 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.demands import at_least, axis_of, held
-from converter.graph.infer import constant, shape_of
+from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import stack
 from converter.mapping.codecs import Floats
@@ -172,15 +172,15 @@ class Places(Field):
 
 def lift_slot_update(r: Reading) -> ir.Value:
     """x[B, views, L, D]: the rows of each view are added at the places that its indices name."""
-    b, x, declared = r.b, r.input(0), shape_of(r.layer.outputs[0])
-    batch, views, _, size = r.static(x)
+    b, x, declared = r.b, r.input(0), r.declared()
+    batch, views, _, size = r.static(x, axes=4)
     if declared is None or len(r.layer.inputs) - 1 != views:
         message = f"{views} views need as many lists of indices, and layer_top_shape"
         raise MappingError(message, "R105")
     y: ir.Value = b.const(np.zeros(declared, numpy_type(x)))
     for i in range(views):
         index = r.cast(r.input(1 + i), T.INT64)
-        count = r.static(index)[0]
+        count = r.static(index, "a list", axes=1)[0]
         shape = [batch, count, size]
         rows = b.Reshape(x[:, i : i + 1, :count], shape)
         spread = b.Expand(b.Reshape(index, [1, count, 1]), shape)
@@ -195,7 +195,7 @@ def lift_query_rebatch(r: Reading) -> ir.Value:
     """
     b, x = r.b, r.input(0)
     lists = [r.cast(r.input(i), T.INT64) for i in range(1, len(r.layer.inputs))]
-    longest = max(r.static(v)[0] for v in lists)
+    longest = max(r.static(v, "a list", axes=1)[0] for v in lists)
     parts = []
     for v in lists:
         rows = b.Gather(x, v, axis=1)
@@ -212,7 +212,7 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     the whole sequence: both as the vendor's executor does, the document is silent.
     """
     b, x = r.b, r.input(0)
-    batch, time, _ = r.static(x)
+    batch, time, _ = r.static(x, axes=3)
     steps = b.const(arange(time, dtype=np.float32).reshape(time, 1))
     lengths = b.Cast(b.Reshape(r.input(1), [1, batch]), to=T.FLOAT)
     mask = b.Cast((steps < lengths) | (lengths < 1.0), to=T.FLOAT)
@@ -222,7 +222,8 @@ def lift_ctc(r: Reading) -> list[ir.Value]:
     missing = r.declared_size(0) - time
     padded = b.Pad(found, [0, 0, 0, 0, 0, missing, 0, 0], -1)
     (labels,) = r.typed([padded])
-    assert labels.dtype is not None
+    if labels.dtype is None or not labels.dtype.is_integer():
+        raise MappingError("labels that are no integers", "R105")
     return [b.Where(padded < 0.0, int(labels.dtype.max), labels)]
 
 

@@ -45,6 +45,8 @@ class FullWeights(Field):
         weights = r.layer.blobs.get("weights")
         if not isinstance(weights, ir.Value):
             rows = r.blob("weights")
+            if not rows.size or rows.ndim < 2:
+                raise MappingError(f"weights of the shape {list(rows.shape)}", "R105")
             weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
         r.set_input(1, weights)
         if r.node.op == "Gemm":
@@ -175,7 +177,7 @@ def lift_rotary(r: Reading) -> ir.Value:
         heads = r.count("num_heads")
         split = b.Reshape(x, [shape[0], shape[1], heads, shape[2] // heads])
         x = b.Transpose(split, perm=[0, 2, 1, 3])
-    batch, heads, steps, size = r.static(x)
+    batch, heads, steps, size = r.static(x, axes=4)
     wide = r.attr("rotary_embedding_dim", int, size)
     wide = size if wide < 1 else wide
     cos, sin = (_positions(r, r.input(i), batch, steps, wide // 2) for i in (1, 2))

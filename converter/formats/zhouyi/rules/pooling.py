@@ -11,6 +11,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import Window, method, words
 from converter.formats.zhouyi.types import numpy_type
+from converter.graph.demands import of_length
 from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
@@ -30,6 +31,8 @@ def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list
     """
     declared = shape_of(layer.outputs[0]) if layer.outputs else None
     rank, result = len(size), []
+    of_length(rank, **{k: attrs[k] for k in ("kernel_shape", "strides", "dilations")})
+    of_length(2 * rank, pads=attrs["pads"])
     windows = zip(size, attrs["kernel_shape"], attrs["strides"], attrs["dilations"], strict=True)
     for i, (n, k, s, d) in enumerate(windows):
         room = n + attrs["pads"][i] + attrs["pads"][i + rank] - (k - 1) * d - 1
@@ -189,7 +192,7 @@ def lift_adaptive(r: Reading) -> ir.Value:
     x, sizes, b = r.input(0), r.count_list("output_size", 2), r.b
     reduce = r.attr("method", enum({"ReduceMean": "AVG", "ReduceMax": "MAX"}))
     for axis, n in ((1, sizes[0]), (2, sizes[1])):
-        size = r.static(x)[axis]
+        size = r.static(x, axes=4)[axis]
         if n > max(size, MOST_BINS):
             raise MappingError(f"output_size={sizes}: too many bins for {size} places", "R110")
         bins = [([i * size // n], [-(-(i + 1) * size // n)]) for i in range(n)]
@@ -204,7 +207,7 @@ def random_borders(r: Reading, axis: int) -> Array:
 
     `pseudo`: all from one number; else windows of two sizes, shuffled as by C++'s std::shuffle.
     """
-    size, count = r.shape[axis], r.declared_size(0, axis)
+    size, count = r.static(axes=4)[axis], r.declared_size(0, axis)
     if not 1 <= count <= size:
         raise MappingError(f"layer_top_shape says {count} windows over {size} places", "R105")
     seed, k, ratio = r.attr("seed", int), size // count, size / count

@@ -104,7 +104,7 @@ def _result(r: Reading, found: Mapping[str, ir.Value], name: str) -> ir.Value:
 
 def _weights(r: Reading, cell: Cell) -> tuple[Array, Array, int]:
     """W [1, gates * h, x] and R [1, gates * h, h] in ONNX's order of gates."""
-    weights, h = r.blob("weights"), int(r.static(r.input(1))[-1])
+    weights, h = r.blob("weights"), r.static(1, "the state", least=1)[-1]
     count = len(cell.gates)
     if weights.ndim != 2 or weights.shape[0] != count * h or weights.shape[1] <= h:
         message = (

@@ -92,7 +92,8 @@ def zeros(r: Reading) -> Value:
 
 def two_axes(r: Reading) -> Value:
     """Batches side by side."""
-    return r.data if len(r.shape) == 2 else r.b.Reshape(r.data, [r.shape[0], -1])
+    shape = r.static(least=1)
+    return r.data if len(shape) == 2 else r.b.Reshape(r.data, [shape[0], -1])
 
 
 EMPTY = Only("noop_with_empty_axes", 0)

@@ -43,7 +43,7 @@ class Target(Field):
     keys = ("size", "ratio_z", "ratio_y", "ratio_x")
 
     def lift(self, r: Reading) -> None:
-        x, shape = r.input(0), r.shape
+        x, shape = r.input(0), r.static(least=3)
         size, ratios, source = self.size(r), self.ratios(r), shape[1:-1]
         r.node.inputs = [x, None, None, r.b.const([shape[0], shape[-1], *size], "size")]
         if "size" in r.layer.attrs or not ratios:
@@ -189,7 +189,9 @@ class GridSize(Field):
 
     def lift(self, r: Reading) -> None:
         declared = r.declared()
-        default = () if declared is None else ([declared[0], 1, *declared[1:-1]],)
+        default = (
+            () if declared is None or len(declared) < 2 else ([declared[0], 1, *declared[1:-1]],)
+        )
         r.set_input(1, r.attr("size", list, *default))
 
     def lower(self, w: Writing) -> None:

@@ -177,6 +177,8 @@ def repeated(r: Reading) -> None:
     if "axis" not in r.layer.attrs:
         x, axis = b.Reshape(x, [-1]), 0
     count, declared = r.static(x)[axis], r.declared(0)
+    if declared is not None and len(declared) != len(r.static(x)):
+        raise MappingError(f"layer_top_shape has {len(declared)} axes", "R105")
     if repeats is not None:
         counts = _counts(repeats, count)
         if declared is None or counts.sum() >= declared[axis]:
@@ -406,7 +408,7 @@ def lift_dummy(r: Reading) -> list[ir.Value]:
 def lift_meshgrid(r: Reading) -> list[ir.Value]:
     """numpy.meshgrid: `xy` swaps the first two axes, `sparse` leaves axes of 1."""
     values = r.operands
-    sizes, count = [r.static(v)[0] for v in values], len(values)
+    sizes, count = [r.static(v, axes=1)[0] for v in values], len(values)
     xy = r.attr("indexing", enum({True: "XY", False: "IJ"}), True) and count > 1
     axes = [1, 0, *range(2, count)] if xy else list(range(count))
     full, sparse = [sizes[a] for a in axes], r.attr("sparse", bool, 0)

@@ -31,15 +31,21 @@ class Reading(context.Reading):
     `version` is that of the IR, 2 to 9.
     """
 
-    def dims(self, index: int = 0) -> tuple[int, ...]:
-        """The declared shape of an output: it decides, nothing is inferred again."""
+    def port(self, index: int) -> ir.Value:
+        """An output as the file declares it."""
         if index >= len(self.layer.outputs):
             raise MappingError(f"output port {index} is absent", "R105")
-        return static(self.layer.outputs[index])
+        return self.layer.outputs[index]
+
+    def dims(self, index: int = 0, least: int = 0) -> tuple[int, ...]:
+        """The declared shape of an output, which has at `least` so many axes: it decides, nothing
+        is inferred again.
+        """
+        return static(self.port(index), f"output port {index}", least=least)
 
     def declared(self, index: int = 0) -> ir.DataType:
         """The declared type of an output."""
-        return self.layer.outputs[index].dtype or D.FLOAT
+        return self.port(index).dtype or D.FLOAT
 
     def floats(self, value: ir.Value) -> Value:
         return self.cast(value, D.FLOAT)

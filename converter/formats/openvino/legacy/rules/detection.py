@@ -129,12 +129,12 @@ class Boxes(Field):
         inputs = [r.floats(r.input(i)) for i in range(len(r.layer.inputs))]
         for i, v in enumerate(inputs[:2]):
             if len(r.static(v)) != 2:
-                inputs[i] = r.b.Reshape(v, [r.static(v)[0], -1])
+                inputs[i] = r.b.Reshape(v, [r.static(v, least=1)[0], -1])
         r.node.inputs = list(inputs)
         r.behind(lambda y: self._as_many(r, y))
 
     def _as_many(self, r: Reading, rows: ir.Value) -> ir.Value:
-        room, found = r.dims()[-2], r.static(rows)
+        room, found = r.dims(least=2)[-2], r.static(rows)
         if room < found[2]:
             return r.b.Slice(rows, [0], [room], [2])
         if room > found[2]:
@@ -184,7 +184,7 @@ class Limits(Field):
     def lift(self, r: Reading) -> None:
         bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
         r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
-        r.set(rows=r.dims()[0])
+        r.set(rows=r.dims(least=1)[0])
 
     def lower(self, w: Writing) -> None:
         count = np.array([w.shape(1)[2]], np.int32)
@@ -206,7 +206,7 @@ class GroupSize(Attr):
     """That of the port."""
 
     def lift(self, r: Reading) -> None:
-        r.set(group_size=r.dims()[-1])
+        r.set(group_size=r.dims(least=1)[-1])
 
 
 class RegionsAgain(Field):

@@ -142,7 +142,7 @@ class PerChannel(Field):
 
 def channels(r: Reading, name: str) -> Any:
     """A blob that is spread over the channels of input 0."""
-    size = r.static()
+    size = r.static(least=1)
     count = size[1] if len(size) > 1 else size[0]
     array = r.layer.blobs.get(name)
     if array is not None and array.size == 1:

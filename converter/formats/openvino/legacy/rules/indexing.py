@@ -24,7 +24,7 @@ D = ir.DataType
 def gathered_axis(r: Reading, place: int) -> int:
     """The axis, which may also be an operand."""
     if r.optional(place) is not None:
-        return r.ints(place, "axis")[0] % r.rank()
+        return axis_of(int(r.number(place, "axis")), r.rank())
     return r.axis(0)
 
 
@@ -144,7 +144,7 @@ class Sparse(Field):
         default = r.optional(3) or b.like(values, 0)
         number = b.Reshape(r.cast(default, values.dtype or D.FLOAT), [1])
         index = r.cast(r.input(0), D.INT64)
-        count = r.static(index)[0]
+        count = r.static(index, least=1)[0]
         if r.static(values) != (count,):
             values = b.Expand(b.Reshape(values, [1]), [count])
         r.set_inputs(b.Expand(number, dims), index, values)
@@ -278,7 +278,7 @@ class Rows(Field):
     names = ("rows",)
 
     def lift(self, r: Reading) -> None:
-        r.set(rows=r.dims()[0])
+        r.set(rows=r.dims(least=1)[0])
 
 
 class FilledRows(Field):
@@ -291,8 +291,8 @@ class FilledRows(Field):
 
     def lift(self, r: Reading) -> None:
         values, ports = r.input(1), len(r.layer.outputs)
-        rows = r.dims(2)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
-        r.node.attrs |= {"rows": rows, "length": r.dims()[0]}
+        rows = r.dims(2, least=1)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
+        r.node.attrs |= {"rows": rows, "length": r.dims(least=1)[0]}
         default = r.cast(r.input(3), values.dtype or D.FLOAT)
         r.node.inputs, r.outputs = [r.input(0), values, default], 3
 

@@ -29,7 +29,7 @@ class Connected(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        out, size, x = r.dims(), r.static(), r.input(0)
+        out, size, x = r.dims(least=1), r.static(), r.input(0)
         rows = math.prod(out[:-1])
         wanted = [out[-1], math.prod(size) // max(rows, 1)]
         flat = x if len(size) == 2 else r.b.Reshape(x, [rows, wanted[1]])

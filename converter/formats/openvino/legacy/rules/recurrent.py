@@ -38,7 +38,7 @@ def state_count(op: str) -> int:
 
 
 def hidden_size(r: Reading) -> int:
-    size: int = r.attr("hidden_size", int, r.static(1)[-1])
+    size: int = r.attr("hidden_size", int, r.static(1, "the state", least=1)[-1])
     return size
 
 
@@ -51,7 +51,7 @@ class Parameters(Field):
     blobs = ("weights", "biases")
 
     def lift(self, r: Reading) -> None:
-        kind, width, hidden = r.node.op, r.static()[-1], hidden_size(r)
+        kind, width, hidden = r.node.op, r.static(least=1)[-1], hidden_size(r)
         gates, apart = len(GATES[kind]), kind == "GRU" and r.attr("linear_before_reset", bool, 0)
         rows = r.array("weights", [gates, hidden, width + hidden])
         bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
@@ -140,7 +140,7 @@ class OneStep(Field):
     inputs = (4, 5, 6, 7)
 
     def lift(self, r: Reading) -> None:
-        count, (rows, width), hidden = state_count(r.node.op), r.static(), hidden_size(r)
+        count, (rows, width), hidden = state_count(r.node.op), r.static(axes=2), hidden_size(r)
         states = [r.b.Reshape(r.input(1 + i), [1, rows, hidden]) for i in range(count)]
         steps = r.b.Reshape(r.input(0), [1, rows, width])
         r.set_inputs(steps, None, None, None, None, *states)

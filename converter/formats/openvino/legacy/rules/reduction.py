@@ -9,6 +9,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, Mark
+from converter.graph.demands import axis_of
 from converter.mapping.fields import Field, Guard, ignore
 from converter.mapping.rules import op, ops
 from converter.passes import indices
@@ -27,7 +28,7 @@ class Axes(Field):
 
     def lift(self, r: Reading) -> None:
         rank = r.rank()
-        axes = [a % rank for a in r.ints(1, "the axes")]
+        axes = [axis_of(a, rank) for a in r.ints(1, "the axes")]
         r.set_inputs(r.data, axes)
         r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
 

@@ -24,6 +24,7 @@ from converter.formats.openvino.legacy.rules.fields import (
     Mark,
     ToPort,
 )
+from converter.graph.demands import axis_of, of_length
 from converter.graph.sizes import arange
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.record import record
@@ -139,7 +140,7 @@ class Pieces(Field):
 
     def lift(self, r: Reading) -> None:
         axis = r.axis(1)
-        sizes = [r.dims(i)[axis] for i in range(r.outputs)]
+        sizes = [r.dims(i, least=axis + 1)[axis] for i in range(r.outputs)]
         total = r.static()[axis]
         if sum(sizes) != total:
             message = f"the output ports hold {sum(sizes)} of {total} elements along axis {axis}"
@@ -237,7 +238,7 @@ class Crop(Field):
 
     def lift(self, r: Reading) -> None:
         out, given = r.dims(), r.layer.attrs
-        axes = [a % len(out) for a in r.attr("axis", list, [1])]
+        axes = [axis_of(a, len(out)) for a in r.attr("axis", list, [1])]
         key = "crop_begin" if "crop_begin" in given else "offset"
         starts = r.attr(key, list, [0] * len(axes))
         if len(starts) == 1 and len(axes) > 1:
@@ -274,6 +275,7 @@ class Strides(Field):
         size, begin, end = r.static(), r.ints(1, "begin"), r.ints(2, "end")
         count = min(len(begin), len(end))
         stride = [1] * count if r.optional(3) is None else r.ints(3, "stride")
+        of_length(count, stride=stride)
         masks = {}
         for key in self.keys:
             given = r.attr(key, list, [])

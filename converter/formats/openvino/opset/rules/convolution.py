@@ -9,6 +9,7 @@ from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.opset.codes import AS_STORED, bits
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
+from converter.graph.demands import of_length
 from converter.graph.infer import constant, shape_of
 from converter.graph.windows import of_all_axes
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
@@ -25,7 +26,7 @@ class Groups(Field):
 
     def lift(self, r: Reading) -> None:
         weights = r.input(1)
-        groups, size, *rest = r.static(weights, "the weights")
+        groups, size, *rest = r.static(weights, "the weights", least=3)
         r.set(group=groups)
         r.node.inputs[1] = r.reshape(weights, [groups * size, *rest])
 
@@ -54,7 +55,9 @@ class TransposedWindow(Window):
     def lift(self, r: Reading) -> None:
         super().lift(r)
         a, n = r.node.attrs, len(r.node.attrs["kernel_shape"])
-        extra = np.array(r.attr("output_padding", list, []) or [0] * n)
+        more = r.attr("output_padding", list, []) or [0] * n
+        of_length(n, output_padding=more, strides=a["strides"])
+        extra = np.array(more)
         begin, end = np.array(a["pads"][:n]), np.array(a["pads"][n:])
         if r.optional(2) is not None:
             begin, end, extra = self._wanted(r, begin, extra)

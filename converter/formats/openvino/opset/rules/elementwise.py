@@ -98,7 +98,8 @@ class Bounds(Field):
     def lift(self, r: Reading) -> None:
         x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
         if not is_float(x):
-            assert x.dtype is not None
+            if x.dtype is None or not x.dtype.is_integer():
+                raise MappingError("bounds of what are no numbers", "R105")
             least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
             low = least if low <= least else most if low >= most else math.ceil(low)
             high = most if high >= most else least if high <= least else math.floor(high)

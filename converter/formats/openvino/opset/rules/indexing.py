@@ -217,6 +217,8 @@ def strided_slice(r: Reading) -> ir.Value:
     steps = np.ones(count, np.int64) if r.optional(3) is None else known(r.optional(3))
     if steps is None:
         raise MappingError("the strides must be known when converting")
+    if {dim(begin, 0), dim(end, 0), count, steps.size} - {None} != {count}:
+        raise MappingError("begin, end and strides of different lengths", "R105")
     masks = {k: ([*v, *[0] * count])[:count] for k, v in vars(a).items()}
     p = SlicePlan.of(count, r.rank(x), masks)
     y = _sliced(b, x, p, (begin, end), steps.reshape(-1), masks) if p.sliced else x

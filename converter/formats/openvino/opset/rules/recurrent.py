@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ACTIVATIONS, GATES, USUAL, dim, words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, constant, shape_of
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
@@ -106,6 +106,9 @@ def _joined(c: Reading | Writing, *parts: ir.Value) -> ir.Value:
 def _ordered(c: Reading | Writing, value: ir.Value, kind: str) -> ir.Value:
     """The gates along axis 1 in the order of the other side."""
     order = GATES[kind] if isinstance(c, Reading) else np.argsort(GATES[kind]).tolist()
+    size = shape_of(value)
+    if size is not None and (len(size) < 2 or size[1] % len(order)):
+        raise MappingError(f"weights of the shape {list(size)} of {len(order)} gates", "R105")
     if list(order) == sorted(order):
         return value
     array = constant(value)

@@ -149,6 +149,8 @@ def _wanted(
         wanted = b.Gather(wanted, order, axis=0)
     chosen: list[int] | None = sorted(axes)
     shape = (1,) * r.rank(x) if by_scales else shape_of(x)
+    if goal is not None and goal.size != len(axes):
+        raise MappingError(f"{goal.size} sizes of {len(axes)} axes", "R105")
     if goal is not None and shape is not None:
         whole = np.array(shape, np.float32 if by_scales else np.int64)
         whole[axes] = goal.reshape(-1)

@@ -25,7 +25,7 @@ from converter.formats.openvino.opset.rules.fields import (
     explicit_pads,
     scalar,
 )
-from converter.graph.demands import at_least, axis_of, of_counts
+from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes
@@ -98,8 +98,10 @@ class SpecialZero(Field):
     keys = ("special_zero",)
 
     def lift(self, r: Reading) -> None:
-        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
+        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.input(1)
         target: Any = known(shape)
+        if rank_of(shape) not in (None, 1):
+            raise MappingError("a shape that is no list", "R105")
         if copies or (target is not None and not np.any(target == 0)):
             r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
         elif target is not None or rank_of(x) != 0:
@@ -349,6 +351,7 @@ def roll(r: Reading) -> ir.Value:
     shifts, axes = r.ints(1, "the shift"), r.ints(2, "the axes")
     if len(shifts) == 1:
         shifts = shifts * len(axes)
+    of_length(len(axes), shift=shifts)
     total: dict[int, int] = {}
     for axis, shift in zip(axes, shifts, strict=True):
         axis = axis_of(axis, r.rank(x))
@@ -377,7 +380,9 @@ class Padding(Field):
         if computed:
             amounts = r.b.Concat(*(r.cast(r.input(i), T.INT64) for i in (1, 2)), axis=0)
         else:
-            pads = [int(v) for v in np.concatenate(both)]
+            pads = [int(v) for v in np.concatenate([v.reshape(-1) for v in both])]
+            if 2 * both[0].size != len(pads):
+                raise MappingError(f"{len(pads)} amounts of padding", "R105")
             if r.node.attrs["mode"] != "constant":
                 x, pads = cropped(r, x, pads)
             amounts = r.b.const(pads)
@@ -484,6 +489,8 @@ def space_to_batch(r: Reading) -> None:
         r.ints(1, "the block shape"),
         [v for i in (2, 3) for v in r.ints(i, "the padding")],
     )
+    of_length(r.rank(), block_shape=block)
+    of_length(2 * len(block), pads=pads)
     at_least(1, block_shape=block)
     x = r.b.Pad(r.input(0), pads) if any(pads) else r.input(0)
     n, rest = len(block), [d // s for d, s in zip(r.static(x), block, strict=True)]
@@ -497,8 +504,9 @@ def batch_to_space(r: Reading) -> None:
 
     What was padding is cut off.
     """
-    x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static()
+    x, block, shape = r.input(0), r.ints(1, "the block shape"), r.static(least=1)
     begin, end = r.ints(2, "the crops"), r.ints(3, "the crops")
+    of_length(len(shape), block_shape=block, crops_begin=begin, crops_end=end)
     at_least(1, block_shape=block)
     n, rest = len(block), [shape[0] // math.prod(block), *shape[1:]]
     perm = [v for i in range(n) for v in (n + i, i)]
@@ -514,7 +522,7 @@ def image_patches(r: Reading) -> ir.Value:
     """Each output position holds its whole window: channels are (row, column, channel) of it."""
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
-    pads = explicit_pads(a.auto_pad, list(r.static(x)[2:]), a.sizes, a.strides, a.rates)
+    pads = explicit_pads(a.auto_pad, list(r.static(x, axes=4)[2:]), a.sizes, a.strides, a.rates)
     if any(pads):
         x = b.Pad(x, of_all_axes(pads))
     axes = list(zip(r.static(x)[2:], a.sizes, a.rates, a.strides, strict=True))
