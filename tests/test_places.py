@@ -227,6 +227,21 @@ def test_a_limit_is_kept_wherever_it_comes_to_an_end(monkeypatch: pytest.MonkeyP
     assert not limits.timed()
 
 
+def test_an_interruption_that_gets_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal between the last instruction of Python and the call to the system ends neither."""
+    interrupt, calls = limits._interrupt, []
+
+    def lossy() -> None:
+        calls.append(None)
+        if len(calls) > 1:
+            interrupt()
+
+    monkeypatch.setattr(limits, "_interrupt", lossy)
+    with pytest.raises(TimeLimitError), limits.time(0.05):
+        time.sleep(HANG)
+    assert not limits.timed()
+
+
 def test_native_code_that_does_not_end_ends_with_the_process() -> None:
     code = (
         "import ctypes, signal\nfrom converter.io import limits\nlimits.GRACE = 0.3\n"

@@ -62,7 +62,7 @@ class _Limit:
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.late, self.again = seconds, False, False
+        self.seconds, self.late, self.again, self.arrived = seconds, False, False, False
         self.over, self.lock = threading.Event(), threading.Lock()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -73,6 +73,7 @@ class _Limit:
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """What SIGALRM does; a moment later, where an exception would get lost."""
         del number
+        self.arrived = True
         if self.over.is_set():
             return
         if loading(frame):
@@ -90,12 +91,13 @@ class _Limit:
             _interrupt()
         left = GRACE
         while not self.over.wait(0.1):
-            if self.again:
-                self.again = False
-                _interrupt()
-            elif (left := left - 0.1) <= 0:
+            if not self.again and (left := left - 0.1) <= 0:
                 os.write(2, f"{self.why}\n".encode())
                 os._exit(ExitCode.TIME_LIMIT)
+            # a signal just in front of a call to the system does not end that call
+            if self.again or not self.arrived:
+                self.again = False
+                _interrupt()
 
 
 _limit: _Limit | None = None
