@@ -319,7 +319,9 @@ def _evaluate_choice(node: ir.Node, values: list[Array | None]) -> None:
     """A choice of sizes that are known does not wait for the others."""
     found, out = _chosen(node, values), node.outputs[0]
     shape = shape_of(out)
-    if found is not None and shape is not None and _UNKNOWN_SIZE not in found and out.dtype:
+    if shape is None or found is None or len(found) != math.prod(shape):
+        return
+    if _UNKNOWN_SIZE not in found and out.dtype:
         set_known(out, np.array(found, out.dtype.numpy()).reshape(shape))
 
 

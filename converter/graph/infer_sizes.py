@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.infer import KNOWN_LIMIT, known, shape_of, sizes_in
+from converter.graph.infer import KNOWN_LIMIT, InferenceError, known, shape_of, sizes_in
 from converter.graph.value import optional, producer_of
 from converter.graph.verify.shapes_of import attribute
 
@@ -102,6 +102,8 @@ def _infer_resized(node: ir.Node) -> None:
         return
     if x is None or x.shape is None or factors is None or not factors.size or sizes is not None:
         return
+    if not np.isfinite(factors).all():
+        raise InferenceError("Resize: a factor is no number")
     axes = attribute(node, "axes", range(len(x.shape)))
     if len(axes) != factors.size:
         return

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic
+from converter.errors import Diagnostic, ReadError
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.names import Names, public_name
@@ -121,11 +121,12 @@ def boundary_permutation(value: ir.Value) -> Perm | None:
 
 
 def _like(stored: ir.Value, perm: Sequence[int]) -> ir.Value:
-    shape = (
-        None
-        if stored.shape is None
-        else ir.Shape([list(stored.shape)[i] for i in axes.inverse(perm)])
-    )
+    shape = None
+    if stored.shape is not None:
+        if len(perm) != len(stored.shape):
+            message = f"{public_name(stored)} has {len(stored.shape)} axes, not the order {perm}"
+            raise ReadError(Diagnostic("R103", message))
+        shape = ir.Shape([stored.shape[i] for i in axes.inverse(perm)])
     return ir.Value(name="canonical", type=stored.type, shape=shape)
 
 

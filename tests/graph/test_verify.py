@@ -52,6 +52,7 @@ BROKEN: dict[str, tuple[str, list[int], list[Any], dict[str, Any]]] = {
     "elements": ("Reshape", [2, 3], [np.array([4, 2])], {}),
     "slope": ("PRelu", [2, 3], [np.ones(2, F)], {}),
     "number of parts": ("Split", [2, 6], [], {"axis": 1, "num_outputs": 3}),
+    "factors": ("Resize", [1, 1, 2, 3], [None, np.array([1, 1, np.nan, 1], F)], {}),
     "repeats": ("Tile", [2, 3], [np.array([2])], {}),
     "steps": ("Slice", [2, 3], [np.array([0]), np.array([2]), np.array([0]), np.array([0])], {}),
     "starts and ends": ("Slice", [2, 3], [np.array([0, 0]), np.array([2])], {}),

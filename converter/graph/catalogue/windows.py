@@ -34,6 +34,7 @@ def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Valu
     of_counts(len(shape) - 2, output_size=output_size)
     for i, out in enumerate(output_size):
         axis, size = i + 2, shape[i + 2]
+        demand_small(size, out)
         weights = np.zeros((size, out), array_type(x))
         for j, (start, end) in enumerate(_bins(size, out)):
             weights[start:end, j] = 1 / (end - start)
