@@ -45,7 +45,7 @@ def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
     """Constant indices, the last axis of which counts along `sizes`, lie between -size and size; a
     branch never taken may hold others.
     """
-    from converter.graph.infer import constant  # which asks these laws
+    from converter.graph.infer import constant  # which imports this module
 
     found = None if in_body(node) else constant(node.inputs[1])
     if found is None or found.size > MOST_INDICES or found.dtype.kind not in "iu":
@@ -90,7 +90,7 @@ def _compress(node: ir.Node) -> str | None:
     """What a constant condition selects is there; places behind the end of a shorter condition are
     left away.
     """
-    from converter.graph.infer import constant  # which asks these laws
+    from converter.graph.infer import constant  # which imports this module
 
     x, axis = dims_of(node, 0), attribute(node, "axis", None)
     if axis is not None and x is not None and (reason := _no_axis(x, axis)):

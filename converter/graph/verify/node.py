@@ -84,10 +84,10 @@ def verify_node(node: ir.Node) -> str | None:
             return f"{name} is {attribute(node, name, 0)}, not 0 or 1"
     if (reason := unknown_word(node)) is not None:
         return reason
-    law = _CHECKS.get(node.op_type)
-    if law is not None and (reason := law(node)) is not None:
+    check = _CHECKS.get(node.op_type)
+    if check is not None and (reason := check(node)) is not None:
         return reason
-    if law is None and in_body(
+    if check is None and in_body(
         node
     ):  # the branch of an If that is never taken may hold any nonsense of shapes
         return None
@@ -229,7 +229,7 @@ def _depth(node: ir.Node) -> str | None:
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
-    from converter.graph.infer import known  # which asks these laws
+    from converter.graph.infer import known  # which imports this module
 
     found = known(optional(node, index))
     return None if found is None else [int(n) for n in found.reshape(-1).tolist()]

@@ -34,7 +34,7 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
     """A constant operand; None where it is not constant, is large, or stands in the branch of an If
     that may never be taken.
     """
-    from converter.graph.infer import constant  # which asks these laws
+    from converter.graph.infer import constant  # which imports this module
 
     value = optional(node, index)
     found = None if value is None or in_body(node) else constant(value)
