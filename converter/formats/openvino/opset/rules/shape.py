@@ -98,9 +98,9 @@ class SpecialZero(Field):
     keys = ("special_zero",)
 
     def lift(self, r: Reading) -> None:
-        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.input(1)
+        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
         target: Any = known(shape)
-        if rank_of(shape) not in (None, 1):
+        if rank_of(r.input(1)) not in (None, 1):
             raise MappingError("a shape that is no list", "R105")
         if copies or (target is not None and not np.any(target == 0)):
             r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
