@@ -87,9 +87,7 @@ def verify_node(node: ir.Node) -> str | None:
     check = _CHECKS.get(node.op_type)
     if check is not None and (reason := check(node)) is not None:
         return reason
-    if check is None and in_body(
-        node
-    ):  # the branch of an If that is never taken may hold any nonsense of shapes
+    if check is None and in_body(node):  # a branch of an If that is never taken may hold anything
         return None
     return next(filter(None, map(check_shape, node.outputs)), None)
 
