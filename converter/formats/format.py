@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Option:
     """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
 
@@ -27,7 +27,7 @@ class Option:
     suffix: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Flavour:
     """A target as the user named it: format and options, for example ("openvino", {"ir": "7",
     "fp16": ""}).
@@ -56,7 +56,7 @@ class Written:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Format:
     """`read` gives a Network in the shared graph, `write` lowers and writes one and returns
     warnings.

@@ -52,7 +52,7 @@ Body = Callable[..., Any]
 Spelling = Callable[[ir.Graph, Names], None]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Extension:
     name: str
     body: Body

@@ -21,7 +21,7 @@ from converter.mapping.rules import Table
 from converter.mapping.target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class FormatMapping:
     """Everything a format knows about operators.
 

@@ -18,7 +18,7 @@ from converter.mapping.lowering import refusal
 NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional value"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Target:
     """What no rewriting changes about a network, and a format either holds or refuses.
 

@@ -107,7 +107,7 @@ def lower(
     return table
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Ends:
     """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
     read; `narrow`: with at most four dimensions.
@@ -133,7 +133,7 @@ class Ends:
         return cls(io_layout or ("native" if records else "keep"), records, high)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Search:
     """The way to the lowest feature level of a model.
 

@@ -26,7 +26,7 @@ OEM_CODE = 10000
 Bound = int | list[int] | None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Argument:
     """One input or output of a signature; `type` is an operand type, a type variable of the
     operation, or "any".
@@ -45,7 +45,7 @@ class Argument:
     unless: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Signature:
     """One way of calling an operation; `counts` lists the numbers of inputs that are allowed
     (empty: whatever `since` permits).
@@ -61,7 +61,7 @@ class Signature:
         return frozenset(a.name for a in self.inputs)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class OperationSpec:
     """An operation; each row of `types` is the operand types of `variables` in order, and the
     feature level of the combination.
@@ -85,7 +85,7 @@ class OperationSpec:
         return [dict(zip(self.variables, row, strict=True)) for row, _ in self.types]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Binding:
     """How an operation's operands fit its signature; `level` is the feature level that signature,
     types and argument count need.

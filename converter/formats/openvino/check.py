@@ -21,7 +21,7 @@ def check_net(net: Net) -> None:
     _Check(net).body(net, inner=False)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Check:
     """The rules for the bodies of one net."""
 

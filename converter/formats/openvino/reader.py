@@ -103,7 +103,7 @@ def _free(parent: XmlElement, tag: str) -> Element | None:
     return None if found is None else free_tree(found)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Parts:
     """Reads the parts of one file; knows what all of them share."""
 

@@ -87,7 +87,7 @@ def attributes(e: XmlElement, *known: str) -> dict[str, str]:
     return {str(k): str(v) for k, v in e.items() if k not in known}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Reader:
     """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once
     they are known.

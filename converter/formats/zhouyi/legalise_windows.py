@@ -36,7 +36,7 @@ def attributes(node: ir.Node) -> dict[str, Any]:
 # geometry -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Geometry:
     """A window over the spatial axes, a number for each of them.
 

@@ -13,7 +13,7 @@ from converter.io.resources import schema_path
 Part = Literal["both", "float", "int"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class Attribute:
     """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer
     IRs have it.
@@ -29,7 +29,7 @@ class Attribute:
     part: Part = "both"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class Group:
     """One constant group."""
 
@@ -38,7 +38,7 @@ class Group:
     part: Part = "both"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Operator:
     """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means
     that not all keys are known.

@@ -83,7 +83,7 @@ def Proposal(
     return rows, values
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Cut:
     """What becomes of one image's boxes: the best, those without a better neighbour, in a fixed
     number of rows.

@@ -133,7 +133,7 @@ def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) ->
 Nodes = dict[int, "TreeNode"]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class TreeNode:
     """A decision (its branches are the nodes where it holds and where it does not), or a leaf, of
     the mode LEAF. `members` are the numbers that BRANCH_MEMBER asks for.
@@ -147,7 +147,7 @@ class TreeNode:
     members: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Forest:
     """All nodes of all trees in one numbering, decisions first: what they decide by, where they
     lead to (a leaf leads to itself), and what they are worth for each target, which is 0 for

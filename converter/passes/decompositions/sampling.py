@@ -69,7 +69,7 @@ def grid_sample(node: ir.Node, b: Builder) -> Value | None:
     return back(b, b.Reshape(total, list(out)), x_of(node))
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Axis:
     """One axis of the image, and what GridSample says of the places on it."""
 

@@ -26,7 +26,7 @@ MOST_TAPS = 64
 MOST_WORK = 1 << 30  # additions to count what is under each window
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Window:
     """A number for each spatial axis: `data` and `out` are sizes of the operand and the result,
     `begins` and `given` the padding, `ends` that behind with as much more as the last windows reach

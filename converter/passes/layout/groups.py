@@ -24,7 +24,7 @@ from converter.passes.layout.reassociation import RankChange, rank_change
 from converter.passes.layout.rules import Free, free
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Sensitive:
     """Data inputs and outputs are wanted in the pass's order."""
 
@@ -32,12 +32,12 @@ class Sensitive:
     outputs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Transposed:
     perm: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Other:
     """`Shape` works on any order with its result put right; everything else needs canonical
     inputs.
@@ -50,7 +50,7 @@ Kind = Sensitive | Free | RankChange | Transposed | Other
 Direction = Callable[[ir.Node], Sensitive | None]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Group:
     turned: bool = False
     fixed: Perm | None = None

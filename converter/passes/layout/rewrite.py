@@ -36,7 +36,7 @@ PERMUTATION = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Direction:
     last: bool
 

@@ -42,7 +42,7 @@ BROADCAST = frozenset(_BROADCAST.split())
 _OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK", "Split"])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Free:
     """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant
     operands to that order.

@@ -22,7 +22,7 @@ from converter.mapping.context import Writing
 from converter.mapping.rules import custom
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Cell:
     """A recurrent layer type.
 

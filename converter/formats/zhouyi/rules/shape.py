@@ -177,11 +177,9 @@ def repeated(r: Reading) -> None:
     if "axis" not in r.layer.attrs:
         x, axis = b.Reshape(x, [-1]), 0
     count, declared = r.static(x)[axis], r.declared(0)
-    if declared is not None and len(declared) != len(r.static(x)):
-        raise MappingError(f"layer_top_shape has {len(declared)} axes", "R105")
     if repeats is not None:
         counts = _counts(repeats, count)
-        if declared is None or counts.sum() >= declared[axis]:
+        if declared is None or counts.sum() >= r.declared_size(0, axis):
             r.node.inputs = [x, b.const(np.repeat(arange(count), counts))]
             return
     _followed_by_zeros(r, x, axis)
