@@ -4,11 +4,9 @@ progress.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,9 +20,9 @@ import pytest
 import converter
 from batch.models import endless, small
 from converter.cli import app, console, streams, waiting
-from converter.errors import ExitCode, TimeLimitError
-from converter.io import limits, progress
-from support import HANG, ROOT
+from converter.errors import ExitCode
+from converter.io import progress
+from support import HANG, ROOT, run_python
 
 Call = Callable[..., int]
 
@@ -202,44 +200,63 @@ def test_run_and_verify_end_at_their_limit(tmp_path: Path) -> None:
     assert ended("run", "b.onnx", "--timeout", str(HANG))[0] == 0
 
 
-def test_an_interruption_is_not_taken_for_the_limit() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+# signals that meet the bookkeeping of a test runner end it: each in a process of its own
+LIMITS = """if True:
+    import contextlib, signal, time
+    from converter.errors import TimeLimitError
+    from converter.io import limits
+
+    def late(seconds, work):
+        try:
+            with limits.time(seconds):
+                work()
+        except TimeLimitError:
+            return True
+        return False
+"""
+INTERRUPTED = """
+    interrupted = False
     try:
-        with pytest.raises(KeyboardInterrupt), limits.time(HANG):
-            signal.raise_signal(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the limit does not need it
-        with pytest.raises(TimeLimitError), limits.time(0.05):
-            time.sleep(HANG)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert not limits.timed()
-
-
-def test_a_limit_is_kept_wherever_it_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first line, in the middle, behind the last: late is late, and nothing comes
-    afterwards.
-    """
-    monkeypatch.setattr(limits, "GRACE", HANG)
+        late(60, lambda: signal.raise_signal(signal.SIGINT))
+    except KeyboardInterrupt:
+        interrupted = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the limit does not need it
+    print(interrupted, late(0.05, lambda: time.sleep(60)), limits.timed())
+"""
+ENDING = """
+    limits.GRACE = 60
     for i in range(200):
-        with contextlib.suppress(TimeLimitError), limits.time(1e-6 * (1 + i % 40)):
-            sum(range(10 * i))
+        late(1e-6 * (1 + i % 40), lambda: sum(range(10 * i)))
     sum(range(100_000))
-    assert not limits.timed()
-
-
-def test_an_interruption_that_gets_lost_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal between the last instruction of Python and the call to the system ends neither."""
+    print(limits.timed())
+"""
+LOST = """
     interrupt, calls = limits._interrupt, []
 
-    def lossy() -> None:
+    def lossy():
         calls.append(None)
         if len(calls) > 1:
             interrupt()
 
-    monkeypatch.setattr(limits, "_interrupt", lossy)
-    with pytest.raises(TimeLimitError), limits.time(0.05):
-        time.sleep(HANG)
-    assert not limits.timed()
+    limits._interrupt = lossy
+    print(late(0.05, lambda: time.sleep(60)), limits.timed())
+"""
+
+
+def test_an_interruption_is_not_taken_for_the_limit() -> None:
+    assert run_python(LIMITS + INTERRUPTED).split() == ["True", "True", "False"]
+
+
+def test_a_limit_is_kept_wherever_it_comes_to_an_end() -> None:
+    """Before the first line, in the middle, behind the last: late is late, and nothing comes
+    afterwards.
+    """
+    assert run_python(LIMITS + ENDING).split() == ["False"]
+
+
+def test_an_interruption_that_gets_lost_is_repeated() -> None:
+    """A signal between the last instruction of Python and the call to the system ends neither."""
+    assert run_python(LIMITS + LOST).split() == ["True", "False"]
 
 
 def test_native_code_that_does_not_end_ends_with_the_process() -> None:

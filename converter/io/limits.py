@@ -95,9 +95,10 @@ class _Limit:
                 os.write(2, f"{self.why}\n".encode())
                 os._exit(ExitCode.TIME_LIMIT)
             # a signal just in front of a call to the system does not end that call
-            if self.again or not self.arrived:
-                self.again = False
-                _interrupt()
+            with self.lock:
+                if (self.again or not self.arrived) and not self.over.is_set():
+                    self.again = False
+                    _interrupt()
 
 
 _limit: _Limit | None = None

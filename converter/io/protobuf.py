@@ -194,7 +194,7 @@ def routes(root: Any, target: Any) -> Route:
     return made[root.full_name]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Rewrite:
     """Copies a message by reference and replaces the target messages within it.
 

@@ -25,7 +25,7 @@ from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Stored:
     """One WeightParams of a file, and how to bring it into the graph."""
 

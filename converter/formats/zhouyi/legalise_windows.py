@@ -36,7 +36,7 @@ def attributes(node: ir.Node) -> dict[str, Any]:
 # geometry -----------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Geometry:
     """A window over the spatial axes, a number for each of them.
 

@@ -165,7 +165,7 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
     return b.QuantizeLinear(y, node.inputs[6], node.inputs[7])
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Without:
     """Integers without their zero points, as floats: steps of a loop that is written out share what
     is made of one weight.

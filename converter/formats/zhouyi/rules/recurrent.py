@@ -22,7 +22,7 @@ from converter.mapping.context import Writing
 from converter.mapping.rules import custom
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Cell:
     """A recurrent layer type.
 
