@@ -19,7 +19,7 @@ from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Console:
     """One command's output. Text goes out at once; for other formats everything is collected and
     rendered by `finish`.

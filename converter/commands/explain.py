@@ -6,10 +6,10 @@ batch, U usage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from converter.graph.record import record
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Explanation:
     """The page behind a code."""
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from converter.graph.record import record
+
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Option:
     """A flavour's option: `openvino+ir=7` sets ir to 7, `openvino+fp16` sets fp16 to "".
 
@@ -27,7 +29,7 @@ class Option:
     suffix: str = ""
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True)
 class Flavour:
     """A target as the user named it: format and options, for example ("openvino", {"ir": "7",
     "fp16": ""}).
@@ -56,7 +58,7 @@ class Written:
     limits: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Format:
     """`read` gives a Network in the shared graph, `write` lowers and writes one and returns
     warnings.

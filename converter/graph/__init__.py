@@ -15,7 +15,7 @@ loops.py          If and Loop of bodies that are functions
 recurrent.py      LSTM, GRU and RNN written with simpler operators
 pools.py          what onnx's inference gets wrong about pooling that rounds up
 shapes.py         fixing input shapes and inferring a whole graph again
-sizes.py          arrays whose size a file says, within limits
+sizes.py          shapes that must be known, and arrays whose size a file says
 verify/           what operators demand beyond onnx's inference
 extensions.py     the domain `netconv`: operators whose definition is a function body in standard
                   operators
@@ -27,6 +27,7 @@ states.py         variables of a file as inputs and outputs
 names.py          unique value names; the names of the source file beside them
 walk.py           every graph and node including sub-graphs
 invariants.py     what a canonical graph promises
+record.py         a lighter dataclass for what tables consist of
 text.py           ONNX's own textual syntax, weights by reference
 """
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.graph.value import array_type
 
 Numbers = float | Sequence[float]
 
@@ -71,13 +72,13 @@ def shaped(array: np.ndarray[Any, Any], *shape: int, what: str) -> np.ndarray[An
         ) from None
 
 
-def float_of(dtype: ir.DataType | None) -> np.dtype[Any]:
+def floating_type(value: ir.Value) -> np.dtype[Any]:
     """The numpy type of floating-point data, float32 where it is not known; MappingError R105
     where the data are others.
     """
-    if dtype is not None and not dtype.is_floating_point():
-        raise MappingError(f"the input is {dtype.name.lower()}, not floating-point", "R105")
-    return np.dtype((dtype or ir.DataType.FLOAT).numpy())
+    if value.dtype is not None and not value.dtype.is_floating_point():
+        raise MappingError(f"the input is {value.dtype.name.lower()}, not floating-point", "R105")
+    return array_type(value)
 
 
 def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:

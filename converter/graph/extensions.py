@@ -27,7 +27,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from typing import Any, overload
 
@@ -35,15 +35,10 @@ import onnx_ir as ir
 
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
 from converter.graph.build import Builder, attrs_of, builder_before
-from converter.graph.infer import (
-    InferenceError,
-    known,
-    rank_of,
-    set_known,
-    set_type,
-)
+from converter.graph.infer import InferenceError, known, rank_of, set_known, set_type
 from converter.graph.infer import infer as infer_node
 from converter.graph.names import Names
+from converter.graph.record import record
 from converter.graph.value import Value, with_operators
 from converter.graph.walk import all_graphs, all_nodes, discard, subgraphs, take_over
 from converter.io.limits import MOST_AXES
@@ -52,7 +47,7 @@ Body = Callable[..., Any]
 Spelling = Callable[[ir.Graph, Names], None]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Extension:
     name: str
     body: Body

@@ -1,7 +1,6 @@
 """One declaration, both directions: rows that relate a canonical operator with a layer of a foreign
 format.
 
-    record.py    a lighter dataclass for what tables consist of
     node.py      the two sides of a row: Node (canonical) and Layer (foreign)
     codecs.py    inverse pairs of functions on single values (text <-> number, enums, flags)
     context.py   Reading and Writing: what fields, hooks and custom converters see

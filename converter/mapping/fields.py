@@ -23,11 +23,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.graph.demands import held
 from converter.graph.infer import constant, rank_of
+from converter.graph.record import record
 from converter.graph.value import Value, array_type
 from converter.mapping.codecs import Codec, Kind, same
 from converter.mapping.context import REQUIRED, Reading, Results, Writing
 from converter.mapping.node import Node, Parameters
-from converter.mapping.record import record
 
 MISSING: Any = REQUIRED
 

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.graph.build import Builder
+from converter.graph.record import record
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import Reading, Writing
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
@@ -21,7 +22,7 @@ from converter.mapping.rules import Table
 from converter.mapping.target import Target
 
 
-@dataclass(eq=False, repr=False)
+@record
 class FormatMapping:
     """Everything a format knows about operators.
 

@@ -19,11 +19,11 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, did_you_mean
 from converter.graph.build import defaults
+from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
 from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
 from converter.mapping.node import Node
-from converter.mapping.record import record
 
 FOREVER = 1_000_000
 Values = ir.Value | Sequence[ir.Value]

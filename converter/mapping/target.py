@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -11,6 +10,7 @@ from converter.errors import Diagnostic, MappingError, Where
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.names import public_name
+from converter.graph.record import record
 from converter.graph.shapes import freezing
 from converter.graph.walk import all_nodes
 from converter.mapping.lowering import refusal
@@ -18,7 +18,7 @@ from converter.mapping.lowering import refusal
 NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional value"}
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Target:
     """What no rewriting changes about a network, and a format either holds or refuses.
 

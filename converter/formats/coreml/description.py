@@ -26,7 +26,7 @@ _TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T
 _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Boundary(Declared):
     """What is decided about a model before its layers are written."""
 

@@ -80,7 +80,7 @@ class Lifetimes(list[Lifetime]):
 Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Writer:
     """Operands and operations of one graph, up to feature level `level`.
 

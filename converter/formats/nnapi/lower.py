@@ -4,7 +4,7 @@ file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from converter.formats.nnapi.validate_shapes import check_shapes
 from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.record import record
 from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_nodes
 from converter.io.files import Output
@@ -107,7 +108,7 @@ def lower(
     return table
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Ends:
     """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
     read; `narrow`: with at most four dimensions.
@@ -133,7 +134,7 @@ class Ends:
         return cls(io_layout or ("native" if records else "keep"), records, high)
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Search:
     """The way to the lowest feature level of a model.
 

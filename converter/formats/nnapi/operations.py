@@ -14,11 +14,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from converter.errors import MappingError, closest
 from converter.formats.nnapi.table import OperandType, Operation, Subgraph
+from converter.graph.record import record
 from converter.io.resources import schema_path
 
 OEM_OPERATION = "OEM_OPERATION"
@@ -26,7 +27,7 @@ OEM_CODE = 10000
 Bound = int | list[int] | None
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Argument:
     """One input or output of a signature; `type` is an operand type, a type variable of the
     operation, or "any".
@@ -45,7 +46,7 @@ class Argument:
     unless: str = ""
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Signature:
     """One way of calling an operation; `counts` lists the numbers of inputs that are allowed
     (empty: whatever `since` permits).
@@ -61,7 +62,7 @@ class Signature:
         return frozenset(a.name for a in self.inputs)
 
 
-@dataclass(eq=False, repr=False)
+@record
 class OperationSpec:
     """An operation; each row of `types` is the operand types of `variables` in order, and the
     feature level of the combination.
@@ -85,7 +86,7 @@ class OperationSpec:
         return [dict(zip(self.variables, row, strict=True)) for row, _ in self.types]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Binding:
     """How an operation's operands fit its signature; `level` is the feature level that signature,
     types and argument count need.

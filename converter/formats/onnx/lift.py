@@ -67,7 +67,7 @@ _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Opsets = Mapping[str, int]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Scope:
     """A graph, a body or a function that is being read, with the builder that writes it.
 

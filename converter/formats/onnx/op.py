@@ -19,7 +19,7 @@ from converter.graph.value import Value, with_operators
 Results = ir.Value | Sequence[ir.Value | None] | None
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class Op:
     """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
     names, "" for none.

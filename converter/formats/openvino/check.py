@@ -5,10 +5,10 @@ same for bodies and their maps.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Body, Edge, Layer, Net, SubNet
+from converter.graph.record import record
 
 # how many input and output ports what begins and ends a graph has
 _ENDS: dict[str, tuple[int, ...]] = {"Parameter": (0, 1), "Const": (0, 1), "Result": (1,)}
@@ -21,7 +21,7 @@ def check_net(net: Net) -> None:
     _Check(net).body(net, inner=False)
 
 
-@dataclass(eq=False, repr=False)
+@record
 class _Check:
     """The rules for the bodies of one net."""
 

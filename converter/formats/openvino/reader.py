@@ -5,7 +5,6 @@ legacy` here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -39,6 +38,7 @@ from converter.formats.openvino.xml import (
     split_names,
 )
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.io.limits import MOST_AXES
 from converter.io.mapped_file import MappedFile
 
@@ -103,7 +103,7 @@ def _free(parent: XmlElement, tag: str) -> Element | None:
     return None if found is None else free_tree(found)
 
 
-@dataclass(eq=False, repr=False)
+@record
 class _Parts:
     """Reads the parts of one file; knows what all of them share."""
 

@@ -31,7 +31,7 @@ _TYPES = {
 }
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class _Model:
     """What the pattern of one element says: typed text, attributes with (mandatory, type), children
     with (pattern, mandatory, many).

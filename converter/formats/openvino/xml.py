@@ -7,13 +7,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from lxml import etree
 
 from converter.errors import ReadError, Where, unreadable
 from converter.formats.openvino.ir import Element
+from converter.graph.record import record
 
 XmlElement: TypeAlias = etree._Element
 
@@ -87,7 +87,7 @@ def attributes(e: XmlElement, *known: str) -> dict[str, str]:
     return {str(k): str(v) for k, v in e.items() if k not in known}
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Reader:
     """Reads attributes of elements in `file`; `layer` and `kind` name the layer for messages once
     they are known.

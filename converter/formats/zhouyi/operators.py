@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from converter.graph.record import record
 from converter.io.resources import schema_path
 
 Part = Literal["both", "float", "int"]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Attribute:
     """One key. `type` is a union such as `int|ints`; `part` says whether only float or only integer
     IRs have it.
@@ -29,7 +30,7 @@ class Attribute:
     part: Part = "both"
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Group:
     """One constant group."""
 
@@ -38,7 +39,7 @@ class Group:
     part: Part = "both"
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Operator:
     """One layer type; `methods` adds attributes and groups for a value of `method`, `open` means
     that not all keys are known.

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from converter.graph.catalogue.suppression import one_class, ranked
 from converter.graph.demands import above, at_least
 from converter.graph.extensions import extension
 from converter.graph.infer import Array, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, INT64
 
@@ -83,7 +83,7 @@ def Proposal(
     return rows, values
 
 
-@dataclass(eq=False, repr=False)
+@record
 class _Cut:
     """What becomes of one image's boxes: the best, those without a better neighbour, in a fixed
     number of rows.

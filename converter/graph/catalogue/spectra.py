@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.graph.build import Builder, Value
-from converter.graph.demands import at_least, axis_of, float_of
+from converter.graph.demands import at_least, axis_of, floating_type
 from converter.graph.extensions import SOME, extension
 from converter.graph.infer import rank_of
 from converter.graph.sizes import arange, static
@@ -70,7 +70,7 @@ def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -
 
 def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
     """The inverse transform of a half spectrum, whose result is real: [.., size, .., 1]."""
-    float_of(half.dtype)
+    floating_type(half)
     mirrored = size - (size // 2 + 1)
     whole = half
     if mirrored:

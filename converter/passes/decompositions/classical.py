@@ -5,7 +5,7 @@ look-ups and comparisons.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import rank_of
+from converter.graph.record import record
 from converter.graph.value import FLOAT, INT32, INT64, array_type
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
@@ -133,7 +134,7 @@ def _kernel(b: Builder, x: Value, vectors: np.ndarray, attrs: dict[str, Any]) ->
 Nodes = dict[int, "TreeNode"]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class TreeNode:
     """A decision (its branches are the nodes where it holds and where it does not), or a leaf, of
     the mode LEAF. `members` are the numbers that BRANCH_MEMBER asks for.
@@ -147,7 +148,7 @@ class TreeNode:
     members: tuple[float, ...] = ()
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Forest:
     """All nodes of all trees in one numbering, decisions first: what they decide by, where they
     lead to (a leaf leads to itself), and what they are worth for each target, which is 0 for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from functools import reduce
 from operator import add, and_
 
@@ -13,6 +12,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attributes
 from converter.graph.infer import shape_of
 from converter.graph.interpolation import cubic_factors
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import INT64, array_type, operands
 from converter.graph.verify.shapes_of import window_of
@@ -69,7 +69,7 @@ def grid_sample(node: ir.Node, b: Builder) -> Value | None:
     return back(b, b.Reshape(total, list(out)), x_of(node))
 
 
-@dataclass(eq=False, repr=False)
+@record
 class _Axis:
     """One axis of the image, and what GridSample says of the places on it."""
 

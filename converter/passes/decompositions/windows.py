@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -14,6 +13,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
 from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small, static
 from converter.graph.value import FLOAT, optional
 from converter.graph.verify.shapes_of import window_of
@@ -26,7 +26,7 @@ MOST_TAPS = 64
 MOST_WORK = 1 << 30  # additions to count what is under each window
 
 
-@dataclass(eq=False, repr=False)
+@record
 class _Window:
     """A number for each spatial axis: `data` and `out` are sizes of the operand and the result,
     `begins` and `given` the padding, `ends` that behind with as much more as the last windows reach

@@ -16,6 +16,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.graph.infer import rank_of
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes, subgraphs
 from converter.passes.layout import axes
@@ -24,7 +25,7 @@ from converter.passes.layout.reassociation import RankChange, rank_change
 from converter.passes.layout.rules import Free, free
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Sensitive:
     """Data inputs and outputs are wanted in the pass's order."""
 
@@ -32,12 +33,12 @@ class Sensitive:
     outputs: tuple[int, ...]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Transposed:
     perm: tuple[int, ...]
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Other:
     """`Shape` works on any order with its result put right; everything else needs canonical
     inputs.
@@ -50,7 +51,7 @@ Kind = Sensitive | Free | RankChange | Transposed | Other
 Direction = Callable[[ir.Node], Sensitive | None]
 
 
-@dataclass(eq=False, repr=False)
+@dataclass
 class _Group:
     turned: bool = False
     fixed: Perm | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -12,6 +11,7 @@ from converter.graph import CHANNELS_LAST_DOMAIN, channels_last
 from converter.graph.build import Builder, builder_before
 from converter.graph.infer import rank_of
 from converter.graph.names import Names
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes, discard, is_needed, subgraphs
 from converter.passes.layout import axes
@@ -36,7 +36,7 @@ PERMUTATION = (
 )
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Direction:
     last: bool
 

@@ -8,7 +8,6 @@ reassociation.py, and has no channels-last variant, needs the canonical order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from converter.graph import EXTENSION_DOMAIN, REDUCTIONS
 from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.extensions import can_expand, function_for
 from converter.graph.infer import InferenceError, known, rank_of
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm
@@ -42,7 +42,7 @@ BROADCAST = frozenset(_BROADCAST.split())
 _OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK", "Split"])
 
 
-@dataclass(eq=False, repr=False)
+@record
 class Free:
     """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant
     operands to that order.

@@ -14,10 +14,10 @@ from converter.formats.coreml import operands as blobs
 from converter.formats.coreml.collector import is_float, rank_of_value
 from converter.formats.coreml.rules.context import AnyType, Reading, Writing
 from converter.graph.infer import rank_of, shape_of
+from converter.graph.record import record
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
 from converter.mapping.fields import Field, FirstResult, Guard, InputType
-from converter.mapping.record import record
 
 T = ir.DataType
 Value = ir.Value

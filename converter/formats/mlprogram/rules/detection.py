@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.graph.demands import float_of
+from converter.graph.demands import floating_type
 from converter.graph.value import Value
 from converter.mapping.rules import custom
 
@@ -21,7 +21,7 @@ def suppression(r: Reading) -> Sequence[ir.Value]:
     b = r.b
     late = r.version >= IOS17 and not r.has("score_threshold")
     boxes, scores = (turned(r, r.value(k), late) for k in ("boxes", "scores"))
-    kind = float_of(boxes.dtype)
+    kind = floating_type(boxes)
     least = r.attr("score_threshold", float, float(np.finfo(kind).min))
     numbers = [np.float32(r.attr("iou_threshold", float)), np.float32(least)]
     found = b.SuppressBoxes(

@@ -9,12 +9,12 @@ from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import mil, mils
-from converter.graph.demands import float_of
+from converter.graph.demands import floating_type
 from converter.graph.infer import constant
+from converter.graph.record import record
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Only
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom
 
 D = ir.DataType
@@ -54,7 +54,7 @@ class Added(Field):
 
     def lift(self, r: Reading) -> None:
         x = r.data
-        kind = float_of(x.dtype)
+        kind = floating_type(x)
         epsilon = kind.type(r.attr("epsilon", float, self.default))
         if epsilon > np.finfo(kind).tiny:
             r.data = x + float(epsilon)

@@ -13,8 +13,8 @@ from converter.formats.nnapi.rules.fields import (
     FusedActivation,
     of_types,
 )
+from converter.graph.record import record
 from converter.mapping.fields import Attr, Field, Guard
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 REALS = of_types("real numbers", lambda dtype: dtype in FLOATS)

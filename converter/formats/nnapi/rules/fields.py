@@ -16,11 +16,11 @@ from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.formats.nnapi.rules.weights import bias, weights
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import shape_of
+from converter.graph.record import record
 from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field, Guard
-from converter.mapping.record import record
 from converter.passes.layout.axes import inverse
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)

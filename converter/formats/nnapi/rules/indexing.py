@@ -14,8 +14,8 @@ from converter.formats.nnapi.rules.fields import Axis, from_level
 from converter.formats.nnapi.table import OperandType
 from converter.graph.demands import of_length
 from converter.graph.infer import known
+from converter.graph.record import record
 from converter.mapping.fields import Attr, Field, Guard, Only
-from converter.mapping.record import record
 from converter.mapping.rules import op
 from converter.passes.lite.picking import counts_from_front
 

@@ -13,10 +13,10 @@ from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import Axis
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 # reshape and transpose ---------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
+from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker, with_operators
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType

@@ -13,11 +13,11 @@ from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.schema import schema
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
+from converter.graph.record import record
 from converter.graph.value import Value
 from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Field, Guard
-from converter.mapping.record import record
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 INT64 = ir.DataType.INT64

@@ -21,9 +21,9 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
+from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.fields import Field
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
 
 

@@ -29,10 +29,10 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, made_of, operand
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
 

@@ -13,11 +13,11 @@ from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import Window, constant_of, keys, pad_keys
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import constant, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping import context
 from converter.mapping.context import Writing
 from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore, spread
-from converter.mapping.record import record
 from converter.mapping.rules import Rule, custom, op
 
 # ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel stands behind its width,

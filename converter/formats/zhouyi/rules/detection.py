@@ -25,12 +25,12 @@ from converter.graph.catalogue.proposals import filled, survivors, top
 from converter.graph.catalogue.ssd import class_of, labels_of, present
 from converter.graph.demands import held, of_length, shaped
 from converter.graph.infer import Array, constant
+from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
-from converter.mapping.record import record
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT

@@ -26,6 +26,7 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
+from converter.graph.record import record
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -43,7 +44,6 @@ from converter.mapping.fields import (
     attrs,
     ignore,
 )
-from converter.mapping.record import record
 from converter.mapping.rules import custom, op, ops
 
 T = ir.DataType

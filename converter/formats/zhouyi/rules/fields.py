@@ -12,11 +12,11 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import constant, shape_of
+from converter.graph.record import record
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing
 from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType, spread
 from converter.mapping.node import Layer, Node
-from converter.mapping.record import record
 
 T = ir.DataType
 

@@ -12,11 +12,11 @@ from converter.formats.zhouyi.types import is_float
 from converter.graph.demands import held
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Guard
-from converter.mapping.record import record
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------

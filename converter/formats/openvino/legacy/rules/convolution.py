@@ -17,11 +17,11 @@ from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant, shape_of
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.windows import overhang, same_pads
 from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
-from converter.mapping.record import record
 from converter.mapping.rules import op
 
 WIDEST_STEP = 8  # of kernels of one element in a deconvolution

@@ -31,9 +31,9 @@ from converter.formats.openvino.legacy.rules.fields import (
     channels,
 )
 from converter.formats.openvino.legacy.types import keeps_type
+from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType

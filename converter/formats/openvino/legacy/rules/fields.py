@@ -9,10 +9,10 @@ from typing import Any
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float, per_channel
 from converter.formats.openvino.legacy.types import LEGACY
+from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.context import Results
 from converter.mapping.fields import Field, Guard
-from converter.mapping.record import record
 
 
 def whole(value: Any) -> int:

@@ -12,8 +12,8 @@ from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import Axis, Mark, channels
 from converter.graph.infer import known
+from converter.graph.record import record
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
-from converter.mapping.record import record
 from converter.mapping.rules import FOREVER, op, ops
 
 

@@ -25,9 +25,9 @@ from converter.formats.openvino.legacy.rules.fields import (
     ToPort,
 )
 from converter.graph.demands import axis_of, of_length
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
-from converter.mapping.record import record
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # the shape alone ---------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from converter.errors import MappingError
 from converter.formats.openvino.fields import whole_window
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import shape_of
+from converter.graph.record import record
 from converter.graph.windows import overhang, same_pads
 from converter.mapping.fields import Field
-from converter.mapping.record import record
 
 KEYS = (
     "kernel strides pads_begin pads_end dilations auto_pad kernel-x kernel-y stride-x stride-y "

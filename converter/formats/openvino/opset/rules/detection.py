@@ -26,6 +26,7 @@ from converter.formats.openvino.fields import (
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import element_type
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, csv
 from converter.mapping.context import Results
 from converter.mapping.fields import (
@@ -41,7 +42,6 @@ from converter.mapping.fields import (
     attrs,
     ignore,
 )
-from converter.mapping.record import record
 from converter.mapping.rules import op
 
 T = ir.DataType

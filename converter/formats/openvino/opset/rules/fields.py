@@ -15,6 +15,7 @@ from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.record import record
 from converter.graph.windows import same_pads, window_fault
 from converter.io.limits import MOST_AXES
 from converter.mapping.codecs import (
@@ -31,7 +32,6 @@ from converter.mapping.codecs import (
 )
 from converter.mapping.fields import AttrInput, Field, InputType
 from converter.mapping.node import Node
-from converter.mapping.record import record
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
 EXPLICIT = ("explicit", "notset")

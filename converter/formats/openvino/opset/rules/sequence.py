@@ -9,8 +9,8 @@ import onnx_ir as ir
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.graph.record import record
 from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
-from converter.mapping.record import record
 from converter.mapping.rules import Rule, op
 
 T = ir.DataType
