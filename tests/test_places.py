@@ -215,6 +215,7 @@ LIMITS = """if True:
         return False
 """
 INTERRUPTED = """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of the background ignores it
     interrupted = False
     try:
         late(60, lambda: signal.raise_signal(signal.SIGINT))

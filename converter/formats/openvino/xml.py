@@ -22,10 +22,8 @@ _NUMBER = re.compile(
     r"\s*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|nan)\s*\Z", re.ASCII | re.IGNORECASE
 )
 _COMMA = re.compile(r"(?<!\\),")
-
-
-_LONG_TAG = re.compile(rb"<[^<>]{262144,}")
 MOST_ATTRIBUTES = 5000  # of one element; the parser compares each with each
+_LONG_TAG = re.compile(rb"<[^<>]{%d,}" % (len(" a=''") * MOST_ATTRIBUTES))
 
 
 def parse_xml(data: bytes, file: str) -> XmlElement:
