@@ -5,6 +5,7 @@ process, the next one is run.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -120,6 +121,7 @@ def _child(cases: list[Case], first: int, pipe: int) -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc: 64 MB of addresses for each thread, up to 8 a core
         libc.mallopt(M_ARENA_MAX, 1)
+    gc.freeze()  # what was there before is not looked at for each case
     try:
         with limits.memory(MEMORY):
             for number in range(first, len(cases)):
@@ -150,4 +152,5 @@ def _answer(case: Case) -> tuple[str, str]:
         )
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        gc.collect()  # no case has less memory for what another one leaves in cycles
         sys.stdout.flush()

@@ -335,6 +335,8 @@ class Tiles(Field):
         repeats = [(a, n) for a, n in enumerate(w.ints(1, "repeats")) if n != 1]
         if not repeats:
             raise not_meant("nothing is repeated")
+        if any(n == 0 for _, n in repeats):
+            raise MappingError("an axis that is repeated 0 times")
         shape, *front, last = w.shape(), *repeats
         for axis, count in front:
             shape[axis] *= count
