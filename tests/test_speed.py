@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import converter
 
-FEW, MANY = 50, 400
+FEW, MANY = 50, 200
 SUFFIXES = {
     "onnx": ".onnx",
     "coreml": ".mlmodel",

@@ -44,14 +44,14 @@ def turns(number: int, name: str) -> list[tuple[str, bool]]:
     """The targets of a case, and whether all its inputs but the first are constants there.
 
     Whole networks and the first case of each operator: every target, fed and, where that can be,
-    frozen. Another case: every format and one of the opsets, fed and frozen by turns; one whose
-    operator is written out in others, which have cases of their own: every third of these.
+    frozen. Another case: every second of the formats and one of the opsets, fed and frozen by
+    turns; one whose operator is written out in others, which have cases of their own: every fourth.
     """
     if name in model_cases() or name in first_of_operators():
         return [(t, freeze) for freeze in {False, freezable(name)} for t in TARGETS]
     chosen = [*FORMATS, OPSETS[number % len(OPSETS)]]
-    if "_expanded" in name:
-        chosen = chosen[number // len(OPSETS) % 3 :: 3]
+    step = 4 if "_expanded" in name else 2
+    chosen = chosen[number // len(OPSETS) % step :: step]
     return [(t, freezable(name) and (number + i) % 2 == 1) for i, t in enumerate(chosen)]
 
 

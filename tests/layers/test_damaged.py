@@ -25,7 +25,7 @@ from layers.test_layers import FILES
 
 NUMBERS = (0, -1, (1 << 31) - 1)
 FEW = 2  # of each file in the everyday tests
-MANY = 12  # changed operands of each file in the slow ones
+MANY = 6  # changed operands of each file in the slow ones
 TYPES = ("float32", "int32", "int64", "bool", "uint8")
 MEMORY = 2 << 30  # bytes; the numbers must not be taken for sizes
 
