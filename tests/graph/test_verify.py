@@ -292,9 +292,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, name: str) -> None:
         converter.load(path)
 
 
-@pytest.mark.parametrize("axes", [[0, 0], [0, -2], [2], [-3]])
+@pytest.mark.parametrize("axes", [[0, 0], [0, -2], [2], [-3], [0] * 5000])
 def test_axes_of_a_reduction_differ_and_exist(tmp_path: Path, axes: list[int]) -> None:
-    with pytest.raises(ConverterError, match=r"different axes|axis must be"):
+    with pytest.raises(ConverterError, match=r"different axes|axis must be|5000 axes"):
         converter.load(written(tmp_path, "ReduceMax", [2, 3], [np.array(axes)], {}))
 
 

@@ -237,6 +237,8 @@ def _reduction(node: ir.Node) -> str | None:
     x, axes, given = dims_of(node, 0), _constant(node, 1), dims_of(node, 1)
     if given is not None and len(given) > 1:
         return f"axes of the shape {given}"
+    if x is not None and given and given[0] is not None and given[0] > len(x):
+        return f"{given[0]} axes, the input has {len(x)}"
     if x is None or axes is None:
         return None
     return operand_checks.different_axes(axes, x)
