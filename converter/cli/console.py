@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from converter.cli import waiting
 from converter.cli.streams import told
 from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
+from converter.graph.record import record
 
 
-@dataclass
+@record
 class Console:
     """One command's output. Text goes out at once; for other formats everything is collected and
     rendered by `finish`.

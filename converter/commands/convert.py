@@ -7,7 +7,7 @@ from __future__ import annotations
 import operator
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from converter.formats import model_files, sidefiles
 from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
+from converter.graph.record import record
 from converter.io.files import Output
 from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
 from converter.passes.fix_inputs import fix_inputs
 from converter.passes.states import declare_states, settle
 
 
-@dataclass(frozen=True)
+@record
 class Request:
     """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network
     behind these tensors, `starts` before these; `names` renames what are its inputs and outputs
@@ -61,7 +62,7 @@ class Request:
     signature: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Written:
     """What a conversion made: its files (the target first, without the map), the model that was
     written, warnings.
@@ -219,7 +220,7 @@ def _demand_replaceable(files: Sequence[Path], request: Request) -> None:
     )
 
 
-@dataclass(frozen=True)
+@record
 class Coverage:
     """What a target can express of a model: layers in all, those that convert, operators, and
     everything that was said.

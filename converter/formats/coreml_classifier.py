@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.graph.infer import constant, shape_of
 from converter.graph.names import public_name
+from converter.graph.record import record
 from converter.graph.value import maker, operand
 from converter.passes.dead_code import remove_dead_code
 
@@ -20,7 +20,7 @@ D = ir.DataType
 _SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
-@dataclass
+@record
 class Classifier:
     """`labels` in the order of `scores`, the last of the graph's outputs; the names of both
     outputs, None for probabilities that no output tells.

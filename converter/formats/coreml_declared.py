@@ -5,7 +5,7 @@ whatever kind that is written: sizes that a caller may choose, pictures, what th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import onnx_ir as ir
@@ -28,6 +28,7 @@ from converter.formats.coreml_features import (
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.io.strict_json import note
 
@@ -63,7 +64,7 @@ def has_halves(network: Network, model: ir.Model) -> bool:
     return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in told)
 
 
-@dataclass
+@record
 class Declared:
     """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
     has what was declared, `version` the highest one that may be written.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -20,6 +19,7 @@ from converter.errors import Diagnostic, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.graph.record import record
 from converter.graph.value import known_sizes
 
 SIZES = "sizes"  # of inputs, in the interface
@@ -86,7 +86,7 @@ def remember(model: ir.Model, interface: dict[str, Any]) -> None:
         model.metadata_props[REMEMBERED] = json.dumps(kept, sort_keys=True)
 
 
-@dataclass(frozen=True)
+@record
 class Sizes:
     """Of the last axes: the sizes that are meant where nobody chooses, and the least and most of
     each (most -1: no end) or a list of choices.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class Option:
     suffix: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Flavour:
     """A target as the user named it: format and options, for example ("openvino", {"ir": "7",
     "fp16": ""}).
@@ -44,7 +44,7 @@ class Flavour:
         return self.format + "".join(f"+{k}={v}" if v else f"+{k}" for k, v in self.options.items())
 
 
-@dataclass(frozen=True)
+@record
 class Written:
     """What a format cannot hold, for `netconv ops`.
 

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, UsageError
 from converter.graph.infer import Arrays
 from converter.graph.names import public_name
+from converter.graph.record import record
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
@@ -39,7 +40,7 @@ class TensorInfo:
         return f"{self.name} {self.dtype}[{dims}]"
 
 
-@dataclass
+@record
 class Network:
     """A network: `ir` is the shared graph, `format` where it came from, `notes` the warnings of
     reading it.

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, attrs_of, writing
 from converter.graph.infer import constant, shape_of
+from converter.graph.record import record
 from converter.graph.value import Value, array_type, known_sizes, operands
 
 Function = Callable[[Builder, Value], Value]
@@ -41,7 +41,7 @@ _BETA = {"Affine": 0.0, "ScaledTanh": 1.0, "HardSigmoid": 0.5}
 _KNOWN = {"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *_ALPHA}
 
 
-@dataclass(frozen=True)
+@record
 class Recurrent:
     """One of the three operators: its name, attributes and operands (X, W, R, B, sequence_lens,
     initial_h, initial_c, P), None for those that are left out. `cell_clip` limits the cell state
@@ -58,7 +58,7 @@ class Recurrent:
         return cls(node.op_type, attrs_of(node), operands(node, 8))
 
 
-@dataclass(frozen=True)
+@record
 class Direction:
     """One direction of an operator, time in front.
 
@@ -201,7 +201,7 @@ def _joined(b: Builder, ways: Sequence[Value], axis: int) -> Value:
     return parts[0] if len(parts) == 1 else b.Concat(*parts, axis=axis)
 
 
-@dataclass(frozen=True)
+@record
 class _Cell:
     """What is behind one step: the weights of the state, turned for products from the left, what
     is added behind them, and the functions of the gates.

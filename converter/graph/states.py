@@ -5,7 +5,7 @@ value at the start, and an output that is what the variable holds afterwards.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
@@ -14,9 +14,10 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder
 from converter.graph.infer import Array
 from converter.graph.names import fresh_public_name, public_name, set_public_name
+from converter.graph.record import record
 
 
-@dataclass
+@record
 class State:
     """What a variable holds: `value` now, None before it is assigned; `initial` at the start.
 
@@ -29,7 +30,7 @@ class State:
     source: ir.Value | None = None
 
 
-@dataclass
+@record
 class Hashtable:
     """Keys and as many values, None before they are set; they never change afterwards."""
 
@@ -37,7 +38,7 @@ class Hashtable:
     values: Array | None = None
 
 
-@dataclass
+@record
 class Variables:
     """States of the network, each an input that may be left out and an output `NAME_out`.
 

@@ -63,7 +63,7 @@ def workspace(target: Path) -> Iterator[Path]:
             _remove(path)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Workspace:
     """What is known of a workspace of this process."""
 

@@ -152,7 +152,7 @@ def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
     return at
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, repr=False)
 class Route:
     """A message type on the way to a target type: which of its fields lead on. The target itself is
     a Route with `target` set.
@@ -194,7 +194,7 @@ def routes(root: Any, target: Any) -> Route:
     return made[root.full_name]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Rewrite:
     """Copies a message by reference and replaces the target messages within it.
 

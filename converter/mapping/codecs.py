@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from converter.errors import MappingError
+from converter.graph.record import record
 
 
 class Floats(list[float]):
@@ -25,7 +25,7 @@ class Floats(list[float]):
 Kind = type  # int, float, bool, str, list (integers), Floats, tuple (words)
 
 
-@dataclass(frozen=True)
+@record
 class Codec:
     lift: Callable[[Any], Any]
     lower: Callable[[Any], Any]

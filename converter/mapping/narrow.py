@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -11,9 +11,10 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.graph.infer import Array
 from converter.graph.names import public_name
+from converter.graph.record import record
 
 
-@dataclass
+@record
 class Narrowing:
     """Types that a target lacks and what it carries instead, such as INT64 -> INT32.
 

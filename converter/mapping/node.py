@@ -8,6 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError, Where
+from converter.graph.record import record
 
 
 class Operands(list[ir.Value | None]):
@@ -29,7 +30,7 @@ class Parameters(dict[str, Any]):
         raise MappingError(f"required attribute {key!r} is absent", "R110")
 
 
-@dataclass
+@record
 class Node:
     """A canonical operator. Inputs and outputs are values of the shared graph (they know type and
     shape).

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from converter.errors import Where
+from converter.graph.record import record
 
 
-@dataclass(frozen=True)
+@record
 class Case:
     """One comparison, path or job: `failure` is a text, "" where it passed, `where` a place as far
     as it is known.

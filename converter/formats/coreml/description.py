@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from converter.formats.coreml_declared import DOUBLE, INT32, Declared, said_of
 from converter.graph.infer import constant
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
+from converter.graph.record import record
 from converter.graph.value import maker
 from converter.passes.labels import take_out_labels
 from converter.passes.promote_types import FLOAT8
@@ -26,7 +27,7 @@ _TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T
 _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 
 
-@dataclass
+@record
 class Boundary(Declared):
     """What is decided about a model before its layers are written."""
 

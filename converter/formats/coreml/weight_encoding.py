@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,13 @@ from converter.formats.coreml.weights import Array, WeightData
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, demand_few_axes, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker, operand, optional
 from converter.passes.constants import evaluate_constant, is_constant, unpack
 from converter.passes.round_halves import half_is_enough
 
 
-@dataclass(frozen=True)
+@record
 class Stored:
     """One WeightParams of a file, and how to bring it into the graph."""
 
@@ -241,7 +241,7 @@ def _quantised(value: ir.Value | None, axis: int, turned: bool = False) -> Weigh
     return _of_codes(*payload, scale.reshape(-1), optional(node, 2), bias)
 
 
-@dataclass(frozen=True)
+@record
 class ChannelCodes:
     """Weights (codes - zero) * scale; `zero` and `scale` have the weights' rank, with their
     channels on one axis.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.io.protobuf import (
     FIXED32,
     LEN,
@@ -111,7 +112,7 @@ class WeightData:
         return self.weight.bytes().view(DTYPES[self.kind])
 
 
-@dataclass
+@record
 class Parts:
     """A WeightParams message taken apart: payloads by field number, references (model, index), and
     slices of everything else.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
@@ -17,6 +17,7 @@ from converter.formats.nnapi.table import Operand, Table
 from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.names import Names, public_name, set_public_name
+from converter.graph.record import record
 from converter.passes.channels_last import restore_boundary
 from converter.passes.layout.axes import inverse
 
@@ -24,7 +25,7 @@ MOST = 4
 Shapes = dict[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@record
 class Stored:
     """The inputs and outputs of a table that was read, by public name."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any
 
@@ -36,6 +36,7 @@ from converter.graph.channels_last import base_domain
 from converter.graph.infer import InferenceError, constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
+from converter.graph.record import record
 from converter.graph.value import made_of, maker, optional
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
@@ -54,7 +55,7 @@ TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Ref:
     """An operand that is an argument, to tell it from a number."""
 
@@ -80,7 +81,7 @@ class Lifetimes(list[Lifetime]):
 Objection = Callable[[Subgraph, Operation, Lifetimes], str | None]
 
 
-@dataclass
+@record
 class Writer:
     """Operands and operations of one graph, up to feature level `level`.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from converter.formats.nnapi.table import (
 )
 from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 
 # Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
 # (Android's default request alignment).
@@ -30,7 +31,7 @@ POOL_ALIGNMENT = 64
 _S = TypeVar("_S", bound=Subgraph)
 
 
-@dataclass(slots=True)
+@record
 class Layout:
     """Lifetimes and locations per subgraph and operand, the bytes of operandValues, and the pool as
     (offset, operand) in file order.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import onnx
@@ -55,6 +55,7 @@ from converter.graph.build import Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
+from converter.graph.record import record
 
 NEWEST = onnx.defs.onnx_opset_version()
 # nodes after inlining, and times those of the file: functions that call each other could ask for
@@ -67,7 +68,7 @@ _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
 Opsets = Mapping[str, int]
 
 
-@dataclass
+@record
 class Scope:
     """A graph, a body or a function that is being read, with the builder that writes it.
 

@@ -5,7 +5,7 @@ rewrite it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -14,12 +14,13 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.record import record
 from converter.graph.value import Value, with_operators
 
 Results = ir.Value | Sequence[ir.Value | None] | None
 
 
-@dataclass
+@record
 class Op:
     """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
     names, "" for none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.demands import at_least, axis_of
 from converter.graph.infer import Array
+from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.graph.verify.operands import deformed
 from converter.graph.windows import of_all_axes
@@ -130,7 +131,7 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
     r.set_inputs(r.cast(below, T.INT64), [-1])
 
 
-@dataclass
+@record
 class SlicePlan:
     """Per entry of the begin of a StridedSlice: which axis of the input it is about, and what
     happens there.

@@ -8,7 +8,6 @@ value every time; a back edge replaces it from the second iteration on. A place 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -18,6 +17,7 @@ from converter.formats.openvino.fields import dim
 from converter.formats.openvino.ir import Layer, PortMap
 from converter.graph.build import Builder
 from converter.graph.infer import Array, rank_of, shape_of
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping.context import Reading, rank
 
@@ -25,7 +25,7 @@ Place = tuple[int, int | None]
 ROWS, LAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True)
+@record
 class Slicing:
     """An entry of the port map with an axis: `count` parts of `part` elements, part i from
     `first + i*step` on.

@@ -4,10 +4,10 @@ and the size in the .bin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from converter.graph.record import record
 
 
-@dataclass(frozen=True)
+@record
 class ElementType:
     """One element type.
 

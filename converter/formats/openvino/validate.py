@@ -11,12 +11,13 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from lxml import etree
 
 from converter.errors import Diagnostic, Where
 from converter.formats.openvino.xml import XmlElement, elements, line, shown
+from converter.graph.record import record
 from converter.io.limits import MOST_AXES
 from converter.io.resources import schema_path
 
@@ -31,7 +32,7 @@ _TYPES = {
 }
 
 
-@dataclass
+@record
 class _Model:
     """What the pattern of one element says: typed text, attributes with (mandatory, type), children
     with (pattern, mandatory, many).

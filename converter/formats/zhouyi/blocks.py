@@ -5,10 +5,11 @@ line becomes one diagnostic, none stops the reading.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from converter.errors import Diagnostic, Where
+from converter.graph.record import record
 
 _KEY = re.compile(r"[A-Za-z0-9.:/_;'-]+\Z")
 # beside NUL and its kind the separators at which other readers break a line
@@ -22,7 +23,7 @@ class Entry(NamedTuple):
     line: int
 
 
-@dataclass(slots=True)
+@record
 class Block:
     """The keys of one block in file order; `line` is that of its first key."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from converter.formats.zhouyi.rules.fields import kernel_of, pads_of
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder, attrs_of, defaults
 from converter.graph.infer import Array, constant
+from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping import context
@@ -36,7 +36,7 @@ def attributes(node: ir.Node) -> dict[str, Any]:
 # geometry -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Geometry:
     """A window over the spatial axes, a number for each of them.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 
@@ -13,6 +12,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder, Value, writing
 from converter.graph.demands import at_least
 from converter.graph.extensions import extension
+from converter.graph.record import record
 from converter.graph.recurrent import clipped
 from converter.graph.sizes import static
 
@@ -85,7 +85,7 @@ def steps_of(
     return [y[::-1] if backward else y, *last]
 
 
-@dataclass
+@record
 class Gate:
     """The weights of one gate.
 
@@ -117,7 +117,7 @@ class Gate:
         return total(y, self.bias)
 
 
-@dataclass
+@record
 class Cell:
     """A long short-term memory.
 

@@ -5,7 +5,6 @@ Caffe's SSD and MXNet's multibox do.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from converter.graph.build import Builder, Value
 from converter.graph.catalogue.overlaps import NOTHING, at_places, decoded, upright
 from converter.graph.demands import at_least
 from converter.graph.extensions import SOME, extension
+from converter.graph.record import record
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, INT64
 
@@ -174,7 +174,7 @@ def _suppress(
     return b.Reshape(b.Where(mask, by_batch, NOTHING), [n, c, p])
 
 
-@dataclass(frozen=True)
+@record
 class _Rows:
     """The rows of detections: `k` at most for each image, `total` in all."""
 

@@ -5,7 +5,8 @@ some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from converter.graph.record import record
 
 Perm = tuple[int, ...]
 Dim = int | str | None
@@ -40,7 +41,7 @@ def moves_nothing(stored: Perm, wanted: Perm, dims: Sequence[Dim]) -> bool:
     return [a for a in stored if dims[a] != 1] == [a for a in wanted if dims[a] != 1]
 
 
-@dataclass(frozen=True)
+@record
 class Reassociation:
     """An operator between two ranks: each run of input axes becomes a run of output axes, both in
     canonical order.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import onnx_ir as ir
@@ -51,7 +51,7 @@ Kind = Sensitive | Free | RankChange | Transposed | Other
 Direction = Callable[[ir.Node], Sensitive | None]
 
 
-@dataclass
+@record
 class _Group:
     turned: bool = False
     fixed: Perm | None = None

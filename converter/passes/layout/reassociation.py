@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -11,6 +10,7 @@ import onnx_ir as ir
 from converter.graph import REDUCTIONS
 from converter.graph.build import Builder, attributes, same_attrs
 from converter.graph.infer import known, rank_of
+from converter.graph.record import record
 from converter.graph.value import optional
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
@@ -19,7 +19,7 @@ from converter.passes.layout.rules import dims_of
 Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 
 
-@dataclass(frozen=True)
+@record
 class RankChange:
     """An operator between ranks: `reassociation` says where axes go, `carry(b, x, stored, result)`
     writes it for a stored input.

@@ -6,7 +6,6 @@ Rows of the weights are blocks of gates: i c f o, and r z c; columns are [W | R]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from converter.formats.zhouyi.rules.fields import constant_of
 from converter.formats.zhouyi.rules.shape import transpose
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.infer import Array, constant
+from converter.graph.record import record
 from converter.mapping.context import Writing
 from converter.mapping.rules import custom
 
 
-@dataclass(frozen=True)
+@record
 class Cell:
     """A recurrent layer type.
 

@@ -7,7 +7,7 @@ iteration on, by a back edge.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from converter.formats.openvino.legacy.rules.context import Reading, Writing, sc
 from converter.formats.openvino.legacy.rules.fields import SPELLING
 from converter.formats.openvino.loops import Iteration, along_axis, slicing
 from converter.graph.infer import known
+from converter.graph.record import record
 from converter.graph.value import producer_of
 from converter.mapping.context import static
 from converter.mapping.lifting import FormatMapping
@@ -65,7 +66,7 @@ def _steps(r: Reading, it: Iteration) -> int:
 # writing -----------------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class Slice:
     """A body value that is element i of `source` along `axis`, counted from the end when
     `backwards`.
@@ -76,7 +77,7 @@ class Slice:
     backwards: bool
 
 
-@dataclass
+@record
 class LoopPlan:
     """How the body of a Loop becomes that of a TensorIterator."""
 

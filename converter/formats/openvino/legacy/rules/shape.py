@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -212,7 +211,7 @@ def strides(
     return attrs, [begin, end, stride]
 
 
-@dataclass
+@record
 class Slice:
     """Starts and steps of a Slice by axis, with the numbers that count from the end resolved."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -22,7 +21,7 @@ KEYS = (
 )
 
 
-@dataclass
+@record
 class Sizes:
     """A window over the spatial axes, in axis order (z, y, x)."""
 

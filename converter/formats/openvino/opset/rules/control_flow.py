@@ -6,7 +6,7 @@ map. In the shared graph a body reads outer values as they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
+from converter.graph.record import record
 from converter.graph.walk import captured
 from converter.mapping.rules import custom
 
@@ -122,7 +123,7 @@ def lift_assign(r: Reading) -> ir.Value:
 # writing -----------------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class Inner:
     """One body for the writer; it becomes closed, with a Parameter for every outer value that it
     reads.

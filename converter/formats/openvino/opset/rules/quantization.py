@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.graph.value import producer_of
 from converter.mapping.fields import Attr, Field, Guard, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
@@ -38,7 +38,7 @@ def along(w: Writing, value: ir.Value) -> ir.Value:
 # compressed weights ------------------------------------------------------------------------------
 
 
-@dataclass
+@record
 class Chain:
     """(Convert(weights) - Convert(zero)) * scale.
 
