@@ -353,6 +353,15 @@ def test_a_network_without_inputs_is_refused(tmp_path: Path) -> None:
         built(tmp_path, lambda b: b.op("Identity", b.const(np.ones(3, np.float32))))
 
 
+def test_truth_values_of_too_many_axes_are_not_the_numbers_themselves(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match="rank 6"):
+        built(
+            tmp_path,
+            lambda b, x: b.op("Cast", x, to=ir.DataType.BOOL),
+            x=(ir.DataType.FLOAT, ["N", 2, 4, 5, 6, 5]),
+        )
+
+
 def test_a_rank_preserving_reshape_states_its_ranks(tmp_path: Path) -> None:
     made = layer("rankPreservingReshape", "x", "y", targetShape=[0, -1])
     model = network([made], {"x": (1, 4)}, ["y"])

@@ -91,14 +91,18 @@ def _is_compact(x: Value) -> bool:
     return packed or x.const_value is not None
 
 
+def _tells_truth(x: Value, out: Value) -> bool:
+    """Whether a Cast asks which numbers are not zero."""
+    return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
+
+
 class Truth(Field):
     """Whether numbers are not zero."""
 
     names = ("to", "saturate", "round_mode")
 
     def lower(self, w: Writing) -> None:
-        x, out = w.data, w.out
-        if out.dtype != T.BOOL or x.dtype in (T.BOOL, T.STRING) or _is_compact(x):
+        if not _tells_truth(w.data, w.out):
             raise not_meant("to truth values only")
 
 
@@ -107,6 +111,8 @@ def lower_cast(w: Writing) -> None:
     are a constant of their own.
     """
     x, out = w.data, w.out
+    if _tells_truth(x, out):
+        raise not_meant("of numbers that stay what they are")
     if T.STRING in (x.dtype, out.dtype):
         raise MappingError("texts have no place in Core ML's tensors")
     if _is_compact(x):
