@@ -29,8 +29,9 @@ from converter.mapping.node import Layer
 
 
 def single(value: Any) -> float:
-    """The shortest decimal that reads back as the same float32."""
-    return float(str(np.float32(np.asarray(value).reshape(()))))
+    """The shortest decimal that reads back as the same float32; beyond its range infinity."""
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(np.asarray(value).reshape(()))))
 
 
 def _elements(value: Any) -> list[Any]:
