@@ -33,13 +33,6 @@ class Exponent(Field):
             w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
-def lower_shift(w: Writing) -> None:
-    """To the right; to the left it is a product."""
-    if w.attr("direction") != "RIGHT":
-        raise MappingError("a shift to the left")
-    w.put("RIGHT_SHIFT", w.data, w.input(1))
-
-
 class Compared(Field):
     """Stored integers of several scales are compared coarsely, and a scale of 1 or more ends the
     process: then real numbers are compared.
@@ -83,12 +76,12 @@ class Ordered(Field):
                 r.node.inputs[i] = r.cast(v, D.INT32)
 
 
-def added(r: Reading) -> Value:
-    """The sum of whole numbers, of which ONNX adds two."""
-    total = data(r)
-    for i in range(1, len(r.layer.inputs)):
-        total = total + r.input(i)
-    return total if len(r.layer.inputs) > 1 else r.b.Identity(total)
+def added(r: Reading) -> None:
+    """Of whole numbers ONNX adds two: the last one to the sum of the others."""
+    total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
+    for value in others[:-1]:
+        total = total + value
+    r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
 
 
 def root(r: Reading) -> None:
@@ -116,13 +109,13 @@ def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
     return r.b.Floor(quotient)
 
 
-def floor_modulus(r: Reading) -> Value:
+def floor_modulus(r: Reading) -> None:
     """x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
     other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
     nonzero = ~r.b.Equal(rest, r.b.like(rest, 0))
-    return r.b.Where(other & nonzero, rest + y, rest)
+    r.set_inputs(other & nonzero, rest + y, rest)
 
 
 class Rows(Field):
@@ -265,8 +258,11 @@ class Difference(Field):
         w.layer.inputs = list(node.inputs)
 
 
-def angle(b: Builder, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant."""
+def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
+    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
+
+    It is a choice: where the point is steep, the angle there, and the angle elsewhere.
+    """
     zero, half_turn = b.like(x, 0), b.like(x, float(np.pi))
     steep = b.Abs(y) > b.Abs(x)
     over, under = b.Where(steep, x, y), b.Where(steep, y, x)
@@ -276,19 +272,20 @@ def angle(b: Builder, y: Value, x: Value) -> Value:
     down = b.Where(y < zero, -quarter, quarter)
     back = b.Where(y < zero, -half_turn, half_turn)
     flat = b.Where(x < zero, turn + back, turn)
-    return b.Where(steep, down - turn, flat)
+    return steep, down - turn, flat
 
 
-def zeros(r: Reading) -> Value:
-    return r.b.Expand(r.b.like(data(r), 0), r.b.Shape(data(r)))
+def zeros(r: Reading) -> None:
+    r.set_inputs(r.b.like(data(r), 0), r.b.Shape(data(r)))
 
 
-def same_bits(r: Reading) -> Value:
+def same_bits(r: Reading) -> None:
+    """The elements of the result have the width of those of the input."""
     x, wanted = data(r), type_of(r.result())
     widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
     if widths[0] != widths[1]:
         raise MappingError("elements of another width")
-    return r.b.BitCast(x, to=int(wanted))
+    r.set(to=int(wanted))
 
 
 RULES: list[Rule | Custom] = [
@@ -309,7 +306,6 @@ RULES: list[Rule | Custom] = [
     op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
-    custom("BitShift", "RIGHT_SHIFT", lower=lower_shift),
     custom("Cast", "", lower=same_type),
     op(
         "Mul",
@@ -332,9 +328,9 @@ RULES: list[Rule | Custom] = [
     op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down, lift_only=True),
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
     op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
-    custom("", "FLOOR_MOD", floor_modulus),
+    op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
     op("Sum", "ADD_N", REALS),
-    custom("", "ADD_N", added),
+    op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=twice, lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=squared, lift_only=True),
     op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
@@ -348,8 +344,20 @@ RULES: list[Rule | Custom] = [
     op("Where", "SELECT_V2", OneScale()),
     op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
     op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
+    op(
+        "BitShift",
+        "RIGHT_SHIFT",
+        Only("direction", "RIGHT"),
+        lower_only=True,
+        given="i32:2,3 i32:2,3",
+    ),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
-    custom("", "BITCAST", same_bits),
-    custom("", "ATAN2", lambda r: angle(r.b, data(r), r.input(1))),
-    custom("", "ZEROS_LIKE", zeros),
+    op("netconv::BitCast", "BITCAST", before_lift=same_bits, lift_only=True),
+    op(
+        "Where",
+        "ATAN2",
+        before_lift=lambda r: r.set_inputs(*angle(r.b, data(r), r.input(1))),
+        lift_only=True,
+    ),
+    op("Expand", "ZEROS_LIKE", before_lift=zeros, lift_only=True),
 ]
