@@ -96,24 +96,6 @@ class Lookup(Field):
         r.node.inputs, r.node.attrs["axis"] = [r.input(1), r.whole(0)], 0
 
 
-class OnZeros(Field):
-    """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
-    of one of them is that of all.
-    """
-
-    names = ("reduction",)
-
-    def lift(self, r: Reading) -> None:
-        updates = r.input(1)
-        r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
-        r.set(reduction="add")
-        if updates.dtype == ir.DataType.BOOL:
-            for i in (0, 2):
-                r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
-            r.set(reduction="max")
-            r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
-
-
 def dense_of_sparse(r: Reading) -> None:
     """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
     b, places, shape = r.b, r.whole(0), r.whole(1)
@@ -291,49 +273,51 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=wanted)
 
 
-class AddedUpdates(Field):
-    """Updates are added to zeros, and what is there then to the data."""
+class OnZeros(Field):
+    """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
+    of one of them is that of all.
+    """
 
-    inputs: tuple[int, ...] = (1, 2)
+    names = ("reduction",)
+    inputs = (0, 1, 2)
+
+    def lift(self, r: Reading) -> None:
+        updates = r.input(1)
+        r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
+        r.set(reduction="add")
+        if updates.dtype == ir.DataType.BOOL:
+            for i in (0, 2):
+                r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
+            r.set(reduction="max")
+            r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
 
     def lower(self, w: Writing) -> None:
-        w.place(1, self.scattered(w, *self.places(w), w.input(2)))
-
-    def places(self, w: Writing) -> tuple[ir.Value, ir.Value]:
-        """The places of updates, counted from the front, and the shape of the data."""
-        if w.quantised:
-            raise MappingError("updates of stored integers")
-        sizes, array = dims_of(w.data), known(w.input(1))
+        """The sum goes to the data; what is replaced is chosen by a mask."""
+        reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
+        if w.quantised or reduction not in ("none", "add"):
+            raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
         if array is not None and (array < 0).any():
             if None in sizes:
                 raise MappingError("negative places of unknown sizes", "X203")
             array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
         places = small(w, w.input(1)) if array is None else w.int32(array, "places")
-        return places, w.shape(sizes, w.data)
-
-    def scattered(
-        self, w: Writing, places: ir.Value, shape: ir.Value, updates: ir.Value
-    ) -> ir.Value:
-        sizes = dims_of(w.data)
-        return w.emit("SCATTER_ND", places, updates, shape, dtype=updates.dtype, shape=sizes)
-
-
-class ChosenUpdates(AddedUpdates):
-    """What updates replace is chosen by a mask, which is made of ones in the same way."""
-
-    inputs = (0, 1, 2)
-
-    def lower(self, w: Writing) -> None:
-        (places, shape), updates, whole = self.places(w), w.input(2), ir.DataType.INT32
-        if not are_distinct(w.input(1), known(places)):
+        shape, updates = w.shape(sizes, w.data), w.input(2)
+        if reduction == "none" and not are_distinct(w.input(1), array):
             updates = last_ones(w, places, updates)
-        there = self.scattered(w, places, shape, updates)
-        size = dims_of(updates)
-        ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
-        hits = self.scattered(w, places, shape, ones)
-        none, sizes = w.int32(0), dims_of(w.data)
-        mask = w.emit("GREATER", hits, none, dtype=ir.DataType.BOOL, shape=sizes)
-        w.layer.inputs = [mask, there, w.data]
+        w.layer.inputs = [places, updates, shape]
+        there = w.result("scatter_nd")
+        if reduction == "add":
+            w.then(lambda: w.put("ADD", w.data, there))
+        else:
+            w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
+
+
+def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
+    """Where updates go: a mask, which is made of ones in the same way."""
+    size, sizes, whole = dims_of(updates), dims_of(w.data), ir.DataType.INT32
+    ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
+    hits = w.emit("SCATTER_ND", places, ones, shape, dtype=whole, shape=sizes)
+    return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
 class FirstPlaces(Field):
@@ -397,25 +381,7 @@ RULES = [
         given="4,3 =i64:[[2],[0]]",
     ),
     op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
-    op("ScatterND", "SCATTER_ND", OnZeros(), lift_only=True),
-    op(
-        "ScatterND",
-        "ADD",
-        FROM_FRONT,
-        Only("reduction", "add"),
-        AddedUpdates(),
-        lower_only=True,
-        given="4,3 =i64:[[2],[0]] 2,3",
-    ),
-    op(
-        "ScatterND",
-        "SELECT_V2",
-        FROM_FRONT,
-        Only("reduction", "none"),
-        ChosenUpdates(),
-        lower_only=True,
-        given="4,3 =i64:[[2],[0]] 2,3",
-    ),
+    op("ScatterND", "SCATTER_ND", FROM_FRONT, OnZeros(), given="4,3 =i64:[[2],[0]] 2,3"),
     op(
         "ScatterND",
         "SPARSE_TO_DENSE",
