@@ -15,7 +15,7 @@ from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.record import record
-from converter.graph.value import Value, made_of, maker, with_operators
+from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -84,29 +84,12 @@ def added(r: Reading) -> None:
     r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
 
 
-def root(r: Reading) -> None:
-    r.set_inputs(r.b.Sqrt(data(r)))
-
-
-def squared(r: Reading, difference: ir.Value) -> ir.Value:
-    value = with_operators(difference)
-    return value * value
-
-
-def twice(r: Reading) -> None:
-    r.set_inputs(data(r), data(r))
-
-
 def broadcast_slope(r: Reading) -> None:
     """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
     b, x, slope = r.b, data(r), r.input(1)
     larger = x + slope
     if larger.shape != x.shape:
         r.data = b.Expand(x, b.Shape(larger))
-
-
-def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
-    return r.b.Floor(quotient)
 
 
 def floor_modulus(r: Reading) -> None:
@@ -275,10 +258,6 @@ def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
     return steep, down - turn, flat
 
 
-def zeros(r: Reading) -> None:
-    r.set_inputs(r.b.like(data(r), 0), r.b.Shape(data(r)))
-
-
 def same_bits(r: Reading) -> None:
     """The elements of the result have the width of those of the input."""
     x, wanted = data(r), type_of(r.result())
@@ -325,15 +304,15 @@ RULES: list[Rule | Custom] = [
     ),
     *ops("Add=ADD Sub=SUB Div=DIV", FusedActivation()),
     op("Mul", "MUL", NO_PAIRS, FusedActivation()),
-    op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down, lift_only=True),
+    op("Div", "FLOOR_DIV", REALS, after_lift=lambda r, y: r.b.Floor(y), lift_only=True),
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
     op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
     op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
     op("Sum", "ADD_N", REALS),
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
-    op("Mul", "SQUARE", before_lift=twice, lift_only=True),
-    op("Sub", "SQUARED_DIFFERENCE", after_lift=squared, lift_only=True),
-    op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
+    op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
+    op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
+    op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(data(r)), lift_only=True),
     op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
     op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
     op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
@@ -359,5 +338,10 @@ RULES: list[Rule | Custom] = [
         before_lift=lambda r: r.set_inputs(*angle(r.b, data(r), r.input(1))),
         lift_only=True,
     ),
-    op("Expand", "ZEROS_LIKE", before_lift=zeros, lift_only=True),
+    op(
+        "Expand",
+        "ZEROS_LIKE",
+        before_lift=lambda r: r.set_inputs(r.b.like(data(r), 0), r.b.Shape(data(r))),
+        lift_only=True,
+    ),
 ]

@@ -17,7 +17,7 @@ from converter.formats.tflite.rules.context import (
     dims_of,
     number,
 )
-from converter.formats.tflite.rules.fields import OneAxis, axis_of, data
+from converter.formats.tflite.rules.fields import OneAxis, Whole, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.mapping.fields import Field, Fixed, Guard, Only, ignore
@@ -27,13 +27,8 @@ from converter.passes.indices import never_negative
 LARGE = np.iinfo(np.int64).max
 
 
-class Indices(Field):
-    """Indices at input 1 count from the front; a negative one is an error there."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
+class Indices(Whole):
+    """They count from the front; a negative one is an error there."""
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -108,13 +103,8 @@ def dense_of_sparse(r: Reading) -> None:
     r.set_inputs(b.Expand(default, shape), places, b.Expand(values, count))
 
 
-class HotAxis(Field):
-    """The axis that is added, written counted from the front."""
-
-    names = keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int))
+class HotAxis(OneAxis):
+    """The axis is added to those of the indices."""
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs["axis"] = int(w.attr("axis", -1)) % (w.rank() + 1)
@@ -203,7 +193,7 @@ class Largest(Field):
 class Boundaries(Field):
     """How many boundaries, which rise, are not above a number."""
 
-    names, keys = ("keepdims",), ("boundaries",)
+    keys = ("boundaries",)
 
     def lift(self, r: Reading) -> None:
         b, x = r.b, data(r)
@@ -213,7 +203,6 @@ class Boundaries(Field):
         limits = limits.astype((x.dtype or ir.DataType.FLOAT).numpy())
         above = b.Unsqueeze(x, [-1]) < b.const(limits)
         r.set_inputs(b.Cast(~above, to=ir.DataType.INT32), [-1])
-        r.set(keepdims=0)
 
 
 class PlacesInRows(Field):
@@ -323,11 +312,8 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
 class FirstPlaces(Field):
     """Values in the order of their first places, and where each is."""
 
-    names = ("sorted",)
-
     def lift(self, r: Reading) -> None:
         r.outputs = 4
-        r.set(sorted=0)
         r.then(lambda found: [found[0], found[2]])
 
 
@@ -391,9 +377,9 @@ RULES = [
     ),
     op("OneHot", "ONE_HOT", HotAxis(), Inside(), OnOff(), given="=i64:[2,0] =i64:(3) 2"),
     op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
-    op("ReduceSum", "BUCKETIZE", Boundaries(), lift_only=True),
+    op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), Boundaries(), lift_only=True),
     op("NonZero", "WHERE", PlacesInRows()),
-    op("Unique", "UNIQUE", FirstPlaces(), lift_only=True),
+    op("Unique", "UNIQUE", Only("sorted", 0), FirstPlaces(), lift_only=True),
     op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
     op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
     op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),

@@ -18,15 +18,10 @@ LARGE = np.iinfo(np.int64).max
 COMBINERS = enum({"SUM": 0, "MEAN": 1, "SQRTN": 2})
 
 
-def tail(r: Reading, value: ir.Value, first: int) -> Value:
-    """The sizes of the axes from `first` on."""
-    return r.b.Shape(value)[first:]
-
-
 def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
     """The data are scattered to places `ids` of [rows, ...], which are `start` before."""
     b, x = r.b, data(r)
-    shape = b.Concat(b.Reshape(rows, [1]), tail(r, x, r.rank(ids)), axis=0)
+    shape = b.Concat(b.Reshape(rows, [1]), b.Shape(x)[r.rank(ids) :], axis=0)
     r.set_inputs(b.Expand(b.like(x, start), shape), b.Unsqueeze(ids, [-1]), x)
 
 
@@ -97,7 +92,7 @@ class SparsePlaces(Field):
         r.set(count=int(np.prod(sizes)))
         if len(sizes) != 1:
             front = np.asarray(sizes, np.int64)
-            r.behind(lambda y: b.Reshape(y, b.Concat(front, tail(r, table, 1), axis=0)))
+            r.behind(lambda y: b.Reshape(y, b.Concat(front, b.Shape(table)[1:], axis=0)))
 
 
 RULES = [

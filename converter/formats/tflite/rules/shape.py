@@ -21,6 +21,7 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import (
     OneAxis,
     OneScale,
+    Whole,
     axes_of,
     axis_of,
     constant_of,
@@ -31,7 +32,7 @@ from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange
-from converter.graph.value import Value, made_of, operand
+from converter.graph.value import made_of, operand
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
@@ -355,31 +356,35 @@ class Ranges(Field):
     keys = (*MASKS, "offset")
 
     def lift(self, r: Reading) -> None:
-        masks = [r.attr(k, int) for k in MASKS]
-        begins, ends, ellipsis, new, shrinks = (
-            [bool(m >> i & 1) for i in range(32)] for m in masks
-        )
-        x, steps = data(r), r.ints(3, "the strides")
-        begin, end = r.whole(1), r.whole(2)
-        count = len(steps)
-        if 0 in steps or shape_of(begin) != (count,) or shape_of(end) != (count,):
+        steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
+        if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
             raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
         if r.attr("offset", bool):
             end = begin + end
-        rank, axes, axis = r.rank(x), [], 0
-        after = [i for i in range(count) if any(ellipsis[:i])]
-        for i in range(count):
-            if ellipsis[i]:
-                axis = rank - sum(not new[j] for j in after)
-            axes.append(axis)
-            axis += not (new[i] or ellipsis[i])
-        kept = [i for i in range(count) if not (ellipsis[i] or new[i])]
-        if any(not 0 <= axes[i] < rank for i in kept):
-            raise MappingError(f"{len(kept)} ranges for {rank} axes", "R105")
-        r.ready = None if kept else [x]
-        if kept:
-            _ranges(r, (begin, end), steps, kept, axes, (begins, ends, shrinks))
-        r.behind(lambda y: _axes_changed(r, y, rank, axes, new, shrinks, kept, ellipsis))
+        begins, ends, ellipsis, new, shrinks = (
+            np.array([r.attr(k, int) >> i & 1 for i in range(len(steps))], bool) for k in MASKS
+        )
+        new &= ~ellipsis
+        kept = np.flatnonzero(~(ellipsis | new))
+        between = r.rank() - len(kept)  # axes that an ellipsis stands for
+        if between < 0 or ellipsis.sum() > 1:
+            message = f"{len(kept)} ranges and {ellipsis.sum()} ellipses for {r.rank()} axes"
+            raise MappingError(message, "R105")
+        axes = in_front_of(np.where(ellipsis, between, ~new))
+        added = in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
+        begins, ends, shrinks, steps = (v[kept] for v in (begins, ends, shrinks, steps))
+        gone = axes[kept][shrinks]
+        if len(kept):
+            first, last = (r.b.Gather(v, kept, axis=0) for v in (begin, end))
+            first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
+            behind = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
+            last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
+            last = r.b.Where(shrinks, behind, last)
+            r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps))
+        else:
+            r.ready = [data(r)]
+        r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
+        r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -405,6 +410,11 @@ class Ranges(Field):
         w.place(3, w.int32(strides, "strides"))
         w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
         w.one_scale()
+
+
+def in_front_of(counts: Array) -> Array:
+    """How many there are in front of each position."""
+    return np.asarray(np.cumsum(counts) - counts)
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
@@ -510,50 +520,6 @@ def without_steps(w: Writing) -> bool:
     return not w.has(4) or (steps is not None and bool((steps == 1).all()))
 
 
-def _ranges(
-    r: Reading,
-    bounds: tuple[Value, Value],
-    steps: Sequence[int],
-    kept: Sequence[int],
-    axes: Sequence[int],
-    masks: tuple[list[bool], list[bool], list[bool]],
-) -> None:
-    b, (begins, ends, shrinks) = r.b, masks
-    first, last = (b.Gather(v, np.asarray(kept, np.int64), axis=0) for v in bounds)
-    shrunk = np.array([shrinks[i] for i in kept])
-    lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
-    highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
-    first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
-    behind = b.Where(b.Equal(first, -1), LARGE, first + 1)
-    last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
-    step = [1 if shrinks[i] else steps[i] for i in kept]
-    r.set_inputs(data(r), first, last, [axes[i] for i in kept], step)
-
-
-def _axes_changed(
-    r: Reading,
-    x: Value,
-    rank: int,
-    axes: Sequence[int],
-    new: Sequence[bool],
-    shrinks: Sequence[bool],
-    kept: Sequence[int],
-    ellipsis: Sequence[bool],
-) -> Value:
-    """The axes that go are squeezed, then new ones put in."""
-    gone = [axes[i] for i in kept if shrinks[i]]
-    if gone:
-        x = r.b.Squeeze(x, gone)
-    added, place, done = [], 0, 0
-    for i, axis in enumerate(axes):
-        place += sum(a not in gone for a in range(done, axis))
-        done = max(done, axis)
-        if new[i] and not ellipsis[i]:
-            added.append(place)
-            place += 1
-    return r.b.Unsqueeze(x, added) if added else x
-
-
 def reversed_axes(r: Reading) -> None:
     axes = axes_of(r, 1, r.rank(data(r)))
     n = len(axes)
@@ -584,26 +550,16 @@ def joint_shape(r: Reading) -> None:
     r.set_inputs(r.b.Add(*(r.b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in (0, 1))))
 
 
-class Repeats(Field):
-    """Repeats or lengths at input 1."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
+class Repeats(Whole):
+    """Repeats or lengths."""
 
     def lower(self, w: Writing) -> None:
         w.place(1, small(w, w.input(1)))
         w.one_scale()
 
 
-class Target(Field):
+class Target(Whole):
     """The shape of an Expand, whose sizes of 1 leave those of the data as they are."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
 
     def lower(self, w: Writing) -> None:
         out = w.out
