@@ -64,7 +64,7 @@ class BatchAxes(Field):
     behind those, so that the axis goes there and comes back.
     """
 
-    names = keys = ("axis", "batch_dims")
+    names, keys = ("batch_dims",), ("axis", "batch_dims")
 
     def lift(self, r: Reading) -> None:
         x, indices = data(r), r.whole(1)
