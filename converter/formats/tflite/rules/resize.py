@@ -83,7 +83,7 @@ class Corners(Field):
     picked in front of the operator, which picks columns.
     """
 
-    names, keys = ("axis",), FLAGS
+    keys = FLAGS
 
     def lift(self, r: Reading) -> None:
         size = r.ints(1, "the size")
@@ -93,7 +93,6 @@ class Corners(Field):
             self.places(n, m) for n, m in zip(r.static(data(r))[1:3], size, strict=True)
         )
         r.set_inputs(r.b.Gather(data(r), rows, axis=1), columns)
-        r.set(axis=2)
 
     def places(self, n: int, m: int) -> Array:
         scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)
@@ -150,5 +149,5 @@ RULES = [
         )
         for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))
     ),
-    op("Gather", "RESIZE_NEAREST_NEIGHBOR", BOTH_FLAGS, Corners(), lift_only=True),
+    op("Gather", "RESIZE_NEAREST_NEIGHBOR", BOTH_FLAGS, Only("axis", 2), Corners(), lift_only=True),
 ]
