@@ -71,6 +71,30 @@ def single_op(path: Path, op: Op, inputs: Sequence[Tensor], outputs: Sequence[Te
     return write(path / "m.tflite", Graph([*inputs, *outputs], [op], fed, list(op.outputs)))
 
 
+# what no published file has ----------------------------------------------------------------------
+
+X = Tensor(F, [2, 3])
+ALONE = {
+    "bits": ("BITCAST", [X], [Tensor(I32, [2, 3])]),
+    "axes": ("RANK", [X], [Tensor(I32, [])]),
+    "distinct": ("UNIQUE", [Tensor(I64, [5])], [Tensor(I64, [-1]), Tensor(I32, [5])]),
+    "one of many": (
+        "ONE_HOT",
+        [Tensor(I64, [5]), const(3, I32), const(2, F), const(0.5, F)],
+        [Tensor(F, [5, 3])],
+    ),
+}
+
+
+@needs_litert
+@pytest.mark.parametrize("name", ALONE)
+def test_operators_of_their_own(tmp_path: Path, name: str) -> None:
+    builtin, inputs, outputs = ALONE[name]
+    feed = np.array([2, 7, 2, -1, 7]) if inputs[0].kind == I64 else floats(2, 3)
+    options = ("UniqueOptions", {"IdxOutType": 2}) if builtin == "UNIQUE" else ()
+    alike(single_op(tmp_path, Op(builtin, [], [], *options), inputs, outputs), [feed])
+
+
 # segments and tables -----------------------------------------------------------------------------
 
 

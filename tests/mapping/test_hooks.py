@@ -15,6 +15,7 @@ import pytest
 
 from converter.errors import MappingError
 from converter.formats.nnapi import rules as nnapi
+from converter.formats.tflite.rules import TABLE as TFLITE
 from converter.graph.infer import InferenceError
 from converter.mapping.fields import Hook
 from converter.mapping.lifting import FormatMapping
@@ -23,7 +24,11 @@ from test_mapping_laws import MAPPINGS, SYMMETRIC, lifted, lowered
 
 STATEMENTS = 12
 HOOKED = [p for p in SYMMETRIC if p.values[0].hooked]
-TABLES = {**{name: m.table for name, m in MAPPINGS.items()}, "nnapi": nnapi.TABLE}
+TABLES = {
+    **{name: m.table for name, m in MAPPINGS.items()},
+    "nnapi": nnapi.TABLE,
+    "tflite": TFLITE,
+}
 
 
 def hooks(rule: Rule) -> Iterator[Callable[..., Any]]:

@@ -15,7 +15,7 @@ from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of
 from converter.graph.record import record
-from converter.graph.value import Value, made_of, maker, with_operators
+from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
@@ -31,13 +31,6 @@ class Exponent(Field):
         if base.dtype != exponent.dtype:
             shape = None if exponent.shape is None else list(exponent.shape)
             w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
-
-
-def lower_shift(w: Writing) -> None:
-    """To the right; to the left it is a product."""
-    if w.attr("direction") != "RIGHT":
-        raise MappingError("a shift to the left")
-    w.put("RIGHT_SHIFT", w.data, w.input(1))
 
 
 class Compared(Field):
@@ -83,25 +76,12 @@ class Ordered(Field):
                 r.node.inputs[i] = r.cast(v, D.INT32)
 
 
-def added(r: Reading) -> Value:
-    """The sum of whole numbers, of which ONNX adds two."""
-    total = data(r)
-    for i in range(1, len(r.layer.inputs)):
-        total = total + r.input(i)
-    return total if len(r.layer.inputs) > 1 else r.b.Identity(total)
-
-
-def root(r: Reading) -> None:
-    r.set_inputs(r.b.Sqrt(data(r)))
-
-
-def squared(r: Reading, difference: ir.Value) -> ir.Value:
-    value = with_operators(difference)
-    return value * value
-
-
-def twice(r: Reading) -> None:
-    r.set_inputs(data(r), data(r))
+def added(r: Reading) -> None:
+    """Of whole numbers ONNX adds two: the last one to the sum of the others."""
+    total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
+    for value in others[:-1]:
+        total = total + value
+    r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
 
 
 def broadcast_slope(r: Reading) -> None:
@@ -112,17 +92,13 @@ def broadcast_slope(r: Reading) -> None:
         r.data = b.Expand(x, b.Shape(larger))
 
 
-def rounded_down(r: Reading, quotient: ir.Value) -> ir.Value:
-    return r.b.Floor(quotient)
-
-
-def floor_modulus(r: Reading) -> Value:
+def floor_modulus(r: Reading) -> None:
     """x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
     rest = r.b.Mod(x, y, fmod=1)
     other = (rest < r.b.like(rest, 0)) ^ (y < r.b.like(y, 0))
     nonzero = ~r.b.Equal(rest, r.b.like(rest, 0))
-    return r.b.Where(other & nonzero, rest + y, rest)
+    r.set_inputs(other & nonzero, rest + y, rest)
 
 
 class Rows(Field):
@@ -265,8 +241,11 @@ class Difference(Field):
         w.layer.inputs = list(node.inputs)
 
 
-def angle(b: Builder, y: Value, x: Value) -> Value:
-    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant."""
+def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
+    """The angle of the point (x, y): Atan of the ratio that is at most 1, and the quadrant.
+
+    It is a choice: where the point is steep, the angle there, and the angle elsewhere.
+    """
     zero, half_turn = b.like(x, 0), b.like(x, float(np.pi))
     steep = b.Abs(y) > b.Abs(x)
     over, under = b.Where(steep, x, y), b.Where(steep, y, x)
@@ -276,19 +255,16 @@ def angle(b: Builder, y: Value, x: Value) -> Value:
     down = b.Where(y < zero, -quarter, quarter)
     back = b.Where(y < zero, -half_turn, half_turn)
     flat = b.Where(x < zero, turn + back, turn)
-    return b.Where(steep, down - turn, flat)
+    return steep, down - turn, flat
 
 
-def zeros(r: Reading) -> Value:
-    return r.b.Expand(r.b.like(data(r), 0), r.b.Shape(data(r)))
-
-
-def same_bits(r: Reading) -> Value:
+def same_bits(r: Reading) -> None:
+    """The elements of the result have the width of those of the input."""
     x, wanted = data(r), type_of(r.result())
     widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
     if widths[0] != widths[1]:
         raise MappingError("elements of another width")
-    return r.b.BitCast(x, to=int(wanted))
+    r.set(to=int(wanted))
 
 
 RULES: list[Rule | Custom] = [
@@ -309,7 +285,6 @@ RULES: list[Rule | Custom] = [
     op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
-    custom("BitShift", "RIGHT_SHIFT", lower=lower_shift),
     custom("Cast", "", lower=same_type),
     op(
         "Mul",
@@ -329,15 +304,15 @@ RULES: list[Rule | Custom] = [
     ),
     *ops("Add=ADD Sub=SUB Div=DIV", FusedActivation()),
     op("Mul", "MUL", NO_PAIRS, FusedActivation()),
-    op("Div", "FLOOR_DIV", REALS, after_lift=rounded_down, lift_only=True),
+    op("Div", "FLOOR_DIV", REALS, after_lift=lambda r, y: r.b.Floor(y), lift_only=True),
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
     op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
-    custom("", "FLOOR_MOD", floor_modulus),
+    op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
     op("Sum", "ADD_N", REALS),
-    custom("", "ADD_N", added),
-    op("Mul", "SQUARE", before_lift=twice, lift_only=True),
-    op("Sub", "SQUARED_DIFFERENCE", after_lift=squared, lift_only=True),
-    op("Reciprocal", "RSQRT", before_lift=root, lift_only=True),
+    op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
+    op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
+    op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
+    op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(data(r)), lift_only=True),
     op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
     op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
     op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
@@ -348,8 +323,25 @@ RULES: list[Rule | Custom] = [
     op("Where", "SELECT_V2", OneScale()),
     op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
     op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
+    op(
+        "BitShift",
+        "RIGHT_SHIFT",
+        Only("direction", "RIGHT"),
+        lower_only=True,
+        given="i32:2,3 i32:2,3",
+    ),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
-    custom("", "BITCAST", same_bits),
-    custom("", "ATAN2", lambda r: angle(r.b, data(r), r.input(1))),
-    custom("", "ZEROS_LIKE", zeros),
+    op("netconv::BitCast", "BITCAST", before_lift=same_bits, lift_only=True),
+    op(
+        "Where",
+        "ATAN2",
+        before_lift=lambda r: r.set_inputs(*angle(r.b, data(r), r.input(1))),
+        lift_only=True,
+    ),
+    op(
+        "Expand",
+        "ZEROS_LIKE",
+        before_lift=lambda r: r.set_inputs(r.b.like(data(r), 0), r.b.Shape(data(r))),
+        lift_only=True,
+    ),
 ]

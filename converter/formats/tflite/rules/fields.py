@@ -61,6 +61,15 @@ WHOLE = Guard(
 )
 
 
+class Whole(Field):
+    """Indices, sizes or repeats at input 1, which have 64 bits in ONNX."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[1] = r.whole(1)
+
+
 class OneScale(Field):
     """Stored integers are moved without a look at their scales."""
 

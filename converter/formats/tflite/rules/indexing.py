@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -18,24 +17,18 @@ from converter.formats.tflite.rules.context import (
     dims_of,
     number,
 )
-from converter.formats.tflite.rules.fields import OneAxis, axis_of, data
+from converter.formats.tflite.rules.fields import OneAxis, Whole, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
-from converter.graph.value import Value
-from converter.mapping.fields import Field, Fixed, Guard, Only
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.fields import Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import op
 from converter.passes.indices import never_negative
 
 LARGE = np.iinfo(np.int64).max
 
 
-class Indices(Field):
-    """Indices at input 1 count from the front; a negative one is an error there."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
+class Indices(Whole):
+    """They count from the front; a negative one is an error there."""
 
     def lower(self, w: Writing) -> None:
         value = w.input(1)
@@ -66,24 +59,27 @@ FROM_FRONT = Guard(
 )
 
 
-def batched_gather(r: Reading) -> Value:
-    """Along `axis`, with `batch_dims` leading axes that data and indices share: GatherND picks
-    along the axis behind those, so that the axis goes there and comes back.
+class BatchAxes(Field):
+    """`axis`, and how many leading axes data and indices share: GatherND picks along the axis
+    behind those, so that the axis goes there and comes back.
     """
-    x, indices = data(r), r.whole(1)
-    rank, depth = r.rank(x), r.rank(indices)
-    axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
-    batch = batch % max(1, depth) if batch < 0 else batch
-    if not 0 <= batch <= min(axis, depth):
-        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-    order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
-    places = r.b.Unsqueeze(indices, [-1])
-    y = r.b.GatherND(r.transpose(x, order), places, batch_dims=batch)
-    between = axis - batch  # axes of the data in front of the axis, now behind the indices
-    own = list(range(batch, depth))
-    tail = list(range(depth, depth + rank - 1 - batch))
-    back = [*range(batch), *tail[:between], *own, *tail[between:]]
-    return r.transpose(y, back)
+
+    names, keys = ("batch_dims",), ("axis", "batch_dims")
+
+    def lift(self, r: Reading) -> None:
+        x, indices = data(r), r.whole(1)
+        rank, depth = r.rank(x), r.rank(indices)
+        axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
+        batch = batch % max(1, depth) if batch < 0 else batch
+        if not 0 <= batch <= min(axis, depth):
+            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+        order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+        r.set(batch_dims=batch)
+        between = axis - batch  # axes of the data in front of the axis, now behind the indices
+        tail = list(range(depth, depth + rank - 1 - batch))
+        back = [*range(batch), *tail[:between], *range(batch, depth), *tail[between:]]
+        r.behind(lambda y: r.transpose(y, back))
 
 
 class Lookup(Field):
@@ -95,22 +91,7 @@ class Lookup(Field):
         r.node.inputs, r.node.attrs["axis"] = [r.input(1), r.whole(0)], 0
 
 
-def scattered(r: Reading) -> Value:
-    """Updates at places of zeros of a shape; those at one place are added."""
-    b, updates = r.b, r.input(1)
-    blank = b.Expand(b.like(updates, 0), r.whole(2))
-    if updates.dtype == ir.DataType.BOOL:
-        number = b.ScatterND(
-            b.Cast(blank, to=ir.DataType.INT32),
-            r.whole(0),
-            b.Cast(updates, to=ir.DataType.INT32),
-            reduction="max",
-        )
-        return b.Cast(number, to=ir.DataType.BOOL)
-    return b.ScatterND(blank, r.whole(0), updates, reduction="add")
-
-
-def dense_of_sparse(r: Reading) -> Value:
+def dense_of_sparse(r: Reading) -> None:
     """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
     b, places, shape = r.b, r.whole(0), r.whole(1)
     values, default, rank = r.input(2), r.input(3), rank_of(data(r))
@@ -119,17 +100,66 @@ def dense_of_sparse(r: Reading) -> Value:
     elif rank == 1:
         places = b.Reshape(places, [-1, 1])
     count = b.Shape(places)[:1]
-    return b.ScatterND(b.Expand(default, shape), places, b.Expand(values, count))
+    r.set_inputs(b.Expand(default, shape), places, b.Expand(values, count))
 
 
-def one_hot(r: Reading) -> Value:
-    """An index outside of the depth, also a negative one, is nowhere."""
-    b, indices = r.b, r.whole(0)
-    depth, on, off = r.whole(1), r.input(2), r.input(3)
-    depth = b.Reshape(depth, [])
-    inside = b.Where(indices < 0, depth, indices)
-    ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
-    return b.OneHot(inside, depth, ends, axis=r.attr("axis", int))
+class HotAxis(OneAxis):
+    """The axis is added to those of the indices."""
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["axis"] = int(w.attr("axis", -1)) % (w.rank() + 1)
+
+
+class Inside(Field):
+    """Indices, and the depth: an index outside of it, also a negative one, is nowhere, where those
+    of ONNX count from the end.
+    """
+
+    inputs = (0, 1)
+
+    def lift(self, r: Reading) -> None:
+        indices, depth = r.whole(0), r.b.Reshape(r.whole(1), [])
+        r.node.inputs[:2] = [r.b.Where(indices < 0, depth, indices), depth]
+
+    def lower(self, w: Writing) -> None:
+        depth = number(w.input(1))
+        if depth is None:
+            count = w.emit("RESHAPE", small(w, w.input(1)), w.int32([]), shape=[])
+        else:
+            count = w.int32(int(depth))
+        w.layer.inputs = [self.from_front(w, depth, count), count]
+
+    def from_front(self, w: Writing, depth: float | None, count: ir.Value) -> ir.Value:
+        indices, array = w.data, known(w.data)
+        if array is not None and (depth is not None or not (array < 0).any()):
+            return w.int32(np.where(array < 0, array + int(depth or 0), array))
+        if never_negative(indices):
+            return indices
+        if depth is not None:
+            raise MappingError("indices that may count from the end")
+        shape, narrow = dims_of(indices), small(w, indices)
+        moved = w.emit("ADD", narrow, count, shape=shape)
+        test = w.emit("LESS", narrow, w.int32(0), dtype=ir.DataType.BOOL, shape=shape)
+        return w.emit("SELECT_V2", test, moved, narrow, dtype=ir.DataType.INT32, shape=shape)
+
+
+class OnOff(Field):
+    """(..., on, off) <-> [off, on]."""
+
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        values = (r.b.Reshape(r.input(i), [1]) for i in (3, 2))
+        r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
+
+    def lower(self, w: Writing) -> None:
+        ends = known(w.input(2))
+        for place, i in ((2, 1), (3, 0)):
+            if ends is None:
+                one = w.emit("SLICE", w.input(2), w.int32([i]), w.int32([1]), shape=[1])
+                w.place(place, w.emit("RESHAPE", one, w.int32([]), shape=[]))
+            else:
+                w.place(place, np.asarray(ends.reshape(-1)[i]))
 
 
 class Largest(Field):
@@ -160,24 +190,31 @@ class Largest(Field):
             w.result("places", ir.DataType.INT32, 1)
 
 
-def bucket(r: Reading) -> Value:
+class Boundaries(Field):
     """How many boundaries, which rise, are not above a number."""
-    b, x = r.b, data(r)
-    limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
-    if x.dtype != ir.DataType.DOUBLE:
-        x = r.cast(x, ir.DataType.FLOAT)
-    above = b.Unsqueeze(x, [-1]) < b.const(limits.astype((x.dtype or ir.DataType.FLOAT).numpy()))
-    return b.ReduceSum(b.Cast(~above, to=ir.DataType.INT32), [-1], keepdims=0)
+
+    keys = ("boundaries",)
+
+    def lift(self, r: Reading) -> None:
+        b, x = r.b, data(r)
+        limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
+        if x.dtype != ir.DataType.DOUBLE:
+            x = r.cast(x, ir.DataType.FLOAT)
+        limits = limits.astype((x.dtype or ir.DataType.FLOAT).numpy())
+        above = b.Unsqueeze(x, [-1]) < b.const(limits)
+        r.set_inputs(b.Cast(~above, to=ir.DataType.INT32), [-1])
 
 
-def places_of_truth(r: Reading) -> Value:
-    return r.b.Transpose(r.b.NonZero(data(r)), perm=[1, 0])
+class PlacesInRows(Field):
+    """One row for each place there, one column in ONNX."""
 
+    def lift(self, r: Reading) -> None:
+        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-def lower_places_of_truth(w: Writing) -> None:
-    rank = w.rank()
-    found = w.emit("WHERE", w.data, dtype=ir.DataType.INT64, shape=[None, rank])
-    w.put("TRANSPOSE", found, w.int32([1, 0]))
+    def lower(self, w: Writing) -> None:
+        rows = w.result("where")
+        rows.shape = ir.Shape([None, w.rank()])
+        w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
 
 
 MOST_PAIRS = 1 << 20  # of updates that are compared with each other
@@ -225,96 +262,79 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=wanted)
 
 
-def lower_scatter(w: Writing) -> None:
-    """Updates are added to zeros there. What they replace is chosen by a mask, which is made of
-    ones in the same way.
+class OnZeros(Field):
+    """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
+    of one of them is that of all.
     """
-    reduction = w.attr("reduction", "none")
-    x, updates = w.data, w.input(2)
-    if w.quantised or reduction not in ("none", "add") or not counts_from_front(w):
-        raise MappingError(f"updates of the kind {reduction!r}, or places from the end")
-    sizes = dims_of(x)
-    array = known(w.input(1))
-    if array is not None and (array < 0).any():
-        if None in sizes:
-            raise MappingError("negative places of unknown sizes", "X203")
-        array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
-    places = small(w, w.input(1)) if array is None else w.int32(array, "places")
-    shape = w.shape(sizes, x)
-    if reduction == "none" and not are_distinct(w.input(1), array):
-        updates = last_ones(w, places, updates)
-    there = w.emit("SCATTER_ND", places, updates, shape, dtype=x.dtype, shape=sizes)
-    if reduction == "add":
-        w.put("ADD", x, there)
-        return
-    size = dims_of(updates)
-    ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=ir.DataType.INT32, shape=size)
-    hits = w.emit("SCATTER_ND", places, ones, shape, dtype=ir.DataType.INT32, shape=sizes)
-    mask = w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
-    w.put("SELECT_V2", mask, there, x)
+
+    names = ("reduction",)
+    inputs = (0, 1, 2)
+
+    def lift(self, r: Reading) -> None:
+        updates = r.input(1)
+        r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
+        r.set(reduction="add")
+        if updates.dtype == ir.DataType.BOOL:
+            for i in (0, 2):
+                r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
+            r.set(reduction="max")
+            r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
+
+    def lower(self, w: Writing) -> None:
+        """The sum goes to the data; what is replaced is chosen by a mask."""
+        reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
+        if w.quantised or reduction not in ("none", "add"):
+            raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
+        if array is not None and (array < 0).any():
+            if None in sizes:
+                raise MappingError("negative places of unknown sizes", "X203")
+            array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
+        places = small(w, w.input(1)) if array is None else w.int32(array, "places")
+        shape, updates = w.shape(sizes, w.data), w.input(2)
+        if reduction == "none" and not are_distinct(w.input(1), array):
+            updates = last_ones(w, places, updates)
+        w.layer.inputs = [places, updates, shape]
+        there = w.result("scatter_nd")
+        if reduction == "add":
+            w.then(lambda: w.put("ADD", w.data, there))
+        else:
+            w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
 
 
-def lower_one_hot(w: Writing) -> None:
-    """An index counts from the front; outside of the depth it is nowhere."""
-    depth = number(w.input(1))
-    indices, rank, nothing = w.data, w.rank(), w.int32([])
-    array = known(indices)
-    count = w.int32(int(depth or 0))
-    if depth is None:
-        count = w.emit("RESHAPE", small(w, w.input(1)), nothing, shape=[])
-    if array is not None and (depth is not None or not (array < 0).any()):
-        indices = w.int32(np.where(array < 0, array + int(depth or 0), array))
-    elif not never_negative(indices):
-        if depth is not None:
-            raise MappingError("indices that may count from the end")
-        shape = dims_of(indices)
-        narrow = small(w, indices)
-        moved = w.emit("ADD", narrow, count, shape=shape)
-        test = w.emit("LESS", narrow, w.int32(0), dtype=ir.DataType.BOOL, shape=shape)
-        chosen = (test, moved, narrow)
-        indices = w.emit("SELECT_V2", *chosen, dtype=ir.DataType.INT32, shape=shape)
-    axis = int(w.attr("axis", -1)) % (rank + 1)
-    one = w.int32([1])
-    off, on = (
-        w.emit(
-            "RESHAPE", w.emit("SLICE", w.input(2), w.int32([i]), one, shape=[1]), nothing, shape=[]
-        )
-        for i in (0, 1)
-    )
-    ends = known(w.input(2))
-    if ends is not None:
-        off, on = (w.const(np.asarray(v)) for v in ends.reshape(-1))
-    w.put("ONE_HOT", indices, count, on, off, axis=axis)
+def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
+    """Where updates go: a mask, which is made of ones in the same way."""
+    size, sizes, whole = dims_of(updates), dims_of(w.data), ir.DataType.INT32
+    ones = w.emit("FILL", w.shape(size, updates), w.int32(1), dtype=whole, shape=size)
+    hits = w.emit("SCATTER_ND", places, ones, shape, dtype=whole, shape=sizes)
+    return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
-def distinct(r: Reading) -> Sequence[ir.Value]:
+class FirstPlaces(Field):
     """Values in the order of their first places, and where each is."""
-    y, _, places, _ = r.b.Unique(data(r), sorted=0, outputs=4)
-    return y, places
+
+    def lift(self, r: Reading) -> None:
+        r.outputs = 4
+        r.then(lambda found: [found[0], found[2]])
 
 
-def updated_slice(r: Reading) -> Value:
+def updated_slice(r: Reading) -> None:
     """A part of the data replaced; it begins where it still fits."""
     b, x, update, start = r.b, data(r), r.input(1), r.whole(2)
     shape = r.static(update, "the update")
     room = b.Shape(x) - np.array(shape, np.int64)
     first = b.Max(b.Min(start, room), b.like(start, 0))
     grid = np.stack(np.meshgrid(*(np.arange(n) for n in shape), indexing="ij"), -1)
-    return b.ScatterND(x, grid.astype(np.int64) + first, update)
+    r.set_inputs(x, grid.astype(np.int64) + first, update)
 
 
-def diagonal(r: Reading, size: int) -> Value:
+def matrix_of_diagonal(r: Reading) -> None:
     """Where row and column are the same."""
-    return r.b.const(np.eye(size, dtype=bool), "diagonal")
-
-
-def matrix_of_diagonal(r: Reading) -> Value:
     x = data(r)
-    mask = diagonal(r, r.static(x, least=1)[-1])
-    return r.b.Where(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))
+    mask = r.b.const(np.eye(r.static(x, least=1)[-1], dtype=bool), "diagonal")
+    r.set_inputs(mask, r.b.Unsqueeze(x, [-1]), r.b.like(x, 0))
 
 
-def with_diagonal(r: Reading) -> Value:
+def with_diagonal(r: Reading) -> None:
     x, values = data(r), r.input(1)
     rows, columns = r.static(x, least=2)[-2:]
     mask = r.b.const(np.eye(rows, columns, dtype=bool), "diagonal")
@@ -324,10 +344,10 @@ def with_diagonal(r: Reading) -> Value:
     row = r.b.Pad(values, missing.reshape(-1)) if columns > ends else values
     if columns < ends:
         raise MappingError("the diagonal is longer than the matrix", "R105")
-    return r.b.Where(mask, r.b.Unsqueeze(row, [-2]), x)
+    r.set_inputs(mask, r.b.Unsqueeze(row, [-2]), x)
 
 
-RULES: list[Rule | Custom] = [
+RULES = [
     op(
         "Gather",
         "GATHER",
@@ -337,7 +357,7 @@ RULES: list[Rule | Custom] = [
         Indices(),
         given="4,3 =i64:[2,0]",
     ),
-    custom("", "GATHER", batched_gather),
+    op("GatherND", "GATHER", BatchAxes(), lift_only=True),
     op(
         "GatherND",
         "GATHER_ND",
@@ -347,14 +367,20 @@ RULES: list[Rule | Custom] = [
         given="4,3 =i64:[[2],[0]]",
     ),
     op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
-    custom("ScatterND", "SCATTER_ND", scattered, lower_scatter),
-    custom("", "SPARSE_TO_DENSE", dense_of_sparse),
-    custom("OneHot", "ONE_HOT", one_hot, lower_one_hot),
+    op("ScatterND", "SCATTER_ND", FROM_FRONT, OnZeros(), given="4,3 =i64:[[2],[0]] 2,3"),
+    op(
+        "ScatterND",
+        "SPARSE_TO_DENSE",
+        ignore("validate_indices"),
+        before_lift=dense_of_sparse,
+        lift_only=True,
+    ),
+    op("OneHot", "ONE_HOT", HotAxis(), Inside(), OnOff(), given="=i64:[2,0] =i64:(3) 2"),
     op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
-    custom("", "BUCKETIZE", bucket),
-    custom("NonZero", "WHERE", places_of_truth, lower_places_of_truth),
-    custom("", "UNIQUE", distinct),
-    custom("", "DYNAMIC_UPDATE_SLICE", updated_slice),
-    custom("", "MATRIX_DIAG", matrix_of_diagonal),
-    custom("", "MATRIX_SET_DIAG", with_diagonal),
+    op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), Boundaries(), lift_only=True),
+    op("NonZero", "WHERE", PlacesInRows()),
+    op("Unique", "UNIQUE", Only("sorted", 0), FirstPlaces(), lift_only=True),
+    op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
+    op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
+    op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),
 ]

@@ -241,7 +241,7 @@ def crop_matrix(r: Reading) -> Value:
     if r.rank(data(r)) == 4:
         return _relative(r, Crop(r, points, -b.Atan(up / across), "subset"))
     wanted = np.float32(r.attr("target_rotation_radians", float))
-    crop = Crop(r, points, wanted - angle(b, up, across), "subset_idxs")
+    crop = Crop(r, points, wanted - b.Where(*angle(b, up, across)), "subset_idxs")
     size = (r.attr("output_width", int), r.attr("output_height", int))
     if min(size) < 1:
         raise MappingError(f"an image of {size} pixels", "R110")

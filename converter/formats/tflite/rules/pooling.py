@@ -18,7 +18,7 @@ from converter.formats.tflite.rules.fields import (
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
 from converter.mapping.fields import Field, FirstResult, Only
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.rules import op
 
 MOST = 1 << 12  # elements of a window that are slices of their own
 LARGE = np.iinfo(np.int64).max
@@ -33,23 +33,35 @@ FUNCTIONS = {
 }
 
 
-def reduced_windows(r: Reading) -> Value:
-    """Windows of any number of axes, without padding: one axis after the other, the sum of slices
-    whose elements are a stride apart. Inputs are [data, start, sizes, strides, dilations].
+class Function(Field):
+    """The function that joins two numbers is the operator."""
+
+    keys = ("reduce_function",)
+
+    def lift(self, r: Reading) -> None:
+        number = r.attr("reduce_function", int)
+        if number not in FUNCTIONS:
+            raise MappingError(f"reduce_function {number} is none of 1 to 6", "R110")
+        r.node.op = FUNCTIONS[number]
+
+
+class JoinedWindows(Field):
+    """Windows of any number of axes, without padding: one axis after the other, what slices whose
+    elements are a stride apart are joined to. Inputs are [data, start, sizes, strides, dilations].
     """
-    x, number = data(r), r.attr("reduce_function", int)
-    if number not in FUNCTIONS:
-        raise MappingError(f"reduce_function {number} is none of 1 to 6", "R110")
-    lists = [r.ints(i, "the window") for i in (2, 3, 4)]
-    if {len(v) for v in lists} != {r.rank(x)} or min((n for v in lists for n in v), default=1) < 1:
-        raise MappingError(f"a window of {lists[0]} for {r.rank(x)} axes", "R105")
-    if max(lists[0], default=1) > MOST:
-        raise MappingError(f"a window of {lists[0]} elements")
-    join = r.b.operator(FUNCTIONS[number])
-    for axis, (size, stride, dilation) in enumerate(zip(*lists, strict=True)):
-        if size > 1 or stride > 1:
-            x = reduce(join, windows(r, x, axis, size, stride, dilation))
-    return join(r.b.Reshape(r.input(1), []), x)
+
+    def lift(self, r: Reading) -> None:
+        x, lists = data(r), [r.ints(i, "the window") for i in (2, 3, 4)]
+        smallest = min((n for v in lists for n in v), default=1)
+        if {len(v) for v in lists} != {r.rank(x)} or smallest < 1:
+            raise MappingError(f"a window of {lists[0]} for {r.rank(x)} axes", "R105")
+        if max(lists[0], default=1) > MOST:
+            raise MappingError(f"a window of {lists[0]} elements")
+        join = r.b.operator(r.node.op)
+        for axis, (size, stride, dilation) in enumerate(zip(*lists, strict=True)):
+            if size > 1 or stride > 1:
+                x = reduce(join, windows(r, x, axis, size, stride, dilation))
+        r.set_inputs(r.b.Reshape(r.input(1), []), x)
 
 
 def windows(
@@ -100,7 +112,7 @@ class Counted(Field):
 
 
 NO_PLACES = FirstResult("the places of the maxima are not available")
-RULES: list[Rule | Custom] = [
+RULES = [
     op(
         "AveragePool",
         "AVERAGE_POOL_2D",
@@ -117,5 +129,5 @@ RULES: list[Rule | Custom] = [
         FusedActivation(),
     ),
     op("netconv::L2Pool", "L2_POOL_2D", Window(dilated=False, sized=True), FusedActivation()),
-    custom("", "REDUCE_WINDOW", reduced_windows),
+    op("Add", "REDUCE_WINDOW", Function(), JoinedWindows(), lift_only=True),
 ]

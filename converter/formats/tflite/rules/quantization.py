@@ -22,15 +22,16 @@ from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.build import attrs_of
 from converter.graph.record import record
-from converter.graph.value import Value
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
 
-def same_numbers(r: Reading) -> ir.Value:
-    """In the type of the result, where that is a float."""
-    wanted = type_of(r.result())
-    return r.cast(data(r), wanted) if wanted.is_floating_point() else data(r)
+class SameNumbers(Field):
+    """Read, the result is the input, in the type of the result where that is a float."""
+
+    def lift(self, r: Reading) -> None:
+        wanted = type_of(r.result())
+        r.ready = [r.cast(data(r), wanted) if wanted.is_floating_point() else data(r)]
 
 
 class Range(Field):
@@ -58,7 +59,7 @@ class Range(Field):
 
 
 @record
-class Scale(Field):
+class Scale(SameNumbers):
     """Scale and zero point, which belong to the tensor of the stored integers: the result of a
     QuantizeLinear (`of_result`), the input of a DequantizeLinear.
     """
@@ -106,21 +107,10 @@ def between(w: Writing) -> None:
     w.low.alias(w.out, stored)
 
 
-def identity(r: Reading) -> Value:
-    return data(r)
-
-
 RULES: list[Rule | Custom] = [
-    custom("", "QUANTIZE DEQUANTIZE", same_numbers),
     custom("QuantizeLinear", "", lower=between),
-    op("QuantizeLinear", "QUANTIZE", Scale(True), lower_only=True, given="2,3 =[0.5] =i8:[3]"),
-    op(
-        "DequantizeLinear",
-        "DEQUANTIZE",
-        Scale(False),
-        lower_only=True,
-        given="i8:2,3 =[0.5] =i8:[3]",
-    ),
-    custom("", "DENSIFY", identity),
+    op("QuantizeLinear", "QUANTIZE", Scale(True), given="2,3 =[0.5] =i8:[3]"),
+    op("DequantizeLinear", "DEQUANTIZE", Scale(False), given="i8:2,3 =[0.5] =i8:[3]"),
+    op("Identity", "DENSIFY", SameNumbers(), lift_only=True),
     op("netconv::FakeQuantize", "FAKE_QUANT", Range(), lift_only=True),
 ]

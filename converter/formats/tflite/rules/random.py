@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
 from converter.graph.infer import known
-from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Field
-from converter.mapping.rules import Custom, Rule, custom, op
-
-DRAWS = {"RANDOM_UNIFORM": "RandomUniform", "RANDOM_STANDARD_NORMAL": "RandomNormal"}
+from converter.mapping.fields import Field, Only
+from converter.mapping.rules import op
 
 
-def drawn(r: Reading) -> Value:
-    """Numbers of a shape: from 0 to 1, or around 0 with a deviation of 1, which are ONNX's
-    defaults.
-    """
-    b, kind, dtype = r.b, DRAWS[r.layer.kind], int(type_of(r.result()))
-    shape = known(data(r))
-    if shape is not None:
-        return with_operators(b.op(kind, shape=[int(n) for n in shape.reshape(-1)], dtype=dtype))
-    blank = b.Expand(0.0, r.whole(0))
-    return with_operators(b.op(f"{kind}Like", blank, dtype=dtype))
+class DrawnShape(Field):
+    """The shape is an input; where it is computed, that of a tensor of zeros."""
 
+    names = ("shape", "dtype", "seed")
 
-def lower_drawn(w: Writing) -> None:
-    """From 0 to 1, or around 0 with a deviation of 1."""
-    kind = {v: k for k, v in DRAWS.items()}[w.node.op]
-    names = ("low", "high") if kind == "RANDOM_UNIFORM" else ("mean", "scale")
-    if [w.attr(n) for n in names] != [0.0, 1.0]:
-        raise MappingError("numbers of another range")
-    w.put(kind, w.int32(list(w.attr("shape")), "shape"))
+    def lift(self, r: Reading) -> None:
+        shape = known(data(r))
+        r.set(dtype=int(type_of(r.result())))
+        if shape is None:
+            r.node.op += "Like"
+            r.set_inputs(r.b.Expand(0.0, r.whole(0)))
+        else:
+            r.set(shape=[int(n) for n in shape.reshape(-1)])
+            r.set_inputs()
+
+    def lower(self, w: Writing) -> None:
+        w.place(0, w.int32(list(w.attr("shape")), "shape"))
 
 
 class Logits(Field):
@@ -48,7 +42,14 @@ class Logits(Field):
         r.node.inputs[1] = r.cast(r.input(1), ir.DataType.INT64)
 
 
-RULES: list[Rule | Custom] = [
-    custom(" ".join(DRAWS.values()), " ".join(DRAWS), drawn, lower_drawn),
+RULES = [
+    op("RandomUniform", "RANDOM_UNIFORM", DrawnShape(), Only("low", 0.0), Only("high", 1.0)),
+    op(
+        "RandomNormal",
+        "RANDOM_STANDARD_NORMAL",
+        DrawnShape(),
+        Only("mean", 0.0),
+        Only("scale", 1.0),
+    ),
     op("netconv::ClassDraws", "MULTINOMIAL", Logits(), lift_only=True),
 ]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from converter.errors import MappingError, not_meant
+from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.formats.tflite.schema import schema
-from converter.graph.infer import known
+from converter.graph.infer import Array, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.fields import Field, Guard, Only
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.rules import op
 from converter.passes.lite.resizing import MODES, NAMES, flags_of, rule_of
 
 ONE = 1 << 10  # of a coordinate
@@ -78,45 +78,66 @@ class Coordinates(Field):
         t.one_scale()
 
 
-def nearest_of_corners(r: Reading) -> Value:
-    """Both flags: half is added before a coordinate between the corners is rounded."""
-    x, size = data(r), r.ints(1, "the size")
-    if len(size) != 2 or min(size) < 1 or r.rank(x) != 4:
-        raise MappingError(f"a size of {size} for data of {r.rank(x)} axes", "R105")
-    for axis, m in zip((1, 2), size, strict=True):
-        n = r.static(x)[axis]
+class Corners(Field):
+    """Both flags: half is added before a coordinate between the corners is rounded. Rows are
+    picked in front of the operator, which picks columns.
+    """
+
+    keys = FLAGS
+
+    def lift(self, r: Reading) -> None:
+        size = r.ints(1, "the size")
+        if len(size) != 2 or min(size) < 1 or r.rank(data(r)) != 4:
+            raise MappingError(f"a size of {size} for data of {r.rank(data(r))} axes", "R105")
+        rows, columns = (
+            self.places(n, m) for n, m in zip(r.static(data(r))[1:3], size, strict=True)
+        )
+        r.set_inputs(r.b.Gather(data(r), rows, axis=1), columns)
+
+    def places(self, n: int, m: int) -> Array:
         scale = np.float32(n - 1) / np.float32(m - 1) if m > 1 else np.float32(n) / np.float32(m)
         places = np.floor((arange(m, dtype=np.float32) + np.float32(0.5)) * scale + np.float32(0.5))
-        x = r.b.Gather(x, np.clip(places, 0, n - 1).astype(np.int64), axis=axis)
-    return x
+        return np.asarray(np.clip(places, 0, n - 1), np.int64)
 
 
-def by_fixed_point(r: Reading) -> Value:
+def is_fixed_point(r: Reading) -> bool:
+    extents = dims_of(data(r))[1:3]
+    sized = len(extents) == 2 and None not in extents and known(r.input(1)) is not None
+    return sized and r.tensor(0).type == schema.TensorType.INT16
+
+
+class FixedPoint(Field):
     """Numbers of 16 bits: coordinates have 10 bits behind the point, as the scale has, which is
     much less than the numbers have. The others do not show it.
+
+    Two neighbours are joined: the operator adds a part of their difference to the first.
     """
-    x, size, (corners, half) = data(r), known(r.input(1)), flags(r)
-    extents = [n for n in dims_of(x)[1:3] if n is not None]
-    if r.tensor(0).type != schema.TensorType.INT16 or size is None or len(extents) < 2:
-        raise not_meant("images of 16 bits and of a known size only")
-    wanted = [int(n) for n in size.reshape(-1)]
-    if len(wanted) != 2 or min(*wanted, *extents) < 1:
-        raise MappingError(f"images of {extents} resized to {wanted}", "R105")
-    for axis, n, m in zip((1, 2), extents, wanted, strict=True):
+
+    keys = FLAGS
+
+    def lift(self, r: Reading) -> None:
+        extents, wanted = [int(n or 0) for n in dims_of(data(r))[1:3]], r.ints(1, "the size")
+        if len(wanted) != 2 or min(*wanted, *extents) < 1:
+            raise MappingError(f"images of {extents} resized to {wanted}", "R105")
+        first, part = self.joined(r, data(r), 1, extents[0], wanted[0])
+        r.set_inputs(*self.joined(r, first + part, 2, extents[1], wanted[1]))
+
+    def joined(self, r: Reading, x: Value, axis: int, n: int, m: int) -> tuple[Value, Value]:
+        corners, half = flags(r)
         steps = (n - 1, m - 1) if corners and m > 1 else (n, m)
         scale = (ONE * steps[0] + steps[1] // 2) // steps[1]
         places = arange(m) * scale + ((scale // 2 - ONE // 2) if half else 0)
         low = np.clip(places // ONE, 0, n - 1)
         part = np.clip(places - low * ONE, 0, ONE).reshape([-1] + [1] * (3 - axis))
         first, second = (r.b.Gather(x, i, axis=axis) for i in (low, np.minimum(low + 1, n - 1)))
-        weight = r.b.const((part / ONE).astype(np.float32))
-        x = first + (second - first) * weight
-    return x
+        return first, (second - first) * r.b.const((part / ONE).astype(np.float32))
 
 
+FIXED_POINT = Guard("images of 16 bits and of a known size only", lift_if=is_fixed_point)
 ONE_FLAG = Guard("both flags", lift_if=lambda r: flags(r) != (True, True))
-RULES: list[Rule | Custom] = [
-    custom("", "RESIZE_BILINEAR", by_fixed_point),
+BOTH_FLAGS = Guard("one flag", lift_if=lambda r: flags(r) == (True, True))
+RULES = [
+    op("Add", "RESIZE_BILINEAR", FIXED_POINT, FixedPoint(), lift_only=True),
     *(
         op(
             "Resize",
@@ -128,5 +149,5 @@ RULES: list[Rule | Custom] = [
         )
         for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))
     ),
-    custom("", "RESIZE_NEAREST_NEIGHBOR", nearest_of_corners),
+    op("Gather", "RESIZE_NEAREST_NEIGHBOR", BOTH_FLAGS, Only("axis", 2), Corners(), lift_only=True),
 ]

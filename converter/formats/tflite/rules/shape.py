@@ -21,6 +21,7 @@ from converter.formats.tflite.rules.context import (
 from converter.formats.tflite.rules.fields import (
     OneAxis,
     OneScale,
+    Whole,
     axes_of,
     axis_of,
     constant_of,
@@ -28,10 +29,10 @@ from converter.formats.tflite.rules.fields import (
     one_axis,
 )
 from converter.graph.demands import at_least, shaped
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange
-from converter.graph.value import Value, made_of, operand
+from converter.graph.value import made_of, operand
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
@@ -316,43 +317,74 @@ class Symmetric(Field):
         r.set(axis=axes[-1])
 
 
-def dilated(r: Reading) -> Value:
-    """`n - 1` times a value between two elements of an axis that is dilated by n."""
-    b, x, steps = r.b, data(r), r.ints(1, "the dilations")
-    rank, value = r.rank(x), b.Reshape(r.input(2), [])
-    if len(steps) != rank or min(steps, default=1) < 1:
-        raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
-    axes = [i for i, n in enumerate(steps) if n > 1]
-    if not axes:
-        return b.Identity(x)
-    behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
-    pads = np.zeros((2, rank + len(axes)), np.int64)
-    pads[1, behind] = [steps[i] - 1 for i in axes]
-    apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
-    joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
-    return b.Slice(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
+class Dilations(Field):
+    """`n - 1` times a value between two elements of an axis that is dilated by n: it stands behind
+    each of them, and what stands behind the last one is cut off.
+    """
+
+    def lift(self, r: Reading) -> None:
+        b, x, steps = r.b, data(r), r.ints(1, "the dilations")
+        rank, value = r.rank(x), b.Reshape(r.input(2), [])
+        if len(steps) != rank or min(steps, default=1) < 1:
+            raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
+        axes = [i for i, n in enumerate(steps) if n > 1]
+        if not axes:
+            r.ready = [b.Identity(x)]
+            return
+        behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
+        pads = np.zeros((2, rank + len(axes)), np.int64)
+        pads[1, behind] = [steps[i] - 1 for i in axes]
+        apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
+        joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
+        r.set_inputs(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
 
 
 # slices ------------------------------------------------------------------------------------------
 
 
-def sliced(r: Reading) -> Value:
-    """`begin` and `size`; -1 is all that is left."""
-    begin, size = r.whole(1), r.whole(2)
-    sizes = known(size)
-    if sizes is not None and (sizes == -1).all():
-        return r.b.Slice(data(r), begin, np.full(sizes.shape, LARGE))
-    end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
-    return r.b.Slice(data(r), begin, end)
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
 @record
 class Ranges(Field):
     """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks that say
-    which of them are left out.
+    which of them are left out. Masks also stand for all axes between, a new axis, and one place
+    whose axis goes.
     """
 
     inputs = (1, 2, 3, 4)
+    keys = (*MASKS, "offset")
+
+    def lift(self, r: Reading) -> None:
+        steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
+        if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
+            raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
+        if r.attr("offset", bool):
+            end = begin + end
+        begins, ends, ellipsis, new, shrinks = (
+            np.array([r.attr(k, int) >> i & 1 for i in range(len(steps))], bool) for k in MASKS
+        )
+        new &= ~ellipsis
+        kept = np.flatnonzero(~(ellipsis | new))
+        between = r.rank() - len(kept)  # axes that an ellipsis stands for
+        if between < 0 or ellipsis.sum() > 1:
+            message = f"{len(kept)} ranges and {ellipsis.sum()} ellipses for {r.rank()} axes"
+            raise MappingError(message, "R105")
+        axes = in_front_of(np.where(ellipsis, between, ~new))
+        added = in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
+        begins, ends, shrinks, steps = (v[kept] for v in (begins, ends, shrinks, steps))
+        gone = axes[kept][shrinks]
+        if len(kept):
+            first, last = (r.b.Gather(v, kept, axis=0) for v in (begin, end))
+            first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
+            behind = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
+            last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
+            last = r.b.Where(shrinks, behind, last)
+            r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps))
+        else:
+            r.ready = [data(r)]
+        r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
+        r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
@@ -378,6 +410,11 @@ class Ranges(Field):
         w.place(3, w.int32(strides, "strides"))
         w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
         w.one_scale()
+
+
+def in_front_of(counts: Array) -> Array:
+    """How many there are in front of each position."""
+    return np.asarray(np.cumsum(counts) - counts)
 
 
 def from_the_end(first: int, step: int, size: int | None) -> bool:
@@ -440,23 +477,36 @@ class BeginSize(Field):
         w.one_scale()
 
 
-def computed_size(w: Writing) -> None:
-    """A Slice whose ends are starts + computed sizes, or the end where a size is -1: what `sliced`
-    reads.
+class Sizes(Field):
+    """Starts and sizes of all axes, of which -1 is all that is left <-> starts, and ends that are a
+    choice between the last one and starts + sizes.
     """
-    choice = w.input(2).producer()
-    if w.has(3) or choice is None or choice.op_type != "Where":
-        raise not_meant("ends that are no choice")
-    test, largest, end = (operand(choice, i) for i in range(3))
-    equal, total = test.producer(), end.producer()
-    if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
-        raise not_meant("ends that are no choice of a sum")
-    size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
-    if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
-        raise not_meant("ends that are no sum or all that is left")
-    if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
-        raise not_meant("ends that are the sum of other sizes")
-    w.put("SLICE", w.data, small(w, w.input(1)), small(w, size))
+
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        begin, size = r.whole(1), r.whole(2)
+        sizes = known(size)
+        if sizes is not None and (sizes == -1).all():
+            r.set_inputs(data(r), begin, np.full(sizes.shape, LARGE))
+        else:
+            r.set_inputs(data(r), begin, r.b.Where(r.b.Equal(size, -1), LARGE, begin + size))
+
+    def lower(self, w: Writing) -> None:
+        choice = w.input(2).producer()
+        if w.has(3) or choice is None or choice.op_type != "Where":
+            raise not_meant("ends that are no choice")
+        test, largest, end = (operand(choice, i) for i in range(3))
+        equal, total = test.producer(), end.producer()
+        if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
+            raise not_meant("ends that are no choice of a sum")
+        size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
+        if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
+            raise not_meant("ends that are no sum or all that is left")
+        if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
+            raise not_meant("ends that are the sum of other sizes")
+        w.place(1, small(w, w.input(1)))
+        w.place(2, small(w, size))
 
 
 def same(a: ir.Value | None, b: ir.Value) -> bool:
@@ -470,143 +520,46 @@ def without_steps(w: Writing) -> bool:
     return not w.has(4) or (steps is not None and bool((steps == 1).all()))
 
 
-MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-
-
-def strided(r: Reading) -> Value:
-    """Begins, ends and strides, with bits for each position: what is left out, all axes between,
-    a new axis, one place whose axis goes.
-    """
-    masks = [r.attr(k, int) for k in MASKS]
-    begins, ends, ellipsis, new, shrinks = ([bool(m >> i & 1) for i in range(32)] for m in masks)
-    x, steps = data(r), r.ints(3, "the strides")
-    begin, end = r.whole(1), r.whole(2)
-    count = len(steps)
-    if 0 in steps or shape_of(begin) != (count,) or shape_of(end) != (count,):
-        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
-    if r.attr("offset", bool):
-        end = begin + end
-    rank, axes, axis = r.rank(x), [], 0
-    after = [i for i in range(count) if any(ellipsis[:i])]
-    for i in range(count):
-        if ellipsis[i]:
-            axis = rank - sum(not new[j] for j in after)
-        axes.append(axis)
-        axis += not (new[i] or ellipsis[i])
-    kept = [i for i in range(count) if not (ellipsis[i] or new[i])]
-    if any(not 0 <= axes[i] < rank for i in kept):
-        raise MappingError(f"{len(kept)} ranges for {rank} axes", "R105")
-    if kept:
-        x = _ranges(r, x, (begin, end), steps, kept, axes, (begins, ends, shrinks))
-    return _axes_changed(r, x, rank, axes, new, shrinks, kept, ellipsis)
-
-
-def _ranges(
-    r: Reading,
-    x: Value,
-    bounds: tuple[Value, Value],
-    steps: Sequence[int],
-    kept: Sequence[int],
-    axes: Sequence[int],
-    masks: tuple[list[bool], list[bool], list[bool]],
-) -> Value:
-    b, (begins, ends, shrinks) = r.b, masks
-    first, last = (b.Gather(v, np.asarray(kept, np.int64), axis=0) for v in bounds)
-    shrunk = np.array([shrinks[i] for i in kept])
-    lowest = np.array([0 if steps[i] > 0 else LARGE for i in kept])
-    highest = np.array([LARGE if steps[i] > 0 else SMALL for i in kept])
-    first = b.Where(np.array([begins[i] for i in kept]) & ~shrunk, lowest, first)
-    behind = b.Where(b.Equal(first, -1), LARGE, first + 1)
-    last = b.Where(shrunk, behind, b.Where(np.array([ends[i] for i in kept]), highest, last))
-    step = [1 if shrinks[i] else steps[i] for i in kept]
-    return b.Slice(x, first, last, [axes[i] for i in kept], step)
-
-
-def _axes_changed(
-    r: Reading,
-    x: Value,
-    rank: int,
-    axes: Sequence[int],
-    new: Sequence[bool],
-    shrinks: Sequence[bool],
-    kept: Sequence[int],
-    ellipsis: Sequence[bool],
-) -> Value:
-    """The axes that go are squeezed, then new ones put in."""
-    gone = [axes[i] for i in kept if shrinks[i]]
-    if gone:
-        x = r.b.Squeeze(x, gone)
-    added, place, done = [], 0, 0
-    for i, axis in enumerate(axes):
-        place += sum(a not in gone for a in range(done, axis))
-        done = max(done, axis)
-        if new[i] and not ellipsis[i]:
-            added.append(place)
-            place += 1
-    return r.b.Unsqueeze(x, added) if added else x
-
-
-def reversed_axes(r: Reading) -> Value:
-    x = data(r)
-    axes = axes_of(r, 1, r.rank(x))
+def reversed_axes(r: Reading) -> None:
+    axes = axes_of(r, 1, r.rank(data(r)))
     n = len(axes)
-    return r.b.Slice(x, [-1] * n, [SMALL] * n, axes, [-1] * n) if n else r.b.Identity(x)
+    if axes:
+        r.set_inputs(data(r), [-1] * n, [SMALL] * n, axes, [-1] * n)
+    else:
+        r.ready = [r.b.Identity(data(r))]
 
 
-def reversed_sequences(r: Reading) -> Value:
-    """The first `lengths[i]` places of axis `seq_dim` are turned round in row i of `batch_dim`."""
-    x, time, batch = data(r), r.attr("seq_dim", int), r.attr("batch_dim", int)
-    rank = r.rank(x)
+def leading_axes(r: Reading) -> None:
+    """ONNX has the axes of time and batch in front; others go there and come back."""
+    (time, batch), rank = (r.node.attrs[k] for k in ("time_axis", "batch_axis")), r.rank(data(r))
     if time == batch or not (0 <= time < rank and 0 <= batch < rank):
         raise MappingError(f"axes {time} and {batch} of {rank} axes", "R110")
-    lengths = r.whole(1)
-    if {time, batch} == {0, 1}:
-        return r.b.ReverseSequence(x, lengths, time_axis=time, batch_axis=batch)
-    order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
-    y = r.b.ReverseSequence(r.transpose(x, order), lengths, time_axis=0, batch_axis=1)
-    return r.transpose(y, [order.index(i) for i in range(rank)])
-
-
-def lower_reversed(w: Writing) -> None:
-    lengths = small(w, w.input(1))
-    time, batch = int(w.attr("time_axis", 0)), int(w.attr("batch_axis", 1))
-    w.put("REVERSE_SEQUENCE", w.data, lengths, seq_dim=time, batch_dim=batch)
+    if {time, batch} != {0, 1}:
+        order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+        r.data = r.transpose(data(r), order)
+        r.set(time_axis=0, batch_axis=1)
+        r.behind(lambda y: r.transpose(y, [order.index(i) for i in range(rank)]))
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
-def joint_shape(r: Reading) -> Value:
-    """The shape of what two shapes broadcast to."""
-    b, one = r.b, np.zeros(1, np.int64)
-    both = [b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in range(2)]
-    return b.Shape(b.Add(*both))
+def joint_shape(r: Reading) -> None:
+    """What two shapes broadcast to."""
+    one = np.zeros(1, np.int64)
+    r.set_inputs(r.b.Add(*(r.b.ConstantOfShape(r.whole(i), value=ir.Tensor(one)) for i in (0, 1))))
 
 
-def rank_value(r: Reading) -> Value:
-    return r.b.Size(r.b.Shape(data(r)))
-
-
-class Repeats(Field):
-    """Sizes or repeats at input 1."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
+class Repeats(Whole):
+    """Repeats or lengths."""
 
     def lower(self, w: Writing) -> None:
         w.place(1, small(w, w.input(1)))
         w.one_scale()
 
 
-class Target(Field):
+class Target(Whole):
     """The shape of an Expand, whose sizes of 1 leave those of the data as they are."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(1)
 
     def lower(self, w: Writing) -> None:
         out = w.out
@@ -670,49 +623,68 @@ def lower_count(w: Writing) -> None:
 # blocks ------------------------------------------------------------------------------------------
 
 
-def space_to_batch(r: Reading) -> Value:
-    """Blocks of the spatial axes go into the batch, slower than it; padded before."""
-    b, x = r.b, data(r)
-    blocks, pads = r.ints(1, "the blocks"), r.known(r.input(2), "the padding").reshape(-1, 2)
-    n, rank = len(blocks), r.rank(x)
-    if len(pads) != n or n >= rank or min(blocks, default=1) < 1:
-        raise MappingError(f"{n} blocks and {len(pads)} paddings of {rank} axes", "R105")
-    amounts = np.zeros((rank, 2), np.int64)
-    amounts[1 : n + 1] = pads
-    if amounts.any():
-        x = b.Pad(x, amounts.T.reshape(-1))
-    shape = b.Shape(x)
-    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) / np.array(blocks, np.int64)
-    pairs = b.Reshape(b.Concat(*_columns(r, inner, np.array(blocks, np.int64)), axis=1), [-1])
-    rest = shape[n + 1 :]
-    x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
-    perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
-    tail = b.Concat(inner, rest, axis=0)
-    return b.Reshape(b.Transpose(x, perm=perm), b.Concat([-1], tail, axis=0))
+def amounts(r: Reading, what: str) -> Array:
+    """Pairs (before, after) at input 2 for the axes behind the first that have blocks."""
+    n, rank = len(r.ints(1, "the blocks")), r.rank(data(r))
+    if n >= rank:
+        raise MappingError(f"{n} blocks of {rank} axes", "R105")
+    return np.asarray(shaped(np.array(r.ints(2, what)), n, 2, what=what))
 
 
-def batch_to_space(r: Reading) -> Value:
-    """Blocks of the batch go into the spatial axes, which are cropped then."""
-    b, x = r.b, data(r)
-    blocks, crops = r.ints(1, "the blocks"), r.known(r.input(2), "the crops").reshape(-1, 2)
-    n, rank = len(blocks), r.rank(x)
-    if len(crops) != n or n >= rank or min(blocks, default=1) < 1 or crops.min(initial=0) < 0:
-        raise MappingError(f"{n} blocks and {len(crops)} crops of {rank} axes", "R105")
-    shape = b.Shape(x)
-    batch = shape[:1] / np.int64(math.prod(blocks))
-    x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
-    pairs = [i for k in range(n) for i in (n + 1 + k, k)]
-    x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
-    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * np.array(blocks, np.int64)
-    x = b.Reshape(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
-    if not crops.any():
-        return x
-    ends = [-int(e) if e else LARGE for _, e in crops]
-    return b.Slice(x, crops[:, 0].astype(np.int64), ends, list(range(1, n + 1)))
+class PaddedAxes(Field):
+    """Zeros in front of and behind the axes that are divided into blocks."""
+
+    def lift(self, r: Reading) -> None:
+        pads = amounts(r, "the padding")
+        if pads.any():
+            whole = np.zeros((r.rank(data(r)), 2), np.int64)
+            whole[1 : len(pads) + 1] = pads
+            r.data = r.b.Pad(data(r), whole.T.reshape(-1))
 
 
-def _columns(r: Reading, *vectors: Any) -> list[Value]:
-    return [r.b.Reshape(v, [-1, 1]) for v in vectors]
+class CroppedAxes(Field):
+    """What is cut off in front of and behind the axes that blocks are joined to."""
+
+    def lift(self, r: Reading) -> None:
+        crops = amounts(r, "the crops")
+        at_least(0, crops=crops.reshape(-1).tolist())
+        axes, ends = list(range(1, len(crops) + 1)), [-int(e) if e else LARGE for _, e in crops]
+        if crops.any():
+            r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
+
+
+def blocks_of(r: Reading) -> Array:
+    blocks = r.ints(1, "the blocks")
+    at_least(1, blocks=blocks)
+    return np.array(blocks, np.int64)
+
+
+class IntoBatch(Field):
+    """Blocks of the axes behind the first go into it, slower than it."""
+
+    def lift(self, r: Reading) -> None:
+        b, blocks, x = r.b, blocks_of(r), r.data
+        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
+        inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
+        columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))
+        pairs = b.Reshape(b.Concat(*columns, axis=1), [-1])
+        x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
+        perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
+        r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
+
+
+class OutOfBatch(Field):
+    """The first axis is divided by blocks, which are joined to the axes behind it."""
+
+    def lift(self, r: Reading) -> None:
+        b, blocks, x = r.b, blocks_of(r), data(r)
+        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
+        batch = shape[:1] / np.int64(math.prod(blocks))
+        x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
+        pairs = [i for k in range(n) for i in (n + 1 + k, k)]
+        x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
+        inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * blocks
+        r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
 
 
 ADDS_ONE = Guard(
@@ -745,17 +717,24 @@ RULES: list[Rule | Custom] = [
     ),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
     op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
-    custom("", "DILATE", dilated),
+    op("Slice", "DILATE", Dilations(), lift_only=True),
     op("Slice", "SLICE", STEPLESS, BeginSize(), lower_only=True, given="4,6 =[1] =[4]"),
-    custom("Slice", "SLICE", sliced, computed_size),
-    op("Slice", "STRIDED_SLICE", Ranges(), lower_only=True, given="4,6 =[1] =[4] =[1] =[2]"),
-    custom("", "STRIDED_SLICE", strided),
-    custom("", "REVERSE_V2", reversed_axes),
-    custom("ReverseSequence", "REVERSE_SEQUENCE", reversed_sequences, lower_reversed),
+    op("Slice", "SLICE", Sizes(), given="4,6 =[1] =[4]"),
+    op("Slice", "STRIDED_SLICE", Ranges(), given="4,6 =[1] =[4] =[1] =[2]"),
+    op("Slice", "REVERSE_V2", before_lift=reversed_axes, lift_only=True),
+    op(
+        "ReverseSequence",
+        "REVERSE_SEQUENCE",
+        Attr("time_axis", "seq_dim", int),
+        Attr("batch_axis", "batch_dim", int),
+        Repeats(),
+        before_lift=leading_axes,
+        given="4,3 =[1,2,3]",
+    ),
     op("Shape", "SHAPE", WholeShape(), given="n,3"),
     custom("Size", "", lower=lower_count),
-    custom("", "RANK", rank_value),
-    custom("", "BROADCAST_ARGS", joint_shape),
+    op("Size", "RANK", before_lift=lambda r: r.b.Shape(data(r)), lift_only=True),
+    op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),
     op("Tile", "TILE", Repeats()),
     op("Expand", "BROADCAST_TO", Target()),
     op("Expand", "FILL", Filled(), lift_only=True),
@@ -763,6 +742,6 @@ RULES: list[Rule | Custom] = [
     op("Range", "RANGE", before_lift=single, given="=i64:(0) Size(n,3) =i64:(1)"),
     op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), *BLOCKS),
     op("SpaceToDepth", "SPACE_TO_DEPTH", *BLOCKS),
-    custom("", "SPACE_TO_BATCH_ND", space_to_batch),
-    custom("", "BATCH_TO_SPACE_ND", batch_to_space),
+    op("Reshape", "SPACE_TO_BATCH_ND", PaddedAxes(), IntoBatch(), lift_only=True),
+    op("Reshape", "BATCH_TO_SPACE_ND", OutOfBatch(), CroppedAxes(), lift_only=True),
 ]

@@ -12,9 +12,10 @@ from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
+from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Field, Guard, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # What knows of the last axis, or hands values on as they are.
@@ -34,6 +35,7 @@ def has_pairs(r: Reading) -> bool:
 
 
 NO_PAIRS = Guard("not of complex numbers", lift_if=lambda r: not has_pairs(r))
+ARE_PAIRS = Guard("of complex numbers only", lift_if=has_pairs)
 
 
 def part(r: Reading, index: int, of: int = 0) -> Value:
@@ -41,18 +43,33 @@ def part(r: Reading, index: int, of: int = 0) -> Value:
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
-def pair(r: Reading, real: ir.Value, imaginary: ir.Value) -> Value:
-    return r.b.Concat(r.b.Unsqueeze(real, [-1]), r.b.Unsqueeze(imaginary, [-1]), axis=-1)
+@record
+class Part(Field):
+    """The place of the real or of the imaginary part on the axis of pairs."""
+
+    index: int
+    names = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(data(r), self.index)
+        r.set(axis=-1)
 
 
-def modulus(r: Reading) -> Value:
+def squares(r: Reading) -> Value:
+    """The sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
-    return r.b.Sqrt(real * real + imaginary * imaginary)
+    return real * real + imaginary * imaginary
 
 
-def product(r: Reading) -> Value:
-    (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
-    return pair(r, a * c - b * d, a * d + b * c)
+class Product(Field):
+    """The product of two complex numbers: its real part and its imaginary part are joined."""
+
+    names = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
+        r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
+        r.set(axis=-1)
 
 
 class Lengths(Field):
@@ -175,8 +192,8 @@ RULES: list[Rule | Custom] = [
     op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
-    custom("", "MUL", product),
-    custom("", "COMPLEX_ABS", modulus),
-    custom("", "REAL", lambda r: part(r, 0)),
-    custom("", "IMAG", lambda r: part(r, 1)),
+    op("Concat", "MUL", ARE_PAIRS, Product(), ignore("fused_activation_function"), lift_only=True),
+    op("Sqrt", "COMPLEX_ABS", before_lift=squares, lift_only=True),
+    op("Gather", "REAL", Part(0), lift_only=True),
+    op("Gather", "IMAG", Part(1), lift_only=True),
 ]
