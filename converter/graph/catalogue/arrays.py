@@ -51,6 +51,20 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
     return b.Reshape(inverse, list(shape))
 
 
+@extension
+def OneHotFromFront(
+    b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1
+) -> Value:
+    """ONNX's OneHot with indices that count from the front alone: one below zero is nowhere, as one
+    beyond the depth is.
+
+    Inputs and result are those of ONNX's OneHot. Source: TensorFlow, one_hot, to which OpenVINO's
+    legacy layer refers.
+    """
+    size = b.Reshape(b.Cast(depth, to=int(indices.dtype or INT64)), [])
+    return b.OneHot(b.Where(indices < 0, size, indices), depth, values, axis=axis)
+
+
 @extension(step_ids=3, parents=3)
 def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end: Value) -> Value:
     """Beams followed back from their last step: ids and parents [T, B, W], lengths [B], end one

@@ -194,13 +194,10 @@ class OnOff(Field):
         w.set(offValue=float(off), onValue=float(on))
 
 
-def _counts_up(w: Writing) -> bool:
-    """The layer does not count from the end, nor does one that comes from Core ML."""
-    return w.origin == ("coreml", "oneHot") or bool(never_negative(w.optional(0)))
-
-
 NOT_NEGATIVE = Guard(
-    "indices below zero, which count from the end, have no counterpart", _counts_up
+    "indices below zero, which count from the end, have no counterpart",
+    lambda w: never_negative(w.optional(0)),
+    lambda r: never_negative(r.optional(0)),
 )
 
 # slicing -----------------------------------------------------------------------------------------
@@ -488,6 +485,7 @@ class BatchAndSequence(Field):
 
 DATA, INDICES = AnyType(0), of_type(1)
 AXIS = Attr("axis", kind=int)
+ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), OnOff(), AXIS)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
     "texts have no place in Core ML's tensors",
@@ -513,16 +511,8 @@ RULES: list[Rule | Custom] = [
         AXIS,
         given="2,3 =i64:2,1 2,1",
     ),
-    op(
-        "OneHot",
-        "oneHot",
-        NOT_NEGATIVE,
-        of_type(0),
-        ConstOrInput(1, "oneHotVectorSize", shape=(1,)),
-        OnOff(),
-        AXIS,
-        given="=i64:2,3 =i64:[7] =[0,1]",
-    ),
+    op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, given="=i64:2,3 =i64:[7] =[0,1]"),
+    op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, given="i64:2,3 =i64:[7] =[0,1]"),
     op("Slice", "sliceStatic", ANY, Strided()),
     custom("Slice", "sliceDynamic", lift_dynamic, lower_dynamic),
     custom("", "sliceBySize", lift_by_size),

@@ -16,7 +16,7 @@ from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
-from converter.passes import indices
+from converter.passes.indices import never_negative
 
 D = ir.DataType
 
@@ -71,8 +71,15 @@ class Indices(Field):
         return eltwise("sum", index, added)
 
 
+NOT_NEGATIVE = Guard(
+    "indices below zero, which count from the end, have no counterpart",
+    lambda w: never_negative(w.optional(0)),
+    lambda r: never_negative(r.optional(0)),
+)
+
+
 class OneHot(Field):
-    """The layer writes floats, whatever its port says, and does not count from the end."""
+    """The layer writes floats, whatever its port says."""
 
     names = ("axis",)
     keys = ("axis", "depth", "on_value", "off_value")
@@ -89,8 +96,6 @@ class OneHot(Field):
 
     def lower(self, w: Writing) -> None:
         values = known(w.optional(2))
-        if not w.before() and not indices.never_negative(w.optional(0)):
-            raise MappingError("indices below zero, which count from the end, have no counterpart")
         if values is None:
             raise MappingError("the values must be constant")
         depth, given = w.ints(1, "the depth")[0], w.shape()
@@ -328,7 +333,8 @@ TOP = "2,6 =i64:[2]"
 
 RULES: list[Rule] = [
     op("Gather", "Gather", Indices(), Mark(), given="2,3 =i64:2"),
-    op("OneHot", "OneHot", OneHot(), given="=i64:4 =[3] =[0,1]"),
+    op("OneHot", "OneHot", NOT_NEGATIVE, OneHot(), given="=i64:4 =[3] =[0,1]"),
+    op("netconv::OneHotFromFront", "OneHot", OneHot(), given="i64:4 =[3] =[0,1]"),
     op("Range", "Range", Scalars(), given="= = ="),
     *(op("Shape", kind, ignore("output_type"), lift_only=True) for kind in ("Shape", "ShapeOf")),
     op(
