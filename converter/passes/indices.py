@@ -65,8 +65,10 @@ _CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # types that n
 _JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
 
 
-def never_negative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
-    """Whether no element can be below zero, as far as the operators that make the value tell."""
+def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool = False) -> bool:
+    """Whether no element can be below zero, as far as the operators that make the value tell;
+    Where(i < 0, i + n, i) counts as such, unless it has to be `proven`: an i below -n stays so.
+    """
     if value is None or depth == 0:
         return False
     numbers = known(value)
@@ -85,7 +87,8 @@ def never_negative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
     return (
         node is not None
         and not node.domain
-        and _makes_none(node, value, lambda v: never_negative(v, depth - 1))
+        and not (proven and _wraps(node))
+        and _makes_none(node, value, lambda v: never_negative(v, depth - 1, proven=proven))
     )
 
 
@@ -120,6 +123,8 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
 
 def _wraps(node: ir.Node) -> bool:
     """Where(i < 0, .., i): what is made of the negative ones is meant to have none."""
+    if node.op_type != "Where":
+        return False
     test = producer_of(node.inputs[0])
     if (
         test is None

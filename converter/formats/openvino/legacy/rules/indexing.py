@@ -74,7 +74,7 @@ class Indices(Field):
 NOT_NEGATIVE = Guard(
     "indices below zero, which count from the end, have no counterpart",
     lambda w: never_negative(w.optional(0)),
-    lambda r: never_negative(r.optional(0)),
+    lambda r: never_negative(r.optional(0), proven=True),
 )
 
 
