@@ -10,12 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
+from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
-INT64 = ir.DataType.INT64
+INT32 = ir.DataType.INT32
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
@@ -63,6 +64,16 @@ def size_of(value: ir.Value, axis: int) -> Any:
     return value.shape[axis]
 
 
+@record
+class Parameter(Field):
+    """What one parameter says, whose name the row gives."""
+
+    key: str
+
+    def __post_init__(self) -> None:
+        self.keys = (self.key,)
+
+
 class Whole(Field):
     """Inputs of the operator that are indices, sizes or axes."""
 
@@ -73,6 +84,30 @@ class Whole(Field):
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
                 r.node.inputs[i] = r.whole(value)
+
+
+class Scalars(Field):
+    """Inputs of the operator that are one number without axes; parameters may have one axis."""
+
+    def __init__(self, *positions: int) -> None:
+        self.positions = positions
+
+    def lift(self, r: Reading) -> None:
+        for i in self.positions:
+            if (value := r.node.input(i)) is not None:
+                r.node.inputs[i] = r.b.Reshape(value, [])
+
+
+class Places(Field):
+    """The result, [places, axes], with its axes exchanged."""
+
+    def lift(self, r: Reading) -> None:
+        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+
+    def lower(self, w: Writing) -> None:
+        found = w.temporary("places", INT32, [None, w.rank()])
+        w.layer.outputs = [found]
+        w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
 
 
 class Axes(Field):
