@@ -219,14 +219,14 @@ def floor(r: Reading, y: ir.Value) -> ir.Value:
 
 def whole_multiple(r: Reading) -> None:
     """What is taken away for the rest: y times the quotient, rounded down."""
-    x, y = r.data, r.value("y")
+    x, y = r.operands()
     r.set_input(1, y * r.b.Floor(x / y))
 
 
 def from_threshold(r: Reading) -> None:
     """The operand where it is no less than the threshold, else 0."""
-    x, threshold = r.inputs(2)
-    r.set_inputs(r.b.GreaterOrEqual(x, threshold), x, r.b.like(r.data, 0))
+    x, threshold = r.operands()
+    r.set_inputs(x >= threshold, x, r.b.like(x, 0))
 
 
 def _alike(w: Writing) -> bool:

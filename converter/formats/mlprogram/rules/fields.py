@@ -13,6 +13,7 @@ from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
 from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
+from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
@@ -108,6 +109,21 @@ class Places(Field):
         found = w.temporary("places", INT32, [None, w.rank()])
         w.layer.outputs = [found]
         w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
+
+
+@record
+class Axis(Field):
+    """`axis`, which is counted from the front when it is written."""
+
+    default: Any = REQUIRED
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=r.attr("axis", int, self.default))
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=first_axis(w, w.attr("axis")))
 
 
 class Axes(Field):

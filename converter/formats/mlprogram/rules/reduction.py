@@ -21,7 +21,7 @@ from converter.mapping.rules import Custom, Rule, custom
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
-class Axis(Field):
+class AxisInput(Field):
     """The axis of a running sum is an input."""
 
     keys, inputs = ("axis",), (1,)
@@ -136,7 +136,7 @@ RULES: list[Rule | Custom] = [
         "CumSum",
         "cumsum",
         "x",
-        Axis(),
+        AxisInput(),
         Attr("exclusive", kind=bool, default=0),
         Attr("reverse", kind=bool, default=0),
         given="2,3,4 =(1)",

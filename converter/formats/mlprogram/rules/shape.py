@@ -411,13 +411,6 @@ def write_range(w: Writing) -> None:
     w.operation("range_1d", end=end, start=start, step=step)
 
 
-def write_places(w: Writing) -> None:
-    """[number, axes] turned round."""
-    x = w.data
-    found = w.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
-    w.operation("transpose", x=found, perm=[1, 0])
-
-
 # sizes -------------------------------------------------------------------------------------------
 
 
@@ -580,7 +573,6 @@ RULES: list[Rule | Custom] = [
     custom("", "sliding_windows", windows),
     custom("ConstantOfShape", "fill fill_like", filled, write_fill),
     custom("Range", "range_1d", steps, write_range),
-    custom("NonZero", "non_zero", None, write_places),
     custom("Trilu", "band_part", band, write_triangle),
     custom("", "crop", crop),
 ]
