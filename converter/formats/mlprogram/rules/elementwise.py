@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
 from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
-from converter.formats.mlprogram.rules.fields import Parameter, Places, mil, mils
+from converter.formats.mlprogram.rules.fields import Number, Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
@@ -61,26 +61,6 @@ class Added(Field):
 
     def lower(self, w: Writing) -> None:
         w.set(epsilon=0.0)
-
-
-@record
-class Number(Parameter):
-    """A parameter that is a constant input of the operator, in the type of its first."""
-
-    index: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.inputs = (self.index,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, r.b.like(r.data, r.attr(self.key, float)))
-
-    def lower(self, w: Writing) -> None:
-        array = w.constant(self.index, self.key)
-        if array.size != 1:
-            raise MappingError(f"{self.key} must be one number")
-        w.set(**{self.key: float(array.reshape(-1)[0])})
 
 
 class Channels(Field):

@@ -75,6 +75,30 @@ class Parameter(Field):
         self.keys = (self.key,)
 
 
+@record
+class Number(Parameter):
+    """A parameter that is a constant input of the operator, in the type of its first or `dtype`."""
+
+    index: int
+    dtype: Any = None
+    default: Any = REQUIRED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inputs = (self.index,)
+
+    def lift(self, r: Reading) -> None:
+        value = r.attr(self.key, int if self.dtype is np.int64 else float, self.default)
+        typed = r.b.like(r.data, value) if self.dtype is None else self.dtype(value)
+        r.set_input(self.index, typed)
+
+    def lower(self, w: Writing) -> None:
+        array = w.constant(self.index, self.key)
+        if array.size != 1:
+            raise MappingError(f"{self.key} must be one number")
+        w.set(**{self.key: array.reshape(-1)[0].item()})
+
+
 class Whole(Field):
     """Inputs of the operator that are indices, sizes or axes."""
 
@@ -85,6 +109,16 @@ class Whole(Field):
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
                 r.node.inputs[i] = r.whole(value)
+
+
+@record
+class Results(Field):
+    """How many results the operator has, of which a program need not name all."""
+
+    count: int
+
+    def lift(self, r: Reading) -> None:
+        r.outputs = self.count
 
 
 class Scalars(Field):

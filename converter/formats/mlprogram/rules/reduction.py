@@ -9,6 +9,7 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import (
     Axes,
+    Results,
     first_axis,
     mil,
     mils,
@@ -150,7 +151,7 @@ RULES: list[Rule | Custom] = [
         Count(),
         Sorted(),
         ignore("return_indices", "output_indices_dtype"),
-        before_lift=lambda r: setattr(r, "outputs", 2),
+        Results(2),
         given="2,3,4 =[2] -> 2",
     ),
     custom("TopK", "argsort", None, write_some),
