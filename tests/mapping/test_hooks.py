@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from converter.errors import MappingError
+from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
 from converter.formats.nnapi import rules as nnapi
 from converter.graph.infer import InferenceError
 from converter.mapping.fields import Hook
@@ -23,7 +24,10 @@ from test_mapping_laws import MAPPINGS, SYMMETRIC, lifted, lowered
 
 STATEMENTS = 12
 HOOKED = [p for p in SYMMETRIC if p.values[0].hooked]
-TABLES = {**{name: m.table for name, m in MAPPINGS.items()}, "nnapi": nnapi.TABLE}
+TABLES = {
+    **{name: m.table for name, m in MAPPINGS.items()},
+    **{"nnapi": nnapi.TABLE, "mlprogram": MLPROGRAM.table},
+}
 
 
 def hooks(rule: Rule) -> Iterator[Callable[..., Any]]:

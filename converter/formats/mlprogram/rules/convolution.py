@@ -7,17 +7,18 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import Reading, Writing, compressed
+from converter.formats.mlprogram.rules.context import Reading, Several, Writing, compressed
 from converter.formats.mlprogram.rules.fields import Window, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker
 from converter.graph.windows import rounded_up
+from converter.mapping.codecs import Codec
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Field, FirstResult, Implied, Only
 from converter.mapping.fusing import only_user
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.rules import Custom, Rule, custom, op
 
 IOS17, IOS18 = 8, 9  # the specification versions
 GROUPS = Attr("group", "groups", int, default=1)
@@ -246,12 +247,6 @@ def product(r: Reading) -> Value:
     return r.b.MatMul(x, y)
 
 
-def einsum(r: Reading) -> Value:
-    """Sizes of 1 broadcast."""
-    equation = r.attr("equation", str).replace(" ", "")
-    return r.b.Einsum(*r.values("values"), equation=equation)
-
-
 def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
     b = r.b
@@ -289,6 +284,7 @@ def write_attention(w: Writing) -> None:
     w.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
 
 
+UNSPACED = Codec(lambda v: str(v).replace(" ", ""), str)
 RULES: list[Rule | Custom] = [
     mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
     mil(
@@ -315,7 +311,7 @@ RULES: list[Rule | Custom] = [
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),
     custom("MatMul", "matmul", product, write_product),
-    custom("", "einsum", einsum),
+    op("Einsum", "einsum", Several("values"), Attr("equation", kind=UNSPACED), lift_only=True),
     custom(
         *("netconv::ScaledDotProductAttention", "scaled_dot_product_attention"),
         attention,

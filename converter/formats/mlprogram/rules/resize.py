@@ -7,13 +7,15 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import listed
+from converter.formats.mlprogram.rules.fields import listed, mil
 from converter.graph.demands import above
 from converter.graph.infer import known
 from converter.graph.interpolation import between, rounded_down
-from converter.graph.value import Value
+from converter.graph.value import Value, array_type
+from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import static
-from converter.mapping.rules import custom
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom
 
 MODES = {
     "STRICT_ALIGN_CORNERS": "align_corners",
@@ -246,94 +248,76 @@ PADDING = {
 }
 
 
-def resample(r: Reading) -> Value:
-    """Elements at coordinates (x, y), [batch, h, w, 2]."""
-    b = r.b
-    x, places = r.x, r.value("coordinates")
-    kind = x.dtype or ir.DataType.FLOAT
-    if places.dtype != kind:
-        places = b.Cast(places, to=kind)
-    mode, padding = (r.attr(k, str).lower() for k in ("sampling_mode", "padding_mode"))
-    if mode not in ("bilinear", "nearest") or padding not in PADDING:
-        raise MappingError(f"sampling {mode!r} with padding {padding!r}", "X202")
-    height, width = r.static(x, axes=4)[2:]
-    size = b.const(np.array([width, height], kind.numpy()))
-    corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", str).lower()
-    match word:
-        case "normalized_minus_one_to_one":
-            share: Value | None = (places + 1.0) * 0.5
-        case "normalized_zero_to_one":
-            share = places
-        case "unnormalized":
-            share = None
-        case _:
+class Padding(Field):
+    """What lies outside of an image. A number is 0 in ONNX: it is taken away and added again."""
+
+    keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        word, value = r.attr("padding_mode", LOWER), r.attr("padding_value", float, 0.0)
+        if word not in PADDING:
+            raise MappingError(f"padding {word!r} is not known", "X202")
+        name, centres = PADDING[word]
+        r.set(padding_mode=name, align_corners=int(centres))
+        if value and word == "constant":
+            r.data = r.data - value
+            r.behind(lambda y: y + value)
+
+    def lower(self, w: Writing) -> None:
+        words, mode = {v: k for k, v in PADDING.items()}, w.attr("padding_mode")
+        about_centres = mode == "reflection" and bool(w.attr("align_corners"))
+        w.set(padding_mode=words[mode, about_centres], padding_value=0.0)
+
+
+class Coordinates(Field):
+    """Places (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+
+    keys = ("coordinates_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        x, places = r.operands()
+        places = r.cast(places, x.dtype or ir.DataType.FLOAT)
+        height, width = r.static(x, axes=4)[2:]
+        size = r.b.const(np.array([width, height], array_type(places)))
+        corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", LOWER)
+        if word not in SHARES:
             raise MappingError(f"coordinates_mode {word!r} is not known", "R110")
-    pixel = places
-    if share is not None:
-        pixel = share * (size - 1.0) if corners else share * size - 0.5
-    name, centres = PADDING[padding]
-    edges = (pixel * 2.0 + 1.0) / size - 1.0
-    grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0 if centres else edges
-    value = r.attr("padding_value", float, 0.0)
-    value = value if padding == "constant" else 0.0
-    shifted = x - value if value else x
-    y = b.GridSample(
-        shifted,
-        grid,
-        mode="linear" if mode == "bilinear" else mode,
-        padding_mode=name,
-        align_corners=int(centres),
-    )
-    return y + value if value else y
+        if word != "unnormalized":
+            share = (places + 1.0) * 0.5 if word == ACROSS else places
+            places = share * (size - 1.0) if corners else share * size - 0.5
+        edges = (places * 2.0 + 1.0) / size - 1.0
+        if r.node.attrs["align_corners"]:
+            edges = places * 2.0 / r.b.Max(size - 1.0, r.b.like(size, 1)) - 1.0
+        r.set_input(1, edges)
+
+    def lower(self, w: Writing) -> None:
+        """Before iOS16 they have 32 bits, whatever the image has."""
+        grid = w.input(1)
+        w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
+        if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
+            wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
+            w.low.exact.add(wide)
+            w.operation("cast", [wide], x=grid, dtype="fp32")
+            w.layer.attrs["coordinates"] = wide
 
 
-def write_resample(w: Writing) -> None:
-    modes = {"linear": "bilinear", "nearest": "nearest"}
-    mode, corners = w.attr("mode"), bool(w.attr("align_corners"))
-    paddings = {v: k for k, v in PADDING.items()}
-    padding = w.attr("padding_mode")
-    if mode not in modes or w.rank() != 4:
-        raise MappingError(f"mode {mode!r}, or other than four axes")
-    word = paddings[padding, corners if padding == "reflection" else False]
-    grid = w.input(1)
-    if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
-        wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
-        w.low.exact.add(wide)
-        w.operation("cast", [wide], x=grid, dtype="fp32")
-        grid = wide
-    w.operation(
-        "resample",
-        x=w.data,
-        coordinates=grid,
-        sampling_mode=modes[mode],
-        padding_mode=word,
-        padding_value=0.0,
-        coordinates_mode="normalized_minus_one_to_one",
-        align_corners=corners,
-    )
+class View(Field):
+    """The size of the image that a matrix [batch, 6] shows."""
+
+    keys = ("output_height", "output_width")
+
+    def lift(self, r: Reading) -> None:
+        x, matrix = r.operands()
+        size = r.b.Concat(r.b.Shape(x)[:2], [r.attr(k, int) for k in self.keys], axis=0)
+        rows = r.b.Reshape(matrix, [-1, 2, 3])
+        r.set_input(1, r.b.AffineGrid(rows, size, align_corners=1))
 
 
-def affine(r: Reading) -> Value:
-    """An image seen through a matrix [batch, 6]."""
-    b = r.b
-    x, matrix = r.x, b.Reshape(r.value("transform_matrix"), [-1, 2, 3])
-    wanted = {
-        "sampling_mode": "bilinear",
-        "padding_mode": "constant",
-        "coordinates_mode": "normalized_minus_one_to_one",
-    }
-    for key, only in wanted.items():
-        if r.attr(key, str).lower() != only:
-            raise MappingError(f"{key} other than {only!r}", "X202")
-    if r.attr("padding_value", float, 0.0) or not r.attr("align_corners", bool):
-        raise MappingError("a padding value, or corners that are not aligned", "X202")
-    size = [r.attr("output_height", int), r.attr("output_width", int)]
-    whole_size = b.Concat(b.Shape(x)[:2], size, axis=0)
-    grid = b.AffineGrid(matrix, whole_size, align_corners=1)
-    return b.GridSample(x, grid, mode="linear", padding_mode="zeros", align_corners=1)
-
-
-RULES = [
+LOWER = Codec(lambda v: str(v).lower(), str)
+ACROSS = "normalized_minus_one_to_one"
+SHARES = (ACROSS, "normalized_zero_to_one", "unnormalized")
+MODE = enum({"linear": "bilinear", "nearest": "nearest"})
+RULES: list[Rule | Custom] = [
     custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
     custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
     custom("", "resize", resize),
@@ -341,6 +325,27 @@ RULES = [
     custom("Resize", "upsample_bilinear upsample_nearest_neighbor", None, write_upsampled),
     custom("", "upsample_nearest_neighbor", upsample_nearest),
     custom("", "crop_resize", crop_resize),
-    custom("GridSample", "resample", resample, write_resample),
-    custom("", "affine", affine),
+    mil(
+        "GridSample",
+        "resample",
+        "x coordinates",
+        Guard("other than four axes", lambda w: w.rank() == 4),
+        Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
+        Padding(),
+        Coordinates(),
+        given="1,2,4,5 1,3,2,2",
+    ),
+    mil(
+        "GridSample",
+        "affine",
+        "x transform_matrix",
+        Fixed("sampling_mode", "bilinear", kind=LOWER),
+        Fixed("padding_mode", "constant", kind=LOWER),
+        Fixed("padding_value", 0.0, absent=True),
+        Fixed("coordinates_mode", ACROSS, kind=LOWER),
+        Fixed("align_corners", True, kind=bool),
+        Only("align_corners", 1),
+        View(),
+        lift_only=True,
+    ),
 ]
