@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import Reading, Several, Writing, compressed
-from converter.formats.mlprogram.rules.fields import Window, listed, mil
+from converter.formats.mlprogram.rules.fields import OPPOSITE, Window, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
@@ -21,6 +21,7 @@ from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom, op
 
 IOS17, IOS18 = 8, 9  # the specification versions
+COUNTED = Attr("count_include_pad", "exclude_padding_from_average", OPPOSITE, 1)
 GROUPS = Attr("group", "groups", int, default=1)
 
 
@@ -121,17 +122,6 @@ class Rounded(Window):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         w.layer.attrs.pop("ceil_mode", None)
-
-
-class Counted(Field):
-    keys = ("exclude_padding_from_average",)
-    names = ("count_include_pad",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["count_include_pad"] = int(not r.attr(self.keys[0], bool, False))
-
-    def lower(self, w: Writing) -> None:
-        w.set(exclude_padding_from_average=not w.attr("count_include_pad", 0))
 
 
 def turned(r: Reading, value: ir.Value) -> Value:
@@ -297,7 +287,7 @@ RULES: list[Rule | Custom] = [
         Biased(True),
         given="1,4,8,8 =4,6,3,3 =6",
     ),
-    mil("AveragePool", "avg_pool", "x", Rounded(True, True), Counted(), given="1,4,8,8"),
+    mil("AveragePool", "avg_pool", "x", Rounded(True, True), COUNTED, given="1,4,8,8"),
     mil(
         "MaxPool",
         "max_pool",

@@ -217,13 +217,6 @@ def _alike(w: Writing) -> bool:
     return len(axes) == 1 and not (known and any(v.shape != out for v in operands))
 
 
-class Powers(Field):
-    """The base 2 of an exponent."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs.insert(0, r.b.like(r.data, 2))
-
-
 ALPHA = Attr("alpha", kind=float)
 GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
 RULES = [
@@ -257,18 +250,12 @@ RULES = [
     mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, given="i32:2,3 i32:2,3"),
     mil("Mod", "mod", "x y", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
     mil("Sub", "mod", "x y", REALS, before_lift=whole_multiple, lift_only=True),
-    mil("Pow", "exp2", "x", Powers(), lift_only=True),
+    mil("Pow", "exp2", "x", FixedInput(0, 2), lift_only=True),
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
     mil("Clip", "clip", "x", Number("alpha", 1), Number("beta", 2), given="2,3 =(-1) =(2)"),
-    mil(
-        "Clip",
-        "relu6",
-        "x",
-        before_lift=lambda r: r.node.inputs.extend(r.b.like(r.data, n) for n in (0, 6)),
-        lift_only=True,
-    ),
+    mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
     mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),
     *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
     mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),

@@ -13,11 +13,15 @@ from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
 from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
+from converter.mapping.codecs import Codec
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
 INT32 = ir.DataType.INT32
+
+
+OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that says the contrary
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:

@@ -20,8 +20,8 @@ class Filled(Field):
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = w.weight(i + 1, key)
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            w.layer.attrs[key] = w.weight(i, key)
 
     def lift(self, r: Reading) -> None:
         x = r.data
@@ -35,18 +35,14 @@ class Filled(Field):
             r.node.set_input(i + 1, r.cast(value, x.dtype or ir.DataType.FLOAT))
 
 
-class Statistics(Field):
-    keys = ("mean", "variance")
-    inputs = (3, 4)
+class Statistics(Filled):
+    """Means and variances of the channels, which are always there."""
 
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = w.weight(i + 3, key)
+    keys, inputs = ("mean", "variance"), (3, 4)
 
     def lift(self, r: Reading) -> None:
-        dtype = r.data.dtype or ir.DataType.FLOAT
-        for i, key in enumerate(self.keys):
-            r.node.set_input(i + 3, r.cast(r.value(key), dtype))
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            r.node.set_input(i, r.cast(r.value(key), r.data.dtype or ir.DataType.FLOAT))
 
 
 class Neighbours(Field):

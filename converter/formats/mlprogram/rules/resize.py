@@ -23,6 +23,7 @@ MODES = {
     "DEFAULT": "asymmetric",
     "UNALIGN_CORNERS": "half_pixel",
 }
+TARGET = ("target_size_height", "target_size_width")
 IOS16 = 7  # from which on there is a value for what lies outside of an image
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
@@ -41,18 +42,16 @@ def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str)
     sizes = b.Concat(own[:first], *lengths, axis=0)
     array = known(sizes)
     operand = sizes if array is None else b.const(array, "sizes")
-    if not linear:
-        nearest = "floor" if rule == "asymmetric" else "round_prefer_ceil"
-        return b.Resize(
-            x,
-            None,
-            None,
-            operand,
-            mode="nearest",
-            nearest_mode=nearest,
-            coordinate_transformation_mode=rule,
-        )
-    return b.Resize(x, None, None, operand, mode="linear", coordinate_transformation_mode=rule)
+    return b.Resize(x, None, None, operand, **told(linear, rule))
+
+
+def told(linear: bool, rule: str) -> dict[str, str]:
+    """The attributes of a Resize by ONNX's rule for coordinates."""
+    rounding = (
+        {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
+    )
+    mode = "linear" if linear else "nearest"
+    return {"mode": mode, "coordinate_transformation_mode": rule, **rounding}
 
 
 def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
@@ -76,12 +75,12 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
 
 
 def resize_bilinear(r: Reading) -> Value:
-    size: list[int | None] = [r.attr(f"target_size_{k}", int, 1) for k in ("height", "width")]
+    size: list[int | None] = [r.attr(k, int, 1) for k in TARGET]
     return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
 def resize_nearest(r: Reading) -> Value:
-    size: list[int | None] = [r.attr(f"target_size_{k}", int) for k in ("height", "width")]
+    size: list[int | None] = [r.attr(k, int) for k in TARGET]
     return sized(r, r.x, size, False, "half_pixel")
 
 
@@ -112,12 +111,11 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
         size: list[int | None] = [int(np.floor(int(n) * np.float32(f))) for n, f in pairs]  # type: ignore[arg-type]
         return sized(r, x, size, linear, rule)
     scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
-    more = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": "floor"}
     if (scales == np.floor(scales)).all():
-        return r.b.Resize(x, None, scales, coordinate_transformation_mode=rule, **more)
+        return r.b.Resize(x, None, scales, **told(linear, rule))
     sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=ir.DataType.FLOAT) * scales)
     sizes = r.b.Cast(sizes, to=ir.DataType.INT64)
-    return r.b.Resize(x, None, None, sizes, coordinate_transformation_mode=rule, **more)
+    return r.b.Resize(x, None, None, sizes, **told(linear, rule))
 
 
 def upsample_bilinear(r: Reading) -> Value:
@@ -158,7 +156,7 @@ def write_bilinear(w: Writing) -> None:
     modes = {v: k for k, v in reversed(MODES.items())}
     if w.attr("mode") != "linear" or asked.rule not in modes:
         raise MappingError(f"coordinates {asked.rule!r}")
-    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    size = dict(zip(TARGET, asked.sizes, strict=True))
     sampling = modes[asked.rule]
     w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
 
@@ -173,7 +171,7 @@ def write_nearest(w: Writing) -> None:
         same += [("half_pixel", "round_prefer_floor"), ("asymmetric", "floor")]
     if (asked.rule, asked.rounding) not in same:
         raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
-    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    size = dict(zip(TARGET, asked.sizes, strict=True))
     w.operation("resize_nearest_neighbor", x=w.data, **size)
 
 
