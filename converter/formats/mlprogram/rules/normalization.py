@@ -102,8 +102,7 @@ class LastAxes(Field):
 def _last_axes(r: Reading) -> bool:
     """Whether ONNX has the operator: over the last axes, and with a factor."""
     rank, axes = r.rank(r.x), axes_of(r, r.x)
-    at_least(1, axes=len(axes))
-    return axes == list(range(rank - len(axes), rank)) and r.has("gamma")
+    return axes != [] and axes == list(range(rank - len(axes), rank)) and r.has("gamma")
 
 
 class AnyAxes(Field):
@@ -115,6 +114,7 @@ class AnyAxes(Field):
 
     def lift(self, r: Reading) -> None:
         x, axes, rank = r.data, axes_of(r, r.data), r.rank(r.data)
+        at_least(1, axes=len(axes))
         centred = x - r.b.ReduceMean(x, axes, keepdims=1)
         variance = r.b.ReduceMean(centred * centred, axes, keepdims=1)
         r.set_inputs(centred, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))

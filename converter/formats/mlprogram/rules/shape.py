@@ -119,9 +119,9 @@ class Lines(Field):
     """Values without axes are joined as values of one axis."""
 
     def lift(self, r: Reading) -> None:
-        scalars = [v.shape is not None and not v.shape for v in r.operands()]
-        pairs = zip(r.operands(), scalars, strict=True)
-        r.node.inputs = [r.b.Reshape(v, [1]) if scalar else v for v, scalar in pairs]
+        r.node.inputs = [
+            r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
+        ]
 
 
 def interleaved(r: Reading) -> None:
