@@ -61,7 +61,7 @@ class Joined(Field):
     keys, names = ("mode",), ("reduction",)
 
     def lift(self, r: Reading) -> None:
-        mode, updates = r.attr("mode", str, "add"), r.value("updates")
+        mode, updates = r.attr("mode", str, "add"), r.operands()[2]
         if mode == "sub":
             mode, r.node.inputs[2] = "add", -updates
         elif mode == "div":

@@ -85,8 +85,9 @@ class NewScales(Scales):
         out, dtype = w.out, w.out.dtype or D.INT8
         w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTISED[dtype]}
         raw = _stored(w, out)
-        w.layer.outputs, w.low.stored[out] = [raw], raw
+        w.layer.outputs = [raw]
         w.then(lambda: w.operation("cast", x=raw, dtype="int32"))
+        w.then(lambda: w.low.stored.update({out: raw}))
 
 
 class Stored(Field):
