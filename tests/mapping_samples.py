@@ -361,15 +361,20 @@ def _output_count(rule: Rule, context: str) -> int:
     return max(OUTPUTS.get(rule.op, 1), schema.min_output if schema is not None else 1)
 
 
-def _inputs(rule: Rule, context: str, b: Builder) -> list[ir.Value | None]:
+def _inputs(
+    rule: Rule, context: str, b: Builder, outer: list[ir.Value | None] | None = None
+) -> list[ir.Value | None]:
+    """`outer`: the operator's inputs so far, where these are of another one in front of it."""
     chosen: dict[str, str] = {}
     values: list[ir.Value | None] = []
     for i, entry in enumerate(context.split()):
         if made := _MADE.match(entry):
-            values.append(b.op(made["op"], *_inputs(rule, _split(made["inputs"]), b)))
+            own = _inputs(rule, _split(made["inputs"]), b, values if outer is None else outer)
+            values.append(b.op(made["op"], *own))
             continue
         if entry == "?" or entry.startswith("$"):
-            values.append(None if entry == "?" else values[int(entry[1:])])
+            known = values if outer is None else outer
+            values.append(None if entry == "?" else known[int(entry[1:])])
             continue
         match = _ENTRY.match(entry)
         if match is None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from converter.errors import MappingError
+from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
 from converter.formats.nnapi import rules as nnapi
 from converter.formats.tflite.rules import TABLE as TFLITE
 from converter.graph.infer import InferenceError
@@ -28,6 +29,7 @@ TABLES = {
     **{name: m.table for name, m in MAPPINGS.items()},
     "nnapi": nnapi.TABLE,
     "tflite": TFLITE,
+    "mlprogram": MLPROGRAM.table,
 }
 
 

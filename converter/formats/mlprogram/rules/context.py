@@ -65,6 +65,10 @@ class Reading(context.Reading):
         """The parameter `x`, with which most operations compute."""
         return self.value("x")
 
+    def operands(self) -> list[Value]:
+        """The inputs of the operator so far, without those that are left out."""
+        return [with_operators(v) for v in self.node.inputs if v is not None]
+
     def whole(self, of: ir.Value | str) -> Value:
         """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
         return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)

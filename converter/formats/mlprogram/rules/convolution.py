@@ -7,19 +7,27 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
-from converter.formats.mlprogram.rules.context import Reading, Writing, compressed
-from converter.formats.mlprogram.rules.fields import Window, listed, mil
+from converter.formats.mlprogram.rules.context import (
+    Operands,
+    Reading,
+    Several,
+    Writing,
+    compressed,
+)
+from converter.formats.mlprogram.rules.fields import OPPOSITE, Window, listed, mil
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker
 from converter.graph.windows import rounded_up
+from converter.mapping.codecs import Codec
 from converter.mapping.context import static
-from converter.mapping.fields import Attr, Field, FirstResult, Implied, Only
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.fusing import only_user
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.rules import Custom, Rule, custom, op
 
 IOS17, IOS18 = 8, 9  # the specification versions
+COUNTED = Attr("count_include_pad", "exclude_padding_from_average", OPPOSITE, 1)
 GROUPS = Attr("group", "groups", int, default=1)
 
 
@@ -122,17 +130,6 @@ class Rounded(Window):
         w.layer.attrs.pop("ceil_mode", None)
 
 
-class Counted(Field):
-    keys = ("exclude_padding_from_average",)
-    names = ("count_include_pad",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["count_include_pad"] = int(not r.attr(self.keys[0], bool, False))
-
-    def lower(self, w: Writing) -> None:
-        w.set(exclude_padding_from_average=not w.attr("count_include_pad", 0))
-
-
 def turned(r: Reading, value: ir.Value) -> Value:
     """The last two axes change places."""
     n = r.rank(value)
@@ -212,14 +209,8 @@ def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
     return w.const(turned, weights.name or "weight")
 
 
-def write_product(w: Writing) -> None:
-    if min(w.rank(0), w.rank(1)) < 2:
-        raise MappingError("a product takes matrices")
-    x, y = w.data, w.input(1)
-    if x.const_value is not None and y.const_value is not None:
-        raise MappingError("a product of constants")
-    (x, first), (y, second) = (before_swap(v) for v in (x, y))
-    w.operation("matmul", x=x, y=y, transpose_x=first, transpose_y=second)
+def computed(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is None
 
 
 def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
@@ -235,21 +226,30 @@ def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
     return (node.inputs[0], True) if swapped and not node.domain else (value, False)
 
 
-def product(r: Reading) -> Value:
-    x, y = r.x, r.value("y")
-    if x.dtype != y.dtype:  # the result is of the type of the side that is computed
-        own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
-        kind = own if own.is_floating_point() else ir.DataType.FLOAT
-        x, y = (r.cast(v, kind) for v in (x, y))
-    x = turned(r, x) if r.attr("transpose_x", bool, False) else x
-    y = turned(r, y) if r.attr("transpose_y", bool, False) else y
-    return r.b.MatMul(x, y)
+class OfOneType(Operands):
+    """Two operands in the type of that which is computed."""
+
+    def lift(self, r: Reading) -> None:
+        x, y = (r.value(k) for k in self.keys)
+        if x.dtype != y.dtype:
+            own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
+            kind = own if own.is_floating_point() else ir.DataType.FLOAT
+            x, y = (r.cast(v, kind) for v in (x, y))
+        r.set_inputs(x, y)
 
 
-def einsum(r: Reading) -> Value:
-    """Sizes of 1 broadcast."""
-    equation = r.attr("equation", str).replace(" ", "")
-    return r.b.Einsum(*r.values("values"), equation=equation)
+class Swapped(Field):
+    """Matrices whose last two axes are exchanged, by a Transpose in front of the operator."""
+
+    keys = ("transpose_x", "transpose_y")
+
+    def lift(self, r: Reading) -> None:
+        pairs = zip(r.operands(), self.keys, strict=True)
+        r.set_inputs(*(turned(r, v) if r.attr(k, bool, False) else v for v, k in pairs))
+
+    def lower(self, w: Writing) -> None:
+        for i, key in enumerate(self.keys):
+            w.layer.attrs["xy"[i]], w.layer.attrs[key] = before_swap(w.input(i))
 
 
 def attention(r: Reading) -> Value:
@@ -289,6 +289,7 @@ def write_attention(w: Writing) -> None:
     w.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
 
 
+UNSPACED = Codec(lambda v: str(v).replace(" ", ""), str)
 RULES: list[Rule | Custom] = [
     mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
     mil(
@@ -301,7 +302,7 @@ RULES: list[Rule | Custom] = [
         Biased(True),
         given="1,4,8,8 =4,6,3,3 =6",
     ),
-    mil("AveragePool", "avg_pool", "x", Rounded(True, True), Counted(), given="1,4,8,8"),
+    mil("AveragePool", "avg_pool", "x", Rounded(True, True), COUNTED, given="1,4,8,8"),
     mil(
         "MaxPool",
         "max_pool",
@@ -314,8 +315,15 @@ RULES: list[Rule | Custom] = [
     mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),
-    custom("MatMul", "matmul", product, write_product),
-    custom("", "einsum", einsum),
+    op(
+        "MatMul",
+        "matmul",
+        Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
+        Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
+        OfOneType("x y"),
+        Swapped(),
+    ),
+    op("Einsum", "einsum", Several("values"), Attr("equation", kind=UNSPACED), lift_only=True),
     custom(
         *("netconv::ScaledDotProductAttention", "scaled_dot_product_attention"),
         attention,

@@ -9,36 +9,40 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
+from converter.formats.mlprogram.rules.fields import Number, Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.rules import custom
+from converter.mapping.fields import Attr, Field
+from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
 
 
-def suppression(r: Reading) -> Sequence[ir.Value]:
-    """Boxes [n, boxes, 4] and scores [n, boxes, classes], since iOS17 with the boxes last."""
-    b = r.b
-    late = r.version >= IOS17 and not r.has("score_threshold")
-    boxes, scores = (turned(r, r.value(k), late) for k in ("boxes", "scores"))
-    kind = floating_type(boxes)
-    least = r.attr("score_threshold", float, float(np.finfo(kind).min))
-    numbers = [np.float32(r.attr("iou_threshold", float)), np.float32(least)]
-    found = b.SuppressBoxes(
-        boxes,
-        scores,
-        *(b.const(n) for n in numbers),
-        b.const(np.array(r.attr("max_boxes", int), np.int64)),
-        per_class=int(r.attr("per_class_suppression", bool, False)),
-        outputs=4,
-    )
-    if late:
-        return [turned(r, found[0], True), turned(r, found[1], True), found[2]]
-    return found
+class BoxesLast(Field):
+    """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
+
+    def lift(self, r: Reading) -> None:
+        if r.version < IOS17 or r.has("score_threshold"):
+            return
+        r.node.inputs = [exchanged(r, v) for v in r.operands()]
+        r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
 
 
-def turned(r: Reading, value: Value, late: bool) -> Value:
-    return r.b.Transpose(value, perm=[0, 2, 1]) if late else value
+def exchanged(r: Reading, value: ir.Value) -> Value:
+    return r.b.Transpose(value, perm=[0, 2, 1])
+
+
+class LeastScore(Number):
+    """The least score, which operations since iOS17 do not have."""
+
+    def lift(self, r: Reading) -> None:
+        least = float(np.finfo(floating_type(r.data)).min)
+        r.set_input(self.index, np.float32(r.attr(self.key, float, least)))
+
+    def lower(self, w: Writing) -> None:
+        if w.version >= IOS17:
+            raise MappingError("a least score, which operations since iOS17 do not have", "X206")
+        super().lower(w)
 
 
 def classify(r: Reading) -> Sequence[ir.Value]:
@@ -56,23 +60,18 @@ def classify(r: Reading) -> Sequence[ir.Value]:
     return [b.Gather(names, best, axis=0), probabilities]
 
 
-def write_suppression(w: Writing) -> None:
-    """With a least score, as before iOS17; thresholds are constant."""
-    if w.version >= IOS17:
-        raise MappingError("a least score, which operations since iOS17 do not have", "X206")
-    limits = [w.constant(i, "a threshold").reshape(-1)[0] for i in (2, 3)]
-    w.operation(
+RULES: list[Rule | Custom] = [
+    mil(
+        "netconv::SuppressBoxes",
         "non_maximum_suppression",
-        boxes=w.data,
-        scores=w.input(1),
-        iou_threshold=float(limits[0]),
-        score_threshold=float(limits[1]),
-        max_boxes=w.ints(4, "the number of boxes")[0],
-        per_class_suppression=bool(w.attr("per_class", 0)),
-    )
-
-
-RULES = [
-    custom("netconv::SuppressBoxes", "non_maximum_suppression", suppression, write_suppression),
+        "boxes scores",
+        BoxesLast(),
+        Number("iou_threshold", 2, np.float32),
+        LeastScore("score_threshold", 3, np.float32),
+        Number("max_boxes", 4, np.int64),
+        Attr("per_class", "per_class_suppression", bool, 0),
+        Results(4),
+        given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",
+    ),
     custom("", "classify", classify),
 ]

@@ -7,15 +7,15 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS, SHORT
-from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import mil, mils
+from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
+from converter.formats.mlprogram.rules.fields import Number, Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
-from converter.graph.value import Value, maker
+from converter.graph.value import maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Only
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, InputType, Only
+from converter.mapping.rules import op
 
 D = ir.DataType
 DTYPES = {
@@ -63,27 +63,6 @@ class Added(Field):
         w.set(epsilon=0.0)
 
 
-@record
-class Number(Field):
-    """A parameter that is a constant input of the operator, in the type of its first."""
-
-    key: str
-    index: int
-
-    def __post_init__(self) -> None:
-        self.keys = (self.key,)
-        self.inputs = (self.index,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, r.b.like(r.data, r.attr(self.key, float)))
-
-    def lower(self, w: Writing) -> None:
-        array = w.constant(self.index, self.key)
-        if array.size != 1:
-            raise MappingError(f"{self.key} must be one number")
-        w.set(**{self.key: float(array.reshape(-1)[0])})
-
-
 class Channels(Field):
     """Slopes of the channels, as they broadcast over an image."""
 
@@ -105,12 +84,13 @@ class Channels(Field):
         r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
 
 
-class To(Field):
-    keys = ("dtype",)
+class To(Parameter):
+    """The word for a type <-> ONNX's number of it."""
+
     names = ("to", "saturate")
 
     def lift(self, r: Reading) -> None:
-        word = r.attr("dtype", str)
+        word = r.attr(self.key, str)
         if word not in DTYPES:
             raise MappingError(f"dtype {word!r} is not known", "R110")
         r.node.attrs["to"] = int(DTYPES[word])
@@ -120,7 +100,7 @@ class To(Field):
         before, after = (w.low.carried(v) for v in (x, out))
         if after not in WORDS or before not in WORDS:
             raise MappingError(f"no operation makes {after.name} of {before.name}")
-        w.set(dtype=WORDS[after])
+        w.set(**{self.key: WORDS[after]})
         if out.dtype in SHORT and before == D.INT32 and not _within(x.dtype, out.dtype):
             w.layer.attrs["x"] = _wrapped(w, x, out.dtype)
 
@@ -139,124 +119,118 @@ def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return w.made("add", D.INT32, shape, x=rest, y=least)
 
 
-def root(r: Reading) -> Value:
-    return r.b.Sqrt(r.data)
+@record
+class Gate(Field):
+    """A factor that is the Sigmoid of the operand, times `slope`."""
+
+    slope: float = 1.0
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        r.set_input(1, r.b.Sigmoid(x if self.slope == 1 else x * self.slope))
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.data, w.input(1)
+        for one, other in ((x, y), (y, x)):
+            gate = maker(other, "Sigmoid")
+            if gate is not None and gate.inputs[0] is one:
+                w.layer.attrs["x"] = one
+                return
+        raise not_meant("a number times its Sigmoid")
 
 
-def write_silu(w: Writing) -> None:
-    """x times its Sigmoid, which is left out in the end where nothing else needs it."""
-    x, y = w.data, w.input(1)
-    for one, other in ((x, y), (y, x)):
-        gate = maker(other, "Sigmoid")
-        if gate is not None and gate.inputs[0] is one:
-            w.operation("silu", x=one)
-            return
-    raise not_meant("a number times its Sigmoid")
+class Root(Field):
+    """A Sqrt in front of the operator, of a sum with `epsilon` or of anything else."""
 
+    keys = ("epsilon",)
 
-def write_root(w: Writing) -> None:
-    """1 divided by a root, of a sum with one number or of anything else."""
-    x = w.data
-    if w.node.op == "Div":
-        one, x = constant(x), w.input(1)
-        if one is None or one.size != 1 or one.reshape(-1)[0] != 1:
+    def lift(self, r: Reading) -> None:
+        Added(1e-12).lift(r)
+        r.data = r.b.Sqrt(r.data)
+
+    def lower(self, w: Writing) -> None:
+        x: ir.Value = w.layer.attrs["x"]
+        root = maker(x, "Sqrt")
+        if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
             raise not_meant("one divided by a root")
-    root = maker(x, "Sqrt")
-    if root is None or x.shape != w.node.outputs[0].shape or x.dtype not in FLOATS:
-        raise not_meant("one divided by a root")
-    inner, epsilon = root.inputs[0], 0.0
-    total = maker(inner, "Add")
-    for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
-        number = constant(more)
-        if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
-            inner, epsilon = own, float(number.reshape(-1)[0])
-    w.operation("rsqrt", x=inner, epsilon=epsilon)
+        inner, epsilon = root.inputs[0], 0.0
+        total = maker(inner, "Add")
+        for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
+            number = constant(more)
+            if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
+                inner, epsilon = own, float(number.reshape(-1)[0])
+        w.layer.attrs["x"] = inner
+        w.set(epsilon=epsilon)
+
+
+@record
+class Factor(Parameter):
+    """A factor of the operand, or `behind` of the result: one number, or one for each channel."""
+
+    behind: bool = False
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        factor = r.cast(r.value(self.key), x.dtype or D.FLOAT)
+        if factor.shape is None or len(factor.shape):
+            factor = r.reshape(factor, [-1, *[1] * (r.rank(x) - 2)])
+        if self.behind:
+            r.behind(lambda y: y * factor)
+        else:
+            r.data = x * factor
+
+
+class Most(Parameter):
+    """What the result is at most."""
+
+    def lift(self, r: Reading) -> None:
+        most = r.b.like(r.data, r.attr(self.key, float))
+        r.behind(lambda y: r.b.Min(y, most))
 
 
 def twice(r: Reading) -> None:
     r.set_input(1, r.data)
 
 
-def of_sigmoid(r: Reading) -> None:
-    r.node.inputs.append(r.b.Sigmoid(r.data))
-
-
 def floor(r: Reading, y: ir.Value) -> ir.Value:
     return r.b.Floor(y)
 
 
-def modulus(r: Reading) -> Value:
-    x, y = r.x, r.value("y")
-    return x - y * r.b.Floor(x / y)
+def whole_multiple(r: Reading) -> None:
+    """What is taken away for the rest: y times the quotient, rounded down."""
+    x, y = r.operands()
+    r.set_input(1, y * r.b.Floor(x / y))
 
 
-def clamped(r: Reading) -> Value:
-    """min(x >= 0 ? x : alpha * x, beta)"""
-    x = r.x
-    y = r.b.Where(x >= r.b.like(x, 0), x, x * r.attr("alpha", float))
-    return r.b.Min(y, r.b.like(x, r.attr("beta", float)))
+def from_threshold(r: Reading) -> None:
+    """The operand where it is no less than the threshold, else 0."""
+    x, threshold = r.operands()
+    r.set_inputs(x >= threshold, x, r.b.like(x, 0))
 
 
-def thresholded(r: Reading) -> Value:
-    x = r.x
-    return r.b.Where(x >= r.b.like(x, r.attr("alpha", float)), x, r.b.like(x, 0))
-
-
-def line(r: Reading) -> Value:
-    x = r.x
-    alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
-    return x * alpha + beta
-
-
-def scaled_tanh(r: Reading) -> Value:
-    x = r.x
-    alpha, beta = (float(r.attr(k, float)) for k in ("alpha", "beta"))
-    return r.b.Tanh(x * beta) * alpha
-
-
-def parametric(r: Reading) -> Value:
-    """alpha * log(1 + exp(beta * x)), with an alpha and a beta for each channel."""
-    x = r.x
-    shape = [-1, *[1] * (r.rank(x) - 2)]
-    alpha, beta = (r.reshape(r.value(k), shape) for k in ("alpha", "beta"))
-    return r.b.Softplus(x * beta) * alpha
-
-
-def gelu(r: Reading) -> Value:
-    x = r.x
-    return x * r.b.Sigmoid(x * 1.702)
-
-
-def selected(r: Reading) -> ir.Value:
-    """Where; numbers are conditions that are not 0. Without a and b: the places that are."""
-    condition = r.value("cond")
-    if condition.dtype != D.BOOL:
-        condition = r.b.Cast(condition, to=D.BOOL)
-    if not r.has("a"):
-        return r.b.Transpose(r.b.NonZero(condition), perm=[1, 0])
-    return r.b.Where(condition, r.value("a"), r.value("b"))
-
-
-def select(w: Writing) -> None:
-    condition, a, b = (w.input(i) for i in range(3))
-    out = w.node.outputs[0].shape
+def _alike(w: Writing) -> bool:
+    """Whether condition and operands need not be spread."""
+    out, operands = w.out.shape, [w.input(i) for i in range(3)]
     known = out is not None and all(isinstance(n, int) for n in out)
-    axes = {None if v.shape is None else len(v.shape) for v in (condition, a, b)}
-    if len(axes) > 1 or (known and any(v.shape != out for v in (condition, a, b))):
-        raise MappingError("operands that have to be spread")
-    w.operation("select", cond=condition, a=a, b=b)
+    axes = {None if v.shape is None else len(v.shape) for v in operands}
+    return len(axes) == 1 and not (known and any(v.shape != out for v in operands))
 
 
-class Powers(Field):
-    """The base 2 of an exponent."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs.insert(0, r.b.like(r.data, 2))
-
-
-RULES: list[Rule | Custom] = [
-    custom("Mul", "silu", None, write_silu),
-    custom("Reciprocal Div", "rsqrt", None, write_root),
+ALPHA = Attr("alpha", kind=float)
+GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
+RULES = [
+    mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
+    mil("Reciprocal", "rsqrt", "x", Root(), given="Sqrt(2,3)"),
+    op(
+        "Div",
+        "rsqrt",
+        FixedInput(0, 1),
+        Operands("x"),
+        Root(),
+        lower_only=True,
+        given="=(1) Sqrt(2,3)",
+    ),
     *mils(
         "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
         "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "
@@ -275,42 +249,52 @@ RULES: list[Rule | Custom] = [
     mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),
     mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, given="i32:2,3 i32:2,3"),
     mil("Mod", "mod", "x y", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
-    custom("", "mod", modulus),
-    mil("Pow", "exp2", "x", Powers(), lift_only=True),
+    mil("Sub", "mod", "x y", REALS, before_lift=whole_multiple, lift_only=True),
+    mil("Pow", "exp2", "x", FixedInput(0, 2), lift_only=True),
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
-    mil("Mul", "silu", "x", before_lift=of_sigmoid, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
-    mil("Reciprocal", "rsqrt", "x", Added(1e-12), before_lift=root, lift_only=True),
     mil("Clip", "clip", "x", Number("alpha", 1), Number("beta", 2), given="2,3 =(-1) =(2)"),
+    mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
+    mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),
+    *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
+    mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
+    mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
+    mil("Gelu", "gelu", "x", Attr("approximate", "mode", GELU, "none")),
+    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
+    mil("Cast", "cast", "x", To("dtype")),
+    mil("LeakyRelu", "clamped_relu", "x", ALPHA, Most("beta"), lift_only=True),
     mil(
-        "Clip",
-        "relu6",
+        "Where",
+        "thresholded_relu",
         "x",
-        before_lift=lambda r: r.node.inputs.extend(r.b.like(r.data, n) for n in (0, 6)),
+        Number("alpha", 1),
+        before_lift=from_threshold,
         lift_only=True,
     ),
-    mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),
-    *mils("Elu=elu LeakyRelu=leaky_relu", "x", Attr("alpha", kind=float)),
-    mil("HardSigmoid", "sigmoid_hard", "x", Attr("alpha", kind=float), Attr("beta", kind=float)),
-    mil(
-        "Gelu",
-        "gelu",
+    mil("Add", "linear_activation", "x", Factor("alpha"), Number("beta", 1), lift_only=True),
+    *mils(
+        "Tanh=scaled_tanh Softplus=softplus_parametric",
         "x",
-        Attr(
-            "approximate",
-            "mode",
-            enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"}),
-            default="none",
-        ),
+        Factor("beta"),
+        Factor("alpha", behind=True),
+        lift_only=True,
     ),
-    custom("", "gelu", gelu),
-    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
-    mil("Cast", "cast", "x", To()),
-    custom("", "clamped_relu", clamped),
-    custom("", "thresholded_relu", thresholded),
-    custom("", "linear_activation", line),
-    custom("", "scaled_tanh", scaled_tanh),
-    custom("", "softplus_parametric", parametric),
-    custom("Where", "select", selected, select),
+    mil(
+        "Where",
+        "select",
+        "cond a b",
+        Guard("operands that have to be spread", _alike),
+        InputType((0,), D.BOOL),
+        given="b:2,3 2,3 2,3",
+    ),
+    mil(
+        "NonZero",
+        "select",
+        "cond",
+        Guard("with one or two operands", None, lambda r: not (r.has("a") or r.has("b"))),
+        InputType((0,), D.BOOL),
+        Places(),
+        lift_only=True,
+    ),
 ]

@@ -10,12 +10,18 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Operands, Reading, Writing
+from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
+from converter.mapping.codecs import Codec
+from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
-INT64 = ir.DataType.INT64
+INT32 = ir.DataType.INT32
+
+
+OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that says the contrary
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
@@ -63,6 +69,40 @@ def size_of(value: ir.Value, axis: int) -> Any:
     return value.shape[axis]
 
 
+@record
+class Parameter(Field):
+    """What one parameter says, whose name the row gives."""
+
+    key: str
+
+    def __post_init__(self) -> None:
+        self.keys = (self.key,)
+
+
+@record
+class Number(Parameter):
+    """A parameter that is a constant input of the operator, in the type of its first or `dtype`."""
+
+    index: int
+    dtype: Any = None
+    default: Any = REQUIRED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.inputs = (self.index,)
+
+    def lift(self, r: Reading) -> None:
+        value = r.attr(self.key, int if self.dtype is np.int64 else float, self.default)
+        typed = r.b.like(r.data, value) if self.dtype is None else self.dtype(value)
+        r.set_input(self.index, typed)
+
+    def lower(self, w: Writing) -> None:
+        array = w.constant(self.index, self.key)
+        if array.size != 1:
+            raise MappingError(f"{self.key} must be one number")
+        w.set(**{self.key: array.reshape(-1)[0].item()})
+
+
 class Whole(Field):
     """Inputs of the operator that are indices, sizes or axes."""
 
@@ -73,6 +113,55 @@ class Whole(Field):
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
                 r.node.inputs[i] = r.whole(value)
+
+
+@record
+class Results(Field):
+    """How many results the operator has, of which a program need not name all."""
+
+    count: int
+
+    def lift(self, r: Reading) -> None:
+        r.outputs = self.count
+
+
+class Scalars(Field):
+    """Inputs of the operator that are one number without axes; parameters may have one axis."""
+
+    def __init__(self, *positions: int) -> None:
+        self.positions = positions
+
+    def lift(self, r: Reading) -> None:
+        for i in self.positions:
+            if (value := r.node.input(i)) is not None:
+                r.node.inputs[i] = r.b.Reshape(value, [])
+
+
+class Places(Field):
+    """The result, [places, axes], with its axes exchanged."""
+
+    def lift(self, r: Reading) -> None:
+        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+
+    def lower(self, w: Writing) -> None:
+        found = w.temporary("places", INT32, [None, w.rank()])
+        w.layer.outputs = [found]
+        w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
+
+
+@record
+class Axis(Field):
+    """`axis`, which is counted from the front when it is written."""
+
+    default: Any = REQUIRED
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=r.attr("axis", int, self.default))
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=first_axis(w, w.attr("axis")))
 
 
 class Axes(Field):

@@ -2,101 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES
-from converter.formats.mlprogram.rules.fields import Whole, first_axis, mil, numbers, size_of
+from converter.formats.mlprogram.rules.fields import (
+    Axis,
+    Places,
+    Scalars,
+    Whole,
+    first_axis,
+    mil,
+    numbers,
+    size_of,
+)
 from converter.formats.mlprogram.rules.quantization import write_looked_up
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field, Fixed, Guard, ignore
+from converter.mapping.codecs import enum
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
+from converter.passes.layout.axes import inverse
 
 LARGE = np.iinfo(np.int64).max
 IOS16 = 7  # the specification version
 CHECKED = ignore("validate_indices")
-REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min", "update": "none"}
+JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": "update"})
 
 
-def batched(r: Reading) -> Value:
-    """Along `axis`, with leading axes that data and indices share."""
-    b = r.b
-    x, indices = r.x, r.whole("indices")
-    rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
-    axis = r.attr("axis", int, 0) % rank
-    if not 0 <= batch <= min(axis, depth):
-        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-    order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
-    y = b.GatherND(r.transpose(x, order), b.Unsqueeze(indices, [-1]), batch_dims=batch)
-    between = axis - batch
-    own, tail = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
-    back = [*range(batch), *tail[:between], *own, *tail[between:]]
-    return r.transpose(y, back)
+class Batched(Field):
+    """`axis`, behind `batch_dims` leading axes that data and indices share."""
+
+    keys = ("axis", "batch_dims")
+
+    def lift(self, r: Reading) -> None:
+        x, indices = r.operands()
+        rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
+        axis = r.attr("axis", int, 0) % rank
+        if not 0 <= batch <= min(axis, depth):
+            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+        order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+        r.set(batch_dims=batch)
+        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+        own, tail = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
+        back = [*range(batch), *tail[: axis - batch], *own, *tail[axis - batch :]]
+        r.behind(lambda y: r.transpose(y, back))
 
 
-def changed(r: Reading, updates: Value) -> tuple[Value, str]:
-    """Updates, and how they join what is there: what is taken away is added negated."""
-    mode = r.attr("mode", str, "add")
-    if mode == "sub":
-        return -updates, "add"
-    if mode == "div":
-        return r.b.Reciprocal(updates), "mul"
-    if mode not in REDUCTIONS:
-        raise MappingError(f"mode {mode!r} is not known", "R110")
-    return updates, REDUCTIONS[mode]
+class Joined(Field):
+    """How updates join what is there: what is taken away is added negated.
+
+    It is always written, since addition is the default.
+    """
+
+    keys, names = ("mode",), ("reduction",)
+
+    def lift(self, r: Reading) -> None:
+        mode, updates = r.attr("mode", str, "add"), r.operands()[2]
+        if mode == "sub":
+            mode, r.node.inputs[2] = "add", -updates
+        elif mode == "div":
+            mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
+        r.set(reduction=JOINING.lift(mode))
+
+    def lower(self, w: Writing) -> None:
+        w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
 
-def scatter_nd(r: Reading) -> Value:
-    updates, mode = changed(r, r.value("updates"))
-    indices = r.whole("indices")
-    return r.b.ScatterND(r.value("data"), indices, updates, reduction=mode)
-
-
-def scatter_along(r: Reading) -> Value:
-    updates, mode = changed(r, r.value("updates"))
-    indices, axis = r.whole("indices"), r.attr("axis", int, 0)
-    return r.b.ScatterElements(r.value("data"), indices, updates, axis=axis, reduction=mode)
-
-
-def scatter(r: Reading) -> Value:
+class Slices(Field):
     """Whole slices along `axis`: that axis goes to the front and comes back."""
-    b = r.b
-    x, indices = r.value("data"), r.whole("indices")
-    updates, mode = changed(r, r.value("updates"))
-    rank, depth = r.rank(x), r.rank(indices)
-    axis = axis_of(r.attr("axis", int, 0), rank)
-    order = [axis, *(i for i in range(rank) if i != axis)]
-    turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
-    y = b.ScatterND(
-        r.transpose(x, order),
-        b.Unsqueeze(indices, [-1]),
-        r.transpose(updates, turned),
-        reduction=mode,
-    )
-    return r.transpose(y, [order.index(i) for i in range(rank)])
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        x, indices, updates = r.operands()
+        rank, depth = r.rank(x), r.rank(indices)
+        axis = axis_of(r.attr("axis", int, 0), rank)
+        order = [axis, *(i for i in range(rank) if i != axis)]
+        turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+        places = r.b.Unsqueeze(indices, [-1])
+        r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
+        r.behind(lambda y: r.transpose(y, inverse(order)))
 
 
-def one_hot(r: Reading) -> Value:
-    """An index outside of the depth, also a negative one, is nowhere."""
-    b = r.b
-    indices = r.whole("indices")
-    depth = b.Reshape(r.whole("one_hot_vector_size"), [])
-    on, off = (r.given(k) for k in ("on_value", "off_value"))
-    on = b.const(np.int32(1)) if on is None else on
-    off = b.like(on, 0) if off is None else off
-    inside = b.Where(indices < b.like(indices, 0), depth, indices)
-    ends = b.Concat(b.Reshape(off, [1]), b.Reshape(on, [1]), axis=0)
-    return b.OneHot(inside, depth, ends, axis=r.attr("axis", int, -1))
+class Ends(Field):
+    """The numbers at the place of the index and at all others."""
+
+    keys = ("on_value", "off_value")
+
+    def lift(self, r: Reading) -> None:
+        on, off = (r.given(k) for k in self.keys)
+        on = r.b.const(np.int32(1)) if on is None else on
+        off = r.b.like(on, 0) if off is None else off
+        r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
 
 
-def places(r: Reading) -> Value:
-    return r.b.Transpose(r.b.NonZero(r.x), perm=[1, 0])
+def outside(r: Reading) -> Value:
+    """A negative index is nowhere, as one that is too large."""
+    return r.b.Where(r.data < 0, r.node.input(1), r.data)
 
 
 class Unbatched(Fixed):
@@ -106,7 +112,7 @@ class Unbatched(Fixed):
         return
 
 
-class Places(Field):
+class FromFront(Field):
     """Indices that are constant count from the front."""
 
     def lower(self, w: Writing) -> None:
@@ -118,24 +124,6 @@ class Places(Field):
             return
         found = np.where(array < 0, array + size, array)
         w.layer.attrs["indices"] = w.const(found, "indices")
-
-
-def write_scatter(kind: str) -> Callable[[Writing], None]:
-    """`kind`: the operation; how updates join is said always, since addition is the default."""
-    modes = {v: k for k, v in REDUCTIONS.items()}
-
-    def lower(w: Writing) -> None:
-        mode = w.attr("reduction", "none")
-        if mode not in modes:
-            raise MappingError(f"reduction {mode!r}")
-        data, indices, updates = (w.input(i) for i in range(3))
-        along = kind == "scatter_along_axis"
-        axis = first_axis(w, w.attr("axis", 0)) if along else None
-        if along and _cut(w.data.shape, w.input(1).shape, axis):
-            raise MappingError("indices of other sizes than the data beside the axis")
-        w.operation(kind, data=data, indices=indices, updates=updates, axis=axis, mode=modes[mode])
-
-    return lower
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
@@ -180,24 +168,16 @@ def list_write(r: Reading) -> Value:
     return b.Concat(b.Pad(front, amounts), value, back, axis=0)
 
 
-def list_read(r: Reading) -> Value:
-    index = r.b.Reshape(r.whole("index"), [])
-    return r.b.Gather(r.value("ls"), index, axis=0)
+def unsqueezed(r: Reading) -> None:
+    r.set_input(1, r.b.Unsqueeze(r.node.input(1), [-1]))
 
 
-def list_gather(r: Reading) -> Value:
-    return r.b.Gather(r.value("ls"), r.whole("indices"), axis=0)
+def length(r: Reading) -> None:
+    r.set_inputs(r.b.Shape(r.data), 0)
 
 
-def list_scatter(r: Reading) -> Value:
-    indices = r.b.Unsqueeze(r.whole("indices"), [-1])
-    return r.b.ScatterND(r.value("ls"), indices, r.value("value"))
-
-
-def list_length(r: Reading) -> Value:
-    return r.b.Gather(r.b.Shape(r.value("ls")), 0, axis=0)
-
-
+ALIKE = Guard("indices of other sizes than the data beside the axis", alike)
+FIRST, UPDATED = Only("axis", 0), "data indices updates"
 RULES: list[Rule | Custom] = [
     custom("Gather", "constexpr_lut_to_dense", None, write_looked_up),
     mil(
@@ -207,19 +187,19 @@ RULES: list[Rule | Custom] = [
         Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
         Whole(1),
-        Places(),
+        FromFront(),
         CHECKED,
         given="2,3 =[1,0]",
     ),
-    custom("", "gather", batched),
+    mil("GatherND", "gather", "x indices", Whole(1), Batched(), CHECKED, lift_only=True),
     mil(
         "GatherElements",
         "gather_along_axis",
         "x indices",
-        Guard("indices of other sizes than the data beside the axis", alike),
+        ALIKE,
         Attr("axis", kind=int, default=0),
         Whole(1),
-        Places(),
+        FromFront(),
         CHECKED,
         given="2,3 i64:2,3",
     ),
@@ -232,20 +212,49 @@ RULES: list[Rule | Custom] = [
         CHECKED,
         given="2,3 i64:2,1",
     ),
-    custom("", "scatter", scatter),
-    custom("ScatterND", "scatter_nd", scatter_nd, write_scatter("scatter_nd")),
-    custom(
+    mil("ScatterND", "scatter", UPDATED, Whole(1), Joined(), Slices(), CHECKED, lift_only=True),
+    mil(
+        "ScatterND",
+        "scatter_nd",
+        UPDATED,
+        Whole(1),
+        Joined(),
+        CHECKED,
+    ),
+    mil(
         "ScatterElements",
         "scatter_along_axis",
-        scatter_along,
-        write_scatter("scatter_along_axis"),
+        UPDATED,
+        ALIKE,
+        Axis(0),
+        Whole(1),
+        Joined(),
+        CHECKED,
+        given="2,3 i64:2,3 2,3",
     ),
-    custom("", "one_hot", one_hot),
-    custom("", "non_zero", places),
+    mil(
+        "OneHot",
+        "one_hot",
+        "indices one_hot_vector_size",
+        Whole(0, 1),
+        Scalars(1),
+        Ends(),
+        Attr("axis", kind=int, default=-1),
+        before_lift=outside,
+        lift_only=True,
+    ),
+    mil("NonZero", "non_zero", "x", Places()),
     custom("", "make_list", make_list),
     custom("", "list_write", list_write),
-    custom("", "list_read", list_read),
-    custom("", "list_gather", list_gather),
-    custom("", "list_scatter", list_scatter),
-    custom("", "list_length", list_length),
+    mil("Gather", "list_read", "ls index", Whole(1), Scalars(1), FIRST, lift_only=True),
+    mil("Gather", "list_gather", "ls indices", Whole(1), FIRST, lift_only=True),
+    mil(
+        "ScatterND",
+        "list_scatter",
+        "ls indices value",
+        Whole(1),
+        before_lift=unsqueezed,
+        lift_only=True,
+    ),
+    mil("Gather", "list_length", "ls", FIRST, before_lift=length, lift_only=True),
 ]

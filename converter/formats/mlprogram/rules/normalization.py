@@ -10,8 +10,7 @@ from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only, ignore
 
 
 class Filled(Field):
@@ -21,8 +20,8 @@ class Filled(Field):
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = w.weight(i + 1, key)
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            w.layer.attrs[key] = w.weight(i, key)
 
     def lift(self, r: Reading) -> None:
         x = r.data
@@ -36,18 +35,14 @@ class Filled(Field):
             r.node.set_input(i + 1, r.cast(value, x.dtype or ir.DataType.FLOAT))
 
 
-class Statistics(Field):
-    keys = ("mean", "variance")
-    inputs = (3, 4)
+class Statistics(Filled):
+    """Means and variances of the channels, which are always there."""
 
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            w.layer.attrs[key] = w.weight(i + 3, key)
+    keys, inputs = ("mean", "variance"), (3, 4)
 
     def lift(self, r: Reading) -> None:
-        dtype = r.data.dtype or ir.DataType.FLOAT
-        for i, key in enumerate(self.keys):
-            r.node.set_input(i + 3, r.cast(r.value(key), dtype))
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            r.node.set_input(i, r.cast(r.value(key), r.data.dtype or ir.DataType.FLOAT))
 
 
 class Neighbours(Field):
@@ -76,63 +71,78 @@ class Neighbours(Field):
         r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
 
 
-def layer_norm(r: Reading) -> Value:
-    """Over any axes: ONNX's own where they are the last ones."""
-    b = r.b
-    x, epsilon = r.x, r.attr("epsilon", float, 1e-5)
-    axes, rank = axes_of(r, x), r.rank(x)
-    at_least(1, axes=len(axes))
-    gamma, beta = (r.given(k) for k in ("gamma", "beta"))
-    dtype = x.dtype or ir.DataType.FLOAT
-    gamma, beta = (None if v is None else r.cast(v, dtype) for v in (gamma, beta))
-    if axes == list(range(rank - len(axes), rank)) and gamma is not None:
-        more = () if beta is None else (beta,)
-        return b.LayerNormalization(x, gamma, *more, axis=axes[0], epsilon=epsilon)
-    centred = x - b.ReduceMean(x, axes, keepdims=1)
-    variance = b.ReduceMean(centred * centred, axes, keepdims=1)
-    y = centred / b.Sqrt(variance + epsilon)
-    if axes != list(range(rank - len(axes), rank)):
-        shape = [-1] if len(axes) == 1 else list(r.static(gamma)) if gamma is not None else [-1]
-        sizes = iter(shape)
-        line = [next(sizes, -1) if i in axes else 1 for i in range(rank)]
-        gamma, beta = (None if v is None else r.reshape(v, line) for v in (gamma, beta))
-    y = y if gamma is None else y * gamma
-    return y if beta is None else y + beta
+class LastAxes(Field):
+    """The last axes, of which gamma and beta have the shape."""
+
+    keys, names, inputs = ("axes", "gamma", "beta"), ("axis",), (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=axes_of(r, r.data)[0])
+        factors = [r.given(k) for k in self.keys[1:]]
+        given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
+        r.set_inputs(r.data, *given)
+
+    def lower(self, w: Writing) -> None:
+        shape = tuple(w.data.shape or ())
+        axis = first_axis(w, w.attr("axis", -1))
+        if not all(isinstance(n, int) for n in shape[axis:]):
+            raise MappingError("the sizes of the axes are not known", "X203")
+        w.set(axes=list(range(axis, len(shape))))
+        for i, key in enumerate(self.keys[1:], 1):
+            value = w.optional(i)
+            if value is not None and tuple(value.shape or ()) != shape[axis:]:
+                array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]
+                w.layer.attrs[key] = w.const(array, key)
+            elif value is not None:
+                if value.const_value is None:
+                    raise MappingError(f"{key} must be constant")
+                w.layer.attrs[key] = value
 
 
-def write_layer_norm(w: Writing) -> None:
-    """Over the last axes, of which gamma and beta have the shape."""
-    shape = tuple(w.data.shape or ())
-    axis = first_axis(w, w.attr("axis", -1))
-    if not all(isinstance(n, int) for n in shape[axis:]):
-        raise MappingError("the sizes of the axes are not known", "X203")
-    if any(map(w.used, range(1, len(w.node.outputs)))):
-        raise MappingError("statistics are not told")
-    factors = []
-    for i, what in ((1, "gamma"), (2, "beta")):
-        value = w.optional(i)
-        if value is not None and tuple(value.shape or ()) != shape[axis:]:
-            array = np.broadcast_to(w.constant(i, what), shape[axis:]).copy()  # type: ignore[arg-type]
-            value = w.const(array, what)
-        factors.append(None if value is None else value)
-        if value is not None and value.const_value is None:
-            raise MappingError(f"{what} must be constant")
-    axes, epsilon = list(range(axis, len(shape))), float(w.attr("epsilon"))
-    x, y = w.data, w.node.outputs[:1]
-    w.operation("layer_norm", y, x=x, axes=axes, gamma=factors[0], beta=factors[1], epsilon=epsilon)
+def _last_axes(r: Reading) -> bool:
+    """Whether ONNX has the operator: over the last axes, and with a factor."""
+    rank, axes = r.rank(r.x), axes_of(r, r.x)
+    return axes != [] and axes == list(range(rank - len(axes), rank)) and r.has("gamma")
 
 
-def l2_norm(r: Reading) -> Value:
-    """Over the last three axes."""
-    x = r.x
-    rank = r.rank(x)
-    axes = list(range(max(0, rank - 3), rank))
-    total = r.b.ReduceSum(x * x, axes, keepdims=1)
-    return x / r.b.Sqrt(total + r.attr("epsilon", float, 1e-6))
+class AnyAxes(Field):
+    """Axes wherever they are, and what stands behind the quotient: gamma and beta, of their
+    shape.
+    """
+
+    keys = ("axes", "epsilon", "gamma", "beta")
+
+    def lift(self, r: Reading) -> None:
+        x, axes, rank = r.data, axes_of(r, r.data), r.rank(r.data)
+        at_least(1, axes=len(axes))
+        centred = x - r.b.ReduceMean(x, axes, keepdims=1)
+        variance = r.b.ReduceMean(centred * centred, axes, keepdims=1)
+        r.set_inputs(centred, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
+        gamma, beta = (self.factor(r, k, axes, rank) for k in self.keys[2:])
+        r.behind(lambda y: y if gamma is None else y * gamma)
+        r.behind(lambda y: y if beta is None else y + beta)
+
+    def factor(self, r: Reading, key: str, axes: list[int], rank: int) -> Value | None:
+        """A parameter as it broadcasts over the other axes."""
+        value = r.given(key)
+        if value is None:
+            return None
+        value = r.cast(value, r.data.dtype or ir.DataType.FLOAT)
+        if axes == list(range(rank - len(axes), rank)):
+            return value
+        sizes = iter([-1] if len(axes) == 1 else r.static(value))
+        return r.reshape(value, [next(sizes, -1) if i in axes else 1 for i in range(rank)])
+
+
+def length(r: Reading) -> None:
+    """The root of the sum of squares over the last three axes."""
+    x, rank = r.data, r.rank(r.data)
+    total = r.b.ReduceSum(x * x, list(range(max(0, rank - 3), rank)), keepdims=1)
+    r.set_input(1, r.b.Sqrt(total + r.attr("epsilon", float, 1e-6)))
 
 
 EPSILON = Attr("epsilon", kind=float, default=1e-5)
-RULES: list[Rule | Custom] = [
+RULES = [
     mil(
         "BatchNormalization",
         "batch_norm",
@@ -157,6 +167,17 @@ RULES: list[Rule | Custom] = [
     ),
     mil("LRN", "local_response_norm", "x", Neighbours(), given="1,8,4,4"),
     mil("Softmax", "softmax", "x", Attr("axis", kind=int, default=-1)),
-    custom("LayerNormalization", "layer_norm", layer_norm, write_layer_norm),
-    custom("", "l2_norm", l2_norm),
+    mil(
+        "LayerNormalization",
+        "layer_norm",
+        "x",
+        Guard("not over the last axes, or without a factor", None, _last_axes),
+        LastAxes(),
+        FirstResult("statistics are not told"),
+        EPSILON,
+        Implied(("stash_type",)),
+        given="2,3 =3 =3",
+    ),
+    mil("Div", "layer_norm", "x", AnyAxes(), lift_only=True),
+    mil("Div", "l2_norm", "x", ignore("epsilon"), before_lift=length, lift_only=True),
 ]

@@ -16,14 +16,16 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.elementwise import DTYPES
+from converter.formats.mlprogram.rules.elementwise import DTYPES, To
+from converter.formats.mlprogram.rules.fields import mil
 from converter.formats.mlprogram.values import unpacked
 from converter.graph.demands import shaped
-from converter.graph.infer import Array
+from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value, producer_of
-from converter.mapping.rules import custom
+from converter.mapping.fields import Field, Guard
+from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.constants import evaluate_constant
 
 D = ir.DataType
@@ -31,59 +33,73 @@ IOS16, IOS17, IOS18 = 7, 8, 9  # specification versions
 QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
-def axis_of(r: Reading, scale: Array) -> int | None:
-    axis = r.attr("axis", int, 0)
-    return axis if scale.ndim and scale.size > 1 else None
+class Scales(Field):
+    """Constant scales and zero points, of all numbers or of each place of an axis.
 
-
-def quantize(r: Reading) -> Value:
-    scale, word = r.array("scale"), r.attr("output_dtype", str)
-    if word not in ("int8", "uint8"):
-        raise MappingError(f"output_dtype {word!r}", "X202")
-    kind = DTYPES[word].numpy()
-    zero = r.array("zero_point") if r.has("zero_point") else np.zeros(scale.shape, kind)
-    axis = axis_of(r, scale)
-    if axis is None:
-        scale, zero = shaped(scale, what="scale"), shaped(zero, what="zero_point")
-    return r.b.QuantizeLinear(r.value("input"), scale, zero.astype(kind), axis=axis)
-
-
-def dequantize(r: Reading) -> Value:
-    scale, x = r.array("scale"), r.value("input")
-    axis = axis_of(r, scale)
-    scale = shaped(scale, what="scale") if axis is None else scale
-    if not r.has("zero_point"):
-        return r.b.DequantizeLinear(x, scale, axis=axis)
-    kind = (x.dtype or D.INT8).numpy()
-    zero = r.array("zero_point").astype(kind)
-    return r.b.DequantizeLinear(x, scale, shaped(zero, *scale.shape, what="zero_point"), axis=axis)
-
-
-def write_quantize(w: Writing) -> None:
-    """Numbers of eight bits. Operations other than dequantize take them in 32 bits: where nothing
-    else needs these, the cast is left out in the end.
+    The zero points are of the type in which the numbers are stored.
     """
-    x, out = w.data, w.node.outputs[0]
-    if out.dtype not in QUANTISED or x.dtype not in FLOATS:
-        raise MappingError("numbers other than of eight bits")
-    given = _scales(w, out.dtype, w.real)
-    raw = _stored(w, out)
-    word = QUANTISED[out.dtype]
-    w.operation("quantize", [raw], input=x, **given, output_dtype=word)
-    w.operation("cast", [out], x=raw, dtype="int32")
-    w.low.stored[out] = raw
+
+    keys: tuple[str, ...] = ("scale", "zero_point", "axis")
+    names: tuple[str, ...] = ("axis", "block_size")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        scale = r.array("scale")
+        axis = r.attr("axis", int, 0) if scale.size > 1 else None
+        scale = shaped(scale, what="scale") if axis is None else scale
+        r.set(axis=axis)
+        r.set_inputs(r.data, scale)
+        if r.has("zero_point"):
+            zero = r.array("zero_point").astype(self.stored(r).numpy())
+            r.set_input(2, shaped(zero, *scale.shape, what="zero_point"))
+
+    def stored(self, r: Reading) -> ir.DataType:
+        return r.data.dtype or D.INT8
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs |= _scales(w, w.data.dtype or D.INT8, w.real_of(w.out))
 
 
-def _write_dequantize(w: Writing) -> None:
-    x = w.data
-    if x.dtype not in QUANTISED:
-        raise MappingError("numbers other than of eight bits")
-    given = _scales(w, x.dtype, w.real_of(w.node.outputs[0]))
-    raw = w.low.stored.get(x)
-    if raw is None:
-        raw = _stored(w, x)
-        w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
-    w.operation("dequantize", input=raw, **given)
+class NewScales(Scales):
+    """The same of numbers that are quantised, in a type of eight bits."""
+
+    keys = (*Scales.keys, "output_dtype")
+    names = (*Scales.names, "output_dtype", "saturate")
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        if r.node.input(2) is None:
+            shape = shape_of(r.node.input(1)) or ()
+            r.set_input(2, np.zeros(shape, self.stored(r).numpy()))
+
+    def stored(self, r: Reading) -> ir.DataType:
+        word = r.attr("output_dtype", str)
+        if word not in QUANTISED.values():
+            raise MappingError(f"output_dtype {word!r}", "X202")
+        return DTYPES[word]
+
+    def lower(self, w: Writing) -> None:
+        """Operations other than dequantize take whole numbers in 32 bits: where nothing else needs
+        these, the cast is left out in the end.
+        """
+        out, dtype = w.out, w.out.dtype or D.INT8
+        w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTISED[dtype]}
+        raw = _stored(w, out)
+        w.layer.outputs = [raw]
+        w.then(lambda: w.operation("cast", x=raw, dtype="int32"))
+        w.then(lambda: w.low.stored.update({out: raw}))
+
+
+class Stored(Field):
+    """Quantised numbers as they are stored."""
+
+    def lower(self, w: Writing) -> None:
+        x = w.data
+        raw = w.low.stored.get(x)
+        if raw is None and x.dtype in QUANTISED:
+            raw = _stored(w, x)
+            w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+        w.layer.attrs["input"] = raw
 
 
 def _stored(w: Writing, value: ir.Value) -> ir.Value:
@@ -307,11 +323,6 @@ def sparse_blockwise(r: Reading) -> Any:
     return [mask.astype(np.uint8), (real * wide[mask]).astype(scale.dtype)]
 
 
-def cast(r: Reading) -> Value:
-    word = r.attr("output_dtype", str)
-    return r.b.Cast(r.value("source_val"), to=DTYPES[word])
-
-
 # written -----------------------------------------------------------------------------------------
 
 
@@ -321,8 +332,7 @@ def write_dequantized(w: Writing) -> None:
     """
     data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:
-        _write_dequantize(w)
-        return
+        raise not_meant("the numbers are constant")
     if scale is None or data.dtype not in (D.INT8, D.UINT8, D.INT4, D.UINT4):
         raise MappingError("scales that are not constant, or numbers not of four or eight bits")
     w.needs(IOS16)
@@ -426,20 +436,39 @@ def packed_bits(numbers: Array, bits: int) -> Array:
     return np.packbits(rows.reshape(-1), bitorder="little")
 
 
-RULES = [
-    custom("QuantizeLinear", "quantize", quantize, write_quantize),
-    custom("", "dequantize", dequantize),
+def _computed(w: Writing) -> bool:
+    return w.data.const_value is None and w.data.dtype in QUANTISED
+
+
+RULES: list[Rule | Custom] = [
+    mil(
+        "QuantizeLinear",
+        "quantize",
+        "input",
+        Guard("of eight bits only", lambda w: w.out.dtype in QUANTISED and w.data.dtype in FLOATS),
+        NewScales(),
+        given="2,3 =(0.5) =i8:(1)",
+    ),
+    mil(
+        "DequantizeLinear",
+        "dequantize",
+        "input",
+        Guard("of computed numbers of eight bits only", _computed),
+        Stored(),
+        Scales(),
+        given="i8:2,3 =f32:(0.5) =i8:(1)",
+    ),
     custom(
         "DequantizeLinear",
-        "dequantize constexpr_affine_dequantize constexpr_blockwise_shift_scale",
+        "constexpr_affine_dequantize constexpr_blockwise_shift_scale",
         None,
         write_dequantized,
     ),
+    mil("Cast", "constexpr_cast", "source_val", To("output_dtype"), lift_only=True),
     custom("", "constexpr_affine_dequantize", affine),
     custom("", "constexpr_blockwise_shift_scale", blockwise),
     custom("", "constexpr_lut_to_dense", of_table),
     custom("", "constexpr_sparse_to_dense", sparse),
     custom("", "constexpr_lut_to_sparse", table_to_sparse),
     custom("", "constexpr_sparse_blockwise_shift_scale", sparse_blockwise),
-    custom("", "constexpr_cast", cast),
 ]

@@ -6,43 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.graph.value import Value
+from converter.formats.mlprogram.rules.fields import mil
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Field, Only
-from converter.mapping.rules import Custom, Rule, custom, op
-
-
-def blank(r: Reading, number: float = 0.0) -> Value:
-    """A number in the shape that is asked for."""
-    return r.b.Expand(r.b.const(np.float32(number)), r.whole("shape"))
-
-
-def seed(r: Reading) -> float | None:
-    found = r.attr("seed", int, -1)
-    return None if found < 0 else float(found)
-
-
-def normal(r: Reading) -> Value:
-    mean, scale = r.attr("mean", float, 0.0), r.attr("stddev", float, 1.0)
-    return r.b.RandomNormalLike(blank(r), mean=mean, scale=scale, seed=seed(r))
-
-
-def uniform(r: Reading) -> Value:
-    low, high = r.attr("low", float, 0.0), r.attr("high", float, 1.0)
-    return r.b.RandomUniformLike(blank(r), low=low, high=high, seed=seed(r))
-
-
-def bernoulli(r: Reading) -> Value:
-    return r.b.Bernoulli(blank(r, r.attr("prob", float, 0.5)), seed=seed(r))
-
-
-def categorical(r: Reading) -> Value:
-    """Classes drawn by logarithms of probabilities, or by these."""
-    x = r.x
-    logits = x if r.attr("mode", str, "logits") == "logits" else r.b.Log(x)
-    return r.b.Multinomial(
-        logits, sample_size=r.attr("size", int, 1), dtype=int(ir.DataType.INT32), seed=seed(r)
-    )
+from converter.mapping.rules import Custom, Rule, op
 
 
 class Seed(Field):
@@ -51,23 +18,67 @@ class Seed(Field):
     names = ("seed",)
     keys = ("seed",)
 
+    def lift(self, r: Reading) -> None:
+        found = r.attr("seed", int, -1)
+        r.set(seed=None if found < 0 else float(found))
+
     def lower(self, w: Writing) -> None:
         w.set(seed=int(w.attr("seed", -1)))
 
 
-def drawn(name: str, kind: str, *fields: Field) -> Rule:
+class Blank(Field):
+    """The shape that is asked for, as an operand of it: of zeros, or of a parameter's number."""
+
+    def __init__(self, *number: str) -> None:
+        self.number, self.keys = number, ("shape", *number)
+
+    def lift(self, r: Reading) -> None:
+        number = r.attr(self.number[0], float, 0.5) if self.number else 0.0
+        r.set_inputs(r.b.Expand(np.float32(number), r.whole("shape")))
+
+
+class Logits(Field):
+    """Classes are drawn by logarithms of probabilities, or by these."""
+
+    keys = ("mode",)
+
+    def lift(self, r: Reading) -> None:
+        if r.attr("mode", str, "logits") != "logits":
+            r.data = r.b.Log(r.data)
+
+
+def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
+    """ONNX's operators take a shape as an attribute, or that of an operand."""
     shape, float32 = Attr("shape", kind=list), Only("dtype", int(ir.DataType.FLOAT))
-    return op(name, kind, shape, *fields, float32, Seed(), lower_only=True)
+    return [
+        op(f"{name}Like", kind, Blank(), *fields, Seed(), lift_only=True),
+        op(name, kind, shape, *fields, float32, Seed(), lower_only=True),
+    ]
 
 
 FLOAT = Codec(float, np.float32)
-MEAN, SCALE = Attr("mean", kind=FLOAT), Attr("scale", "stddev", FLOAT)
-LOW, HIGH = Attr("low", kind=FLOAT), Attr("high", kind=FLOAT)
 RULES: list[Rule | Custom] = [
-    drawn("RandomNormal", "random_normal", MEAN, SCALE),
-    drawn("RandomUniform", "random_uniform", LOW, HIGH),
-    custom("", "random_normal", normal),
-    custom("", "random_uniform", uniform),
-    custom("", "random_bernoulli", bernoulli),
-    custom("", "random_categorical", categorical),
+    *drawn(
+        "RandomNormal",
+        "random_normal",
+        Attr("mean", kind=FLOAT, default=0.0),
+        Attr("scale", "stddev", FLOAT, 1.0),
+    ),
+    *drawn(
+        "RandomUniform",
+        "random_uniform",
+        Attr("low", kind=FLOAT, default=0.0),
+        Attr("high", kind=FLOAT, default=1.0),
+    ),
+    op("Bernoulli", "random_bernoulli", Blank("prob"), Seed(), lift_only=True),
+    mil(
+        "Multinomial",
+        "random_categorical",
+        "x",
+        Logits(),
+        Attr("sample_size", "size", int, 1),
+        Only("dtype", int(ir.DataType.INT32)),
+        Seed(),
+        lift_only=True,
+    ),
 ]

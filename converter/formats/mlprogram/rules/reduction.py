@@ -8,7 +8,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import (
+    OPPOSITE,
     Axes,
+    Results,
     first_axis,
     mil,
     mils,
@@ -21,7 +23,7 @@ from converter.mapping.rules import Custom, Rule, custom
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
-class Axis(Field):
+class AxisInput(Field):
     """The axis of a running sum is an input."""
 
     keys, inputs = ("axis",), (1,)
@@ -51,17 +53,6 @@ class Count(Field):
             r.node.set_input(1, numbers(r, [size], "k"))
         else:
             r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
-
-
-class Falling(Field):
-    keys = ("ascending",)
-    names = ("largest",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["largest"] = int(not r.attr("ascending", bool, False))
-
-    def lower(self, w: Writing) -> None:
-        w.set(ascending=not w.attr("largest", 1))
 
 
 class Sorted(Field):
@@ -110,6 +101,7 @@ def write_some(w: Writing) -> None:
         w.operation("slice_by_index", [out], **given)
 
 
+FALLING = Attr("largest", "ascending", OPPOSITE, 1)
 AXIS = Attr("axis", kind=int, default=-1)
 RULES: list[Rule | Custom] = [
     *mils(
@@ -136,7 +128,7 @@ RULES: list[Rule | Custom] = [
         "CumSum",
         "cumsum",
         "x",
-        Axis(),
+        AxisInput(),
         Attr("exclusive", kind=bool, default=0),
         Attr("reverse", kind=bool, default=0),
         given="2,3,4 =(1)",
@@ -146,13 +138,13 @@ RULES: list[Rule | Custom] = [
         "topk",
         "x",
         AXIS,
-        Falling(),
+        FALLING,
         Count(),
         Sorted(),
         ignore("return_indices", "output_indices_dtype"),
-        before_lift=lambda r: setattr(r, "outputs", 2),
+        Results(2),
         given="2,3,4 =[2] -> 2",
     ),
     custom("TopK", "argsort", None, write_some),
-    mil("TopK", "argsort", "x", AXIS, Falling(), before_lift=whole_axis, lift_only=True),
+    mil("TopK", "argsort", "x", AXIS, FALLING, before_lift=whole_axis, lift_only=True),
 ]

@@ -7,13 +7,15 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
-from converter.formats.mlprogram.rules.fields import listed
+from converter.formats.mlprogram.rules.fields import listed, mil
 from converter.graph.demands import above
 from converter.graph.infer import known
 from converter.graph.interpolation import between, rounded_down
-from converter.graph.value import Value
+from converter.graph.value import Value, array_type
+from converter.mapping.codecs import Codec, enum
 from converter.mapping.context import static
-from converter.mapping.rules import custom
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom
 
 MODES = {
     "STRICT_ALIGN_CORNERS": "align_corners",
@@ -21,6 +23,7 @@ MODES = {
     "DEFAULT": "asymmetric",
     "UNALIGN_CORNERS": "half_pixel",
 }
+TARGET = ("target_size_height", "target_size_width")
 IOS16 = 7  # from which on there is a value for what lies outside of an image
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
@@ -39,18 +42,16 @@ def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str)
     sizes = b.Concat(own[:first], *lengths, axis=0)
     array = known(sizes)
     operand = sizes if array is None else b.const(array, "sizes")
-    if not linear:
-        nearest = "floor" if rule == "asymmetric" else "round_prefer_ceil"
-        return b.Resize(
-            x,
-            None,
-            None,
-            operand,
-            mode="nearest",
-            nearest_mode=nearest,
-            coordinate_transformation_mode=rule,
-        )
-    return b.Resize(x, None, None, operand, mode="linear", coordinate_transformation_mode=rule)
+    return b.Resize(x, None, None, operand, **told(linear, rule))
+
+
+def told(linear: bool, rule: str) -> dict[str, str]:
+    """The attributes of a Resize by ONNX's rule for coordinates."""
+    rounding = (
+        {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
+    )
+    mode = "linear" if linear else "nearest"
+    return {"mode": mode, "coordinate_transformation_mode": rule, **rounding}
 
 
 def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
@@ -74,12 +75,12 @@ def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
 
 
 def resize_bilinear(r: Reading) -> Value:
-    size: list[int | None] = [r.attr(f"target_size_{k}", int, 1) for k in ("height", "width")]
+    size: list[int | None] = [r.attr(k, int, 1) for k in TARGET]
     return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
 
 
 def resize_nearest(r: Reading) -> Value:
-    size: list[int | None] = [r.attr(f"target_size_{k}", int) for k in ("height", "width")]
+    size: list[int | None] = [r.attr(k, int) for k in TARGET]
     return sized(r, r.x, size, False, "half_pixel")
 
 
@@ -110,12 +111,11 @@ def upsampled(r: Reading, linear: bool, rule: str) -> Value:
         size: list[int | None] = [int(np.floor(int(n) * np.float32(f))) for n, f in pairs]  # type: ignore[arg-type]
         return sized(r, x, size, linear, rule)
     scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
-    more = {"mode": "linear"} if linear else {"mode": "nearest", "nearest_mode": "floor"}
     if (scales == np.floor(scales)).all():
-        return r.b.Resize(x, None, scales, coordinate_transformation_mode=rule, **more)
+        return r.b.Resize(x, None, scales, **told(linear, rule))
     sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=ir.DataType.FLOAT) * scales)
     sizes = r.b.Cast(sizes, to=ir.DataType.INT64)
-    return r.b.Resize(x, None, None, sizes, coordinate_transformation_mode=rule, **more)
+    return r.b.Resize(x, None, None, sizes, **told(linear, rule))
 
 
 def upsample_bilinear(r: Reading) -> Value:
@@ -156,7 +156,7 @@ def write_bilinear(w: Writing) -> None:
     modes = {v: k for k, v in reversed(MODES.items())}
     if w.attr("mode") != "linear" or asked.rule not in modes:
         raise MappingError(f"coordinates {asked.rule!r}")
-    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    size = dict(zip(TARGET, asked.sizes, strict=True))
     sampling = modes[asked.rule]
     w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
 
@@ -171,7 +171,7 @@ def write_nearest(w: Writing) -> None:
         same += [("half_pixel", "round_prefer_floor"), ("asymmetric", "floor")]
     if (asked.rule, asked.rounding) not in same:
         raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
-    size = dict(zip(("target_size_height", "target_size_width"), asked.sizes, strict=True))
+    size = dict(zip(TARGET, asked.sizes, strict=True))
     w.operation("resize_nearest_neighbor", x=w.data, **size)
 
 
@@ -246,94 +246,76 @@ PADDING = {
 }
 
 
-def resample(r: Reading) -> Value:
-    """Elements at coordinates (x, y), [batch, h, w, 2]."""
-    b = r.b
-    x, places = r.x, r.value("coordinates")
-    kind = x.dtype or ir.DataType.FLOAT
-    if places.dtype != kind:
-        places = b.Cast(places, to=kind)
-    mode, padding = (r.attr(k, str).lower() for k in ("sampling_mode", "padding_mode"))
-    if mode not in ("bilinear", "nearest") or padding not in PADDING:
-        raise MappingError(f"sampling {mode!r} with padding {padding!r}", "X202")
-    height, width = r.static(x, axes=4)[2:]
-    size = b.const(np.array([width, height], kind.numpy()))
-    corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", str).lower()
-    match word:
-        case "normalized_minus_one_to_one":
-            share: Value | None = (places + 1.0) * 0.5
-        case "normalized_zero_to_one":
-            share = places
-        case "unnormalized":
-            share = None
-        case _:
+class Padding(Field):
+    """What lies outside of an image. A number is 0 in ONNX: it is taken away and added again."""
+
+    keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        word, value = r.attr("padding_mode", LOWER), r.attr("padding_value", float, 0.0)
+        if word not in PADDING:
+            raise MappingError(f"padding {word!r} is not known", "X202")
+        name, centres = PADDING[word]
+        r.set(padding_mode=name, align_corners=int(centres))
+        if value and word == "constant":
+            r.data = r.data - value
+            r.behind(lambda y: y + value)
+
+    def lower(self, w: Writing) -> None:
+        words, mode = {v: k for k, v in PADDING.items()}, w.attr("padding_mode")
+        about_centres = mode == "reflection" and bool(w.attr("align_corners"))
+        w.set(padding_mode=words[mode, about_centres], padding_value=0.0)
+
+
+class Coordinates(Field):
+    """Places (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+
+    keys = ("coordinates_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        x, places = r.operands()
+        places = r.cast(places, x.dtype or ir.DataType.FLOAT)
+        height, width = r.static(x, axes=4)[2:]
+        size = r.b.const(np.array([width, height], array_type(places)))
+        corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", LOWER)
+        if word not in SHARES:
             raise MappingError(f"coordinates_mode {word!r} is not known", "R110")
-    pixel = places
-    if share is not None:
-        pixel = share * (size - 1.0) if corners else share * size - 0.5
-    name, centres = PADDING[padding]
-    edges = (pixel * 2.0 + 1.0) / size - 1.0
-    grid = pixel * 2.0 / b.Max(size - 1.0, b.like(size, 1)) - 1.0 if centres else edges
-    value = r.attr("padding_value", float, 0.0)
-    value = value if padding == "constant" else 0.0
-    shifted = x - value if value else x
-    y = b.GridSample(
-        shifted,
-        grid,
-        mode="linear" if mode == "bilinear" else mode,
-        padding_mode=name,
-        align_corners=int(centres),
-    )
-    return y + value if value else y
+        if word != "unnormalized":
+            share = (places + 1.0) * 0.5 if word == ACROSS else places
+            places = share * (size - 1.0) if corners else share * size - 0.5
+        edges = (places * 2.0 + 1.0) / size - 1.0
+        if r.node.attrs["align_corners"]:
+            edges = places * 2.0 / r.b.Max(size - 1.0, r.b.like(size, 1)) - 1.0
+        r.set_input(1, edges)
+
+    def lower(self, w: Writing) -> None:
+        """Before iOS16 they have 32 bits, whatever the image has."""
+        grid = w.input(1)
+        w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
+        if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
+            wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
+            w.low.exact.add(wide)
+            w.operation("cast", [wide], x=grid, dtype="fp32")
+            w.layer.attrs["coordinates"] = wide
 
 
-def write_resample(w: Writing) -> None:
-    modes = {"linear": "bilinear", "nearest": "nearest"}
-    mode, corners = w.attr("mode"), bool(w.attr("align_corners"))
-    paddings = {v: k for k, v in PADDING.items()}
-    padding = w.attr("padding_mode")
-    if mode not in modes or w.rank() != 4:
-        raise MappingError(f"mode {mode!r}, or other than four axes")
-    word = paddings[padding, corners if padding == "reflection" else False]
-    grid = w.input(1)
-    if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
-        wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
-        w.low.exact.add(wide)
-        w.operation("cast", [wide], x=grid, dtype="fp32")
-        grid = wide
-    w.operation(
-        "resample",
-        x=w.data,
-        coordinates=grid,
-        sampling_mode=modes[mode],
-        padding_mode=word,
-        padding_value=0.0,
-        coordinates_mode="normalized_minus_one_to_one",
-        align_corners=corners,
-    )
+class View(Field):
+    """The size of the image that a matrix [batch, 6] shows."""
+
+    keys = ("output_height", "output_width")
+
+    def lift(self, r: Reading) -> None:
+        x, matrix = r.operands()
+        size = r.b.Concat(r.b.Shape(x)[:2], [r.attr(k, int) for k in self.keys], axis=0)
+        rows = r.b.Reshape(matrix, [-1, 2, 3])
+        r.set_input(1, r.b.AffineGrid(rows, size, align_corners=1))
 
 
-def affine(r: Reading) -> Value:
-    """An image seen through a matrix [batch, 6]."""
-    b = r.b
-    x, matrix = r.x, b.Reshape(r.value("transform_matrix"), [-1, 2, 3])
-    wanted = {
-        "sampling_mode": "bilinear",
-        "padding_mode": "constant",
-        "coordinates_mode": "normalized_minus_one_to_one",
-    }
-    for key, only in wanted.items():
-        if r.attr(key, str).lower() != only:
-            raise MappingError(f"{key} other than {only!r}", "X202")
-    if r.attr("padding_value", float, 0.0) or not r.attr("align_corners", bool):
-        raise MappingError("a padding value, or corners that are not aligned", "X202")
-    size = [r.attr("output_height", int), r.attr("output_width", int)]
-    whole_size = b.Concat(b.Shape(x)[:2], size, axis=0)
-    grid = b.AffineGrid(matrix, whole_size, align_corners=1)
-    return b.GridSample(x, grid, mode="linear", padding_mode="zeros", align_corners=1)
-
-
-RULES = [
+LOWER = Codec(lambda v: str(v).lower(), str)
+ACROSS = "normalized_minus_one_to_one"
+SHARES = (ACROSS, "normalized_zero_to_one", "unnormalized")
+MODE = enum({"linear": "bilinear", "nearest": "nearest"})
+RULES: list[Rule | Custom] = [
     custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
     custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
     custom("", "resize", resize),
@@ -341,6 +323,27 @@ RULES = [
     custom("Resize", "upsample_bilinear upsample_nearest_neighbor", None, write_upsampled),
     custom("", "upsample_nearest_neighbor", upsample_nearest),
     custom("", "crop_resize", crop_resize),
-    custom("GridSample", "resample", resample, write_resample),
-    custom("", "affine", affine),
+    mil(
+        "GridSample",
+        "resample",
+        "x coordinates",
+        Guard("other than four axes", lambda w: w.rank() == 4),
+        Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
+        Padding(),
+        Coordinates(),
+        given="1,2,4,5 1,3,2,2",
+    ),
+    mil(
+        "GridSample",
+        "affine",
+        "x transform_matrix",
+        Fixed("sampling_mode", "bilinear", kind=LOWER),
+        Fixed("padding_mode", "constant", kind=LOWER),
+        Fixed("padding_value", 0.0, absent=True),
+        Fixed("coordinates_mode", ACROSS, kind=LOWER),
+        Fixed("align_corners", True, kind=bool),
+        Only("align_corners", 1),
+        View(),
+        lift_only=True,
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Several, Writing
 from converter.formats.mlprogram.rules.fields import (
+    Axis,
+    Scalars,
     Whole,
     axes_of,
     first_axis,
@@ -18,53 +21,55 @@ from converter.formats.mlprogram.rules.fields import (
     numbers,
     size_of,
 )
-from converter.graph.demands import at_least, axis_of, of_counts, of_length, shaped
+from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Field, Only
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.layout.axes import inverse
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 IOS17 = 8  # the specification version
 FAR = np.iinfo(np.int32).max
 
 
-def reshaped(r: Reading) -> Value:
-    """0 takes the size at its place: from the front before iOS17, from behind since."""
-    b = r.b
-    x, shape = r.x, r.whole("shape")
-    array = known(shape)
-    if array is not None and 0 in array:
-        sizes, own = [int(n) for n in array], r.static(x)
-        late = r.version >= IOS17
-        for i, n in enumerate(sizes):
-            j = i - len(sizes) + len(own) if late else i
-            if n == 0:
-                sizes[i] = own[j] if 0 <= j < len(own) else 1
-        return b.Reshape(x, sizes)
-    return b.Reshape(x, shape)
+class Sizes(Field):
+    """The sizes of the result.
 
-
-def write_reshape(w: Writing) -> None:
-    """Into sizes that are known but for one, or are computed; one element without axes is
-    squeezed.
+    Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
+    they are known but for one, or computed; what has no axes is squeezed or expanded.
     """
-    x, out = w.data, w.node.outputs[0]
-    sizes = None if out.shape is None else [n if isinstance(n, int) else -1 for n in out.shape]
-    if sizes == [] and not w.rank():
-        w.operation("identity", x=x)
-    elif sizes == []:
-        w.operation("squeeze", x=x)
-    elif sizes is not None and not w.rank():
-        w.operation("expand_dims", x=x, axes=list(range(len(sizes))))
-    elif sizes is not None and sizes.count(-1) < 2:
-        w.operation("reshape", x=x, shape=sizes)
-    elif w.node.op == "Reshape" and not copies(w):
-        w.operation("reshape", x=x, shape=w.input(1))
-    else:
-        raise MappingError("several sizes that are not known")
+
+    keys, names, inputs = ("shape",), ("axis", "allowzero"), (1,)
+
+    def lift(self, r: Reading) -> None:
+        shape = r.whole("shape")
+        array = known(shape)
+        r.set_input(1, shape)
+        if array is not None and 0 in array:
+            sizes, own = [int(n) for n in array], r.static(r.data)
+            shift = len(own) - len(sizes) if r.version >= IOS17 else 0
+            for i, n in enumerate(sizes):
+                if n == 0:
+                    sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
+            r.set_input(1, sizes)
+
+    def lower(self, w: Writing) -> None:
+        shape = w.out.shape
+        sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
+        if sizes == []:
+            w.layer.kind = "squeeze" if w.rank() else "identity"
+        elif sizes is not None and not w.rank():
+            w.layer.kind = "expand_dims"
+            w.set(axes=list(range(len(sizes))))
+        elif sizes is not None and sizes.count(-1) < 2:
+            w.set(shape=sizes)
+        elif w.node.op == "Reshape" and not copies(w):
+            w.layer.attrs["shape"] = w.input(1)
+        else:
+            raise MappingError("several sizes that are not known")
 
 
 def copies(w: Writing) -> bool:
@@ -110,28 +115,22 @@ class Permutation(Field):
         w.set(perm=perm)
 
 
-def concat(r: Reading) -> ir.Value:
-    """`interleave`: one place of each value in turn."""
-    b, axis = r.b, r.attr("axis", int)
-    values = [
-        b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.values("values")
-    ]
-    if not r.attr("interleave", bool, False):
-        return b.Concat(*values, axis=axis)
-    rank = r.rank(values[0])
-    axis %= rank
-    stacked = b.Concat(*(b.Unsqueeze(v, [axis + 1]) for v in values), axis=axis + 1)
-    shape = b.Shape(values[0])
-    front, back = shape[:axis], shape[axis + 1 :]
-    return b.Reshape(stacked, b.Concat(front, [-1], back, axis=0))
+class Lines(Field):
+    """Values without axes are joined as values of one axis."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [
+            r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
+        ]
 
 
-def write_concat(w: Writing) -> None:
-    values = [v for v in w.node.inputs if v is not None]
-    if len(values) < 2:
-        raise MappingError("one value is joined with none")
-    axis = first_axis(w, w.attr("axis"))
-    w.operation("concat", values=values, axis=axis, interleave=False)
+def interleaved(r: Reading) -> None:
+    """One place of each value in turn."""
+    axis, shape = r.node.attrs["axis"] % r.rank(r.data), r.b.Shape(r.data)
+    r.set(axis=axis + 1)
+    r.set_inputs(*(r.b.Unsqueeze(v, [axis + 1]) for v in r.operands()))
+    sizes = r.b.Concat(shape[:axis], [-1], shape[axis + 1 :], axis=0)
+    r.behind(lambda y: r.b.Reshape(y, sizes))
 
 
 def stacked(r: Reading) -> None:
@@ -244,55 +243,65 @@ class PadMode(Field):
 # slices ------------------------------------------------------------------------------------------
 
 
-class Ranges:
-    """What begin, end, stride and masks say of each axis."""
+class Ranges(Field):
+    """First, last and step of all axes, and which axes the result has no more."""
 
-    def __init__(self, r: Reading, x: ir.Value) -> None:
-        b = r.b
-        self.rank = r.rank(x)
+    keys = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        *ranges, gone = self.read(r)
+        r.set_inputs(r.data, *ranges)
+        if gone:
+            r.behind(lambda y: r.b.Squeeze(y, gone))
+
+    def read(self, r: Reading) -> tuple[Value, Value, list[int], list[int], list[int]]:
+        """Starts, ends, axes and steps of a Slice, and the axes that go behind it."""
+        b, rank = r.b, r.rank(r.data)
         begin, end = r.whole("begin"), r.whole("end")
-        self.strides = listed(r, "stride") or [1] * self.rank
+        strides = listed(r, "stride") or [1] * rank
         masks = [
-            np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(self.rank, bool)
-            for k in ("begin_mask", "end_mask", "squeeze_mask")
+            np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(rank, bool)
+            for k in self.keys[3:]
         ]
-        if len(self.strides) != self.rank or any(len(m) != self.rank for m in masks):
-            raise MappingError(f"ranges of another number than {self.rank} axes", "R110")
-        first, last, self.squeezed = masks
-        down = np.array(self.strides) < 0
-        start = b.Where(first & ~self.squeezed, np.where(down, LARGE, 0), begin)
+        if len(strides) != rank or any(len(m) != rank for m in masks):
+            raise MappingError(f"ranges of another number than {rank} axes", "R110")
+        first, last, squeezed = masks
+        down = np.array(strides) < 0
+        start = b.Where(first & ~squeezed, np.where(down, LARGE, 0), begin)
         behind = b.Where(b.Equal(start, -1), LARGE, start + 1)
-        stop = b.Where(last, np.where(down, SMALL, LARGE), end)
-        self.start, self.stop = start, b.Where(self.squeezed, behind, stop)
-        pairs = zip(self.strides, self.squeezed, strict=True)
-        self.strides = [1 if s else n for n, s in pairs]
+        stop = b.Where(squeezed, behind, b.Where(last, np.where(down, SMALL, LARGE), end))
+        strides = [1 if s else n for n, s in zip(strides, squeezed, strict=True)]
+        return start, stop, list(range(rank)), strides, [int(i) for i in np.flatnonzero(squeezed)]
 
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        if constant(w.optional(1)) is None or constant(w.optional(2)) is None:
+            self.computed(w, rank)
+            return
+        firsts, lasts = w.ints(1, "the starts"), w.ints(2, "the ends")
+        axes = [a % rank for a in w.ints(3, "the axes", range(rank))]
+        steps = w.ints(4, "the steps", [1] * len(firsts))
+        ranges = [(0, 0, 1, True, True)] * rank
+        for axis, *limits in zip(axes, firsts, lasts, steps, strict=False):
+            ranges[axis] = _range(size_of(w.data, axis), *limits)
+        w.set(**{k: list(n) for k, n in zip(self.keys, zip(*ranges, strict=True), strict=False)})
+        w.set(squeeze_mask=[False] * rank)
 
-def sliced(r: Reading) -> Value:
-    x = r.x
-    ranges = Ranges(r, x)
-    y = r.b.Slice(x, ranges.start, ranges.stop, list(range(ranges.rank)), ranges.strides)
-    gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
-    return r.b.Squeeze(y, gone) if gone else y
-
-
-def write_slice(w: Writing) -> None:
-    """Ranges of all axes."""
-    x, rank = w.data, w.rank()
-    starts, ends = w.optional(1), w.optional(2)
-    if constant(starts) is None or constant(ends) is None:
-        _slice_at_places(w, rank)
-        return
-    firsts, lasts = w.ints(1, "the starts"), w.ints(2, "the ends")
-    axes = [a % rank for a in w.ints(3, "the axes", range(rank))]
-    steps = w.ints(4, "the steps", [1] * len(firsts))
-    ranges = [(0, 0, 1, True, True)] * rank
-    for axis, *limits in zip(axes, firsts, lasts, steps, strict=False):
-        ranges[axis] = _range(size_of(x, axis), *limits)
-    keys = ("begin", "end", "stride", "begin_mask", "end_mask")
-    given = {k: list(n) for k, n in zip(keys, zip(*ranges, strict=True), strict=True)}
-    squeezed = [False] * rank
-    w.operation("slice_by_index", x=x, **given, squeeze_mask=squeezed)
+    def computed(self, w: Writing, rank: int) -> None:
+        """Bounds that are computed, of all axes in their order."""
+        axes = w.ints(3, "the axes", range(rank))
+        steps = w.ints(4, "the steps", [1] * len(axes))
+        if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
+            raise MappingError("computed bounds of some axes")
+        sizes = [n if isinstance(n, int) else -1 for n in w.out.shape or ()]
+        if 1 < sizes.count(-1) < rank:
+            raise MappingError("a computed range, of a size that a program cannot be told", "X203")
+        w.layer.attrs |= {"begin": w.input(1), "end": w.input(2), "stride": steps}
+        if sizes and sizes.count(-1) < rank:  # a reshape says the sizes that are known
+            part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
+            w.layer.outputs = [part]
+            w.then(lambda: w.operation("reshape", x=part, shape=sizes))
 
 
 def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
@@ -310,170 +319,161 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
     return begin, stop, step, first_of_all, last_of_all
 
 
-def _slice_at_places(w: Writing, rank: int) -> None:
-    """Bounds that are computed, of all axes in their order."""
-    axes = w.ints(3, "the axes", range(rank))
-    steps = w.ints(4, "the steps", [1] * len(axes))
-    if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
-        raise MappingError("computed bounds of some axes")
-    x, out = w.data, w.node.outputs[0]
-    sizes = [n if isinstance(n, int) else -1 for n in out.shape or ()]
-    given = {"x": x, "begin": w.input(1), "end": w.input(2), "stride": steps}
-    if 1 < sizes.count(-1) < rank:
-        raise MappingError("a computed range, of a size that a program cannot be told", "X203")
-    if not sizes or sizes.count(-1) == rank:
-        w.operation("slice_by_index", **given)
-        return
-    part = w.made("slice_by_index", x.dtype, [None] * rank, **given)
-    w.operation("reshape", x=part, shape=sizes)  # which says the sizes that are known
+class Replaced(Ranges):
+    """The places that a slice would take, as those of a line, which get other values."""
+
+    def lift(self, r: Reading) -> None:
+        *ranges, gone = self.read(r)
+        x, update = r.operands()
+        line, shape = np.array([-1]), r.b.Shape(x)
+        places = r.b.Reshape(r.b.Range(0, r.b.Size(x), 1), shape)
+        chosen = r.b.Slice(places, *ranges)
+        update = r.b.Unsqueeze(update, gone) if gone else update
+        spread = r.b.Expand(update, r.b.Shape(chosen))
+        r.set(axis=0)
+        r.set_inputs(*(r.b.Reshape(v, line) for v in (x, chosen, spread)))
+        r.behind(lambda y: r.b.Reshape(y, shape))
 
 
-def updated(r: Reading) -> Value:
-    """The places that a slice would take get other values."""
-    b = r.b
-    x, update = r.x, r.value("update")
-    ranges = Ranges(r, x)
-    axes = list(range(ranges.rank))
-    gone = [int(i) for i in np.flatnonzero(ranges.squeezed)]
-    if gone:
-        update = b.Unsqueeze(update, gone)
-    count = b.Size(x)
-    places = b.Reshape(b.Range(0, count, 1), b.Shape(x))
-    chosen = b.Slice(places, ranges.start, ranges.stop, axes, ranges.strides)
-    spread = b.Expand(update, b.Shape(chosen))
-    flat = b.ScatterElements(
-        b.Reshape(x, [-1]), b.Reshape(chosen, [-1]), b.Reshape(spread, [-1]), axis=0
-    )
-    return b.Reshape(flat, b.Shape(x))
+class Lengths(Field):
+    """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
+    all that is left.
+    """
+
+    keys = ("begin", "size")
+
+    def lift(self, r: Reading) -> None:
+        begin, size = (r.whole(k) for k in self.keys)
+        begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
+        end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
+        r.set_inputs(r.data, begin, end)
 
 
-def by_size(r: Reading) -> Value:
-    """`size` -1 is all that is left; a negative begin counts from the end."""
-    b = r.b
-    x, begin, size = r.x, r.whole("begin"), r.whole("size")
-    begin = b.Where(begin < b.like(begin, 0), begin + b.Shape(x), begin)
-    end = b.Where(b.Equal(size, -1), LARGE, begin + size)
-    return b.Slice(x, begin, end)
+class Backwards(Field):
+    """Axes from the last place to the first; all where they are left out."""
+
+    keys = ("axes",)
+
+    def lift(self, r: Reading) -> None:
+        axes = axes_of(r, r.data)
+        ones = [-1] * len(axes)
+        r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
+        if not axes:
+            r.ready = [r.b.Identity(r.data)]
 
 
-def reverse(r: Reading) -> Value:
-    x = r.x
-    axes = axes_of(r, x)
-    n = len(axes)
-    return r.b.Slice(x, [-1] * n, [SMALL] * n, axes, [-1] * n) if n else r.b.Identity(x)
+class Cropped(Field):
+    """What is cut off in front and behind, of height and of width."""
+
+    keys = ("crop_height", "crop_width")
+
+    def lift(self, r: Reading) -> None:
+        amounts = {k: listed(r, k) or [] for k in self.keys}
+        of_length(2, **amounts)
+        r.set_inputs(r.data, *inner(*amounts.values()))
 
 
-def reverse_sequence(r: Reading) -> Value:
-    b = r.b
-    x, time, batch = r.x, r.attr("seq_axis", int, 0), r.attr("batch_axis", int, 0)
-    lengths, rank = r.whole("lengths"), r.rank(x)
-    time, batch = axis_of(time, rank), axis_of(batch, rank)
-    if time == batch:
-        raise MappingError("lengths of the axis that is turned round", "R110")
-    order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
-    y = b.ReverseSequence(r.transpose(x, order), lengths, time_axis=0, batch_axis=1)
-    return r.transpose(y, [order.index(i) for i in range(rank)])
+def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Starts, ends and axes of a Slice that leaves out these amounts in front and behind."""
+    (top, bottom), (left, right) = height, width
+    return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
 
-def write_reverse_sequence(w: Writing) -> None:
-    axes = {"seq_axis": w.attr("time_axis"), "batch_axis": w.attr("batch_axis")}
-    w.operation("reverse_sequence", x=w.data, lengths=w.input(1), **axes)
+class TimeAndBatch(Field):
+    """The axes of the steps and of the sequences; read, they go to the front and come back."""
+
+    keys, names = ("seq_axis", "batch_axis"), ("time_axis", "batch_axis")
+
+    def lift(self, r: Reading) -> None:
+        rank = r.rank(r.data)
+        time, batch = (axis_of(r.attr(k, int, 0), rank) for k in self.keys)
+        if time == batch:
+            raise MappingError("lengths of the axis that is turned round", "R110")
+        order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+        r.data = r.transpose(r.data, order)
+        r.set(time_axis=0, batch_axis=1)
+        r.behind(lambda y: r.transpose(y, inverse(order)))
+
+    def lower(self, w: Writing) -> None:
+        w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
 
-def windows(r: Reading) -> Value:
+class Windows(Field):
     """Windows of an axis, along a new axis behind it."""
-    x, size, step = r.x, r.attr("size", int), r.attr("stride", int, 1)
-    at_least(1, size=size, stride=step)
-    axis = axis_of(r.attr("axis", int), r.rank(x))
-    places = arange((r.static(x)[axis] - size) // step + 1)[:, None] * step + arange(size)
-    return r.b.Gather(x, places.astype(np.int64), axis=axis)
 
+    keys = ("axis", "size", "stride")
 
-def write_shape(w: Writing) -> None:
-    if w.attr("start", 0) or w.attr("end", None) is not None:
-        raise MappingError("a part of the shape")
-    w.operation("shape", x=w.data)
-
-
-def write_fill(w: Writing) -> None:
-    value = w.attr("value", None)
-    array = (
-        np.zeros(1, np.float32)
-        if value is None
-        else np.asarray(getattr(value, "numpy", lambda: value)())
-    )
-    number = w.const(array.reshape(()), "value")
-    w.operation("fill", shape=w.data, value=number)
-
-
-def write_range(w: Writing) -> None:
-    start, end, step = (w.input(i) for i in range(3))
-    w.operation("range_1d", end=end, start=start, step=step)
-
-
-def write_places(w: Writing) -> None:
-    """[number, axes] turned round."""
-    x = w.data
-    found = w.made("non_zero", ir.DataType.INT32, [None, w.rank()], x=x)
-    w.operation("transpose", x=found, perm=[1, 0])
+    def lift(self, r: Reading) -> None:
+        size, step = r.count("size"), r.count("stride", 1)
+        axis = axis_of(r.attr("axis", int), r.rank(r.data))
+        places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
+        r.set(axis=axis)
+        r.set_input(1, places.astype(np.int64))
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
-def filled(r: Reading) -> Value:
-    value = r.given("value")
-    number = r.b.const(np.float32(0)) if value is None else value
-    shape = r.b.Shape(r.value("ref_tensor")) if r.has("ref_tensor") else r.whole("shape")
-    return r.b.Expand(number, shape)
+class Number(Field):
+    """The number of a ConstantOfShape."""
+
+    keys, names = ("value",), ("value",)
+
+    def lower(self, w: Writing) -> None:
+        value = w.attr("value", None)
+        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+        w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
-def reshaped_like(r: Reading) -> Value:
-    """The shape is made of ranges of other shapes."""
-    b = r.b
-    parts = []
-    begins, ends, masks = (_flat(r, k) for k in ("begins", "ends", "end_masks"))
-    refs = r.values("ref_tensors")
-    of_length(len(refs), begins=begins, ends=ends, end_masks=masks)
-    for i, ref in enumerate(refs):
-        last = LARGE if masks[i] else int(ends[i])
-        parts.append(b.Shape(ref)[int(begins[i]) : last])
-    return b.Reshape(r.x, b.Concat(*parts, axis=0))
+def zero(r: Reading) -> None:
+    """What is spread is 0 where it is left out."""
+    if r.node.input(0) is None:
+        r.set_input(0, np.float32(0))
 
 
-def _flat(r: Reading, key: str) -> list[int]:
-    found = r.layer.attrs[key] if r.has(key) else []
-    return [int(n) for n in np.asarray(found).reshape(-1)]
+def like(r: Reading) -> None:
+    zero(r)
+    r.set_input(1, r.b.Shape(r.node.input(1)))
 
 
-def flattened(r: Reading) -> Value:
-    """Two axes: the product of those before `axis`, and of the others."""
-    x = r.x
-    axis = r.attr("axis", int, 1)
-    return r.b.Flatten(x, axis=axis + r.rank(x) if axis < 0 else axis)
+class ShapesOfOthers(Field):
+    """Sizes that are ranges of the shapes of other values."""
+
+    keys = ("ref_tensors", "begins", "ends", "end_masks")
+
+    def lift(self, r: Reading) -> None:
+        refs = r.values("ref_tensors")
+        given = {k: r.layer.attrs[k] if r.has(k) else [] for k in self.keys[1:]}
+        lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
+        of_length(len(refs), **lists)
+        ranges = zip(refs, *lists.values(), strict=True)
+        parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
+        r.set_input(1, r.b.Concat(*parts, axis=0))
 
 
-def steps(r: Reading) -> Value:
-    return r.b.Range(*(r.b.Reshape(r.value(k), []) for k in ("start", "end", "step")))
+class Band(Field):
+    """How many diagonals below and above the main one stay; negative is all.
 
+    Written, one side is open.
+    """
 
-def band(r: Reading) -> Value:
-    """Entries at most `lower` below and `upper` above the diagonal; negative is all."""
-    x = r.x
-    for key, upper in (("upper", 0), ("lower", 1)):
-        if (most := r.attr(key, int, -1)) >= 0:
-            x = r.b.Trilu(x, r.b.const(np.int64(-most if upper else most)), upper=upper)
-    return x
+    keys, names, inputs = ("lower", "upper"), ("upper",), (1,)
 
+    def lift(self, r: Reading) -> None:
+        below, above = (r.attr(k, int, -1) for k in self.keys)
+        if below >= 0 and above >= 0:
+            r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
+        elif below < 0 and above < 0:
+            r.ready = [r.data]
+        upper = below >= 0
+        r.set_input(1, r.b.const(np.int64(-below if upper else above)))
+        r.set(upper=int(upper))
 
-def write_triangle(w: Writing) -> None:
-    """A band whose one side is open."""
-    k = w.ints(1, "k")[0] if w.has(1) else 0
-    upper = bool(w.attr("upper"))
-    if (k > 0) if upper else (k < 0):
-        raise MappingError("a band without its diagonal")
-    sides = {"lower": -k, "upper": -1} if upper else {"lower": -1, "upper": k}
-    w.operation("band_part", x=w.data, **sides)
+    def lower(self, w: Writing) -> None:
+        k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
+        if (k > 0) if upper else (k < 0):
+            raise MappingError("a band without its diagonal")
+        w.set(lower=-k if upper else -1, upper=-1 if upper else k)
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -487,52 +487,58 @@ def unshuffled(r: Reading) -> Value:
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
-def _block(r: Reading) -> list[int]:
-    """Height and width of a block."""
-    size = listed(r, "block_shape") or [1, 1]
-    of_counts(2, block_shape=size)
-    return size
+class Margins(Field):
+    """Zeros in front and behind, of height and of width."""
+
+    keys, names = ("paddings",), ("pads",)
+
+    def lift(self, r: Reading) -> None:
+        pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
+        r.set(pads=pairs.T.reshape(-1).tolist())
+
+    def lower(self, w: Writing) -> None:
+        w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
 
-def space_to_batch(r: Reading) -> Value:
-    b = r.b
-    x, (bh, bw) = r.x, _block(r)
-    (top, bottom), (left, right) = shaped(r.array("paddings"), 2, 2, what="paddings").tolist()
-    r.static(x, axes=4)
-    x = b.Pad(x, [0, 0, top, left, 0, 0, bottom, right])
-    n, c, h, w = r.static(x)
-    y = b.Transpose(b.Reshape(x, [n, c, h // bh, bh, w // bw, bw]), perm=[3, 5, 0, 1, 2, 4])
-    return b.Reshape(y, [n * bh * bw, c, h // bh, w // bw])
+class Crops(Field):
+    """What is cut off behind the operator, in front and behind of height and of width."""
+
+    keys = ("crops",)
+
+    def lift(self, r: Reading) -> None:
+        ranges = inner(*shaped(r.array("crops"), 2, 2, what="crops").tolist())
+        r.behind(lambda y: r.b.Slice(y, *ranges))
+
+    def lower(self, w: Writing) -> None:
+        w.set(crops=[[0, 0], [0, 0]])
 
 
-def batch_to_space(r: Reading) -> Value:
-    b = r.b
-    x, (bh, bw) = r.x, _block(r)
-    (top, bottom), (left, right) = shaped(r.array("crops"), 2, 2, what="crops").tolist()
-    n, c, h, w = r.static(x, axes=4)
-    n //= bh * bw
-    y = b.Transpose(b.Reshape(x, [bh, bw, n, c, h, w]), perm=[2, 3, 4, 0, 5, 1])
-    y = b.Reshape(y, [n, c, h * bh, w * bw])
-    return b.Slice(y, [top, left], [h * bh - bottom, w * bw - right], [2, 3])
-
-
-def crop(r: Reading) -> Value:
-    x = r.x
-    height, width = (listed(r, k) or [] for k in ("crop_height", "crop_width"))
-    of_length(2, crop_height=height, crop_width=width)
-    (top, bottom), (left, right) = height, width
-    ends = [-n if n else LARGE for n in (bottom, right)]
-    return r.b.Slice(x, [top, left], ends, [-2, -1])
-
-
+BLOCK = Attr("block_size", "block_shape", list, [1, 1])
+JOINED = (Several("values"), Lines(), Axis())
 RULES: list[Rule | Custom] = [
-    custom("Reshape Flatten", "reshape", reshaped, write_reshape),
-    custom("", "reshape_like", reshaped_like),
+    mil("Reshape", "reshape", "x", Sizes()),
+    mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
+    mil("Reshape", "reshape_like", "x", ShapesOfOthers(), lift_only=True),
+    mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
     mil("Transpose", "transpose", "x", Permutation()),
     mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
     mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
-    custom("", "flatten2d", flattened),
-    custom("Concat", "concat", concat, write_concat),
+    op(
+        "Concat",
+        "concat",
+        Guard("one value is joined with none", lambda w: len(w.node.inputs) > 1),
+        *JOINED,
+        Fixed("interleave", False, absent=True, kind=bool),
+        given="2,3 2,3",
+    ),
+    op(
+        "Concat",
+        "concat",
+        *JOINED,
+        Fixed("interleave", True, kind=bool),
+        before_lift=interleaved,
+        lift_only=True,
+    ),
     op(
         "Concat",
         "stack",
@@ -543,8 +549,16 @@ RULES: list[Rule | Custom] = [
     ),
     mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
     mil("Tile", "tile", "x reps", Whole(1), Repeats(), given="2,3 =[2,1]"),
-    mil("Shape", "shape", "x", lift_only=True),
-    custom("Shape", "shape", None, write_shape),
+    mil(
+        "Shape",
+        "shape",
+        "x",
+        Guard(
+            "a part of the shape", lambda w: not w.attr("start", 0) and w.attr("end", None) is None
+        ),
+        Implied(("start", "end")),
+        given="n,3",
+    ),
     mil("Pad", "pad", "x", Amounts(), PadMode(), given="2,3,4,4 =[0,0,1,1,0,0,1,1]"),
     mil(
         "DepthToSpace",
@@ -570,17 +584,25 @@ RULES: list[Rule | Custom] = [
         given="1,4,4,4",
     ),
     custom("", "pixel_unshuffle", unshuffled),
-    custom("", "space_to_batch", space_to_batch),
-    custom("", "batch_to_space", batch_to_space),
-    custom("Slice", "slice_by_index", sliced, write_slice),
-    custom("", "slice_by_size", by_size),
-    custom("", "slice_update", updated),
-    custom("", "reverse", reverse),
-    custom("ReverseSequence", "reverse_sequence", reverse_sequence, write_reverse_sequence),
-    custom("", "sliding_windows", windows),
-    custom("ConstantOfShape", "fill fill_like", filled, write_fill),
-    custom("Range", "range_1d", steps, write_range),
-    custom("NonZero", "non_zero", None, write_places),
-    custom("Trilu", "band_part", band, write_triangle),
-    custom("", "crop", crop),
+    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, Margins(), given="1,2,4,4"),
+    mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
+    mil("Slice", "slice_by_index", "x", Ranges()),
+    mil("Slice", "slice_by_size", "x", Lengths(), lift_only=True),
+    mil("Slice", "reverse", "x", Backwards(), lift_only=True),
+    mil("Slice", "crop", "x", Cropped(), lift_only=True),
+    mil("ScatterElements", "slice_update", "x update", Replaced(), lift_only=True),
+    mil(
+        "ReverseSequence",
+        "reverse_sequence",
+        "x lengths",
+        Whole(1),
+        TimeAndBatch(),
+        given="3,2,4 i64:2",
+    ),
+    mil("Gather", "sliding_windows", "x", Windows(), lift_only=True),
+    mil("Expand", "fill", "value? shape", Whole(1), before_lift=zero, lift_only=True),
+    mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
+    mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
+    mil("Range", "range_1d", "start end step", Scalars(0, 1, 2), given="=i64:(0) i64: =i64:(1)"),
+    mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),
 ]
