@@ -476,6 +476,20 @@ def test_programs_that_are_damaged(kind: str, change: Any, said: str, tmp_path: 
         converter.load(path)
 
 
+def test_a_block_without_the_result_that_it_names(tmp_path: Path) -> None:
+    sides = [
+        Block({}, [Op("relu", {"x": "$x"}, {"a": ("float32", [3])})], [name]) for name in ("a", "b")
+    ]
+    ops = [
+        Op("reduce_sum", {"x": "$x", "axes": np.array([0])}, {"s": ("float32", [])}),
+        Op("greater", {"x": "$s", "y": F(0)}, {"p": ("bool", [])}),
+        Op("cond", {"pred": "$p"}, {"y": ("float32", [3])}, sides),
+    ]
+    main = Block({"x": ("float32", [3])}, ops, ["y"])
+    with pytest.raises(ConverterError, match="R105.*result 'b' of a block is not known"):
+        converter.load(package(tmp_path / "m.mlpackage", main))
+
+
 # memory ------------------------------------------------------------------------------------------
 
 GROWTH = """if True:

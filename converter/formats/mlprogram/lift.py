@@ -360,4 +360,7 @@ class BlockLifting(Lifting):
         self.problems += child.problems
         if child.problems:
             raise MappingError("something in a block has no counterpart")
+        for name in child.block.outputs:
+            if name not in child.env:
+                raise MappingError(f"the result {name!r} of a block is not known", "R105")
         return [child.env[name] for name in child.block.outputs]
