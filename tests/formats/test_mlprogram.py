@@ -486,7 +486,7 @@ def test_a_block_without_the_result_that_it_names(tmp_path: Path) -> None:
         Op("cond", {"pred": "$p"}, {"y": ("float32", [3])}, sides),
     ]
     main = Block({"x": ("float32", [3])}, ops, ["y"])
-    with pytest.raises(ConverterError, match="R105.*result 'b' of a block is not known"):
+    with pytest.raises(ConverterError, match=r"R105.*result 'b' of a block is not known"):
         converter.load(package(tmp_path / "m.mlpackage", main))
 
 
