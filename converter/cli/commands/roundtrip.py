@@ -36,7 +36,8 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
     """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the
     same.
 
-    Exit 0: all numbers are the same. 1: some differ. 3: a format cannot express a model.
+    Exit 0: all numbers are the same. 1: some differ. 3: a format cannot express a model. 9: no
+    output differs, but layers do by themselves.
     """
     from converter.commands import roundtrip
 
