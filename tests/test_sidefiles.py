@@ -174,7 +174,7 @@ def test_a_batch_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     net(out, "net.txt")
     before = listing(out)
     job = Job("net.onnx -> openvino", "convert", str(given), "openvino", str(out / "net.xml"))
-    ran = staging.execute(job, "net.onnx")
+    ran = staging.execute(job, str(tmp_path / "stage"))
     assert (ran.outcome["exit_code"], ran.outcome["diagnostics"][0]["code"]) == (
         ExitCode.UNWRITABLE,
         "W302",
@@ -182,9 +182,9 @@ def test_a_batch_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     assert listing(out) == before
     (out / "net.txt").unlink()
     for _ in range(2):
-        assert staging.execute(job, "net.onnx").outcome["exit_code"] == 0
+        assert staging.execute(job, str(tmp_path / "stage")).outcome["exit_code"] == 0
     itself = Job("net.onnx -> onnx", "convert", str(given), "onnx", str(given))
-    assert staging.execute(itself, "net.onnx").outcome["exit_code"] == ExitCode.USAGE
+    assert staging.execute(itself, str(tmp_path / "stage")).outcome["exit_code"] == ExitCode.USAGE
 
 
 def test_only_a_models_own_weights_count_when_bytes_are_compared(tmp_path: Path) -> None:
