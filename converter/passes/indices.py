@@ -13,6 +13,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, attributes, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes, operand, producer_of
+from converter.mapping.fields import Guard
 
 _DEPTH = 24  # operators that are looked at behind an index
 _ALWAYS = frozenset(
@@ -92,6 +93,14 @@ def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool 
     )
 
 
+# of rows for OneHot, where the layer has indices below zero nowhere
+NOT_NEGATIVE = Guard(
+    "indices below zero, which count from the end, have no counterpart",
+    lambda w: never_negative(w.optional(0)),
+    lambda r: never_negative(r.optional(0), proven=True),
+)
+
+
 def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None], bool]) -> bool:
     op = node.op_type
     if op in _ALWAYS:
@@ -166,6 +175,18 @@ def cut_elements(node: ir.Node, b: Builder) -> ir.Value | None:
     return b.GatherElements(cut, indices, axis=axis)
 
 
+def batched_gather_orders(
+    rank: int, depth: int, axis: int, batch: int
+) -> tuple[list[int], list[int]]:
+    """A Gather along `axis` whose data, of `rank` axes, and indices, of `depth` axes, share `batch`
+    leading ones, as a GatherND: the order of the data's axes in front of it, the axis behind those
+    that are shared, and the order behind it, which brings the axes of the result to their places.
+    """
+    order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+    own, rest = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
+    return order, [*range(batch), *rest[: axis - batch], *own, *rest[axis - batch :]]
+
+
 def from_front(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:
     """The index counted from the front of an axis of `extent` entries, a number or an int64 [1]."""
     size = b.Cast(extent, to=index.dtype) if isinstance(extent, ir.Value) else b.like(index, extent)
@@ -185,4 +206,4 @@ def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
     )
 
 
-__all__ = ["from_front", "never_negative", "one_hot"]
+__all__ = ["NOT_NEGATIVE", "batched_gather_orders", "from_front", "never_negative", "one_hot"]

@@ -32,7 +32,7 @@ from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
-from converter.passes.indices import cut_axes, never_negative
+from converter.passes.indices import NOT_NEGATIVE, cut_axes
 from converter.passes.layout.axes import inverse
 
 Value = ir.Value
@@ -193,12 +193,6 @@ class OnOff(Field):
         off, on = w.numbers(2, "the values of OneHot").reshape(-1)
         w.set(offValue=float(off), onValue=float(on))
 
-
-NOT_NEGATIVE = Guard(
-    "indices below zero, which count from the end, have no counterpart",
-    lambda w: never_negative(w.optional(0)),
-    lambda r: never_negative(r.optional(0), proven=True),
-)
 
 # slicing -----------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
+from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
 
 LARGE = np.iinfo(np.int64).max
@@ -44,11 +45,9 @@ class Batched(Field):
         axis = r.attr("axis", int, 0) % rank
         if not 0 <= batch <= min(axis, depth):
             raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-        order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+        order, back = batched_gather_orders(rank, depth, axis, batch)
         r.set(batch_dims=batch)
         r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
-        own, tail = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
-        back = [*range(batch), *tail[: axis - batch], *own, *tail[axis - batch :]]
         r.behind(lambda y: r.transpose(y, back))
 
 
@@ -98,11 +97,6 @@ class Ends(Field):
         on = r.b.const(np.int32(1)) if on is None else on
         off = r.b.like(on, 0) if off is None else off
         r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
-
-
-def outside(r: Reading) -> Value:
-    """A negative index is nowhere, as one that is too large."""
-    return r.b.Where(r.data < 0, r.node.input(1), r.data)
 
 
 class Unbatched(Fixed):
@@ -233,14 +227,13 @@ RULES: list[Rule | Custom] = [
         given="2,3 i64:2,3 2,3",
     ),
     mil(
-        "OneHot",
+        "netconv::OneHotFromFront",
         "one_hot",
         "indices one_hot_vector_size",
         Whole(0, 1),
         Scalars(1),
         Ends(),
         Attr("axis", kind=int, default=-1),
-        before_lift=outside,
         lift_only=True,
     ),
     mil("NonZero", "non_zero", "x", Places()),

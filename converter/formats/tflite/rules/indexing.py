@@ -22,7 +22,7 @@ from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.mapping.fields import Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op
-from converter.passes.indices import never_negative
+from converter.passes.indices import batched_gather_orders, never_negative
 
 LARGE = np.iinfo(np.int64).max
 
@@ -73,12 +73,9 @@ class BatchAxes(Field):
         batch = batch % max(1, depth) if batch < 0 else batch
         if not 0 <= batch <= min(axis, depth):
             raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-        order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
+        order, back = batched_gather_orders(rank, depth, axis, batch)
         r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
         r.set(batch_dims=batch)
-        between = axis - batch  # axes of the data in front of the axis, now behind the indices
-        tail = list(range(depth, depth + rank - 1 - batch))
-        back = [*range(batch), *tail[:between], *range(batch, depth), *tail[between:]]
         r.behind(lambda y: r.transpose(y, back))
 
 

@@ -28,6 +28,7 @@ from converter.mapping.codecs import Floats
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
+from converter.passes.indices import batched_gather_orders
 
 T = ir.DataType
 
@@ -49,17 +50,12 @@ class BatchedAxis(Field):
         rank, batch = len(r.static(x)), r.attr("batch_dims", int)
         axis = r.axis(0)
         at_least(0, batch_dims=batch)
-        between = axis - batch
-        if between < 0:
+        if axis < batch:
             raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
-        if between:
-            perm = [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)]
-            x = b.Transpose(x, perm=perm)
-            count = len(r.static(indices)) - batch
-            last = batch + count + between
-            order = [*range(batch), *range(batch + count, last), *range(batch, batch + count)]
-            order += range(last, rank - 1 + count)
-            r.then(lambda results: [b.Transpose(results[0], perm=order)])
+        if axis > batch:
+            order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
+            x = b.Transpose(x, perm=order)
+            r.behind(lambda y: b.Transpose(y, perm=back))
         r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
         r.node.attrs["batch_dims"] = batch
 

@@ -16,7 +16,7 @@ from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
 from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
-from converter.passes.indices import never_negative
+from converter.passes.indices import NOT_NEGATIVE
 
 D = ir.DataType
 
@@ -69,13 +69,6 @@ class Indices(Field):
         zero, length = (w.const(np.full([1] * len(shape), n, dtype)) for n in (0, size))
         added = eltwise("mul", eltwise("less", index, zero), length)
         return eltwise("sum", index, added)
-
-
-NOT_NEGATIVE = Guard(
-    "indices below zero, which count from the end, have no counterpart",
-    lambda w: never_negative(w.optional(0)),
-    lambda r: never_negative(r.optional(0), proven=True),
-)
 
 
 class OneHot(Field):
