@@ -235,9 +235,12 @@ def cannot_read(where: Place, error: Exception) -> ReadError:
     return unreadable("R100", f"cannot read: {_reason(error)}", where)
 
 
-def cannot_write(where: Place, error: Exception, what: str = "") -> WriteError:
-    """W301: the system says that a file cannot be written; `what` it is."""
-    return unwritable("W301", f"cannot write{what}: {_reason(error)}", where)
+def cannot_write(where: Place, error: Exception, what: str = "", left: str = "") -> WriteError:
+    """W301: the system says that a file cannot be written; `what` it is, and what is `left` where
+    that is not what was there before.
+    """
+    message = f"cannot write{what}: {_reason(error)}" + (f"; {left}" if left else "")
+    return unwritable("W301", message, where)
 
 
 def output_exists(where: Place, what: str = "the output exists") -> WriteError:

@@ -73,7 +73,7 @@ def uploaded(place: str, force: bool = False) -> Iterator[Path]:
         raise unwritable("W302", "the output exists", place, "--force overwrites")
     with _folder(f"{os.path.dirname(place)}/") as folder:
         yield folder / os.path.basename(place.rstrip("/"))
-        staging.upload(folder, os.path.dirname(place.rstrip("/")))
+        staging.upload(folder, place)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from converter.formats.format import Flavour
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
 from converter.graph.record import record
+from converter.io.atomic import recover
 from converter.io.files import Output
 from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
 from converter.passes.fix_inputs import fix_inputs
@@ -178,6 +179,7 @@ def convert(request: Request) -> Written:
     flavour = formats.target_for(request.target, request.target_format, request.io_layout)
     if request.with_map:
         formats.demand_readable(request.target, flavour, "--map")
+    recover(request.target)
     _demand_replaceable([request.target], request)
     model = read(request)
     with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:

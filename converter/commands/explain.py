@@ -239,6 +239,16 @@ CODES: dict[str, Explanation] = {
         "a job was not run",
         "The run ended before: too many failures (--max-failures), or an interruption.",
     ),
+    "B606": Explanation(
+        "the journal cannot be locked",
+        "The file system has no locks, so that nothing keeps two runs from writing to the same "
+        "folder at the same time. One run alone works as everywhere.",
+    ),
+    "B607": Explanation(
+        "the journal is not one",
+        "The file journal.jsonl in the folder of the results holds no line that netconv batch has "
+        "written. It is not changed; remove it, or name another folder with --state.",
+    ),
     "U501": Explanation(
         "the option or its value is not known",
         "See `netconv COMMAND --help`.",

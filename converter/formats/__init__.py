@@ -16,6 +16,7 @@ from converter.errors import Diagnostic, cannot_read, did_you_mean, unreadable, 
 from converter.formats.format import Flavour, Format
 from converter.formats.mlpackage import compiled, demand_not_compiled
 from converter.io import progress
+from converter.io.atomic import recover
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -141,8 +142,9 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
 
 def detect(path: Path) -> Format:
     """The format of a file: content first, suffix where the content fits several. ReadError R100 or
-    R101.
+    R101. What a killed writer of the file left is completed before.
     """
+    recover(path)
     if path.is_dir():
         packages = [f for f in map(get, present()) if f.package(path)]
         if len(packages) == 1:

@@ -41,8 +41,7 @@ def load(
 ) -> Network:
     """What `converter.load` documents, as a network that cannot run itself."""
     p = Path(path)
-    if not p.exists():
-        recover(p)
+    recover(p)
     chosen = formats.get(format.split("+")[0]) if format else formats.detect(p)
     formats.demand_file(p)
     read = chosen.read_numbers if dequantize and chosen.read_numbers is not None else chosen.read
@@ -78,6 +77,7 @@ def check(
     all.
     """
     p = Path(path)
+    recover(p)
     chosen = formats.get(format) if format else formats.detect(p)
     formats.demand_file(p)
     with _boundary_diagnosed(p):

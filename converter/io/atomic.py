@@ -7,12 +7,18 @@ published:
 * one folder in place of another: two renames, between which there is none of them;
 * several files: the old files move into the workspace, the model itself first, and the new ones to
   their places, the model itself last. At no moment do an old model and new side files stand
-  together. Every failure and interruption in between is undone.
+  together. Every failure and interruption in between is undone. Where undoing fails too, the
+  workspace stays, and the error says where the old files are.
 
 A process that is killed leaves its workspace behind. A workspace whose process is alive is locked;
-the next read or write of the same target by netconv finds one that is not, completes it when
-publishing had begun (everything new was on the disk by then) and removes it. Commits in one folder
-are one after the other, so two writers of one target never mix their files.
+the next read or write of the same target by netconv finds one that is not, and removes it. When
+publishing had begun and the target is absent, it first goes on with that: everything new was on
+the disk by then.
+
+Anybody may make a folder with such a name. A workspace is recovered only if it is a real folder of
+this user that nobody else can write to, if its name holds the digest of the target's name, and if
+it has no files but those of the target's own set, which are listed in it before publishing begins.
+Nothing that exists outside of it is ever replaced. Every other folder is left alone.
 """
 
 from __future__ import annotations
@@ -20,11 +26,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import errno
+import functools
+import json
 import os
 import shutil
 import signal
+import stat
 import threading
-import zlib
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +48,26 @@ except ImportError:  # not POSIX: nothing is locked, and nothing that was left b
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".netconv-"
-_OLD = ".old"  # folder in a workspace: publishing has begun; holds what was replaced
+# in a workspace, once publishing has begun: what was replaced, and the list of the set's files
+_OLD, _LIST = ".netconv-old", ".netconv-list"
+_LONGEST = 1 << 16  # bytes of a list
+_SETTLED = 2_000_000_000  # nanoseconds after which a change of a folder shows in its time
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 Lock: TypeAlias = int
+Identity: TypeAlias = list[int]
+
+
+class NotRestoredError(OSError):
+    """Publishing failed, and so did putting the old files back: `workspace` holds them."""
+
+    def __init__(self, cause: OSError, workspace: Path) -> None:
+        super().__init__(cause.errno, cause.strerror)
+        self.workspace = workspace
+        self.old = workspace / _OLD
+
+
+class NotSyncedError(OSError):
+    """The new files are in their places, but the system cannot say that they are on the disk."""
 
 
 @contextlib.contextmanager
@@ -48,12 +75,12 @@ def workspace(target: Path) -> Iterator[Path]:
     """A new locked folder beside `target`, gone afterwards. OSError when the folder cannot be
     written to.
     """
-    path = target.parent / f"{_prefix(target)}{os.urandom(6).hex()}"
+    path = target.parent / f"{_prefix(target.name)}{os.urandom(6).hex()}"
     workspaces[path] = Workspace(target, os.getpid(), [])
     try:
         with uninterrupted(), folder_lock(target.parent):
             _recover(target)
-            path.mkdir()
+            os.mkdir(path, 0o700)
             workspaces[path].locks.extend(
                 lock for lock in [_lock(path, wait=False)] if lock is not None
             )
@@ -65,25 +92,48 @@ def workspace(target: Path) -> Iterator[Path]:
 
 @dataclass(eq=False, repr=False)
 class Workspace:
-    """What is known of a workspace of this process."""
+    """What is known of a workspace of this process; one that is `kept` holds the only copy of the
+    old files.
+    """
 
     target: Path
     process: int
     locks: list[Lock]
+    kept: bool = False
 
 
 workspaces: dict[Path, Workspace] = {}
 
 
 def _clear(path: Path) -> None:
-    """Removes a workspace, as far as that is allowed; what was replaced first."""
+    """Remove a workspace, as far as that is allowed; what was replaced first. A call that fails
+    once is repeated.
+    """
     for folder in (path / _OLD, path):
-        shutil.rmtree(folder, ignore_errors=True)
+        for _ in range(3):
+            shutil.rmtree(folder, ignore_errors=True)
+            if not os.path.lexists(folder):
+                break
+        else:
+            _clear_by_path(folder)
+
+
+def _clear_by_path(folder: Path) -> None:
+    """Remove a folder without opening it, which may fail where removing does not."""
+    for inner, folders, names in os.walk(folder, topdown=False):
+        for name in [*names, *folders]:
+            place = os.path.join(inner, name)
+            with contextlib.suppress(OSError):
+                (os.rmdir if name in folders and not os.path.islink(place) else os.unlink)(place)
+    with contextlib.suppress(OSError):
+        os.rmdir(folder)
 
 
 def _remove(path: Path) -> None:
-    _clear(path)
-    known = workspaces.pop(path, None)
+    known = workspaces.get(path)
+    if known is None or not known.kept:
+        _clear(path)
+    workspaces.pop(path, None)
     for lock in known.locks if known is not None else ():
         os.close(lock)
 
@@ -99,7 +149,8 @@ def remove_all() -> None:
 
 def publish(work: Path, names: Sequence[str], target: Path) -> None:
     """Moves the files and folders `names` of a workspace to the folder of `target`; the one called
-    like the target is the model itself.
+    like the target is the model itself. NotRestoredError when neither the new files nor the old
+    ones are in their places, NotSyncedError when the new ones are, but maybe not on the disk.
     """
     folder = target.parent
     order = sorted(names, key=lambda n: n == target.name)
@@ -111,13 +162,17 @@ def publish(work: Path, names: Sequence[str], target: Path) -> None:
         if len(order) == 1 and not (folders and os.path.lexists(folder / order[0])):
             os.replace(work / order[0], folder / order[0])
         else:
-            _publish_set(work, order, folder)
-        sync(folder)
+            _publish_set(work, order, target)
+        try:
+            sync(folder)
+        except OSError as e:
+            raise NotSyncedError(e.errno, e.strerror) from None
 
 
-def _publish_set(work: Path, order: Sequence[str], folder: Path) -> None:
-    old = work / _OLD
-    old.mkdir()
+def _publish_set(work: Path, order: Sequence[str], target: Path) -> None:
+    folder, old = target.parent, work / _OLD
+    _write_list(work, {n: _identity(folder / n) for n in order}, target)
+    os.mkdir(old, 0o700)
     sync(work)
     moved: list[str] = []
     placed: list[str] = []
@@ -129,12 +184,37 @@ def _publish_set(work: Path, order: Sequence[str], folder: Path) -> None:
         for name in order:
             os.rename(work / name, folder / name)
             placed.append(name)
-    except BaseException:
-        for name in reversed(placed):
-            os.rename(folder / name, work / name)
-        for name in reversed(moved):
-            os.rename(old / name, folder / name)
+    except BaseException as e:
+        try:  # in this order, of which the model is the last: it never stands beside new files
+            for name in reversed(placed):
+                os.rename(folder / name, work / name)
+            for name in reversed(moved):
+                os.rename(old / name, folder / name)
+        except OSError as again:
+            if work in workspaces:
+                workspaces[work].kept = True
+            raise NotRestoredError(e if isinstance(e, OSError) else again, work) from None
         raise
+
+
+def _write_list(work: Path, files: dict[str, Identity], target: Path) -> None:
+    """Say in a workspace of which target it is, of which files the set consists, and what they
+    replace.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with open(os.open(work / _LIST, flags, 0o600), "wb") as f:
+        f.write(json.dumps({"target": target.name, "files": files}).encode())
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def _identity(path: str | Path, folder: int | None = None) -> Identity:
+    """What tells a file from every other one of its folder; none where there is no file."""
+    try:
+        found = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
 
 
 def recover(target: Path) -> None:
@@ -142,45 +222,209 @@ def recover(target: Path) -> None:
     that is not possible.
     """
     try:
-        if any(_abandoned(target)):
+        if any(_abandoned(target, fresh=not os.path.lexists(target))):
             with folder_lock(target.parent):
                 _recover(target)
-    except OSError:
+    except (OSError, ValueError):  # the latter for a name that no file can have
         return
 
 
-def _recover(target: Path) -> None:
-    for path in _abandoned(target):
-        lock = _lock(path, wait=False)
-        if lock is None:
+def recover_folder(folder: Path) -> None:
+    """`recover` for every target of a folder that was being published."""
+    for name in _hidden(folder, fresh=True):
+        try:
+            found = _open_own(folder / name)
+        except OSError:
             continue
         try:
-            if (path / _OLD).is_dir() and not os.path.lexists(target):
-                for name in sorted(
-                    (p.name for p in path.iterdir() if p.name != _OLD),
-                    key=lambda n: n == target.name,
-                ):
-                    os.replace(path / name, target.parent / name)
-                sync(target.parent)
-            _clear(path)
+            target, _ = _read_list(found)
         finally:
-            os.close(lock)
+            os.close(found)
+        if target and name.startswith(_prefix(target)):
+            recover(folder / target)
 
 
-def _abandoned(target: Path) -> list[Path]:
-    prefix = _prefix(target)
-    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
-        return sorted(
-            Path(e.path)
-            for e in entries
-            if e.name.startswith(prefix) and e.is_dir(follow_symlinks=False)
-        )
-    return []
+def _recover(target: Path) -> None:
+    paths = _abandoned(target, fresh=True)
+    if not paths:
+        return
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                _recover_one(path, target, folder)
+    finally:
+        os.close(folder)
 
 
-def _prefix(target: Path) -> str:
-    """By a hash: the target's name may itself be as long as names can be."""
-    return f"{PREFIX}{zlib.crc32(os.fsencode(target.name)):08x}-"
+def _recover_one(path: Path, target: Path, folder: int) -> None:
+    """Complete and remove one workspace, if it is one of `target` and of no living process."""
+    own = _open_own(path)
+    try:
+        if not _locked(own, wait=False):
+            return
+        found = _contents(own, target.name)
+        if found is None:
+            return
+        if found.files and not os.path.lexists(target):
+            if not _complete(found, own, folder):
+                return
+            _sync_open(folder)
+        _clear(path)
+    finally:
+        os.close(own)
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a workspace holds: the new files that are still there, the replaced ones, and, once
+    publishing has begun, all files of the set with what they replace.
+    """
+
+    new: list[str]
+    old: list[str]
+    files: dict[str, Identity]
+
+
+def _open_own(path: Path) -> int:
+    """Open a folder of this user that nobody else can write to; OSError for any other."""
+    found = os.open(path, _FOLDER)
+    if not _is_own(os.fstat(found)):
+        os.close(found)
+        raise PermissionError(errno.EPERM, "not a folder of this user alone")
+    return found
+
+
+def _is_own(status: os.stat_result) -> bool:
+    mode = status.st_mode
+    return stat.S_ISDIR(mode) and status.st_uid == os.geteuid() and not mode & 0o022
+
+
+def _contents(own: int, target: str) -> _Contents | None:
+    """What a workspace of `target` holds; None if it is not of the form that netconv makes."""
+    with os.scandir(own) as entries:
+        found = {e.name: e.stat(follow_symlinks=False) for e in entries}
+    listed = found.pop(_LIST, None)
+    inner = found.pop(_OLD, None)
+    new = sorted(found, key=lambda n: n == target)
+    if not all(belongs(n, target) and _is_plain(s.st_mode, n, target) for n, s in found.items()):
+        return None
+    if inner is None:
+        return _Contents(new, [], {})
+    said, files = _read_list(own)
+    if listed is None or said != target or not set(new) <= set(files) or not _is_own(inner):
+        return None
+    if not all(belongs(n, target) for n in files):
+        return None
+    before = os.open(_OLD, _FOLDER, dir_fd=own)
+    try:
+        with os.scandir(before) as entries:
+            old = sorted((e.name for e in entries), key=lambda n: n == target)
+    finally:
+        os.close(before)
+    return _Contents(new, old, files) if set(old) <= set(files) else None
+
+
+def belongs(name: str, target: str) -> bool:
+    """Whether a file may be one of the set of `target`: it has the same name up to the first dot
+    that follows something else.
+    """
+    bare = target.lstrip(".")
+    stem = target[: len(target) - len(bare)] + bare.partition(".")[0]
+    return name == target or name.startswith(f"{stem}.")
+
+
+def _is_plain(mode: int, name: str, target: str) -> bool:
+    """Whether this is a regular file, or the folder that the target itself may be."""
+    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and name == target)
+
+
+def _read_list(own: int) -> tuple[str, dict[str, Identity]]:
+    """The target and the files that a workspace says it is of; "" where it says nothing."""
+    try:
+        file = os.open(_LIST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    except OSError:
+        return "", {}
+    try:
+        regular = stat.S_ISREG(os.fstat(file).st_mode)
+        data = json.loads(os.read(file, _LONGEST)) if regular else None
+        target, files = data["target"], data["files"]
+        if all(isinstance(n, str) and _is_name(n) for n in (target, *files)):
+            return target, dict(files)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        pass
+    finally:
+        os.close(file)
+    return "", {}
+
+
+def _is_name(text: str) -> bool:
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text
+
+
+def _complete(found: _Contents, own: int, folder: int) -> bool:
+    """Go on where a writer of a set has ended: take the rest of the old files away and move the new
+    ones to their places. Where there is a file that the writer did not find there, put the old ones
+    back. False, and nothing is done, where that would replace a file.
+    """
+    before = os.open(_OLD, _FOLDER, dir_fd=own)
+    try:
+        there = [n for n in reversed(found.new) if _exists(n, folder)]
+        if all(_identity(n, folder) == found.files[n] and n not in found.old for n in there):
+            for name in there:
+                os.rename(name, name, src_dir_fd=folder, dst_dir_fd=before)
+            for name in found.new:
+                os.rename(name, name, src_dir_fd=own, dst_dir_fd=folder)
+            return True
+        untouched = set(found.new) == set(found.files)
+        if not untouched or not found.old or any(_exists(n, folder) for n in found.old):
+            return False
+        for name in found.old:
+            os.rename(name, name, src_dir_fd=before, dst_dir_fd=folder)
+    finally:
+        os.close(before)
+    return True
+
+
+def _exists(name: str, folder: int) -> bool:
+    return bool(_identity(name, folder))
+
+
+def _abandoned(target: Path, fresh: bool) -> list[Path]:
+    """The folders beside `target` that are called like a workspace of it."""
+    hidden = _hidden(target.parent, fresh)
+    prefix = _prefix(target.name) if hidden else ""
+    return [target.parent / n for n in hidden if n.startswith(prefix)]
+
+
+def _hidden(folder: Path, fresh: bool) -> Sequence[str]:
+    """The names in a folder that workspaces may have. Unless `fresh`, a folder that has not changed
+    is not listed again: a batch reads thousands of models of one.
+    """
+    try:
+        changed = os.stat(folder).st_mtime_ns
+        if fresh or time.time_ns() - changed < _SETTLED:
+            return _list_hidden(folder)
+        return _known_hidden(folder, changed)
+    except (OSError, ValueError):
+        return ()
+
+
+@functools.lru_cache(256)
+def _known_hidden(folder: Path, changed: int) -> Sequence[str]:
+    return _list_hidden(folder)
+
+
+def _list_hidden(folder: Path) -> Sequence[str]:
+    with os.scandir(folder) as entries:
+        return sorted(e.name for e in entries if e.name.startswith(PREFIX))
+
+
+def _prefix(target: str) -> str:
+    """By a digest: the target's name may itself be as long as names can be."""
+    import hashlib  # brings OpenSSL, which a read needs only beside such folders
+
+    return f"{PREFIX}{hashlib.sha256(os.fsencode(target)).hexdigest()[:32]}-"
 
 
 @contextlib.contextmanager
@@ -204,12 +448,21 @@ def _lock(folder: Path, wait: bool) -> Lock | None:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
         return None
+    if _locked(descriptor, wait):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _locked(descriptor: int, wait: bool) -> bool:
+    """Lock an open folder; False where another process has the lock, or there are no locks."""
+    if fcntl is None:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        return descriptor
     except OSError:
-        os.close(descriptor)
-        return None
+        return False
+    return True
 
 
 def sync(folder: Path) -> None:
@@ -217,12 +470,17 @@ def sync(folder: Path) -> None:
     with contextlib.suppress(PermissionError, IsADirectoryError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        except OSError as e:
-            if e.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
-                raise
+            _sync_open(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _sync_open(folder: int) -> None:
+    try:
+        os.fsync(folder)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
 
 
 @contextlib.contextmanager

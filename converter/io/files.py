@@ -14,7 +14,15 @@ from typing import Any, BinaryIO
 
 import numpy.typing as npt
 
-from converter.errors import ReadError, Where, WriteError, cannot_read, cannot_write, unreadable
+from converter.errors import (
+    ReadError,
+    Where,
+    WriteError,
+    cannot_read,
+    cannot_write,
+    unreadable,
+    unwritable,
+)
 from converter.io import atomic
 from converter.io.chunks import Sink, write_array
 from converter.io.mapped_file import MappedFile
@@ -258,6 +266,10 @@ class Output:
                 self._demand_replaceable(file, (self._work / file.name).is_dir())
             if names:
                 atomic.publish(self._work, names, self.target)
+        except atomic.NotRestoredError as e:
+            raise cannot_write(self.target, e, "", _not_restored(e, self.target)) from None
+        except atomic.NotSyncedError as e:
+            raise _not_synced(self.target, e) from None
         except OSError as e:
             raise _unwritable(self.target, e) from None
 
@@ -288,6 +300,21 @@ def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
 
 def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
     return cannot_write(_final(path), e)
+
+
+def _not_restored(e: atomic.NotRestoredError, target: Path) -> str:
+    return (
+        f"the old files could not be put back: those that are not in their folder are in {e.old}, "
+        f"the new ones in {e.workspace}; the next read or write of {target.name} by netconv "
+        "completes one of the two sets"
+    )
+
+
+def _not_synced(target: Path, e: OSError) -> WriteError:
+    message = (
+        f"the new files are complete and in place, but syncing the folder failed: {e.strerror}"
+    )
+    return unwritable("W301", message, target, "after a power cut the old files may be there")
 
 
 def _final(path: Path) -> Path:

@@ -17,7 +17,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 # What a value may be: a type (int is no bool, float may be whole, None is null), [FORM] a list,
 # {str: FORM} an object with any keys, {"key": FORM, ...} one with these, of which each may be
-# absent, (FORM, FORM, ...) one of several.
+# absent, (FORM, FORM, ...) one of several, a text or a number itself.
 Form = Any
 
 
@@ -69,23 +69,31 @@ def note(text: str | bytes, form: Form) -> Any:
     return value if has_form(value, form) else None
 
 
-def has_form(value: Any, form: Form) -> bool:
+def has_form(value: Any, form: Form, whole: bool = False) -> bool:
     """Whether a value of JSON is what `form` says; keys of an object that it does not name are not
-    looked at.
+    looked at. `whole`: an object has all keys that it names, and no other.
     """
     if isinstance(form, tuple):
-        return any(has_form(value, f) for f in form)
+        return any(has_form(value, f, whole) for f in form)
     if isinstance(form, list):
-        return isinstance(value, list) and all(has_form(v, form[0]) for v in value)
+        return isinstance(value, list) and all(has_form(v, form[0], whole) for v in value)
     if isinstance(form, dict):
-        return isinstance(value, dict) and all(
-            has_form(v, form[str if str in form else k])
-            for k, v in value.items()
-            if str in form or k in form
-        )
+        return _has_keys(value, form, whole)
+    if isinstance(form, str | int) and not isinstance(form, bool):
+        return type(value) is type(form) and bool(value == form)
     if form in (int, float):
         return isinstance(value, (int, form)) and not isinstance(value, bool)
     return value is None if form is None else isinstance(value, form)
+
+
+def _has_keys(value: Any, form: Json, whole: bool) -> bool:
+    if not isinstance(value, dict):
+        return False
+    if str in form:
+        return all(has_form(v, form[str], whole) for v in value.values())
+    if whole and value.keys() != form.keys():
+        return False
+    return all(has_form(v, form[k], whole) for k, v in value.items() if k in form)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 from converter.cli.common import REPORTS, Choice, FilePath, FormatName, Place, option, subcommand
 from converter.cli.console import Console
 from converter.cli.streams import fetched, is_url
-from converter.errors import ExitCode
+from converter.errors import Diagnostic, ExitCode
 from converter.io.strict_json import Json
 
 EXAMPLES = """netconv batch jobs.toml --report out
@@ -119,11 +119,13 @@ def command(console: Console, source: str, **options: Any) -> None:
         and options["progress"] == "auto"
         and sys.stderr.isatty()
     )
+    notes: list[Diagnostic] = []
     with progress.shown(len(jobs.jobs), console.say, bar) as tell:
-        done = run.run(jobs, settings, tell)
+        done = run.run(jobs, settings, tell, notes.extend)
     data = result.as_json(done)
     console.verdict(ExitCode.OK if options["exit_zero"] else result.exit_code(done))
     console.result, console.cases = data, result.cases(data)
+    console.report(notes)
     _details(console, data)
     console.say(result.headline(data))
     if options["report"] is not None:

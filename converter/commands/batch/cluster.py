@@ -9,6 +9,7 @@ job's key, holds its outcome.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ class Cluster(Executor):
 
     def __init__(self, address: str, markers: str) -> None:
         self.markers, self.stopped = markers, False
+        staging.demand_no_link(
+            staging.below(markers, "marker"), os.path.dirname(os.path.dirname(markers))
+        )
         try:
             from distributed import Client
         except ImportError:

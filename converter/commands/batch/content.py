@@ -14,6 +14,7 @@ from converter.commands.batch.job import Job
 from converter.errors import ReadError
 from converter.formats import sidefiles
 from converter.formats.mlpackage import files_of
+from converter.io.atomic import recover
 
 
 def digest(path: Path) -> str:
@@ -31,6 +32,7 @@ def fingerprint(model: Path) -> dict[str, str]:
     """Name -> hash of the model and its side files; empty when the model cannot be read (the job
     will say why).
     """
+    recover(model)
     try:
         return {
             os.path.relpath(p, model.parent): digest(p)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from converter.errors import ConverterError, Diagnostic, ExitCode
-from converter.io.strict_json import Json
+from converter.io.strict_json import Json, has_form
 
 ACTIONS = ("convert", "check", "roundtrip")
 Outcome = dict[
@@ -29,7 +31,7 @@ FINAL = {
 @dataclass(frozen=True)
 class Job:
     """`source` and `output` are paths or URLs. `timeout` in seconds and `memory` in bytes are
-    limits, 0: none.
+    limits, 0: none. `folder` is that of all results, below which no link is followed.
     """
 
     id: str
@@ -40,6 +42,7 @@ class Job:
     options: Json = field(default_factory=dict)
     timeout: float = 0
     memory: int = 0
+    folder: str = ""
 
     @property
     def shown(self) -> str:
@@ -68,20 +71,112 @@ class Done:
         return self.code.status
 
 
+_INPUTS = [{"name": str, "type": str, "shape": ([(int, str, None)], None)}]
+_COUNTS = {str: int}
+_TWO = {"all": int, "convert": int}
+_NOTE = {
+    "code": str,
+    "message": str,
+    "level": ("error", "warning", "note"),
+    "where": {"file": str, "line": int, "path": str, "layer": str, "kind": str},
+    "evidence": [str],
+    "help": str,
+}
+# what an outcome may hold (schemas/report/batch.json), but for the comparison
+_FORM = {
+    "exit_code": tuple(int(c) for c in ExitCode),
+    "diagnostics": [_NOTE],
+    "files": {str: {"sha256": str, "bytes": int}},
+}
+_MORE = {
+    "structure": [
+        {
+            "format": str,
+            "inputs": _INPUTS,
+            "outputs": _INPUTS,
+            "layers": _COUNTS,
+            "nodes": int,
+            "operators": _COUNTS,
+            "weights": {"tensors": int, "elements": int, "bytes": int, "types": _COUNTS},
+            "notes": [_NOTE],
+        }
+    ],
+    "coverage": {"target": str, "layers": _TWO, "operators": _TWO},
+    "roundtrip": {
+        "file": str,
+        "via": str,
+        "bytes": {"same": bool, "normalised": [str]},
+        "structure": {
+            "same": bool,
+            "changes": [{"sign": ("-", "+", "~"), "layer": str, "kind": str, "details": [str]}],
+            "renamed": {str: str},
+        },
+    },
+}
+_DEEPEST, _LARGEST = 100, 1 << 63
+STATES = {"equal", "noise", "wrong", "inherited"}  # of compared tensors
+
+
 def is_outcome(data: Any) -> bool:
-    """Whether data that was stored can be what a job made."""
-    if not isinstance(data, dict) or data.get("exit_code") not in {int(c) for c in ExitCode}:
+    """Whether data that was stored, by whomever, can be what a job made."""
+    if not isinstance(data, dict) or not data.keys() <= {*_FORM, *_MORE, "numbers"}:
         return False
-    files, diagnostics = data.get("files"), data.get("diagnostics")
-    named = isinstance(files, dict) and all(
-        isinstance(f, dict) and {"sha256", "bytes"} <= f.keys() and "/" not in n
-        for n, f in files.items()
+    form = {k: v for k, v in {**_FORM, **_MORE}.items() if k in _FORM or k in data}
+    rest = {k: v for k, v in data.items() if k != "numbers"}
+    return (
+        is_bounded(data)
+        and has_form(rest, form, whole=True)
+        and all(map(_is_file_name, data["files"]))
+        and ("numbers" not in data or _is_comparison(data["numbers"]))
     )
-    said = isinstance(diagnostics, list) and all(
-        isinstance(d, dict) and {"code", "message", "level", "where"} <= d.keys()
-        for d in diagnostics
-    )
-    return named and said
+
+
+def _is_file_name(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except ValueError:
+        return False
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name)
+
+
+def _is_comparison(data: Any) -> bool:
+    """Whether this is a comparison that was stored, and that reports can show."""
+    from converter.commands.report import facts, html
+    from converter.commands.verify.stored import result_of
+
+    try:
+        found = result_of(data)
+        if not has_form(data.get("structure", []), _MORE["structure"], whole=True):
+            return False
+        name = " -> ".join(found.models)
+        entry = facts.Entry(name, "verify", int(found.code), "", numbers=found)
+        entry.text()
+        if found.findings or found.samples or found.picture is not None:
+            html.render(facts.Report(name, "", (entry,)))
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, StopIteration):
+        return False
+    return {t.status for t in found.tensors} <= STATES
+
+
+def is_bounded(data: Any) -> bool:
+    """Whether numbers are finite and of 64 bits, and nothing is nested beyond reason."""
+    level = [data]
+    for _ in range(_DEEPEST):
+        if not all(_is_number(v) for v in level if isinstance(v, int | float)):
+            return False
+        level = [
+            v
+            for outer in level
+            if isinstance(outer, dict | list)
+            for v in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _is_number(value: float) -> bool:
+    return -_LARGEST <= value < _LARGEST if isinstance(value, int) else math.isfinite(value)
 
 
 def outcome(code: ExitCode, *diagnostics: Diagnostic, **more: Any) -> Outcome:

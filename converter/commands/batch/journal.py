@@ -5,7 +5,9 @@
 
 Who claims a job will write its output, which a later run may overwrite.
 
-A line that was cut off by a crash is dropped. One run at a time: the file is locked.
+A line that was cut off by a crash is dropped. One run at a time: the file is locked, where the file
+system has locks. Neither the file nor its folder may be a link, and only a file that holds such
+lines is written to.
 """
 
 from __future__ import annotations
@@ -14,51 +16,82 @@ import errno
 import fcntl
 import json
 import os
+import shutil
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO, NoReturn
 
 from converter.commands.batch.job import Outcome, is_outcome
-from converter.errors import cannot_write, wrong_call
+from converter.errors import Diagnostic, Where, cannot_write, wrong_call
 from converter.io.strict_json import Json
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOCKED = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)  # by another process
+_BEGIN = b'{"event":"'
 
 
 class Journal:
-    """`done` maps a job's id to its key and outcome, `claimed` holds ids whose outputs are ours."""
+    """`done` maps a job's id to its key and outcome, `claimed` holds ids whose outputs are ours.
 
-    def __init__(self, path: Path) -> None:
+    `named`: the user named the folder, which then may be a link; `notes` are what has to be said.
+    """
+
+    def __init__(self, path: Path, named: bool = False) -> None:
         self.done: dict[str, tuple[str, Outcome]] = {}
         self.claimed: set[str] = set()
+        self.notes: list[Diagnostic] = []
+        self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():
-                raise OSError(errno.EINVAL, "not a regular file")
-            self._file = open(path, "a+b")  # noqa: SIM115 - closed by __exit__
+            self._file = _open(path, named)
         except OSError as e:
-            raise cannot_write(path, e, " the journal") from None
+            raise cannot_write(path, _plainly(e), " the journal") from None
+        try:
+            self._lock()
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            message = "another run is writing to the same folder"
-            raise wrong_call(message, where=path, code="B601") from None
-        self._read()
+        except OSError as e:
+            if e.errno in _LOCKED:
+                message = "another run is writing to the same folder"
+                raise wrong_call(message, where=self.path, code="B601") from None
+            message = (
+                "the file system has no locks: nothing keeps a second run from writing to the same "
+                f"folder ({e.strerror})"
+            )
+            self.notes.append(Diagnostic("B606", message, "note", Where(str(self.path))))
 
     def _read(self) -> None:
         self._file.seek(0)
         content = self._file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            self._file.truncate(len(whole))
+        known = False
         for line in whole.splitlines():
             try:
-                self._take(json.loads(line))
+                self._take(json.loads(line, parse_constant=_no_number))
+                known = True
             except (
                 ValueError,
-                KeyError,
+                LookupError,
                 TypeError,
                 RecursionError,
             ):  # a damaged line: its job is done again
-                continue
+                known = known or line.startswith(_BEGIN)
+        rest = content[len(whole) :]
+        known = known or (not whole and _BEGIN.startswith(rest[: len(_BEGIN)]))
+        if not known:
+            message = "the file is not a journal of netconv batch, and is not written to"
+            help = "remove it, or name another folder with --state"
+            raise wrong_call(message, help, self.path, "B607")
+        if rest:
+            self._file.truncate(len(whole))
 
     def _take(self, record: Json) -> None:
         id, event = record["id"], record["event"]
@@ -86,12 +119,47 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as e:
-            raise cannot_write(self._file.name, e, " the journal") from None
+            raise cannot_write(self.path, e, " the journal") from None
         for r in records:
-            self._take(r)
+            if r["event"] == "done":
+                self.done[r["id"]] = (r["key"], r["outcome"])
+            self.claimed.add(r["id"])
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
+
+
+def _open(path: Path, named: bool) -> BinaryIO:
+    """The file of a journal, opened in its folder without following a link."""
+    folder = os.open(path.parent, _FOLDER | (0 if named else os.O_NOFOLLOW))
+    try:
+        file = os.open(path.name, _FILE, 0o666, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return open(file, "r+b")
+
+
+def _plainly(error: OSError) -> OSError:
+    """What the system says of a link that is not followed, in words."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return OSError(error.errno, "a link or a file stands where its folder or file belongs")
+    return error
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def clear_stage(stage: Path) -> None:
+    """Remove the folder in which jobs make their files, and what a killed run left in it. A link
+    that has its name is removed, not followed.
+    """
+    if stage.is_symlink():
+        stage.unlink(missing_ok=True)
+    shutil.rmtree(stage, ignore_errors=True)

@@ -19,6 +19,7 @@ from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
 from converter.io import toml
+from converter.io.atomic import PREFIX, recover_folder
 
 DEFAULT_OUT = "converted"
 _MEANS_ANYTHING = (".txt", ".xml", ".json")
@@ -106,6 +107,9 @@ def of_folder(
 def _models_below(root: Path) -> Iterator[Path]:
     """Model files, and packages, in which nobody looks further."""
     for folder, folders, names in os.walk(root):
+        if any(n.startswith(PREFIX) for n in folders):
+            recover_folder(Path(folder))
+            _, folders[:], names = next(os.walk(folder))
         packages = [n for n in folders if is_package(Path(folder, n))]
         folders[:] = [n for n in folders if n not in packages]
         yield from (Path(folder, n) for n in packages)
@@ -151,7 +155,7 @@ def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
         root,
         out,
         tuple(
-            replace(j, output=_result(j, out, clash[_result(j, out, False)] > 1))
+            replace(j, output=_result(j, out, clash[_result(j, out, False)] > 1), folder=out)
             if j.action == "convert"
             else j
             for j in unique
@@ -241,6 +245,8 @@ def _glob(pattern: str) -> list[str]:
         there = sorted(system.glob(place, detail=True).items())
         found = [p for p, facts in there if _is_remote_model(p, facts["type"])]
         return [system.unstrip_protocol(p) for p in found]
+    for folder in glob.glob(os.path.dirname(pattern) or ".", recursive=True):
+        recover_folder(Path(folder))
     found = [p for p in glob.glob(pattern, recursive=True) if _may_be_model(Path(p))]
     named = not glob.has_magic(pattern)  # whoever names a file of a package means it
     return sorted(p for p in found if named or not is_inside(p))
@@ -255,7 +261,7 @@ def _is_remote_model(place: str, kind: str) -> bool:
     says.
     """
     *folders, name = PurePosixPath(place).parts
-    whole = not any(f.endswith(SUFFIX) for f in folders)
+    whole = not any(f.endswith(SUFFIX) or f.startswith(PREFIX) for f in folders)
     return whole and (kind == "file" or name.endswith(SUFFIX))
 
 

@@ -4,7 +4,6 @@ it ends.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from converter.commands.batch import content, pool, staging
 from converter.commands.batch.job import FINAL, Done, Job, outcome, refused
-from converter.commands.batch.journal import Journal
+from converter.commands.batch.journal import Journal, clear_stage
 from converter.commands.batch.plan import Plan
 from converter.commands.batch.pool import Ran
 from converter.errors import Diagnostic, ExitCode, output_exists
@@ -35,22 +34,26 @@ class Settings:
     state: str = ""
 
 
-def run(plan: Plan, settings: Settings, tell: Tell = lambda done: None) -> list[Done]:
+def run(
+    plan: Plan,
+    settings: Settings,
+    tell: Tell = lambda done: None,
+    note: Callable[[Sequence[Diagnostic]], None] = lambda notes: None,
+) -> list[Done]:
     """All jobs with what became of them, in the order of their ids; `tell` hears of each when it
-    ends.
+    ends, `note` of what has to be said about the whole run before it begins.
     """
     out = staging.local(plan.out)
     state = (
         Path(settings.state) if settings.state else (out if out is not None else Path.cwd()) / STATE
     )
-    with Journal(state / "journal.jsonl") as journal:
+    with Journal(state / "journal.jsonl", bool(settings.state)) as journal:
+        note(journal.notes)
         stage = state / "stage"
-        shutil.rmtree(
-            stage, ignore_errors=True
-        )  # what a killed run left; the journal's lock is ours
+        clear_stage(stage)  # what a killed run left; the journal's lock is ours
         with _executor(plan, settings, "" if out is None else str(stage)) as executor:
             done = list(_all(plan, settings, journal, executor, tell))
-        shutil.rmtree(stage, ignore_errors=True)
+        clear_stage(stage)
     return sorted(done, key=lambda d: d.job.id)
 
 

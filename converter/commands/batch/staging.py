@@ -1,38 +1,38 @@
 """A job's files: fetched where they are remote, made in a folder of the job's own, published when
 they are complete.
 
-Paths may be URLs of fsspec (s3://, gs://, memory://); those of file:// are paths.
+Paths may be URLs of fsspec (s3://, gs://, memory://; see converter.commands.batch.store); those of
+file:// are paths. Below the folder of the results no link is followed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from converter.commands.batch import content, pool
+from converter.commands.batch import content, pool, store
 from converter.commands.batch.job import Job, Outcome, refused
 from converter.commands.batch.pool import Ran
 from converter.commands.batch.work import Task
 from converter.errors import (
     ConverterError,
     ExitCode,
-    ReadError,
-    cannot_read,
     cannot_write,
+    unwritable,
     wrong_call,
 )
-from converter.formats import sidefiles
-from converter.formats.mlpackage import MANIFEST, files_of, is_package, size_of
+from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
+from converter.io.atomic import belongs, recover
 from converter.io.files import Output
 
 # outcomes of jobs whose files are whole: a comparison that failed takes nothing away
-PUBLISHED = (ExitCode.OK, ExitCode.FINDING, ExitCode.NOTHING_COMPARED)
+PUBLISHED = (ExitCode.OK, ExitCode.FINDING, ExitCode.NOTHING_COMPARED, ExitCode.UNFELT)
 
 
 def local(path: str) -> Path | None:
@@ -66,6 +66,7 @@ def execute(job: Job, stage: str = "") -> Ran:
     where to make its files.
     """
     try:
+        demand_no_link(job.output, job.folder)
         with _folder(stage) as folder:
             with_source = local(job.source) or fetch(job.source, folder / "in")
             made = folder / "out" / os.path.basename(job.output) if job.output else None
@@ -83,7 +84,7 @@ def execute(job: Job, stage: str = "") -> Ran:
                 job.timeout,
             )
             if made is not None and ran.outcome["exit_code"] in PUBLISHED:
-                ran.outcome["files"] = publish(made, job.output, job.source)
+                ran.outcome["files"] = publish(made, job.output, job.source, job.folder)
             return ran
     except ConverterError as e:
         return Ran(refused(e), 0, 1)
@@ -100,118 +101,95 @@ def _folder(stage: str) -> Iterator[Path]:
 
 
 def fetch(url: str, folder: Path) -> Path:
-    """Copies a model and its side files here."""
+    """Copies a model and its side files here; ReadError R100."""
     system, place = filesystem(url)
-    folder.mkdir(parents=True, exist_ok=True)
-    model = folder / os.path.basename(place)
-    parent = os.path.dirname(place)
-    try:
-        _get(system, place, model)
-        for name in sidefiles.names(model) if model.is_file() else ():
-            side = (folder / name).resolve()
-            if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
-                side.parent.mkdir(parents=True, exist_ok=True)
-                system.get_file(f"{parent}/{name}", str(side))
-    except Exception as e:  # drivers raise families of their own
-        raise cannot_read(url, e) from None
-    return model
+    return store.fetch(system, place, folder, url)
 
 
-def _get(system: Any, place: str, path: Path) -> None:
-    """Copies a file, or all files of a folder (a package, or one of data), here."""
-    if system.isfile(place):
-        system.get_file(place, str(path))
-        return
-    stem = place.rstrip("/")
-    for file in system.find(stem):
-        name = PurePosixPath(os.path.relpath(file, stem))
-        if ".." in name.parts or "\\" in str(name):
-            raise OSError(errno.EINVAL, f"{str(name)!r} is not a file name")
-        part = path / name
-        part.parent.mkdir(parents=True, exist_ok=True)
-        system.get_file(file, str(part))
-
-
-def _put(system: Any, path: Path, place: str) -> None:
-    """Copies a file, or the files of a package, away; without the manifest, which comes last, there
-    is none, so that an old one and new files are never taken for a package.
+def demand_no_link(output: str, folder: str) -> None:
+    """WriteError W301 where a folder between `folder` and an output in it is a link: it would lead
+    out of the folder of the results.
     """
-    if not path.is_dir():
-        system.put_file(str(path), place)
+    target, root = local(output), local(folder)
+    if not output or not folder or target is None or root is None:
         return
-    files = sorted(p for p in path.rglob("*") if p.is_file())
-    if is_package(path):
-        files = files_of(path)
-        if system.exists(place):
-            system.rm(f"{place}/{MANIFEST}")
-            system.rm(place, recursive=True)
-    for file in files:
-        inner = f"{place}/{file.relative_to(path).as_posix()}"
-        system.makedirs(os.path.dirname(inner), exist_ok=True)
-        system.put_file(str(file), inner)
+    for part in reversed(target.parents):
+        if part != root and part.is_relative_to(root) and part.is_symlink():
+            message = "cannot write: the folder is a link, and netconv batch follows no link there"
+            help = "remove the link, or name the folder that it leads to with -o"
+            raise unwritable("W301", message, part, help)
 
 
-def publish(made: Path, output: str, source: str = "") -> dict[str, dict[str, Any]]:
+def publish(
+    made: Path, output: str, source: str = "", folder: str = ""
+) -> dict[str, dict[str, Any]]:
     """Moves everything beside `made` to the folder of `output`, itself last; name -> hash and size.
-    W302 where that would overwrite `source` or its side files, or a side file of another model.
+    W302 where that would overwrite `source` or its side files, or a side file of another model,
+    W301 where a link leads out of `folder`.
     """
     files = sorted(made.parent.iterdir(), key=lambda p: p.name == made.name)
     found = {p.name: {"sha256": content.digest(p), "bytes": size_of(p)} for p in files}
     target = local(output)
-    if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        inputs = [given for given in [local(source)] if source and given is not None]
-        with Output(
-            target, check=lambda files: demand_replaceable(files, inputs, force=True)
-        ) as out:
-            for p in files:
-                out.adopt(p)
+    if target is None:
+        upload(made.parent, output)
         return dict(sorted(found.items()))
-    _put_all(files, os.path.dirname(output))
+    demand_no_link(output, folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    inputs = [given for given in [local(source)] if source and given is not None]
+    with Output(target, check=lambda files: demand_replaceable(files, inputs, force=True)) as out:
+        for p in files:
+            out.adopt(p)
     return dict(sorted(found.items()))
 
 
 def upload(folder: Path, url: str) -> None:
-    """Copies everything in a folder below a URL; WriteError W301."""
-    _put_all(sorted(folder.iterdir()), url)
-
-
-def _put_all(files: Iterable[Path], url: str) -> None:
-    system, place = filesystem(url)
-    try:
-        system.makedirs(place, exist_ok=True)
-        for p in files:
-            _put(system, p, f"{place.rstrip('/')}/{p.name}")
-    except Exception as e:  # drivers raise families of their own
-        raise cannot_write(url, e) from None
+    """Copies everything in a folder to that of a URL, which names the model, or all files, among
+    it; WriteError W301 or W302.
+    """
+    system, place = filesystem(url.rstrip("/"))
+    store.put(system, folder, place, url)
 
 
 def exists(output: str) -> bool:
     path = local(output)
     if path is not None:
+        recover(path)
         return path.exists()
     system, place = filesystem(output)
     return bool(system.exists(place))
 
 
 def present(job: Job, outcome: Outcome) -> bool:
-    """Whether the files of an earlier run are there, unchanged."""
+    """Whether the files of an earlier run are there, unchanged: the job's output among them, and
+    none but those that it has.
+    """
     files = outcome.get("files", {})
-    if not files:
-        return True
-    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        parent = local(os.path.dirname(job.output))
-        try:
-            for name, facts in files.items():
-                path = parent / name if parent is not None else Path(folder) / name
-                if parent is None:
-                    system, place = filesystem(f"{os.path.dirname(job.output)}/{name}")
-                    _get(system, place, path)
-                if size_of(path) != facts["bytes"] or content.digest(path) != facts["sha256"]:
-                    return False
-        except (OSError, ReadError):
+    name = os.path.basename(job.output)
+    if job.action != "convert" or outcome.get("exit_code", 0) not in PUBLISHED:
+        return not files
+    if name not in files or not all(belongs(n, name) for n in files):
+        return False
+    try:
+        demand_no_link(job.output, job.folder)
+        with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+            return all(_is_there(job, n, f, Path(folder)) for n, f in files.items())
+    except (OSError, ValueError, ConverterError):
+        return False
+
+
+def _is_there(job: Job, name: str, facts: dict[str, Any], folder: Path) -> bool:
+    """Whether a file, or a package, of an earlier run is there, unchanged and no link."""
+    parent = local(os.path.dirname(job.output))
+    if parent is None:
+        path = folder / name
+        system, place = filesystem(f"{os.path.dirname(job.output)}/{name}")
+        store.get(system, place, path)
+    else:
+        path = parent / name
+        recover(parent / os.path.basename(job.output))
+        if stat.S_ISLNK(os.lstat(path).st_mode):
             return False
-    return True
+    return size_of(path) == facts["bytes"] and content.digest(path) == facts["sha256"]
 
 
 def fingerprint(source: str) -> dict[str, str]:

@@ -109,7 +109,7 @@ def layers(tensors: Sequence[Tensor], limit: int) -> str:
 
 def _status(status: str) -> str:
     kind = {WRONG: "s-bad", INHERITED: "s-warn"}.get(status, "s-ok")
-    return f'<span class="badge {kind}">{status}</span>'
+    return f'<span class="badge {kind}">{escape(status)}</span>'
 
 
 def structure(sides: Sequence[Json]) -> str:

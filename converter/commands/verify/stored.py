@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import is_dataclass
 from functools import cache
 from itertools import repeat
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from converter.commands.verify.result import Result
 from converter.io.strict_json import Json
 
 
 def result_of(data: Json) -> Result:
-    """KeyError, TypeError or ValueError when `data` does not follow schemas/report/verify.json."""
+    """KeyError, TypeError, ValueError or AttributeError when `data` does not follow
+    schemas/report/verify.json.
+    """
     found: Result = value_of(Result, data)
     return found
 
@@ -26,11 +28,27 @@ def value_of(kind: Any, data: Any) -> Any:
         return kind(**{k: value_of(hints[k], v) for k, v in data.items() if k in hints})
     inner = get_args(kind)
     if get_origin(kind) is tuple:
+        if not isinstance(data, list | tuple):
+            raise TypeError(f"{data!r} is no list")
         kinds = repeat(inner[0], len(data)) if inner[-1] is ... else inner
         return tuple(value_of(k, v) for k, v in zip(kinds, data, strict=True))
     if inner[1:] == (type(None),):
         return None if data is None else value_of(inner[0], data)
-    return float(data) if kind is float else data
+    return float(data) if kind is float else _of_type(kind, data)
+
+
+def _of_type(kind: Any, data: Any) -> Any:
+    """Data as they are; TypeError for those that a field of the type `kind` cannot hold."""
+    known = get_origin(kind) or kind
+    if known is Literal:
+        right = data in get_args(kind)
+    elif known is int:
+        right = isinstance(data, int) and not isinstance(data, bool)
+    else:
+        right = known not in (str, bool, dict) or isinstance(data, known)
+    if not right:
+        raise TypeError(f"{data!r} is not a value of {kind}")
+    return data
 
 
 @cache

@@ -1,0 +1,303 @@
+"""Models in stores that fsspec reaches: fetched whole, and replaced so that a reader finds the old
+files, the new ones, or no model.
+
+A store has no transactions, and a single object is all that it replaces at once. So a result of
+several objects is put in steps: the old objects are copied to a hidden folder beside them, the old
+model itself is removed, the new side files are put, and at last the new model itself, which of a
+package is the manifest. After a failure the old objects are copied back, the model last. Where that
+fails, too, there is no model, and the error says where the copies are.
+
+A reader looks at the model's object again after the side files, and begins anew where it has
+changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from converter import formats
+from converter.errors import (
+    ConverterError,
+    WriteError,
+    cannot_read,
+    cannot_write,
+    unreadable,
+    unwritable,
+)
+from converter.formats import sidefiles
+from converter.formats.mlpackage import MANIFEST, is_package
+from converter.io.atomic import PREFIX, uninterrupted
+
+ATTEMPTS = 3
+# what stores say of an object that differs when it is replaced
+_VERSION = (
+    *("ETag", "etag", "md5Hash", "generation", "VersionId", "size"),
+    *("LastModified", "last_modified", "mtime", "updated", "created"),
+)
+
+
+def fetch(system: Any, place: str, folder: Path, url: str) -> Path:
+    """Copy a model with its side files, or a folder, to a folder of this machine; ReadError R100,
+    also where the model is replaced again and again meanwhile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    model = folder / os.path.basename(place)
+    try:
+        for _ in range(ATTEMPTS):
+            before = _version(system, place)
+            get(system, place, model)
+            alone = model.is_file() and not _get_side_files(system, place, model)
+            if alone or _version(system, place) == before:
+                return model
+            for copied in folder.iterdir():
+                shutil.rmtree(copied) if copied.is_dir() else copied.unlink()
+    except Exception as e:  # drivers raise families of their own
+        raise cannot_read(url, e) from None
+    message = "cannot read: another program is replacing the model"
+    raise unreadable("R100", message, url, "try again when it has ended")
+
+
+def _get_side_files(system: Any, place: str, model: Path) -> bool:
+    """Copy the side files of a model that was copied; whether it names any."""
+    folder, parent = model.parent, os.path.dirname(place)
+    names = sidefiles.names(model)
+    for name in names:
+        side = (folder / name).resolve()
+        if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
+            side.parent.mkdir(parents=True, exist_ok=True)
+            system.get_file(f"{parent}/{name}", str(side))
+    return bool(names)
+
+
+def _version(system: Any, place: str) -> Any:
+    """What tells the object of a model, or the manifest of a package, from one that replaces it;
+    None where the store says nothing.
+    """
+    system.invalidate_cache()
+    for name in (place, f"{place.rstrip('/')}/{MANIFEST}"):
+        try:
+            facts = system.info(name)
+        except Exception:  # what is wrong with it, copying says
+            continue
+        if facts.get("type") == "file":
+            return name, *(str(facts.get(k)) for k in _VERSION)
+    return None
+
+
+def get(system: Any, place: str, path: Path) -> None:
+    """Copy a file, or all files of a folder (a package, or one of data), to this machine."""
+    if system.isfile(place):
+        system.get_file(place, str(path))
+        return
+    stem = place.rstrip("/")
+    for file in system.find(stem):
+        name = PurePosixPath(os.path.relpath(file, stem))
+        if ".." in name.parts or "\\" in str(name):
+            raise OSError(errno.EINVAL, f"{str(name)!r} is not a file name")
+        part = path / name
+        part.parent.mkdir(parents=True, exist_ok=True)
+        system.get_file(file, str(part))
+
+
+def put(system: Any, folder: Path, place: str, url: str) -> None:
+    """Copy everything in a folder to the parent of `place`, which is one of it. WriteError W301
+    where the store refuses, W302 for a side file that another model uses.
+    """
+    replacement = _Replacement(system, folder, place)
+    try:
+        replacement.perform()
+    except ConverterError:
+        raise
+    except Exception as e:  # drivers raise families of their own
+        raise replacement.refusal(url, e) from None
+
+
+class _Replacement:
+    """One set of objects that replaces another: `new` by key, `models` the keys of those that make
+    it a model, `copies` where the old ones are meanwhile.
+    """
+
+    def __init__(self, system: Any, folder: Path, place: str) -> None:
+        self.system, self.place = system, place
+        self.parent = os.path.dirname(place)
+        self.new = {self._key(folder, p): p for p in sorted(folder.rglob("*")) if p.is_file()}
+        self.packages = [self._key(folder, p) for p in folder.iterdir() if is_package(p)]
+        self.models = [k for k in self.new if self._is_model(k)]
+        self.hidden = f"{self.parent}/{PREFIX}{os.urandom(6).hex()}"
+        self.copies: dict[str, str] = {}
+        self.left = ""
+
+    def _key(self, folder: Path, path: Path) -> str:
+        return f"{self.parent.rstrip('/')}/{path.relative_to(folder).as_posix()}"
+
+    def _is_model(self, key: str) -> bool:
+        """Whether readers begin with this object."""
+        if package := next((p for p in self.packages if key.startswith(f"{p}/")), ""):
+            return key == f"{package}/{MANIFEST}"
+        return key == self.place or formats.of_suffix(Path(key)) is not None
+
+    def perform(self) -> None:
+        for folder in sorted({os.path.dirname(k) for k in self.new}):
+            self.system.makedirs(folder, exist_ok=True)
+        if len(self.new) == 1:  # which the store replaces at once
+            self._put_all()
+            return
+        self.system.invalidate_cache()
+        old = self._old()
+        self._demand_unused([k for k in old if k not in self.models])
+        try:
+            self._copy_away(old)
+        except BaseException:
+            self._drop_copies()
+            raise
+        try:
+            for key in [k for k in self.models if k in old]:
+                self._remove(key)
+        except BaseException:
+            self._undo(self._return_models)
+            raise
+        try:
+            for key in [k for k in old if k not in self.new]:
+                self._remove(key)
+            self._put_all()
+        except BaseException:
+            self._undo(self._return_all)
+            raise
+        if not self._drop_copies():
+            self.left = (
+                "the new files are complete and in place, but copies of the old ones could not be "
+                f"removed from {self._shown()}"
+            )
+            raise OSError(errno.EIO, "a copy cannot be removed")
+
+    def refusal(self, url: str, error: Exception) -> WriteError:
+        return cannot_write(url, error, "", self.left)
+
+    def _old(self) -> list[str]:
+        """The objects that are replaced: of the same name, and all of a package."""
+        found = [k for k in self.new if self._is_there(k)]
+        for package in self.packages:
+            if self.system.isdir(package):
+                found += [k for k in map(self._as_key, self.system.find(package))
+                          if k not in self.new]  # fmt: skip
+        return found
+
+    def _as_key(self, found: str) -> str:
+        """A name that the store lists, as this class writes it."""
+        return f"{self.parent.rstrip('/')}/{os.path.relpath(found, self.parent or '/')}"
+
+    def _is_there(self, key: str) -> bool:
+        """Unlike `exists` of fsspec, a store that does not answer is an error."""
+        try:
+            return bool(self.system.info(key)["type"] == "file")
+        except FileNotFoundError:
+            return False
+
+    def _demand_unused(self, sides: list[str]) -> None:
+        """WriteError W302 for a side file that a model of the same stem uses, which stays."""
+        names = {os.path.basename(k) for k in sides if os.path.dirname(k) == self.parent}
+        for other in self._others() if names else ():
+            with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+                copy = Path(folder) / os.path.basename(other)
+                self.system.get_file(other, str(copy))
+                used = {os.path.normpath(n) for n in sidefiles.names(copy)} & names
+            if used:
+                message = f"the output would overwrite a file that {copy.name} uses"
+                place = f"{self.parent}/{min(used)}"
+                help = "give the output another name or folder"
+                raise unwritable("W302", message, self.system.unstrip_protocol(place), help)
+
+    def _others(self) -> Iterator[str]:
+        """The models beside the new ones that have the stem of one of them, and side files."""
+        known = [f for n in formats.present() if (f := formats.get(n)).side_names is not None]
+        suffixes = tuple(s for f in known for s in f.suffixes)
+        stems = {_stem(k) for k in self.models}
+        for found in sorted(self.system.ls(self.parent, detail=False)):
+            key = self._as_key(found)
+            if key.endswith(suffixes) and key not in self.new and _stem(key) in stems:
+                yield key
+
+    def _copy_away(self, old: list[str]) -> None:
+        for number, key in enumerate(old):
+            if not number:
+                self.system.makedirs(self.hidden, exist_ok=True)
+            copy = f"{self.hidden}/{os.path.relpath(key, self.parent or '/')}"
+            self.system.makedirs(os.path.dirname(copy), exist_ok=True)
+            self.copies[key] = copy
+            self._copy(key, copy)
+
+    def _copy(self, source: str, target: str) -> None:
+        try:
+            self.system.cp_file(source, target)
+        except NotImplementedError:  # a store that cannot copy by itself
+            with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+                self.system.get_file(source, f"{folder}/copy")
+                self.system.put_file(f"{folder}/copy", target)
+
+    def _put_all(self) -> None:
+        for key in sorted(self.new, key=lambda k: k in self.models):
+            self.system.put_file(str(self.new[key]), key)
+
+    def _remove(self, key: str) -> None:
+        try:
+            self.system.rm_file(key)
+        except FileNotFoundError:
+            return
+
+    def _undo(self, steps: Any) -> None:
+        """Put the old objects back; where that fails, too, they are kept and named."""
+        with uninterrupted():
+            try:
+                steps()
+            except Exception:
+                if self.copies:
+                    self.left = (
+                        "the old files could not be put back: copies of them are in "
+                        f"{self._shown()}"
+                    )
+                return
+            self._drop_copies()
+
+    def _return_models(self) -> None:
+        """After a removal of models that failed; their side files are as they were."""
+        for key in [k for k in self.models if k in self.copies]:
+            if not self._is_there(key):
+                self._copy(self.copies[key], key)
+
+    def _return_all(self) -> None:
+        for key in sorted(self.new, key=lambda k: k not in self.models):
+            if key in self.models or key not in self.copies:
+                self._remove(key)
+        for key in sorted(self.copies, key=lambda k: k in self.models):
+            self._copy(self.copies[key], key)
+
+    def _drop_copies(self) -> bool:
+        """Remove the copies; whether none is left. A request that fails once is repeated."""
+        for copy in self.copies.values():
+            for _ in range(ATTEMPTS):
+                try:
+                    self._remove(copy)
+                    break
+                except Exception:  # tried again
+                    continue
+            else:
+                return False
+        try:
+            if self.copies and self.system.isdir(self.hidden):  # of a store that has folders
+                self.system.rm(self.hidden, recursive=True)
+        except Exception:
+            return True
+        return True
+
+    def _shown(self) -> str:
+        return str(self.system.unstrip_protocol(self.hidden))
+
+
+def _stem(key: str) -> str:
+    return os.path.basename(key).partition(".")[0]
