@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.formats import sidefiles
-from converter.formats.mlpackage import files_of, model_in
+from converter.formats.mlpackage import files_of, model_in, open_model
 from converter.io.strict_json import parse
 
 Fields = Iterator[tuple[str, str]]  # place and value
@@ -24,7 +24,7 @@ def compare(a: Path, b: Path) -> tuple[bool, list[str]]:
     """Whether the bytes are the same (side files included, and all files of packages), and the
     fields that are not.
     """
-    x, y = (model_in(p).read_bytes() for p in (a, b))
+    x, y = (open_model(p).bytes.tobytes() for p in (a, b))
     side = _side_files(a, b) + _parts(a, b)
     if x == y and not side:
         return True, []

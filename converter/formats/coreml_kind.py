@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from pathlib import Path
 
-from converter.formats.mlpackage import is_package, model_in
+from converter.formats.mlpackage import is_package, open_model
 from converter.formats.mlpackage_zip import MAGIC, begin_of_model, is_zip
 from converter.io.protobuf import WireError, fields
 
@@ -23,7 +23,7 @@ def kind_of(path: Path) -> int:
     that is damaged.
     """
     if path.is_dir():
-        return kind_of(model_in(path)) if is_package(path) else 0
+        return kind_in(open_model(path).bytes.data) if is_package(path) else 0
     if is_zip(path):
         return kind_in(memoryview(begin_of_model(path)))
     try:

@@ -10,6 +10,7 @@ that Core ML's own tools choose, and that are written here.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from converter.errors import ReadError, Where, cannot_read, unreadable
-from converter.io.files import Output, in_cache
+from converter.io.files import Output, in_cache, open_part
+from converter.io.mapped_file import MappedFile
 from converter.io.strict_json import note
 
 if TYPE_CHECKING:
@@ -68,15 +70,26 @@ def model_in(path: Path) -> Path:
     return inside(path / "Data", name, where)
 
 
+def open_model(path: Path) -> MappedFile:
+    """The file that `model_in` finds, opened from the package's folder without following a link."""
+    place = model_in(path)
+    return MappedFile(path) if place == path else open_part_of(path, place)
+
+
+def open_part_of(package: Path, file: Path) -> MappedFile:
+    """A file of a package, opened from the package's folder without following a link below it."""
+    try:
+        return MappedFile(file, open_part(package, file.relative_to(package)))
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENOTDIR):
+            name = str(file.relative_to(package))
+            raise unreadable("R107", f"{name!r} is a link", package) from None
+        raise cannot_read(file, e) from None
+
+
 def manifest_of(path: Path) -> str:
     """`model_of` the manifest of a package. ReadError R100 when it cannot be read."""
-    manifest = path / MANIFEST
-    try:
-        with open(manifest, "rb") as f:
-            content = f.read(LARGEST)
-    except OSError as e:
-        raise cannot_read(manifest, e) from None
-    return model_of(content)
+    return model_of(open_part_of(path, path / MANIFEST).bytes[:LARGEST].tobytes())
 
 
 def model_of(content: bytes) -> str:

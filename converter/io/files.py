@@ -109,13 +109,30 @@ def in_cache(link: Path) -> bool:
         return False
 
 
+def open_part(folder: Path, name: str | Path) -> int:
+    """A descriptor of a file below a folder, which is opened one folder after the other from that
+    of `folder`, so that no link below it is followed but one of a cache of Hugging Face. OSError
+    otherwise: ELOOP or ENOTDIR for a link.
+    """
+    try:
+        return _open_below(os.open(folder, _FOLDER & ~os.O_NOFOLLOW), Path(name).parts)
+    except OSError as e:
+        if e.errno not in (errno.ELOOP, errno.ENOTDIR) or not in_cache(folder / name):
+            raise
+        return _open_without_links((folder / name).resolve())
+
+
 def _open_without_links(place: Path) -> int:
     """Opens a resolved path one folder after the other, so that no link put there since it was
     judged leads elsewhere.
     """
-    *folders, name = place.relative_to(place.anchor).parts
-    folder = os.open(place.anchor, _FOLDER)
+    return _open_below(os.open(place.anchor, _FOLDER), place.relative_to(place.anchor).parts)
+
+
+def _open_below(folder: int, parts: Sequence[str]) -> int:
+    """Opens a file by its parts below an open folder, which is closed."""
     try:
+        *folders, name = parts
         for part in folders:
             inner = os.open(part, _FOLDER, dir_fd=folder)
             os.close(folder)

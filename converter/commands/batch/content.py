@@ -15,6 +15,7 @@ from converter.errors import ReadError
 from converter.formats import sidefiles
 from converter.formats.mlpackage import files_of
 from converter.io.atomic import recover
+from converter.io.files import open_part
 
 
 def digest(path: Path) -> str:
@@ -22,9 +23,15 @@ def digest(path: Path) -> str:
     package that cannot be read.
     """
     if path.is_dir():
-        files = {str(p.relative_to(path)): digest(p) for p in files_of(path)}
+        names = [str(p.relative_to(path)) for p in files_of(path)]
+        files = {n: _digest(open_part(path, n)) for n in names}
         return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-    with open(path, "rb") as f:
+    return _digest(path)
+
+
+def _digest(file: Path | int) -> str:
+    """The hash of a file, by its path or as it was opened."""
+    with open(file, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 

@@ -32,15 +32,15 @@ _KINDS: dict[int, str] = {f.number: f.name for f in _MODEL.oneofs_by_name["Type"
 _FIRST_KIND = min(_KINDS)
 
 
-def read_mlmodel(path: str | os.PathLike[str]) -> MLModel:
-    """Reads a network or a pipeline (of any members).
+def read_mlmodel(path: str | os.PathLike[str], opened: MappedFile | None = None) -> MLModel:
+    """Reads a network or a pipeline (of any members). `opened`: the file, if it is open already.
 
     Raises ReadError: R100 no such file, R103 damaged or not Core ML, R104 unknown
     specificationVersion, R106 another kind of model.
     """
     if os.path.isdir(path):
         raise unreadable("R100", "cannot read: is a folder", path)
-    file = MappedFile(path)
+    file = MappedFile(path) if opened is None else opened
     data, where = file.bytes.data, Where(str(path))
     model = MLModel(str(path))
     try:

@@ -31,11 +31,12 @@ def package(path: Path) -> bool:
 def read(path: Path, weights: Path | None) -> Network:
     from converter.formats.coreml.codec import read_mlmodel
     from converter.formats.coreml.lift import lift
-    from converter.formats.mlpackage import model_in
+    from converter.formats.mlpackage import open_model
     from converter.formats.mlpackage_zip import unpacked
 
     with unpacked(path) as model:
-        return lift(read_mlmodel(model_in(model)))
+        file = open_model(model)
+        return lift(read_mlmodel(file.path, file))
 
 
 def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:

@@ -35,11 +35,25 @@ class Blobs:
     """The files of a model's weights, mapped when one of them is first asked for.
 
     `weights`: the one file that is meant whatever the model calls it, or the folder with all.
+    `package`: the package that `folder` is a part of, if it is one of any.
     """
 
-    def __init__(self, folder: Path, weights: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, weights: Path | None = None, package: Path | None = None
+    ) -> None:
         self.folder, self.weights = folder, weights
+        inside = package is not None and folder.is_relative_to(package)
+        self.package = package if package is not None and inside else folder
         self._files: dict[str, MappedFile] = {}
+
+    def open(self, name: str, where: Where) -> MappedFile:
+        """The file that a value names, opened without following a link in the package."""
+        from converter.formats.mlpackage import open_part_of
+
+        place = self.place(name, where)
+        if place == self.weights:
+            return MappedFile(place)
+        return open_part_of(self.package if self.weights is None else self.weights, place)
 
     def place(self, name: str, where: Where) -> Path:
         """Where the file is that a value names."""
@@ -59,7 +73,7 @@ class Blobs:
         """The bytes of one blob, a view of the file; ReadError R102, R103 or R107."""
         where = Where(str(self.folder), path=name)
         if name not in self._files:
-            self._files[name] = MappedFile(self.place(name, where))
+            self._files[name] = self.open(name, where)
         file = self._files[name]
         head = file.slice(offset, 64, where).tobytes()
         sentinel, kind, size, start = struct.unpack_from("<IIQQ", head)

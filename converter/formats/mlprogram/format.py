@@ -48,16 +48,16 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
     """What the file says that contradicts itself, else what reading says."""
-    from converter.formats.mlpackage import model_in
+    from converter.formats.mlpackage import open_model
     from converter.formats.mlpackage_zip import unpacked
     from converter.formats.mlprogram.blobs import Blobs
     from converter.formats.mlprogram.lift import parse
     from converter.formats.mlprogram.validate import findings
 
     with unpacked(path) as model:
-        place = model_in(model)
-        blobs = Blobs(place.parent, weights)
-        found = list(findings(parse(place), blobs, str(path)))
+        file = open_model(model)
+        blobs = Blobs(file.path.parent, weights, model)
+        found = list(findings(parse(file), blobs, str(path)))
     if any(d.level == "error" for d in found):
         return found
     return found + read(path, weights).notes

@@ -15,13 +15,12 @@ from converter.errors import (
     MappingError,
     UnsupportedError,
     Where,
-    cannot_read,
     unreadable,
     wrong_call,
 )
 from converter.formats.coreml_features import remember
 from converter.formats.coreml_proto import Model_pb2
-from converter.formats.mlpackage import model_in
+from converter.formats.mlpackage import open_model
 from converter.formats.mlprogram.blobs import Blobs
 from converter.formats.mlprogram.boundary import Boundary, suppressed
 from converter.formats.mlprogram.mapping import MAPPING
@@ -34,6 +33,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import set_public_name
 from converter.graph.network import Network
 from converter.graph.states import State, Variables
+from converter.io.mapped_file import MappedFile
 from converter.io.strict_json import note
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
 from converter.mapping.lifting import Lifting, refuse
@@ -53,11 +53,11 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     """The network of a package, or of the function with this name; UnsupportedError with all
     refusals.
     """
-    place = model_in(path)
-    model = parse(place)
+    file = open_model(path)
+    model = parse(file)
     name = function or model.description.defaultFunctionName or "main"
     b_model, b = new_model(name)
-    reading = ModelReading(b, str(path), Blobs(place.parent, weights), function)
+    reading = ModelReading(b, str(path), Blobs(file.path.parent, weights, path), function)
     description = reading.description(model)
     env: dict[str, ir.Value] = {}
     reading.member(model, description, env)
@@ -73,15 +73,13 @@ def read_model(path: Path, weights: Path | None = None, function: str = "") -> N
     return Network(b_model, "mlprogram", interface=interface)
 
 
-def parse(path: Path) -> Any:
+def parse(file: MappedFile) -> Any:
     """The Model message of a file."""
+    model = Model_pb2.Model()
     try:
-        model = Model_pb2.Model()
-        model.ParseFromString(path.read_bytes())
-    except OSError as e:
-        raise cannot_read(path, e) from None
+        model.ParseFromString(file.bytes.tobytes())
     except DecodeError:
-        raise unreadable("R103", "the protobuf message is damaged", path) from None
+        raise unreadable("R103", "the protobuf message is damaged", file.path) from None
     return model
 
 

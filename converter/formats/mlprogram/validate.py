@@ -21,7 +21,6 @@ from converter.formats.coreml_features import sizes_of
 from converter.formats.mlprogram.blobs import SENTINEL, Blobs
 from converter.formats.mlprogram.lift import PIPELINES, VERSIONS
 from converter.formats.mlprogram.values import TYPES, dims_of
-from converter.io.mapped_file import MappedFile
 
 VERSION_RANGE = range(min(VERSIONS.values()), max(VERSIONS.values()) + 1)
 _IDENTIFIER = re.compile(r"[A-Za-z_@][A-Za-z0-9_@]*")
@@ -227,7 +226,7 @@ def storage(blobs: Blobs, name: str, file: str) -> Iterator[Diagnostic]:
     """The header of a file of weights, and how many there are."""
     where = Where(file, path=name)
     try:
-        data = MappedFile(blobs.place(name, where)).bytes
+        data = blobs.open(name, where).bytes
     except ReadError as e:
         yield from e.diagnostics
         return
