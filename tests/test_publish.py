@@ -4,6 +4,7 @@ ones, complete.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,9 @@ import numpy as np
 import pytest
 
 import converter
+from converter import formats
 from converter.errors import ConverterError
+from converter.formats import model_files
 from converter.io import atomic, chunks, files
 from converter.io.files import Output
 from converter.io.signals import REQUESTS
@@ -508,3 +511,177 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 def test_a_name_as_long_as_names_can_be(tmp_path: Path) -> None:
     write(tmp_path / ("x" * 251 + ".xml"), b"new")
     assert len(seen(tmp_path)) == 3
+
+
+# --- folders that somebody else made
+
+
+def planted(folder: Path, target: str, mode: int = 0o700, files: tuple[str, ...] = ()) -> Path:
+    """What looks like the workspace of a writer that was killed: with the target, and a list that
+    names it and `files`, which are there too.
+    """
+    work = folder / f"{atomic._prefix(target)}0"
+    (work / atomic._OLD).mkdir(parents=True, mode=0o700)
+    listed = {n: [] for n in (*files, target)}
+    for name in listed:
+        (work / name).write_bytes(b"planted")
+    text = json.dumps({"target": target, "files": listed})
+    (work / atomic._LIST).write_text(text)
+    (work / atomic._OLD).chmod(0o700)
+    work.chmod(mode)
+    return work
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    return {
+        str(p.relative_to(folder)): os.readlink(p) if p.is_symlink() else p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_symlink() or p.is_file()
+    }
+
+
+def untouched(folder: Path, name: str) -> None:
+    """Neither a read nor a write of the target touches anything but the target."""
+    before = contents(folder)
+    atomic.recover(folder / name)
+    atomic.recover_folder(folder)
+    assert contents(folder) == before
+    write(folder / name, b"new")
+    after = contents(folder)
+    assert {n: v for n, v in after.items() if n in before} == before
+    assert set(after) - set(before) == {name, "net.bin", "net.map"} - set(before)
+
+
+def test_a_workspace_of_the_same_user_is_completed(tmp_path: Path) -> None:
+    planted(tmp_path, "net.xml", files=("net.bin",))
+    atomic.recover(tmp_path / "net.xml")
+    assert contents(tmp_path) == {"net.xml": b"planted", "net.bin": b"planted"}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o722, 0o702])
+def test_a_folder_that_others_can_write_to_is_left_alone(tmp_path: Path, mode: int) -> None:
+    planted(tmp_path, "net.xml", mode)
+    untouched(tmp_path, "net.xml")
+
+
+def test_an_inner_folder_that_others_can_write_to_is_left_alone(tmp_path: Path) -> None:
+    (planted(tmp_path, "net.xml") / atomic._OLD).chmod(0o777)
+    untouched(tmp_path, "net.xml")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
+@pytest.mark.parametrize("inner", ["", atomic._OLD])
+def test_a_folder_of_another_user_is_left_alone(tmp_path: Path, inner: str) -> None:
+    os.chown(planted(tmp_path, "net.xml") / inner, 65534, 65534)
+    untouched(tmp_path, "net.xml")
+
+
+@pytest.mark.parametrize("name", ["victim.txt", "network.bin", "other.xml", "net"])
+def test_files_of_others_are_not_taken_for_side_files(tmp_path: Path, name: str) -> None:
+    """Whether they exist outside or not."""
+    planted(tmp_path, "net.xml", files=(name,))
+    untouched(tmp_path, "net.xml")
+    shutil.rmtree(tmp_path)
+    planted(tmp_path, "net.xml", files=(name,))
+    (tmp_path / name).write_bytes(b"precious")
+    untouched(tmp_path, "net.xml")
+
+
+def test_a_side_file_that_the_writer_did_not_find_is_not_replaced(tmp_path: Path) -> None:
+    planted(tmp_path, "net.xml", files=("net.bin",))
+    (tmp_path / "net.bin").write_bytes(b"precious")
+    before = contents(tmp_path)
+    atomic.recover(tmp_path / "net.xml")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda p: os.symlink("victim", p)])
+def test_what_is_no_file_is_not_moved_out(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    for name in ("net.xml", "net.bin"):
+        work = planted(tmp_path, "net.xml", files=("net.bin",))
+        (work / name).unlink()
+        make(work / name)
+        if (work / name).is_dir() and name == "net.xml":  # as a package may be, without a link
+            (work / name / "inner").symlink_to(tmp_path)
+        atomic.recover(tmp_path / "net.xml")
+        assert [p for p in tmp_path.iterdir()] == [work]
+        shutil.rmtree(work)
+
+
+def test_a_link_to_a_folder_is_no_workspace(tmp_path: Path) -> None:
+    elsewhere = planted(tmp_path, "net.xml").rename(tmp_path / "elsewhere")
+    (tmp_path / f"{atomic._prefix('net.xml')}0").symlink_to(elsewhere)
+    untouched(tmp_path, "net.xml")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{", b'{"target":"net.xml"}', b'{"target":5,"files":{}}',
+             b'{"target":"net.xml","files":{"../a":[]}}', b'{"target":"net.xml","files":5}',
+             b'{"target":"a.xml","files":{"net.xml":[]}}', b"[" * 60_000],
+    ids=str,
+)  # fmt: skip
+def test_a_list_that_says_nothing_of_the_target_is_not_believed(
+    tmp_path: Path, text: bytes
+) -> None:
+    work = planted(tmp_path, "net.xml")
+    (work / atomic._LIST).write_bytes(text)
+    untouched(tmp_path, "net.xml")
+
+
+def test_the_name_binds_a_workspace_to_its_target(tmp_path: Path) -> None:
+    """Not only a sum of 32 bits, which other names share."""
+    work = planted(tmp_path, "net.xml")
+    assert len(work.name) > len(atomic.PREFIX) + 32
+    work.rename(tmp_path / work.name.replace(work.name[9:20], "0" * 11))
+    untouched(tmp_path, "net.xml")
+
+
+# --- what a killed writer left, in every command
+
+
+def test_a_check_completes_what_a_killed_writer_left(tmp_path: Path) -> None:
+    target = interrupted(tmp_path)
+    assert model_files.check(target) == []
+    assert left(tmp_path) == []
+
+
+def test_the_format_is_detected_of_what_a_killed_writer_left(tmp_path: Path) -> None:
+    assert formats.detect(interrupted(tmp_path)).name == "openvino"
+
+
+@pytest.mark.parametrize("action", ["load", "check", "detect"])
+def test_a_read_removes_what_is_left_beside_a_target_that_is_there(
+    tmp_path: Path, action: str
+) -> None:
+    target = tmp_path / "net.xml"
+    converter.save(network(), target)
+    work = tmp_path / f"{atomic._prefix('net.xml')}0"
+    work.mkdir(0o700)
+    (work / "net.bin").write_bytes(b"half")
+    {"load": converter.load, "check": model_files.check, "detect": formats.detect}[action](target)  # type: ignore[operator]
+    assert left(tmp_path) == []
+
+
+def test_a_folder_is_listed_with_what_a_killed_writer_left(tmp_path: Path) -> None:
+    from converter.commands.batch import plan
+
+    interrupted(tmp_path)
+    found = plan.of_folder(tmp_path, ["onnx"], {})
+    assert [j.shown for j in found.jobs] == ["net.xml"] and left(tmp_path) == []
+    (tmp_path / "net.xml").unlink()
+    interrupted(tmp_path)
+    (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "*.xml"\nto = "onnx"\n')
+    assert [j.shown for j in plan.of_file(tmp_path / "jobs.toml").jobs] == ["net.xml"]
+
+
+def interrupted(folder: Path) -> Path:
+    """A model whose writer was killed between its renames: all new files are in the workspace."""
+    converter.save(network(), folder / "net.xml")
+    work = planted(folder, "net.xml", files=("net.bin",))
+    for name in ("net.xml", "net.bin"):
+        (folder / name).replace(work / name)
+    return folder / "net.xml"
+
+
+def left(folder: Path) -> list[str]:
+    return [p.name for p in folder.iterdir() if p.name.startswith(atomic.PREFIX)]

@@ -58,12 +58,14 @@ Identity: TypeAlias = list[int]
 
 
 class NotRestoredError(OSError):
-    """Publishing failed, and so did putting the old files back: `workspace` holds them."""
+    """Publishing failed, and so did undoing it: `workspace` holds the new files, and `old` those
+    that they replace, if there were any.
+    """
 
-    def __init__(self, cause: OSError, workspace: Path) -> None:
+    def __init__(self, cause: OSError, workspace: Path, replaced: bool) -> None:
         super().__init__(cause.errno, cause.strerror)
         self.workspace = workspace
-        self.old = workspace / _OLD
+        self.old = workspace / _OLD if replaced else None
 
 
 class NotSyncedError(OSError):
@@ -193,7 +195,8 @@ def _publish_set(work: Path, order: Sequence[str], target: Path) -> None:
         except OSError as again:
             if work in workspaces:
                 workspaces[work].kept = True
-            raise NotRestoredError(e if isinstance(e, OSError) else again, work) from None
+            cause = e if isinstance(e, OSError) else again
+            raise NotRestoredError(cause, work, bool(moved)) from None
         raise
 
 
@@ -307,7 +310,7 @@ def _contents(own: int, target: str) -> _Contents | None:
     listed = found.pop(_LIST, None)
     inner = found.pop(_OLD, None)
     new = sorted(found, key=lambda n: n == target)
-    if not all(belongs(n, target) and _is_plain(s.st_mode, n, target) for n, s in found.items()):
+    if not all(belongs(n, target) and _is_plain(own, n, target) for n in found):
         return None
     if inner is None:
         return _Contents(new, [], {})
@@ -334,9 +337,17 @@ def belongs(name: str, target: str) -> bool:
     return name == target or name.startswith(f"{stem}.")
 
 
-def _is_plain(mode: int, name: str, target: str) -> bool:
-    """Whether this is a regular file, or the folder that the target itself may be."""
-    return stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and name == target)
+def _is_plain(own: int, name: str, target: str) -> bool:
+    """Whether this is a regular file, or the folder of such that the target itself may be."""
+    mode = os.stat(name, dir_fd=own, follow_symlinks=False).st_mode
+    if not stat.S_ISDIR(mode):
+        return stat.S_ISREG(mode)
+    return name == target and not any(
+        stat.S_IFMT(os.stat(n, dir_fd=inner, follow_symlinks=False).st_mode)
+        not in (stat.S_IFREG, stat.S_IFDIR)
+        for _, folders, names, inner in os.fwalk(name, dir_fd=own)
+        for n in (*folders, *names)
+    )
 
 
 def _read_list(own: int) -> tuple[str, dict[str, Identity]]:

@@ -320,6 +320,11 @@ def _unwritable(path: Path, e: OSError | ValueError) -> WriteError:
 
 
 def _not_restored(e: atomic.NotRestoredError, target: Path) -> str:
+    if e.old is None:
+        return (
+            "what was put in place already could not be taken away; the other files are in "
+            f"{e.workspace}, and the next read or write of {target.name} by netconv completes them"
+        )
     return (
         f"the old files could not be put back: those that are not in their folder are in {e.old}, "
         f"the new ones in {e.workspace}; the next read or write of {target.name} by netconv "
