@@ -171,8 +171,8 @@ class _Replacement:
             raise
         if not self._drop_copies():
             self.left = (
-                "the new files are complete and in place, but copies of the old ones could not be "
-                f"removed from {self._shown()}"
+                "the new files are complete and in place, but copies of the old ones may be left "
+                f"in {self._shown()}"
             )
             raise OSError(errno.EIO, "a copy cannot be removed")
 
