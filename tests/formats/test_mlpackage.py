@@ -13,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,6 +128,35 @@ def test_a_package_in_a_cache_of_the_hub_is_read(tmp_path: Path) -> None:
         file.rename(blob)
         file.symlink_to(os.path.relpath(blob, file.parent))
     assert converter.load(path).format == "mlprogram"
+
+
+@pytest.mark.parametrize("file", [INNER, STORED])
+def test_a_package_is_read_from_its_own_folder_whatever_is_put_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """A link that appears between the look and the opening is not followed."""
+    path = linear(tmp_path / "a.mlpackage")
+    secret = tmp_path / "secret"
+    secret.write_bytes((path / file).read_bytes())
+    real = mlpackage.inside
+
+    def swapped(folder: Path, name: str, where: Any) -> Path:
+        found = real(folder, name, where)
+        if found == path / file and not found.is_symlink():
+            found.unlink()
+            found.symlink_to(secret)
+        return found
+
+    monkeypatch.setattr(mlpackage, "inside", swapped)
+    with pytest.raises(ConverterError, match=r"R107.*is a link"):
+        read_whole(path)
+
+
+def read_whole(path: Path) -> None:
+    """The model and its weights, without the first look at the package."""
+    from converter.formats.mlprogram.lift import read_model
+
+    read_model(path)
 
 
 def test_weights_named_elsewhere_are_refused(tmp_path: Path) -> None:
