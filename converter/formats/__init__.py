@@ -142,9 +142,10 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
 
 def detect(path: Path) -> Format:
     """The format of a file: content first, suffix where the content fits several. ReadError R100 or
-    R101. What a killed writer of the file left is completed before.
+    R101. Where the file is absent, what a killed writer of it left is completed before.
     """
-    recover(path)
+    if not os.path.lexists(path):
+        recover(path)
     if path.is_dir():
         packages = [f for f in map(get, present()) if f.package(path)]
         if len(packages) == 1:

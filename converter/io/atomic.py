@@ -358,7 +358,7 @@ def _read_list(own: int) -> tuple[str, dict[str, Identity]]:
         return "", {}
     try:
         regular = stat.S_ISREG(os.fstat(file).st_mode)
-        data = json.loads(os.read(file, _LONGEST)) if regular else None
+        data = json.loads(os.read(file, _LONGEST) if regular else b"")
         target, files = data["target"], data["files"]
         if all(isinstance(n, str) and _is_name(n) for n in (target, *files)):
             return target, dict(files)

@@ -86,7 +86,7 @@ def has_form(value: Any, form: Form, whole: bool = False) -> bool:
     return value is None if form is None else isinstance(value, form)
 
 
-def _has_keys(value: Any, form: Json, whole: bool) -> bool:
+def _has_keys(value: Any, form: dict[Any, Form], whole: bool) -> bool:
     if not isinstance(value, dict):
         return False
     if str in form:

@@ -156,7 +156,10 @@ def exists(output: str) -> bool:
         recover(path)
         return path.exists()
     system, place = filesystem(output)
-    return bool(system.exists(place))
+    try:
+        return store.is_there(system, place)
+    except Exception as e:  # drivers raise families of their own
+        raise cannot_write(output, e) from None
 
 
 def present(job: Job, outcome: Outcome) -> bool:
@@ -173,7 +176,7 @@ def present(job: Job, outcome: Outcome) -> bool:
         demand_no_link(job.output, job.folder)
         with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
             return all(_is_there(job, n, f, Path(folder)) for n, f in files.items())
-    except (OSError, ValueError, ConverterError):
+    except Exception:  # drivers raise families of their own; the job is done again
         return False
 
 
@@ -189,7 +192,7 @@ def _is_there(job: Job, name: str, facts: dict[str, Any], folder: Path) -> bool:
         recover(parent / os.path.basename(job.output))
         if stat.S_ISLNK(os.lstat(path).st_mode):
             return False
-    return size_of(path) == facts["bytes"] and content.digest(path) == facts["sha256"]
+    return bool(size_of(path) == facts["bytes"] and content.digest(path) == facts["sha256"])
 
 
 def fingerprint(source: str) -> dict[str, str]:

@@ -69,10 +69,28 @@ def _get_side_files(system: Any, place: str, model: Path) -> bool:
     names = sidefiles.names(model)
     for name in names:
         side = (folder / name).resolve()
-        if side.is_relative_to(folder.resolve()) and system.exists(f"{parent}/{name}"):
+        if side.is_relative_to(folder.resolve()) and _is_readable(system, f"{parent}/{name}"):
             side.parent.mkdir(parents=True, exist_ok=True)
             system.get_file(f"{parent}/{name}", str(side))
     return bool(names)
+
+
+def is_there(system: Any, place: str, kinds: tuple[str, ...] = ("file", "directory")) -> bool:
+    """Whether there is something in a store. Unlike `exists` of fsspec, a store that does not
+    answer is an error.
+    """
+    try:
+        return system.info(place)["type"] in kinds
+    except FileNotFoundError:
+        return False
+
+
+def _is_readable(system: Any, place: str) -> bool:
+    """Stores whose objects may not be listed refuse those that do not exist."""
+    try:
+        return is_there(system, place)
+    except PermissionError:
+        return False
 
 
 def _version(system: Any, place: str) -> Any:
@@ -193,11 +211,7 @@ class _Replacement:
         return f"{self.parent.rstrip('/')}/{os.path.relpath(found, self.parent or '/')}"
 
     def _is_there(self, key: str) -> bool:
-        """Unlike `exists` of fsspec, a store that does not answer is an error."""
-        try:
-            return bool(self.system.info(key)["type"] == "file")
-        except FileNotFoundError:
-            return False
+        return is_there(self.system, key, ("file",))
 
     def _demand_unused(self, sides: list[str]) -> None:
         """WriteError W302 for a side file that a model of the same stem uses, which stays."""
