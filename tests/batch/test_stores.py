@@ -201,7 +201,7 @@ def test_a_store_without_copies_of_its_own_keeps_the_old_files_all_the_same(
 
     class Plain(Store):
         def cp_file(self, source: str, target: str) -> None:
-            raise NotImplementedError
+            raise NotImplementedError  # as fsspec does
 
     store = Plain()
     monkeypatch.setattr(store, "put_file", Refusing(store.real), raising=False)

@@ -8,6 +8,7 @@ cluster.py   the same jobs on dask.distributed
 job.py       one job, and what became of it
 work.py      what one job does
 staging.py   a job's files: fetched, made aside, published
+store.py     models in stores: fetched and replaced as a whole
 content.py   what a job's result depends on, as hashes
 journal.py   what is done already
 progress.py  what is shown meanwhile

@@ -249,7 +249,7 @@ class _Replacement:
     def _copy(self, source: str, target: str) -> None:
         try:
             self.system.cp_file(source, target)
-        except NotImplementedError:  # a store that cannot copy by itself
+        except RuntimeError:  # of fsspec, for a store that cannot copy by itself
             with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
                 self.system.get_file(source, f"{folder}/copy")
                 self.system.put_file(f"{folder}/copy", target)
