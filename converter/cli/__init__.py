@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
+# `python -m` puts the working folder first on the search path: a file `json.py` that lies there
+# would be imported, and executed. Before anything else is imported it is taken away.
+if (
+    sys.argv[:1] == ["-m"]
+    and any(a.endswith("converter.cli") for a in sys.orig_argv)
+    and not sys.flags.safe_path
+):
+    del sys.path[:1]
+
+import os
 from typing import Any, NoReturn
 
 INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
@@ -14,6 +26,7 @@ def main() -> None:
     try:
         import signal
 
+        _leave_working_folder()
         from converter.io.signals import REQUESTS
 
         for number in REQUESTS:
@@ -28,13 +41,21 @@ def main() -> None:
     run()
 
 
+def _leave_working_folder() -> None:
+    """Take the working folder off the search path where only an empty or relative entry of
+    PYTHONPATH, or a script without a file, put it there.
+    """
+    given = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")
+    entries = given.split(os.pathsep) if given else []
+    loose = {os.path.abspath(p) for p in entries if not os.path.isabs(p)} - {*entries}
+    sys.path[:] = [p for p in sys.path if p and p not in loose]
+
+
 def leave(number: int = 0, frame: Any = None) -> NoReturn:
     """Ends the process at once: an exception could get lost in what Python is just importing, or
     come out as a traceback.
     """
     del number, frame
-    import os
-
     try:
         os.write(2, b"interrupted\n")
     finally:  # also when nobody listens

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from converter.io.child import python_command, python_environment
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
@@ -97,22 +98,17 @@ def run(
             **arrays,
         )
         child = Path(__file__).with_name("file_child.py")
-        command = [
-            sys.executable,
-            "-P",
-            str(child),
-            engine,
-            str(path.absolute()),
-            str(request),
-            str(made),
-            str(report),
-        ]
+        command = python_command(
+            str(child), engine, str(path.absolute()), str(request), str(made), str(report)
+        )
         try:
             done = subprocess.run(
                 command,
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
                 errors="replace",
+                env=python_environment(),
                 timeout=TIMEOUT,
                 check=False,
             )

@@ -13,6 +13,7 @@ Nothing of netconv is imported here.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,26 @@ def port_of(names: list[str], word: str, shape: Sequence[int | None] | None) -> 
     return {"names": names, "type": word if word in _NUMPY else "", "shape": shape}
 
 
+def import_onnxruntime() -> Any:
+    """Import onnxruntime without its telemetry: since 1.32 its wheels keep an identifier and a
+    database of events in the home folder, and send them.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    return onnxruntime
+
+
+def import_openvino() -> Any:
+    """Import OpenVINO without its telemetry: with `openvino_telemetry`, which its wheel depends on,
+    the import itself looks up an address and writes an identifier into the home folder.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # cannot be found
+    import openvino
+
+    return openvino
+
+
 class OnnxRuntime:
     """Exact is what the basic optimisations leave as it is; the others may compute quantised layers
     in other types.
@@ -52,8 +73,7 @@ class OnnxRuntime:
         self.session = self._session("ORT_ENABLE_BASIC")
 
     def _session(self, level: str = "") -> Any:
-        import onnxruntime
-
+        onnxruntime = import_onnxruntime()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
@@ -105,8 +125,7 @@ class OpenVino:
     )
 
     def __init__(self, path: str) -> None:
-        import openvino
-
+        openvino = import_openvino()
         self.ov, self.core = openvino, openvino.Core()
         self.model = self.core.read_model(path)
         self._compile({})

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.engines import Prepared, prepared, refusing
+from converter.engines.file_child import import_onnxruntime
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
@@ -41,7 +42,7 @@ def executed(
     """
     if not loops and not limits.timed():
         return list(session.run(wanted, feeds))
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     options, found, failed, over = (
         onnxruntime.RunOptions(),
@@ -103,7 +104,7 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
     `profile`: the beginning of the path of a file that onnxruntime writes its times to.
     """
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     refuse_opaque(model.ir)
     clone = model.ir.clone()
@@ -177,7 +178,7 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
 
 def opened(data: bytes, options: Any) -> InferenceSession:
     """A session; where the optimiser itself fails, one that computes the graph as it is."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import openvino as ov
 
 from converter.engines import Prepared, prepared, refusing
+from converter.engines.file_child import import_openvino
 from converter.engines.onnxruntime import refuse_opaque
 from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.format import Flavour
@@ -23,6 +23,7 @@ from converter.graph.network import Network
 if TYPE_CHECKING:
     pass
 
+ov = import_openvino()
 CONFIG = {
     "INFERENCE_PRECISION_HINT": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",

@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import onnx
 
+from converter.engines.file_child import import_onnxruntime
 from converter.graph.infer import Array
 from converter.io.mapped_file import place_of, release
 
@@ -76,7 +77,7 @@ class Weights:
 
     def apply(self, options: Any) -> None:
         """Tells a session's options where the weights are."""
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         if self._folder is not None:
             options.add_session_config_entry(_FOLDER, str(self._folder))

@@ -11,17 +11,16 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import converter
 from converter.commands.batch.job import Outcome, outcome
 from converter.commands.batch.work import Task
 from converter.errors import Diagnostic, ExitCode, Where
+from converter.io.child import python_command, python_environment
 
 ATTEMPTS = 2
 START = 120  # seconds in which a worker has to be ready
@@ -53,20 +52,9 @@ class Worker:
 
     def __init__(self) -> None:
         read, write = os.pipe()
-        path = os.pathsep.join(
-            [
-                str(Path(converter.__file__).parent.parent),
-                *filter(None, [os.environ.get("PYTHONPATH")]),
-            ]
-        )
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": path,
-        }
+        environment = python_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         self.words = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints; the last line is evidence when it dies
-        command = [sys.executable, "-m", "converter.commands.batch.worker", str(write)]
+        command = python_command("-m", "converter.commands.batch.worker", str(write))
         # a session of its own: Ctrl-C is for the parent, which ends its workers itself
         self.process = subprocess.Popen(
             command,

@@ -22,6 +22,7 @@ from onnx.helper import make_node
 
 from converter.commands.verify.noise import Precision, jitter
 from converter.engines import first_line
+from converter.engines.file_child import import_onnxruntime
 from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, Where
@@ -236,7 +237,7 @@ class Session:
             self._run = self._load(proto, optimise)
 
     def _load(self, proto: onnx.ModelProto, optimise: bool) -> Any:
-        import onnxruntime
+        onnxruntime = import_onnxruntime()
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4

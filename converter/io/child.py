@@ -1,0 +1,42 @@
+"""How every Python process that netconv starts is started: apart from the working folder.
+
+Python puts the working folder, or the folder of a script, first on its search path. A file
+`json.py` there would be imported instead of the module that is meant, and be executed.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+from pathlib import Path
+
+# the folder that has the package `converter`
+_HOME = str(Path(__file__).resolve().parent.parent.parent)
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Return the command line of a Python that never imports from the working folder, nor from the
+    user's own packages where this process does not.
+    """
+    apart = [] if _user_site() in sys.path else ["-s"]
+    return [sys.executable, "-P", *apart, *arguments]
+
+
+def python_environment(**more: str) -> dict[str, str]:
+    """Return the environment for such a Python: it finds this very `converter`, and PYTHONPATH has
+    no entry that depends on the working folder. `more` are further variables.
+    """
+    path = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(p)]
+    if _HOME not in (*site.getsitepackages(), _user_site()):
+        path = list(dict.fromkeys([_HOME, *path]))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
+    return environment if path else {k: v for k, v in environment.items() if k != "PYTHONPATH"}
+
+
+def _user_site() -> str:
+    """The folder of the user's own packages; "" where there is none."""
+    try:
+        return site.getusersitepackages()
+    except (KeyError, OSError, RuntimeError):  # the system knows no home folder
+        return ""
