@@ -143,6 +143,31 @@ class ExitCode(enum.IntEnum):
         return member
 
 
+# the most severe first: what decides where there are several
+SEVERITY = (
+    ExitCode.BUG,
+    ExitCode.INTERRUPTED,
+    ExitCode.UNWRITABLE,
+    ExitCode.USAGE,
+    ExitCode.UNREADABLE,
+    ExitCode.UNSUPPORTED,
+    ExitCode.TIME_LIMIT,
+    ExitCode.MEMORY_LIMIT,
+    ExitCode.NOTHING_COMPARED,
+    ExitCode.FINDING,
+    ExitCode.UNFELT,
+    ExitCode.OK,
+)
+# codes that say that the content of a file is invalid, and not only unknown to netconv
+INVALID = frozenset({"R100", "R101", "R102", "R103", "R105", "R107", "R110", "R131"})
+
+
+def most_severe(codes: Iterable[int]) -> ExitCode:
+    """Return the first of SEVERITY that is among the codes; OK when there are none."""
+    found = {ExitCode(c) for c in codes}
+    return next((c for c in SEVERITY if c in found), ExitCode.OK)
+
+
 class ConverterError(Exception):
     """A refusal: `diagnostics` says what, where and why; `exit_code` is what a shell sees."""
 
@@ -184,6 +209,14 @@ class TimeLimitError(ConverterError):
 
 class MemoryLimitError(ConverterError):
     exit_code = ExitCode.MEMORY_LIMIT
+
+
+def refused_file(error: UnsupportedError) -> ConverterError:
+    """Return what reading a file is refused with: a ReadError where a layer of it is invalid, else
+    `error` itself.
+    """
+    invalid = any(d.level == "error" and d.code in INVALID for d in error.diagnostics)
+    return ReadError(error.diagnostics) if invalid else error
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:

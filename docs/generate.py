@@ -18,7 +18,7 @@ from pathlib import Path
 from converter import formats
 from converter.cli.app import COMMANDS
 from converter.commands.explain import CODES
-from converter.errors import ExitCode
+from converter.errors import SEVERITY, ExitCode
 
 DOCS = Path(__file__).resolve().parent
 GROUPS = {
@@ -65,7 +65,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 def exit_codes() -> Iterator[str]:
     yield "# Exit codes\n"
-    yield "Every command ends with one of these; a batch with the highest of its jobs'.\n"
+    yield (
+        "Every command ends with one of these; a batch, and `netconv report`, with the most severe "
+        f"of its jobs' in this order: {', '.join(str(int(c)) for c in SEVERITY)}.\n"
+    )
     yield from table(
         ("code", "in batch", "meaning"), ((str(int(c)), c.status, c.meaning) for c in ExitCode)
     )

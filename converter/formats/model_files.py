@@ -10,7 +10,14 @@ from pathlib import Path
 import onnx_ir as ir
 
 from converter import formats
-from converter.errors import Diagnostic, UnsupportedError, Where, unreadable, wrong_call
+from converter.errors import (
+    Diagnostic,
+    UnsupportedError,
+    Where,
+    refused_file,
+    unreadable,
+    wrong_call,
+)
 from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
@@ -87,10 +94,12 @@ def check(
 @contextmanager
 def _boundary_diagnosed(path: Path) -> Iterator[None]:
     """Errors of inference become R105 of the file: those of a layer were diagnosed with their layer
-    before.
+    before. A layer that is invalid makes the file invalid, and not only unsupported.
     """
     try:
         yield
+    except UnsupportedError as e:
+        raise refused_file(e) from None
     except InferenceError as e:
         raise unreadable("R105", str(e), path) from None
 

@@ -99,7 +99,8 @@ def command(console: Console, source: str, **options: Any) -> None:
 
     JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an
     earlier run finished are kept when their model, options, the version and their results are
-    unchanged. The exit code is the highest of the jobs'.
+    unchanged. The exit code is the most severe of the jobs': 70, 130, 5, 2, 4,
+    3, 7, 8, 6, 1, 9, 0.
     """
     from converter.commands.batch import progress, result, run, staging
 

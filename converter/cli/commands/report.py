@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Render stored results: of any command with --format json, or results.json of a batch.
 
-    Exit code: the highest of the results', as when they were made.
+    Exit code: the most severe of the results': 70, 130, 5, 2, 4, 3, 7, 8, 6, 1, 9, 0.
     """
     from converter.commands import report
     from converter.commands.report import facts

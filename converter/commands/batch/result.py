@@ -14,7 +14,7 @@ import converter
 from converter.commands.batch import staging
 from converter.commands.batch.job import Done, Job
 from converter.commands.report.cases import Case
-from converter.errors import ExitCode
+from converter.errors import ExitCode, most_severe
 from converter.io.strict_json import Json
 
 
@@ -48,8 +48,14 @@ def _job(done: Done) -> Json:
 
 
 def exit_code(done: Sequence[Done]) -> ExitCode:
-    """The highest of the jobs that were run."""
-    return max((d.code for d in done if d.code != ExitCode.INTERRUPTED), default=ExitCode.OK)
+    """The most severe of the jobs that were run; INTERRUPTED where none was."""
+    ran = [d.code for d in done if not not_run(d.outcome["diagnostics"])]
+    return most_severe(ran) if ran or not done else ExitCode.INTERRUPTED
+
+
+def not_run(diagnostics: Sequence[Json]) -> bool:
+    """Whether a job did not begin, because the run ended before."""
+    return any(d["code"] == "B605" for d in diagnostics)
 
 
 def timing(done: Sequence[Done], compared: Collection[str]) -> Json:

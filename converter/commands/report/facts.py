@@ -16,7 +16,14 @@ from converter.commands.report.cases import Case
 from converter.commands.verify.result import Result
 from converter.commands.verify.stored import result_of, value_of
 from converter.commands.verify.text import headline, lines
-from converter.errors import Diagnostic, ExitCode, Where, unreadable
+from converter.errors import (
+    INVALID,
+    Diagnostic,
+    ExitCode,
+    Where,
+    most_severe,
+    unreadable,
+)
 from converter.io import strict_json
 from converter.io.strict_json import Json
 
@@ -87,7 +94,8 @@ class Report:
 
     @property
     def code(self) -> int:
-        return max((e.code for e in self.entries if e.code != ExitCode.INTERRUPTED), default=0)
+        ran = [e.code for e in self.entries if all(d.code != "B605" for d in e.diagnostics)]
+        return most_severe(ran) if ran or not self.entries else ExitCode.INTERRUPTED
 
     @property
     def verdict(self) -> str:
@@ -250,7 +258,8 @@ def _trip(data: Json) -> Entry:
     name = f"{data['file']} via {data['via']}"
     if "refused" in data:
         said = tuple(map(diagnostic, data["refused"]))
-        code = {"R": 4, "X": 3, "N": 6}.get(said[0].code[0], 2)
+        invalid = any(d.code in INVALID for d in said)
+        code = 4 if invalid else {"R": 4, "X": 3, "N": 6}.get(said[0].code[0], 2)
         return Entry(
             name, "roundtrip", code, _headline(code, said, None), data["file"], data["via"], said
         )
