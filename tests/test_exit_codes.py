@@ -1,5 +1,5 @@
-"""Exit codes: a file whose content is invalid is unreadable (4), whatever is wrong in it and whichever
-command reads it; of several codes the most severe counts.
+"""Exit codes: a file with invalid content is unreadable (4), whichever command reads it; of several
+codes the most severe counts.
 """
 
 from __future__ import annotations

@@ -32,8 +32,10 @@ def main() -> None:
         for number in REQUESTS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, leave)
+        from converter.cli import stdio
         from converter.commands import startup
 
+        stdio.prepare()
         startup.prepare()
         from converter.cli.app import run
     except KeyboardInterrupt:

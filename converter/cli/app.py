@@ -4,9 +4,7 @@ errors.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
 import signal
 import sys
 from types import FrameType
@@ -15,7 +13,7 @@ from typing import NoReturn
 import click
 
 import converter
-from converter.cli import console, leave, waiting
+from converter.cli import console, leave, stdio, waiting
 from converter.commands import startup
 from converter.errors import (
     ConverterError,
@@ -23,7 +21,9 @@ from converter.errors import (
     ExitCode,
     MemoryLimitError,
     UsageError,
+    cannot_write,
     did_you_mean,
+    most_severe,
     wrong_call,
 )
 from converter.io.signals import REQUESTS, loading
@@ -125,14 +125,12 @@ def _ignore_requests() -> None:
 
 
 def _guarded() -> int:
-    try:
-        code = _call()
-        sys.stdout.flush()
+    code = _call()
+    error = stdio.lost()
+    if error is None or isinstance(error, BrokenPipeError):  # a reader may go, which is its right
         return code
-    except BrokenPipeError:  # the reader has gone, which is its right
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(console.current().code)
+    click.echo(str(cannot_write("standard output", error)), err=True)
+    return most_severe([code, ExitCode.UNWRITABLE])
 
 
 def _call() -> int:
@@ -153,14 +151,10 @@ def _call() -> int:
         _ignore_requests()
         click.echo("interrupted", err=True)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        raise
     except MemoryError:
         return console.current().refuse(
             MemoryLimitError(Diagnostic("U503", "there is not enough memory for this"))
         )
-    except SystemExit:  # click's own answer to a closed pipe
-        return int(console.current().code)
     except Exception as e:
         from converter.cli.crash import apologise
 

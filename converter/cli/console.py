@@ -18,6 +18,7 @@ from converter.cli.streams import told
 from converter.commands.report.cases import Case
 from converter.errors import ConverterError, Diagnostic, ExitCode, WriteError
 from converter.graph.record import record
+from converter.io.escape import escaped
 
 
 @record
@@ -52,9 +53,18 @@ class Console:
         return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
     def say(self, *lines: str) -> None:
-        """Lines of the result. Nothing with -q or another format."""
+        """Print lines of the result, each of which stays one line whatever is in it. Nothing with
+        -q or another format.
+        """
         for line in lines if self.text and self.verbosity >= 0 else ():
-            self._print(line)
+            self._print(escaped(told(line)))
+
+    def document(self, text: str) -> None:
+        """Print a result that is a document of some syntax, as it is. Nothing with -q or another
+        format.
+        """
+        if self.text and self.verbosity >= 0:
+            self._print(told(text))
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
         """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding
@@ -65,11 +75,12 @@ class Console:
         if self.text and shown:
             from converter.commands.report.text import render
 
-            self._print(render(shown), err)
+            self._print(render(shown, told), err)
 
     def _print(self, text: str, err: bool = False) -> None:
+        """Print text of which every line is escaped, or a document."""
         waiting.clear()
-        click.echo(told(text), err=err, color=self.colored(sys.stderr if err else sys.stdout))
+        click.echo(text, err=err, color=self.colored(sys.stderr if err else sys.stdout))
 
     def record(self, diagnostics: Sequence[Diagnostic]) -> None:
         """Diagnostics that the result itself shows: for the log and for other formats than text."""
@@ -82,9 +93,7 @@ class Console:
             self.verdict(ExitCode.FINDING)
 
     def verdict(self, code: ExitCode) -> None:
-        """Sets the exit code; the first that is not OK stays. Call before printing: a closed pipe
-        ends the command.
-        """
+        """Sets the exit code; the first that is not OK stays."""
         if self.code == ExitCode.OK:
             self.code = code
 
@@ -95,7 +104,8 @@ class Console:
             self.report(error.diagnostics)
             return self.finish()
         except ConverterError as e:
-            self._print(str(e), err=True)
+            for d in e.diagnostics:
+                self._print(escaped(told(str(d))), err=True)
             return e.exit_code
 
     def finish(self) -> int:
@@ -103,17 +113,16 @@ class Console:
         if not self.text:
             from converter.commands.report import machine
 
-            self._print(
-                machine.render(
-                    self.format,
-                    self.command,
-                    int(self.code),
-                    self.diagnostics,
-                    self.cases,
-                    self.result,
-                    self.about,
-                )
+            text = machine.render(
+                self.format,
+                self.command,
+                int(self.code),
+                self.diagnostics,
+                self.cases,
+                self.result,
+                self.about,
             )
+            self._print(told(text))
         if self.log:
             self._write_log(self.log)
         return int(self.code)

@@ -13,6 +13,7 @@ import click
 
 import converter
 from converter.errors import ExitCode
+from converter.io.escape import escaped
 
 
 def apologise(error: BaseException) -> int:
@@ -21,7 +22,7 @@ def apologise(error: BaseException) -> int:
     with os.fdopen(handle, "w", encoding="utf-8") as f:
         f.write(f"netconv {converter.__version__}, Python {sys.version}\n{sys.argv}\n\n")
         f.writelines(traceback.format_exception(error))
-    what = f"{type(error).__name__}: {error}".splitlines()[0]
+    what = escaped(f"{type(error).__name__}: {error}".partition("\n")[0])
     click.echo(
         f"Sorry, this is a bug in netconv ({what}). Please report it with {path} and the "
         "output of `netconv env`.",

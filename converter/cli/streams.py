@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from converter.errors import unwritable, wrong_call
+from converter.cli import stdio
+from converter.errors import cannot_read, cannot_write, unwritable, wrong_call
 
 DASH = "-"
 _shown: dict[str, str] = {}  # the beginning of a path on this machine -> what it stands for
@@ -46,7 +47,8 @@ def fetched(place: str) -> Iterator[Path]:
     if place == DASH:
         with _folder("") as folder:
             with open(folder / "stdin", "wb") as f:
-                shutil.copyfileobj(sys.stdin.buffer, f)
+                for piece in _pieces():
+                    f.write(piece)
             yield folder / "stdin"
     elif is_url(place):
         from converter.commands.batch import staging
@@ -56,6 +58,15 @@ def fetched(place: str) -> Iterator[Path]:
             yield staging.fetch(place, folder)
     else:
         yield Path(place.removeprefix("file://"))
+
+
+def _pieces() -> Iterator[bytes]:
+    """What comes from standard input; R100 where it cannot be read, as where it is closed."""
+    try:
+        while piece := sys.stdin.buffer.read(1 << 20):
+            yield piece
+    except OSError as e:
+        raise cannot_read("standard input", e) from None
 
 
 @contextlib.contextmanager
@@ -99,4 +110,5 @@ def named_output(place: str, target: str | None, force: bool = False) -> Iterato
             )
         with open(work, "rb") as f:
             shutil.copyfileobj(f, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        if (error := stdio.lost()) is not None:
+            raise cannot_write("standard output", error)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 from converter.io import progress
+from converter.io.escape import escaped
 
 PATIENCE = 2.0  # seconds
 PERIOD = 0.25
@@ -56,5 +57,5 @@ def _watch(over: threading.Event) -> None:
             continue
         with _writing:
             _visible = True
-            sys.stderr.write(f"{_CLEAR}{name[: WIDTH - 8]} {seconds:.0f} s")
+            sys.stderr.write(f"{_CLEAR}{escaped(name)[: WIDTH - 8]} {seconds:.0f} s")
             sys.stderr.flush()

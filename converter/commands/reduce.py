@@ -27,6 +27,7 @@ from converter.formats import model_files
 from converter.graph.infer import Array
 from converter.graph.names import public_name
 from converter.graph.network import Network
+from converter.io.escape import escaped
 from converter.io.files import Output
 from converter.passes.extract_subgraph import extract_subgraph
 
@@ -235,7 +236,8 @@ def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = Fa
 
 
 def _readme(found: Reduced, names: tuple[str, str]) -> str:
-    text = "\n".join(lines(found.result))
+    text = "\n".join(map(escaped, lines(found.result)))
+    names = (escaped(names[0]), escaped(names[1]))
     a, b = found.nodes
     return (
         f"# {names[0]} and {names[1]} differ\n\n"

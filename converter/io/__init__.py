@@ -6,6 +6,7 @@ files.py        outputs that appear complete or not at all, names of side files
 atomic.py       how several files are published at once
 strict_json.py  JSON that anybody may have written
 toml.py         TOML that a user wrote
+escape.py       text as one visible line
 child.py        how Python processes are started
 limits.py       memory and time of this process, axes of a tensor
 progress.py     what this process is doing, for whoever shows it

@@ -23,4 +23,4 @@ def command(console: Console, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     console.result = found(app, {}, "netconv", "_NETCONV_COMPLETE").source()
-    console.say(console.result)
+    console.document(console.result)

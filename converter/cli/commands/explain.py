@@ -36,4 +36,4 @@ def command(console: Console, code: str | None) -> None:
         raise wrong_call(f"unknown code {code!r}", help=help)
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
-    console.say(textwrap.fill(page_.text, 100, initial_indent="  ", subsequent_indent="  "))
+    console.say(*textwrap.wrap(page_.text, 100, initial_indent="  ", subsequent_indent="  "))

@@ -52,18 +52,19 @@ def command(
 
     model = api.load(file, source, weights, dequantize, signature=signature)
     console.report(model.notes)
+    console.result = inspect.full(model)
     match form:
+        case "json":
+            console.document(json.dumps(console.result, indent=2, ensure_ascii=False))
+            return
         case "table":
             lines = [
                 *inspect.table(model, file.name),
                 *(costs.lines(costs.costs(model.ir)) if layers else ()),
                 *(inspect.nodes(model) if console.verbosity > 0 else ()),
             ]
-        case "json":
-            lines = [json.dumps(inspect.full(model), indent=2, ensure_ascii=False)]
         case "text":
-            lines = [inspect.text(model)]
+            lines = inspect.text(model).split("\n")
         case _:
             lines = list(inspect.dot(model))
-    console.result = inspect.full(model)
     console.say(*lines)

@@ -39,9 +39,9 @@ def command(console: Console, format_name: str, op: str | None) -> None:
     for far, near in kinds.items():
         console.say(f"{far:{width}}  {near:{wide}}  {written.limits.get(far, '')}".rstrip())
     if op is None and written.partly:
-        console.say("\nNot written of an operator:")
+        console.say("", "Not written of an operator:")
         for name, what in written.partly.items():
             console.say(f"  {name}: {what}")
     if op is None and written.absent:
-        console.say("\nNot written:")
-        console.say(textwrap.fill(" ".join(written.absent), 100, **INDENT))
+        console.say("", "Not written:")
+        console.say(*textwrap.wrap(" ".join(written.absent), 100, **INDENT))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from converter.commands.batch.job import Done
+from converter.io.escape import escaped
 
 Say = Callable[[str], None]
 
@@ -52,16 +53,21 @@ def _bar(total: int) -> Iterator[Callable[[Done], None]]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
 
         def tell(done: Done) -> None:
-            progress.update(task, advance=1, description=done.job.id)
+            progress.update(task, advance=1, description=escaped(done.job.id))
             if done.outcome["exit_code"]:
+                # a line stays one line: what begins another could be taken as a command
                 progress.console.print(
-                    f"{done.status:11} {done.job.id}", markup=False, highlight=False
+                    escaped(f"{done.status:11} {done.job.id}"),
+                    markup=False,
+                    highlight=False,
+                    emoji=False,
+                    soft_wrap=True,
                 )
 
         yield tell

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from converter.commands.report.facts import Entry, Report
+from converter.io.escape import escaped
 
 MARKS = {0: "✅", 1: "❌", 130: "⏸"}
 DETAILED = 20  # failures whose text is shown
@@ -17,7 +18,7 @@ def render(report: Report) -> str:
         f"{e.status}{f' ({e.trend})' if e.trend else ''} | {_cell(e.headline)} |"
         for e in report.entries
     ]
-    since = [f"Since {report.baseline}: {report.trend}.", ""] if report.baseline else []
+    since = [f"Since {_cell(report.baseline)}: {report.trend}.", ""] if report.baseline else []
     head = [f"## {report.verdict}", "", *since, "| | case | status | |", "|---|---|---|---|", *rows]
     failed = [e for e in report.entries if e.code]
     more = [f"{len(failed) - DETAILED} more failed.", ""] if len(failed) > DETAILED else []
@@ -33,7 +34,7 @@ def render(report: Report) -> str:
 
 
 def _details(e: Entry) -> list[str]:
-    text = "\n".join(e.text())
+    text = "\n".join(map(escaped, e.text()))
     fence = "`" * max(3, *(len(m) + 1 for m in re.findall("`+", text)), 3)
     return [
         f"<details><summary>{_html(e.name)}</summary>",
@@ -48,7 +49,7 @@ def _details(e: Entry) -> list[str]:
 
 
 def _html(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _cell(text: str) -> str:
@@ -58,7 +59,6 @@ def _cell(text: str) -> str:
         .replace("\\", "\\\\")
         .replace("|", "\\|")
         .replace("`", "\\`")
-        .replace("\n", " ")
         .replace("*", "\\*")
         .replace("_", "\\_")
     )

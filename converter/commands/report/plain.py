@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.commands.report.facts import Report
+from converter.io.escape import escaped
 
 
 def render(report: Report) -> str:
@@ -13,10 +14,5 @@ def render(report: Report) -> str:
         found.append(f"  {e.headline}")
         if e.code:
             found.extend(f"  | {line}" for line in e.text() if line != e.headline)
-    return "\n".join(
-        [
-            *found,
-            report.verdict
-            + (f"   since {report.baseline}: {report.trend}" if report.baseline else ""),
-        ]
-    )
+    since = f"   since {report.baseline}: {report.trend}" if report.baseline else ""
+    return "\n".join(map(escaped, [*found, report.verdict + since]))

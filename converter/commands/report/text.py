@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
 from converter.commands.explain import CODES
 from converter.errors import Diagnostic
+from converter.io.escape import escaped
 
 _COLOR = {"error": "red", "warning": "yellow", "note": "blue"}
 NAMED = 4  # alike layers that are named
@@ -21,20 +22,20 @@ def group(diagnostics: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
     return list(groups.values())
 
 
-def render(diagnostics: Sequence[Diagnostic]) -> str:
-    return "\n".join(_one(g) for g in group(diagnostics))
+def render(diagnostics: Sequence[Diagnostic], named: Callable[[str], str] = str) -> str:
+    """Diagnostics with colors, alike ones as one. Each line is escaped after `named` has replaced
+    what texts call files.
+    """
+    return "\n".join(_one(g, named) for g in group(diagnostics))
 
 
-def _one(alike: Sequence[Diagnostic]) -> str:
+def _one(alike: Sequence[Diagnostic], named: Callable[[str], str]) -> str:
     d, more = alike[0], alike[1:]
     head = click.style(f"{d.level}[{d.code}]", fg=_COLOR[d.level], bold=True)
-    lines = [
-        f"{head} {first}" if i == 0 else f"  │ {first}"
-        for i, first in enumerate(d.message.splitlines() or [""])
-    ]
+    lines = []
     if place := str(d.where):
-        lines.append(f"  ┌ {place}")
-    lines.extend(f"  │ {e}" for e in d.evidence)
+        lines.append(f"  ┌ {escaped(place)}")
+    lines.extend(f"  │ {escaped(e)}" for e in d.evidence)
     if more:
         lines.append(
             f"  ├ same in {len(more)} more {'place' if len(more) == 1 else 'places'}{_names(more)}"
@@ -42,9 +43,11 @@ def _one(alike: Sequence[Diagnostic]) -> str:
     explain = f"netconv explain {d.code}" if d.code in CODES else ""
     if d.help:
         lines.append(f"  └ help: {d.help}")
-    elif len(lines) > 1 and explain:
+    elif lines and explain:
         lines.append(f"  └ {explain}")
-    return "\n".join(lines)
+    return "\n".join(
+        [f"{head} {escaped(named(d.message))}", *(escaped(named(line)) for line in lines)]
+    )
 
 
 def _names(alike: Sequence[Diagnostic]) -> str:

@@ -1,0 +1,30 @@
+"""Text of files, names and messages on its way to a terminal or a log: a name cannot end a line,
+move the cursor, reverse what follows, or give a command to the runner whose log it is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# A runner of continuous integration takes a line of its log as a command when it begins with ::
+# (GitHub), or has ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
+_COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
+
+
+def escaped(text: str) -> str:
+    """Return the text as one visible line: what is not printable (control and format characters,
+    line and paragraph separators, lone surrogates) as Python escapes it, `\\x1b`, and the first
+    character of what would be a command for a runner likewise.
+    """
+    if not text.isprintable():
+        text = "".join(c if _visible(c) else ascii(c)[1:-1] for c in text)
+    return _COMMAND.sub(_spelled, text) if "::" in text or "##" in text else text
+
+
+def _visible(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
+
+
+def _spelled(found: re.Match[str]) -> str:
+    return "\\x23" if found[1] is None else f"{found[1]}\\x3a"

@@ -1,0 +1,125 @@
+"""Standard streams that are closed, full or without a reader: the right result or exit code 5."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import every_command
+from batch.models import small
+from support import HANG, ROOT
+
+FULL = Path("/dev/full")
+BAD = {
+    "output closed": ">&-",
+    "errors closed": "2>&-",
+    "input closed": "<&-",
+    "all closed": "<&- >&- 2>&-",
+    "output full": ">/dev/full",
+    "errors full": "2>/dev/full",
+    "both full": ">/dev/full 2>/dev/full",
+    "no reader": "| true",
+    "no reader of either": "2>&1 | true",
+}
+
+
+def models(folder: Path) -> list[every_command.Call]:
+    folder.mkdir(exist_ok=True)
+    small(folder / "first.onnx", 0.1)
+    small(folder / "second.onnx", 0.2)
+    small(folder / "nets" / "net.onnx")
+    (folder / "zhouyi").mkdir()
+    return every_command.calls("first.onnx", "second.onnx")
+
+
+def run(folder: Path, arguments: list[str], streams: str) -> tuple[int, str]:
+    """The exit code of netconv with such streams, and what it says on them."""
+    script = folder.parent / "bin" / "netconv"
+    if not script.exists():
+        every_command.script(folder.parent)
+    command = shlex.join([sys.executable, str(script), *arguments])
+    done = subprocess.run(
+        ["bash", "-c", f"{command} {streams}; exit ${{PIPESTATUS[0]}}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def usable(streams: str) -> None:
+    if "/dev/full" in streams and not FULL.exists():
+        pytest.skip("this system has no /dev/full")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
+def test_every_command_is_right_or_says_5(tmp_path: Path, streams: str) -> None:
+    usable(streams)
+    for call in models(tmp_path / "work"):
+        code, said = run(tmp_path / "work", list(call.arguments), streams)
+        assert code in (call.code, 5), f"{call}: {said}"
+        assert "Traceback" not in said and "bug in netconv" not in said
+
+
+@pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
+def test_work_is_done_whatever_becomes_of_its_text(tmp_path: Path, streams: str) -> None:
+    """What cannot be said does not stop a conversion."""
+    usable(streams)
+    work = tmp_path / "work"
+    models(work)
+    output_lost = re.search(r"(?<!2)>(&-|/dev/full)", streams)
+    expected = 5 if output_lost else 0
+    for arguments in (
+        ["convert", "first.onnx", "-o", "made.xml"],
+        ["batch", "nets", "-t", "onnx", "-o", "out"],
+    ):
+        code, said = run(work, arguments, streams)
+        assert code == expected, said
+    made = [work / "made.xml", work / "made.bin", work / "out" / "onnx" / "net.onnx"]
+    assert all(p.stat().st_size for p in made)
+    weights = np.fromfile(made[1], np.float32)
+    assert np.isclose(weights, 0.1).any()  # and not a text that was printed into the file
+
+
+@pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
+def test_errors_keep_their_exit_code(tmp_path: Path, streams: str) -> None:
+    usable(streams)
+    work = tmp_path / "work"
+    models(work)
+    (work / "bad.onnx").write_bytes(b"no model")
+    for arguments, expected in (
+        (["inspect", "bad.onnx"], 4),
+        (["inspect", "absent.onnx", "--format", "json"], 4),
+        (["nothing"], 2),
+        (["diff", "first.onnx", "second.onnx"], 1),
+    ):
+        code, said = run(work, arguments, streams)
+        lost = ">&-" in streams or ">/dev/full" in streams
+        assert code == expected or (lost and code == 5), said
+        assert "Traceback" not in said and "bug in netconv" not in said
+
+
+def test_a_model_that_nobody_reads_is_not_written(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    models(work)
+    arguments = ["convert", "first.onnx", "-o", "-", "-t", "onnx"]
+    for streams in (">&-", "| true", *([">/dev/full"] if FULL.exists() else [])):
+        assert run(work, arguments, streams)[0] == 5
+    assert run(work, ["inspect", "-"], "<&-")[0] == 4
+
+
+def test_a_closed_output_is_named(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    models(work)
+    code, said = run(work, ["inspect", "first.onnx"], ">&-")
+    assert code == 5 and "error[W301]" in said and "standard output" in said
