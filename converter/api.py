@@ -122,6 +122,7 @@ def convert(
     signature: str = "",
     state: Mapping[str, str] | None = None,
     states: str = "keep",
+    max_output: str | int = "",
 ) -> list[Diagnostic]:
     """One conversion from file to file, as `netconv convert` does it; returns what reading and
     writing warn of.
@@ -134,10 +135,12 @@ def convert(
     (as inputs and outputs). `io_layout` is "keep" or "native" for channels-last targets, `weights`,
     `dequantize` and `signature` are as in `load`. Existing files are overwritten unless `force` is
     false, but never an input, nor a side file that another model beside it uses (W302). All files
-    appear, or none. Raises what `load` and `save` raise, and UsageError for names and shapes that
-    the model does not have.
+    appear, or none. `max_output` refuses a larger result (W304): a size ("2GB", or bytes), or a
+    multiple of the source ("100x"). Raises what `load` and `save` raise, and UsageError for names
+    and shapes that the model does not have.
     """
     from converter.commands.convert import Request, convert
+    from converter.io import growth
 
     if states not in ("keep", "io"):
         raise wrong_call(f"states={states!r} is neither 'keep' nor 'io'")
@@ -156,6 +159,7 @@ def convert(
         force=force,
         dequantize=dequantize,
         signature=signature,
+        max_output=growth.parse(max_output),
     )
     return list(convert(request).notes)
 

@@ -101,6 +101,18 @@ class Numbers(Parsed):
             raise wrong_call(why, help="for example 127.5,127.5,127.5") from None
 
 
+class Most(Parsed):
+    """The largest output: a size or a multiple of the source, checked but as it was given."""
+
+    name = "SIZE"
+
+    def parse(self, text: str, option: str) -> str:
+        from converter.io import growth
+
+        growth.parse(text)
+        return text
+
+
 class FilePath(Parsed):
     """A path that may not exist: a missing input is exit code 4 with our own message, not click's
     2.
@@ -467,6 +479,12 @@ def conversion_options(*own: Any, to: str = "--to", source: str = "--from") -> D
         "refuses it).",
     )
     force = option("--force", is_flag=True, help="Overwrite existing files (never an input).")
+    most = option(
+        "--max-output",
+        type=Most(),
+        default="off",
+        help="Refuse a result larger than this: a size (2GB), or a multiple of IN (100x).",
+    )
     return options(
         output,
         target,
@@ -477,5 +495,6 @@ def conversion_options(*own: Any, to: str = "--to", source: str = "--from") -> D
         verify,
         native_option,
         force,
+        most,
         source_options_with(source),
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import operator
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from converter.errors import (
 )
 from converter.formats import model_files, sidefiles
 from converter.formats.format import Flavour
+from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
 from converter.graph.record import record
 from converter.io.atomic import recover
 from converter.io.files import Output
+from converter.io.growth import Growth, MaxOutput, measured
 from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
 from converter.passes.fix_inputs import fix_inputs
 from converter.passes.states import declare_states, settle
@@ -41,7 +43,8 @@ class Request:
     keep states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
     overwrite (never an input), `dequantize` and `signature` are as in `load`.
 
-    `with_map`: also OUT.map.json, which says what comes from where.
+    `with_map`: also OUT.map.json, which says what comes from where. `max_output` is the largest
+    result that is written; `announce` is called before one that is far larger than its source.
     """
 
     source: Path
@@ -61,6 +64,14 @@ class Request:
     dequantize: bool = False
     with_map: bool = False
     signature: str = ""
+    max_output: MaxOutput = field(default_factory=MaxOutput)
+    announce: Callable[[Diagnostic], None] | None = None
+
+    def growth(self, warnings: list[Diagnostic]) -> Growth:
+        """What the files of the result count for; warnings that nobody is told of go to a list."""
+        beside = [self.weights] if self.weights else sidefiles.present(self.source)
+        source = sum(map(size_of, [self.source, *beside]))
+        return Growth(source, self.max_output, self.announce or warnings.append)
 
 
 @record
@@ -182,17 +193,21 @@ def convert(request: Request) -> Written:
     recover(request.target)
     _demand_replaceable([request.target], request)
     model = read(request)
+    warned: list[Diagnostic] = []
+    grown = request.growth(warned)
     with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:
-        notes = _write(model, out.made, flavour, request.source)
+        with measured(out.made.parent, grown):
+            notes = _write(model, out.made, flavour, request.source)
         if request.with_map:
             _write_map(model, out, flavour)
     files = sorted(
         (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
     )
     beside = [request.weights] if request.weights else sidefiles.present(request.source)
-    larger = model_files.larger(model, files, [request.source, *beside])
-    grown = in_file(larger, str(request.source))
-    return Written(model, flavour, tuple(files), (*model.notes, *notes, *grown))
+    if not grown.warned:
+        warned.extend(model_files.larger(model, files, [request.source, *beside]))
+    said = in_file(warned, str(request.source))
+    return Written(model, flavour, tuple(files), (*model.notes, *notes, *said))
 
 
 def map_of(target: Path) -> Path:
@@ -247,7 +262,13 @@ class Coverage:
         }
 
 
-def check(model: Network, target: str, source: Path, io_layout: str = "") -> Coverage:
+def check(
+    model: Network,
+    target: str,
+    source: Path,
+    io_layout: str = "",
+    max_output: MaxOutput | None = None,
+) -> Coverage:
     """Converts without keeping anything: the same code as `convert`, so that its promise is
     exact.
     """
@@ -255,7 +276,11 @@ def check(model: Network, target: str, source: Path, io_layout: str = "") -> Cov
 
     flavour = formats.parse_flavour(target, io_layout)
     found: list[Diagnostic] = [*model.notes]
-    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+    growth = Request(source, source, max_output=max_output or MaxOutput()).growth(found)
+    with (
+        tempfile.TemporaryDirectory(prefix="netconv-") as folder,
+        measured(Path(folder), growth),
+    ):
         try:
             found.extend(
                 _write(model, Path(folder) / f"model{formats.suffix(flavour)}", flavour, source)

@@ -154,6 +154,14 @@ CODES: dict[str, Explanation] = {
         "The target is a text format that cannot hold control characters, and a name or "
         "attribute has one.",
     ),
+    "W304": Explanation(
+        "the output is far larger than its source",
+        "Something small in the source is a large constant, as of ConstantOfShape or Expand, which "
+        "the target stores number by number. That is a warning from 100 times the source on. With "
+        "--max-output (a size, 2GB, or a multiple of the source, 100x) it is refused before it is "
+        "written; a batch refuses more than 100 times the source and 64 MB unless it is told "
+        "otherwise.",
+    ),
     "W330": Explanation(
         "a value has no text in the target",
         "The text format cannot spell it so that it reads back the same: NaN, `=`, line "

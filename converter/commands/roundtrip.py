@@ -12,12 +12,14 @@ from typing import Any
 
 from converter import formats
 from converter.commands import diff, file_diff
+from converter.commands.convert import Request
 from converter.commands.diff import Change
 from converter.commands.verify import verify
 from converter.commands.verify.align import align
 from converter.commands.verify.result import Result
 from converter.errors import Diagnostic
 from converter.formats import model_files
+from converter.io.growth import MaxOutput, measured
 
 SHOWN = 3
 
@@ -94,10 +96,11 @@ class Trip:
             yield from (f"  {line}" for line in lines(self.numbers))
 
 
-def roundtrip(path: Path, via: str, seed: int = 0) -> Trip:
+def roundtrip(path: Path, via: str, seed: int = 0, max_output: MaxOutput | None = None) -> Trip:
     """Reads `path`, writes it as `via`, reads that, writes it in the first format again, and
     compares.
     """
+    warned: list[Diagnostic] = []
     middle = formats.parse_flavour(via)
     formats.demand_readable(Path(formats.suffix(middle)), middle, "--via")
     model = model_files.load(path)
@@ -107,7 +110,9 @@ def roundtrip(path: Path, via: str, seed: int = 0) -> Trip:
         back = Path(folder) / "back" / path.name
         there.parent.mkdir()
         back.parent.mkdir()
-        notes = [*model.notes, *model_files.save(model, there, via)]
+        growth = Request(path, there, max_output=max_output or MaxOutput()).growth(warned)
+        with measured(there.parent, growth):
+            notes = [*model.notes, *model_files.save(model, there, via), *warned]
         between = model_files.load(there, middle.format)
         notes += model_files.save(between, back, own.name)
         returned = model_files.load(back, own.name)

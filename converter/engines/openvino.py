@@ -23,7 +23,7 @@ from converter.graph.network import Network
 if TYPE_CHECKING:
     pass
 
-ov = import_openvino()
+ov: Any = import_openvino()
 CONFIG = {
     "INFERENCE_PRECISION_HINT": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
@@ -70,7 +70,7 @@ def prepare(model: Network) -> Prepared:
     return prepared(model, "openvino", compute, (compiled, folder))
 
 
-def _written(core: ov.Core, model: Network, folder: Path) -> Any:
+def _written(core: Any, model: Network, folder: Path) -> Any:
     """The model in a file of its own, whose states are inputs and outputs, too."""
     from converter.formats import get
 
@@ -81,7 +81,7 @@ def _written(core: ov.Core, model: Network, folder: Path) -> Any:
     return core.read_model(path)
 
 
-def _own_file(core: ov.Core, model: Network) -> Any | None:
+def _own_file(core: Any, model: Network) -> Any | None:
     """The network of the file that the model came from, unless inputs or outputs were changed since
     or OpenVINO does not read it.
     """

@@ -8,6 +8,7 @@ strict_json.py  JSON that anybody may have written
 toml.py         TOML that a user wrote
 escape.py       text as one visible line
 child.py        how Python processes are started
+growth.py       how large an output may become, measured by its source
 limits.py       memory and time of this process, axes of a tensor
 progress.py     what this process is doing, for whoever shows it
 protobuf.py     protobuf's wire format, without decoding messages

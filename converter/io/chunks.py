@@ -6,11 +6,13 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from converter.io.growth import Growth
 from converter.io.mapped_file import copied, release
 
 SLAB = 1 << 22  # bytes that are made for writing at once
@@ -88,13 +90,22 @@ def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
 class Sink(io.FileIO):
     """Writes piece by piece. In between the disk is set to work, so that little is left for the
     end, and the pages of mapped inputs are given back: weights that go by do not gather in memory.
+    What is about to be written is told to `growth`, which may refuse it.
     """
 
     _waiting = _mapped = 0
 
+    def __init__(self, path: Path, mode: str, growth: Growth | None = None) -> None:
+        super().__init__(path, mode)
+        self._growth = growth
+
     def write(self, data: Any) -> int:
         whole = memoryview(data)
+        if self._growth is not None:
+            self._growth.expect(whole.nbytes)
         written = copied(whole[:_RELEASE], self.fileno()) or super().write(whole[:_PIECE])
+        if self._growth is not None:
+            self._growth.add(written)
         self._waiting += written
         self._mapped += written
         if self._waiting >= SLAB:

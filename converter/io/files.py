@@ -23,8 +23,9 @@ from converter.errors import (
     unreadable,
     unwritable,
 )
-from converter.io import atomic
+from converter.io import atomic, growth
 from converter.io.chunks import Sink, write_array
+from converter.io.growth import size_text as size_text
 from converter.io.mapped_file import MappedFile
 
 # bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then
@@ -198,7 +199,7 @@ class Output:
             if inside:
                 made.parent.mkdir(parents=True, exist_ok=True)
             self._demand_replaceable(final, bool(inside))
-            file = io.BufferedWriter(Sink(made, "xb"), _BUFFER)
+            file = io.BufferedWriter(Sink(made, "xb", growth.of(self.target.parent)), _BUFFER)
         except (OSError, ValueError) as e:
             raise _unwritable(final, e) from None
         try:
@@ -343,11 +344,3 @@ def _final(path: Path) -> Path:
     """The place of a file that is made in a workspace."""
     inside = atomic.workspaces.get(path.parent)
     return path if inside is None else inside.target.with_name(path.name)
-
-
-def size_text(count: int) -> str:
-    """Bytes for people: 13.9 MB."""
-    for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= limit:
-            return f"{count / limit:.1f} {unit}"
-    return f"{count} bytes"

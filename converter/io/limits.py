@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import threading
@@ -10,11 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from converter.errors import Diagnostic, ExitCode, TimeLimitError
+from converter.errors import Diagnostic, ExitCode, TimeLimitError, wrong_call
 from converter.io.signals import loading
 
 MOST_AXES = 64  # of a tensor: numpy has no arrays with more
 GRACE = 10.0  # seconds in which native code must come to its end after the time limit
+
+
+def size(text: str | int, what: str = "an amount of memory", help: str = "") -> int:
+    """ "2G", "512M" or bytes; UsageError for what is not `what`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
+    if not found:
+        raise wrong_call(f"{text!r} is not {what}", help=help or "for example 512M or 2G")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 @contextmanager

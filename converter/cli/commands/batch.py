@@ -10,7 +10,16 @@ from typing import Any
 
 import click
 
-from converter.cli.common import REPORTS, Choice, FilePath, FormatName, Place, option, subcommand
+from converter.cli.common import (
+    REPORTS,
+    Choice,
+    FilePath,
+    FormatName,
+    Most,
+    Place,
+    option,
+    subcommand,
+)
 from converter.cli.console import Console
 from converter.cli.streams import fetched, is_url
 from converter.errors import Diagnostic, ExitCode
@@ -63,6 +72,12 @@ netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
     metavar="SIZE",
     default="0",
     help="With DIR: limit of memory for one job, 512M or 4G.",
+)
+@option(
+    "--max-output",
+    type=Most(),
+    help="With DIR: refuse results larger than this: a size (2GB), a multiple of the model "
+    "(1000x), off. Default: 100x and at least 64 MB.",
 )
 @option(
     "--report",
@@ -144,6 +159,7 @@ def _plan(source: str, options: dict[str, Any]) -> Any:
         "--verify": options["with_verify"],
         "--timeout": options["timeout"],
         "--memory": options["memory"] != "0",
+        "--max-output": options["max_output"],
     }
     url = is_url(source)
     path = Path(source.removeprefix("file://"))
@@ -154,6 +170,7 @@ def _plan(source: str, options: dict[str, Any]) -> Any:
             "verify": options["with_verify"],
             "timeout": options["timeout"],
             "memory": options["memory"],
+            **({"max-output": most} if (most := options["max_output"]) else {}),
         }
         root = source.rstrip("/") if url else str(path.absolute())
         return plan.of_folder(root, options["targets"], settings, out)

@@ -17,7 +17,7 @@ from converter.cli.common import (
 )
 from converter.cli.console import Console
 from converter.cli.streams import DASH, is_url, named_output, told
-from converter.errors import overwrites_input
+from converter.errors import in_file, overwrites_input
 
 EXAMPLES = """netconv convert net.mlmodel -o net.xml
 netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224,224
@@ -64,6 +64,7 @@ def write(console: Console, file: Path, output: str, options: dict[str, Any], **
     """
     from converter import formats
     from converter.commands import convert
+    from converter.io import growth
 
     place = Path(output)
     if is_url(output) and told(str(file)) == output:
@@ -85,6 +86,8 @@ def write(console: Console, file: Path, output: str, options: dict[str, Any], **
             force=options["force"],
             dequantize=options["dequantize"],
             signature=options["signature"],
+            max_output=growth.parse(options["max_output"]),
+            announce=lambda d: console.report(in_file([d], str(file))),
             **more,
         )
         written = convert.convert(request)

@@ -241,11 +241,10 @@ def _table(
 def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
     """Within --max-memory; U503 when that is not enough."""
     from converter import api
-    from converter.commands.batch.plan import size
     from converter.errors import MemoryLimitError, NothingComparedError
     from converter.io import limits
 
-    with_limit = size(options["max_memory"])
+    with_limit = limits.size(options["max_memory"])
     if with_limit:
         import converter.commands.verify.check
         import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program

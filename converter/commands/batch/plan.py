@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,13 +17,15 @@ from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
-from converter.io import toml
+from converter.io import growth, toml
 from converter.io.atomic import PREFIX, recover_folder
+from converter.io.limits import size
 
 DEFAULT_OUT = "converted"
 _MEANS_ANYTHING = (".txt", ".xml", ".json")
 # key -> the types it may have
-TOP: dict[str, Any] = {"out": str, "timeout": int | float, "memory": str | int, "job": list}
+LIMITS: dict[str, Any] = {"timeout": int | float, "memory": str | int, "max-output": str | int}
+TOP: dict[str, Any] = {"out": str, "job": list, **LIMITS}
 KEYS: dict[str, Any] = {
     **{
         "models": str | list,
@@ -35,7 +36,7 @@ KEYS: dict[str, Any] = {
         "inputs": dict,
         "outputs": list,
     },
-    **{"io-layout": str, "verify": bool | dict, "timeout": int | float, "memory": str | int},
+    **{"io-layout": str, "verify": bool | dict, **LIMITS},
 }
 VERIFY: dict[str, Any] = {
     **{
@@ -58,14 +59,6 @@ class Plan:
     jobs: tuple[Job, ...]
 
 
-def size(text: str | int) -> int:
-    """ "2G", "512M" or bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
-    if not found:
-        raise wrong_call(f"{text!r} is not an amount of memory", help="for example 512M or 2G")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
-
-
 def of_file(path: Path, out: str = "", root: str = "") -> Plan:
     """The jobs of a TOML file; UsageError for what it may not hold, and when a glob finds
     nothing. `root`: what it is relative to (a folder or a URL), otherwise its own folder.
@@ -77,7 +70,7 @@ def of_file(path: Path, out: str = "", root: str = "") -> Plan:
     jobs: list[Job] = []
     for table in data.get("job", []):
         settings: dict[str, Any] = {
-            **{k: data[k] for k in ("timeout", "memory") if k in data},
+            **{k: data[k] for k in LIMITS if k in data},
             **_table(table, path),
         }
         jobs.extend(_jobs(settings, root, path))
@@ -196,9 +189,10 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
             formats.demand_readable(Path(formats.suffix(flavour)), flavour, what)
     options = {
         k.replace("-", "_"): settings[k]
-        for k in ("from", "inputs", "outputs", "io-layout")
+        for k in ("from", "inputs", "outputs", "io-layout", "max-output")
         if k in settings
     }
+    growth.parse(options.get("max_output", ""))
     if verify := settings.get("verify"):
         options["verify"] = {} if verify is True else _verify(verify, root, path)
     limits: dict[str, Any] = {

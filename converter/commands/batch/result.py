@@ -86,7 +86,7 @@ def again(job: Job, compared: bool) -> tuple[str, ...]:
         given = {"native": "off", **o.get("verify", {})}
         flags = [f for k, v in given.items() for f in _flags(k, v)]
         return "verify", source, output, *flags
-    flags = [f for k in ("from", "io_layout") if k in o for f in _flags(k, o[k])]
+    flags = [f for k in ("from", "io_layout", "max_output") if k in o for f in _flags(k, o[k])]
     flags += _flags("outputs", o.get("outputs", ()))
     sizes = o.get("inputs", {}).items()
     flags += [f for n, s in sizes for f in ("--inputs", f"{n}:{','.join(map(str, s))}")]

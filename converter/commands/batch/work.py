@@ -18,6 +18,7 @@ from converter.errors import (
     NothingComparedError,
     Where,
 )
+from converter.io.growth import CAREFUL, MaxOutput, parse
 from converter.io.limits import ran_out
 from converter.io.strict_json import Json
 
@@ -91,7 +92,14 @@ def _request(task: Task, output: Path) -> Any:
         shapes=o.get("inputs", {}),
         outputs=tuple(o.get("outputs", ())),
         io_layout=o.get("io_layout", ""),
+        max_output=_most(task),
     )
+
+
+def _most(task: Task) -> MaxOutput:
+    """The largest result that a job writes; nobody looks at each, so there is a limit."""
+    given = task.options.get("max_output")
+    return CAREFUL if given is None else parse(given)
 
 
 def _convert(task: Task) -> Outcome:
@@ -144,6 +152,7 @@ def _check(task: Task) -> Outcome:
         task.target,
         source,
         task.options.get("io_layout", ""),
+        _most(task),
     )
     code = ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK
     return outcome(code, *found.diagnostics, coverage=found.as_json())
@@ -156,6 +165,7 @@ def _roundtrip(task: Task) -> Outcome:
         Path(task.source),
         task.target,
         verify_options(task.options.get("verify", {})).get("seed", 0),
+        _most(task),
     )
     data = trip.as_json()
     numbers = data.pop("numbers")
