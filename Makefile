@@ -1,6 +1,7 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv (.venv-3.13, where .venv is of another version).
 # PYTHON chooses the interpreter, TESTS what `make test` runs: make test TESTS="tests/test_files.py -x",
 # FORMAT the format whose tests `make check` runs, BENCH the options of tests/benchmarks/bench.py, AGAINST another checkout that it compares with: make bench AGAINST=../before
+# DIST is a folder of distributions that `make test-wheel` tries instead of building some.
 
 PYTHON ?= python3
 TESTS ?= tests
@@ -20,7 +21,7 @@ EXTRAS_browser := browser
 EXTRAS_fuzz := fuzz
 EXTRAS_docs := docs
 
-.PHONY: help demo test quick judges test-browser test-lowest test-wheel docs check lint tables format bench record clean fuzz fuzz-guided
+.PHONY: help demo test quick judges test-browser test-lowest test-wheel requirements docs check lint tables format bench record clean fuzz fuzz-guided
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -61,7 +62,14 @@ test-lowest: ## The tests of the command line, engines and codecs with the lowes
 	.venv-lowest/bin/python -m pytest -n 2 -m "not slow and not judges" $(LOWEST)
 
 test-wheel: ## Build the distributions, install the wheel in a bare environment, follow the README there
-	$(PYTHON) .ci/wheel.py out/wheel
+	$(PYTHON) .ci/wheel.py out/wheel $(DIST)
+
+requirements: ## Newer tools of a release, with their hashes (needs the package index)
+	$(PYTHON) -m venv --clear out/requirements
+	out/requirements/bin/python -m pip --disable-pip-version-check install --quiet pip-tools
+	for name in build sbom audit; do out/requirements/bin/pip-compile --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--output-file .ci/requirements/$$name.txt .ci/requirements/$$name.in || exit 1; done
 
 docs: $(VENV)/.installed-docs ## The pages of docs/ as HTML, in out/docs
 	$(BIN)/python docs/generate.py out/docs-source

@@ -2,7 +2,9 @@
 in an environment of its own, and runs the console blocks of README.md and of docs/start.md there,
 in an empty folder beside a copy of the samples. Prints what differs; exit code 1 then.
 
-    python .ci/wheel.py FOLDER
+    python .ci/wheel.py FOLDER [DIST]
+
+With DIST, a folder of distributions, those are tried and none is built.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/start.md")
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, dist: Path | None = None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     tools, bare = (folder / name for name in ("tools", "bare"))
     for place in (tools, bare):
         venv.create(place, with_pip=True)
-    pip(tools, "build", "pytest")
-    call(tools, "-m", "build", "--outdir", str(folder / "dist"), str(ROOT))
-    (wheel,) = (folder / "dist").glob("*.whl")
+    pip(tools, "pytest")
+    if dist is None:
+        pip(tools, "build")
+        dist = folder / "dist"
+        call(tools, "-m", "build", "--outdir", str(dist), str(ROOT))
+    (wheel,) = dist.glob("*.whl")
     pip(bare, str(wheel))
     call(tools, __file__, str(folder), "follow")  # where pytest is, which the tests' modules need
 
@@ -65,4 +70,4 @@ if __name__ == "__main__":
     place = Path(sys.argv[1]).absolute()
     if sys.argv[2:] == ["follow"]:
         sys.exit(follow(place / "bare" / "bin" / "python", place))
-    main(place)
+    main(place, *(Path(p).absolute() for p in sys.argv[2:]))

@@ -159,9 +159,11 @@ def test_the_workflows_test_every_promised_python_and_release_what_was_tested() 
     tested = workflows["ci"]["jobs"]["test"]["strategy"]["matrix"]["python"]
     assert tested == PYTHONS == ["3.11", "3.12", "3.13", "3.14"]
     release = workflows["release"]["jobs"]
-    assert release["publish"]["needs"] == release["pages"]["needs"] == "build"
+    assert set(release["publish"]["needs"]) == {"build", "test", "sbom"}
+    assert release["test"]["needs"] == release["sbom"]["needs"] == "build"
+    steps = [s.get("run", "") for s in release["test"]["steps"]]
+    assert "make test-wheel DIST=out/dist" in steps and "make docs" in steps
     steps = [s.get("run", "") for s in release["build"]["steps"]]
-    assert "make test-wheel" in steps and "make docs" in steps
     (version,) = [s for s in steps if "GITHUB_REF_NAME" in s]
     for tag, code in ((f"v{PROJECT['version']}", 0), ("v9.9.9", 1), ("v0.1", 1)):
         done = subprocess.run(
