@@ -20,6 +20,9 @@ from pathlib import Path
 # Read when numpy is imported: its threads wait for each other in loops, at the cost of the other
 # workers.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Engines that tests import themselves phone as little as those that netconv imports.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import numpy as np
 import pytest
