@@ -22,7 +22,6 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Engines that tests import themselves phone as little as those that netconv imports.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 import numpy as np
 import pytest
@@ -34,6 +33,7 @@ from support import NO_CORPUS, corpus_folder
 # Tests start hundreds of processes: they share compiled modules, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 settings.register_profile(
     "everyday",

@@ -81,7 +81,13 @@ def script(folder: Path) -> Path:
 
 def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """What becomes of a command in a folder. Python is not asked to keep away from the folder."""
-    left_out = ("PYTHONSAFEPATH", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+    left_out = (
+        "PYTHONSAFEPATH",
+        "ORT_DISABLE_TELEMETRY",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    )
     environment = {k: v for k, v in os.environ.items() if k not in left_out}
     return subprocess.run(
         [sys.executable, *command],
