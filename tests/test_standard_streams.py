@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,7 @@ import pytest
 
 import every_command
 from batch.models import small
-from support import HANG, ROOT
+from support import HANG, ROOT, SAMPLES, until
 
 FULL = Path("/dev/full")
 BAD = {
@@ -116,6 +120,32 @@ def test_a_model_that_nobody_reads_is_not_written(tmp_path: Path) -> None:
     for streams in (">&-", "| true", *([">/dev/full"] if FULL.exists() else [])):
         assert run(work, arguments, streams)[0] == 5
     assert run(work, ["inspect", "-"], "<&-")[0] == 4
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="pipes have one size here")
+def test_a_pipe_that_does_not_block_gets_everything(tmp_path: Path) -> None:
+    """As one is that other programs made so, which share it."""
+    script = str(every_command.script(tmp_path))
+    command = [sys.executable, script, "inspect", str(SAMPLES / "digits_cnn.mlmodel")]
+    command += ["--of", "json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    read, write = os.pipe()
+    room = fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(write, False)
+    process = subprocess.Popen(command, env=environment, stdout=write)
+    os.close(write)
+    until(lambda: waiting(read) >= room, process)
+    with open(read, "rb") as f:
+        said = f.read()
+    assert process.wait(HANG) == 0 and len(said) > room
+    assert json.loads(said)["format"] == "coreml"
+
+
+def waiting(pipe: int) -> int:
+    """How many bytes are in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def test_a_closed_output_is_named(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from typing import Any
 
@@ -22,13 +23,14 @@ class _Forgiving(io.FileIO):
     error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        if self.error is None:
-            try:
-                return super().write(data) or 0
-            except BlockingIOError:
-                raise
-            except OSError as e:
-                self.error = e
+        try:
+            while self.error is None:
+                written = super().write(data)
+                if written is not None:
+                    return written
+                select.select([], [self], [])  # a pipe that does not block, and is full for now
+        except OSError as e:
+            self.error = e
         return memoryview(data).nbytes
 
 

@@ -178,12 +178,12 @@ def test_an_unknown_attribute_is_a_warning_and_a_misspelt_one_an_error(tmp_path:
 
 
 def test_a_shape_that_the_layer_cannot_give_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"R105.*declares"):
+    with pytest.raises(ReadError, match=r"R105.*declares"):
         net(tmp_path, "ReLU", (1, 4, 6, 5))
 
 
 def test_a_blob_of_another_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"R103.*needed"):
+    with pytest.raises(ReadError, match=r"R103.*needed"):
         net(
             tmp_path,
             "Convolution",

@@ -11,7 +11,7 @@ import pytest
 
 import converter
 from converter.api import Model
-from converter.errors import UnsupportedError
+from converter.errors import ReadError
 from converter.formats.zhouyi.codec import read_ir
 from converter.formats.zhouyi.validate import validate
 from converter.graph.build import Builder, new_model
@@ -341,7 +341,7 @@ def read_body(folder: Path, change: tuple[str, str]) -> None:
 )
 def test_a_body_that_is_missing(change: tuple[str, str], message: str, tmp_path: Path) -> None:
     read_body(tmp_path, change)
-    with pytest.raises(UnsupportedError, match=message):
+    with pytest.raises(ReadError, match=message):
         converter.load(tmp_path / "m.txt")
 
 
