@@ -13,7 +13,7 @@ import pytest
 
 import converter
 from converter.engines import litert
-from converter.errors import UnsupportedError
+from converter.errors import ReadError, UnsupportedError
 from converter.formats.tflite.codec import read_flat
 
 pytest.importorskip("tflite", reason="the schema package tflite is not installed")
@@ -216,7 +216,7 @@ def test_texts_that_do_not_fill_their_shape_are_refused(tmp_path: Path) -> None:
     keys = const(np.array(["a", "bc"], object))
     keys.shape = [3]
     path = table_file(tmp_path, keys, const([10, 20], I64), 3, const(-1, I64))
-    with pytest.raises(UnsupportedError, match="has 2 elements"):
+    with pytest.raises(ReadError, match="has 2 elements"):
         converter.load(path)
 
 
@@ -311,7 +311,7 @@ def test_a_filter_of_other_axes_is_refused(tmp_path: Path) -> None:
     inputs = [Tensor(F, [1, 4, 4, 2]), const(floats(3, 2, 2)), const(floats(3))]
     table = {"table": "Conv2DOptions", "StrideW": 1, "StrideH": 1}
     path = single(tmp_path, "CONV_2D", inputs, [Tensor(F, [1, 4, 4, 3])], **table)
-    with pytest.raises(UnsupportedError, match=r"weights of other than|filter of depth"):
+    with pytest.raises(ReadError, match=r"weights of other than|filter of depth"):
         converter.load(path)
 
 
