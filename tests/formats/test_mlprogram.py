@@ -555,3 +555,129 @@ def test_large_weights_stay_where_they_are(kind: str, tmp_path: Path) -> None:
     said = run_python(GROWTH, str(here), str(here.parent), kind, cwd=tmp_path)
     limit = {"int4": 100, "uint3": 800, "float16": 100}[kind]
     assert int(said) < limit, f"{said} MB"
+
+
+# rules for halves, types and orders --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padding", ["constant", "border", "reflection", "symmetric"])
+@pytest.mark.parametrize("mode", ["unnormalized", "normalized_zero_to_one"])
+def test_nearest_samples_round_halves_to_even(mode: str, padding: str, tmp_path: Path) -> None:
+    """As in coremltools' own test of resample, where 0.5 is 0; reflected before it is rounded."""
+    x = np.arange(15, dtype=F).reshape(1, 1, 3, 5) + 1
+    halves = np.arange(-4, 7, 0.5, dtype=F)
+    columns, rows = (v.reshape(1, 22, 22) for v in np.meshgrid(halves, halves))
+    places = np.stack([columns, rows], axis=-1)
+    given = places if mode == "unnormalized" else (places + F(0.5)) / np.array([5, 3], F)
+    block = Block(
+        {"x": ("float32", [1, 1, 3, 5]), "places": ("float32", [1, 22, 22, 2])},
+        [
+            Op(
+                "resample",
+                {
+                    **{"x": "$x", "coordinates": "$places", "sampling_mode": "nearest"},
+                    **{"padding_mode": padding, "padding_value": F(0), "align_corners": False},
+                    "coordinates_mode": mode,
+                },
+                {"y": ("float32", [1, 1, 22, 22])},
+            )
+        ],
+        ["y"],
+    )
+    path = package(tmp_path / "m.mlpackage", block)
+    exact = (given[..., 0], given[..., 1])
+    if mode != "unnormalized":
+        exact = (exact[0] * F(5) - F(0.5), exact[1] * F(3) - F(0.5))
+    inside = np.ones(exact[0].shape, bool)
+    found = []
+    for v, size in zip(exact, (5, 3), strict=True):
+        if padding == "symmetric":
+            turns, rest = np.divmod(abs(v + F(0.5)), F(size))
+            v = np.where(turns % 2 == 0, rest, size - rest) - F(0.5)
+        elif padding == "reflection":
+            turns, rest = np.divmod(abs(v), F(size - 1))
+            v = np.where(turns % 2 == 0, rest, size - 1 - rest)
+        near = np.round(v).astype(int)
+        inside &= (near >= 0) & (near < size)
+        found.append(np.clip(near, 0, size - 1))
+    expected = x[0, 0][found[1], found[0]]
+    if padding == "constant":
+        expected = np.where(inside, expected, 0)
+    np.testing.assert_array_equal(run(path, x=x, places=given)[0], expected)
+
+
+@pytest.mark.parametrize("sort", [True, False])
+def test_the_largest_are_sorted_in_any_case(sort: bool, tmp_path: Path) -> None:
+    """As in coremltools' own test of topk."""
+    x = np.array([[-1, 2, -3], [4, -5, 6]], F)
+    given = {"x": "$x", "k": np.int32(2), "axis": np.int32(1), "sort": sort}
+    outputs = {"y": ("float32", [2, 2]), "places": ("int32", [2, 2])}
+    block = Block({"x": ("float32", [2, 3])}, [Op("topk", given, outputs)], ["y", "places"])
+    path = package(tmp_path / "m.mlpackage", block, opset="CoreML6")
+    found = converter.load(path).run({"x": x})
+    np.testing.assert_array_equal(found["y"], [[2, -1], [6, 4]])
+    np.testing.assert_array_equal(found["places"], [[1, 0], [2, 0]])
+
+
+def test_a_table_of_single_numbers_may_name_an_axis(tmp_path: Path) -> None:
+    places, table = RNG.integers(0, 4, (3, 5)).astype(np.uint8), floats(1, 1, 4, 1)
+    given = {"indices": Blob(places, "uint2"), "lut": Blob(table), "vector_axis": np.int32(-1)}
+    ops = [
+        Op("constexpr_lut_to_dense", given, {"w": ("float32", [3, 5])}),
+        Op("linear", {"x": "$x", "weight": "$w"}, {"y": ("float32", [2, 3])}),
+    ]
+    path = package(
+        tmp_path / "m.mlpackage", Block({"x": ("float32", [2, 5])}, ops, ["y"]), opset="CoreML8"
+    )
+    x = floats(2, 5)
+    expected = x @ table.reshape(-1)[places].T
+    np.testing.assert_allclose(run(path, x=x), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("interpolation", ["LINEAR", "NEAREST_NEIGHBOR"])
+def test_sizes_that_are_computed(interpolation: str, tmp_path: Path) -> None:
+    """The size of an axis stays where the computed one is 0."""
+    given = {
+        **{"x": "$x", "shape": "$shape", "resized_dims": np.uint32(2)},
+        **{"interpolation_mode": interpolation, "sampling_mode": "DEFAULT"},
+    }
+    ops = [
+        Op("mul", {"x": "$n", "y": np.int32(2)}, {"shape": ("int32", [3])}),
+        Op("resize", given, {"y": ("float32", [1, 1, 2, 5])}),
+    ]
+    inputs = {"x": ("float32", [1, 1, 2, 2]), "n": ("int32", [3])}
+    path = package(tmp_path / "m.mlpackage", Block(inputs, ops, ["y"]))
+    x = np.array([[[[0, 1], [2, 4]]]], F)
+    found = run(path, x=x, n=np.array([9, 0, 2], np.int32))
+    if interpolation == "LINEAR":
+        expected = [[0, 0.5, 1, 1], [2, 3, 4, 4]]
+    else:
+        expected = [[0, 0, 1, 1], [2, 2, 4, 4]]
+    np.testing.assert_allclose(found, [[expected]])
+
+
+def test_a_mask_in_half_precision(tmp_path: Path) -> None:
+    q, k, v = floats(3, 4, 8), floats(3, 5, 8), floats(3, 5, 6)
+    mask = RNG.choice(np.array([0, -np.inf], np.float16), (4, 5))
+    mask[:, 2] = 0
+    given = {"query": "$q", "key": "$k", "value": "$v", "attn_mask": "$mask"}
+    inputs = {
+        **{n: ("float32", a.shape) for n, a in (("q", q), ("k", k), ("v", v))},
+        "mask": ("float16", [4, 5]),
+    }
+    op = Op("scaled_dot_product_attention", given, {"y": ("float32", [3, 4, 6])})
+    path = package(tmp_path / "m.mlpackage", Block(inputs, [op], ["y"]), opset="CoreML8")
+    scores = np.exp(q @ k.transpose(0, 2, 1) / np.sqrt(F(8)) + mask.astype(F))
+    expected = scores / scores.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(run(path, q=q, k=k, v=v, mask=mask), expected, atol=1e-5)
+
+
+def test_a_range_of_halves(tmp_path: Path) -> None:
+    given = {"start": "$start", "end": np.float16(4), "step": np.float16(0.75)}
+    ops = [
+        Op("squeeze", {"x": "$x"}, {"start": ("float16", [])}),
+        Op("range_1d", given, {"y": ("float16", [5])}),
+    ]
+    path = package(tmp_path / "m.mlpackage", Block({"x": ("float16", [1])}, ops, ["y"]))
+    found = run(path, x=np.array([0.5], np.float16))
+    np.testing.assert_array_equal(found, np.arange(0.5, 4, 0.75, dtype=np.float16))

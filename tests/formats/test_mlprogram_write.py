@@ -789,3 +789,31 @@ def test_quantised_networks_with_suppression_are_for_ios16(tmp_path: Path) -> No
     source = network(tmp_path / "m.onnx", nodes, shapes, {"y": ["n", 3]}, **constants)
     converter.convert(source, tmp_path / "m.mlpackage")
     assert model_of(tmp_path / "m.mlpackage").specificationVersion < 8
+
+
+@pytest.mark.parametrize(
+    ("image", "weights", "attributes"),
+    [
+        ([1, 4, 9, 8], [6, 2, 3, 2], {"dilations": [2, 3], "group": 2, "pads": [1, 0, 2, 1]}),
+        ([1, 4, 9], [6, 4, 3], {"dilations": [2], "strides": [2]}),
+        ([1, 4, 9, 8], [6, 4, 1, 3], {"dilations": [2, 2]}),
+    ],
+)
+def test_computed_weights_get_zeros_instead_of_dilations(
+    image: list[int], weights: list[int], attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Dilations need constant weights."""
+    node = h.make_node("Conv", ["x", "w"], ["y"], **attributes)
+    inputs = [h.make_tensor_value_info(n, T.FLOAT, s) for n, s in (("x", image), ("w", weights))]
+    graph = h.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+    model = onnx.shape_inference.infer_shapes(model)
+    onnx.save(model, tmp_path / "m.onnx")
+    path = tmp_path / "m.mlpackage"
+    converter.convert(tmp_path / "m.onnx", path)
+    (convolution,) = (o for o in operations(path) if o.type == "conv")
+    given = convolution.inputs["dilations"].arguments[0]
+    assert set(given.value.immediateValue.tensor.ints.values) <= {1}
+    x, w = floats(*image), floats(*weights)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x, "w": w})
+    np.testing.assert_allclose(run(path, x=x, w=w), expected, rtol=1e-4, atol=1e-4)

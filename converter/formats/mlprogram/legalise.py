@@ -375,7 +375,31 @@ def blocks_apart(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(y, sizes)
 
 
+def dense_window(node: ir.Node, b: Builder) -> Value | None:
+    """before: Conv(x, w[o, i, 3], dilations=[2]), w computed
+    after:  Conv(x, w with zeros between its elements [o, i, 5])
+    """
+    weights, attrs = x_of(node, 1), attrs_of(node)
+    shape, dilations = shape_of(weights), list(attrs.get("dilations") or ())
+    if shape is None or weights.dtype is None or all(d == 1 for d in dilations):
+        return None
+    sizes = list(shape)
+    for axis, gap in enumerate(dilations, 2):
+        if gap == 1 or sizes[axis] == 1:
+            continue
+        apart = [*sizes[: axis + 1], gap - 1, *sizes[axis + 1 :]]
+        zeros = np.zeros(apart, weights.dtype.numpy())
+        spread = b.Concat(b.Unsqueeze(weights, [axis + 1]), zeros, axis=axis + 1)
+        sizes[axis] *= gap
+        weights = b.Reshape(spread, sizes)
+        sizes[axis] -= gap - 1
+        weights = b.Slice(weights, [0], [sizes[axis]], [axis])
+    attrs |= {"dilations": [1] * len(dilations), "kernel_shape": sizes[2:]}
+    return b.Conv(x_of(node), weights, *node.inputs[2:], **attrs)
+
+
 OWN: Rewrites = {
+    ("", "Conv"): dense_window,
     ("", "DequantizeLinear"): blocks_apart,
     ("", "Where"): where,
     ("", "Mod"): remainder,

@@ -40,6 +40,8 @@ class Biased(Field):
     def lower(self, w: Writing) -> None:
         if self.weights and w.version < IOS17:
             w.weight(1, "the weights")
+        elif not self.weights and any(d != 1 for d in w.node.attrs.get("dilations") or ()):
+            w.weight(1, "the weights of a convolution with dilations")
         if w.has(2):
             w.weight(2, "the bias")
 
@@ -268,7 +270,7 @@ def attention(r: Reading) -> Value:
         lowest = float((scores.dtype or ir.DataType.FLOAT).min)
         scores = b.Where(mask, scores, b.like(scores, lowest))
     elif mask is not None:
-        scores = scores + mask
+        scores = scores + r.cast(mask, scores.dtype or ir.DataType.FLOAT)
     return b.MatMul(b.Softmax(scores, axis=-1), v)
 
 

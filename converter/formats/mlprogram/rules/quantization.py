@@ -217,12 +217,12 @@ def of_table(r: Reading) -> Value:
         whole = numbers_of(indices, bits, shape)
         return r.b.Gather(table.reshape(-1), _places(r, whole), axis=0)
     groups, width = table.shape[:-2], table.shape[-1]
-    if math.prod(groups) == width == 1:
-        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
     axis = r.attr("vector_axis", int, -1) if r.has("vector_axis") else -1
     shape = list(indices.shape.numpy())
     if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
         raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
+    if math.prod(groups) == width == 1:
+        return r.b.Gather(table.reshape(-1), _places(r, indices), axis=0)
     if width > 1:
         shape[axis] *= width
     return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)

@@ -56,12 +56,17 @@ class Count(Field):
 
 
 class Sorted(Field):
-    """`sort`: what is sorted anyway may be wanted unsorted."""
+    """Sort the result, whatever `sort` says.
+
+    Without `sort` no order is guaranteed. Core ML then sorts as well, as the tests of coremltools
+    expect (ops/tests/iOS16/test_tensor_operation.py), while onnxruntime keeps the input's order.
+    """
 
     keys, names = ("sort",), ("sorted",)
 
     def lift(self, r: Reading) -> None:
-        r.node.attrs["sorted"] = int(r.attr("sort", bool, True))
+        r.attr("sort", bool, True)
+        r.node.attrs["sorted"] = 1
 
 
 def nothing(w: Writing) -> bool:

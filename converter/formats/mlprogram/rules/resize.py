@@ -9,7 +9,7 @@ from converter.errors import MappingError
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.fields import listed, mil
 from converter.graph.demands import above
-from converter.graph.infer import known
+from converter.graph.infer import constant, known
 from converter.graph.interpolation import between, rounded_down
 from converter.graph.value import Value, array_type
 from converter.mapping.codecs import Codec, enum
@@ -88,14 +88,31 @@ def resize(r: Reading) -> Value:
     """The last axes; a size of 0 stays what it is."""
     x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
     count = int(r.array("resized_dims").reshape(-1)[0])
-    shape = listed(r, "shape") or []
-    size = [n or None for n in shape][-count:]
     word = r.attr("interpolation_mode", str, "LINEAR")
-    if word == "LINEAR":
-        return bilinear(r, x, size, mode)
-    if word != "NEAREST_NEIGHBOR" or mode != "DEFAULT":
+    linear = word == "LINEAR"
+    if not linear and (word != "NEAREST_NEIGHBOR" or mode != "DEFAULT"):
         raise MappingError(f"{word} with sampling {mode!r}", "X202")
-    return sized(r, x, size, False, "half_pixel")
+    target = r.value("shape")
+    if constant(target) is None:
+        return computed_size(r, x, r.whole(target), count, linear, mode)
+    size = [n or None for n in listed(r, "shape") or []][-count:]
+    return bilinear(r, x, size, mode) if linear else sized(r, x, size, False, "half_pixel")
+
+
+def computed_size(
+    r: Reading, x: Value, target: Value, count: int, linear: bool, mode: str
+) -> Value:
+    """The last `count` axes in sizes that are known when the network runs."""
+    if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
+        message = f"sampling {mode!r} with sizes that are computed is not supported"
+        raise MappingError(message, "X202")
+    b, first = r.b, r.rank(x) - count
+    own = b.Shape(x)
+    last = b.Slice(target, [-count], [np.iinfo(np.int64).max], [0])
+    last = b.Where(b.Equal(last, b.like(last, 0)), own[first:], last)
+    sizes = b.Concat(own[:first], last, axis=0) if first else last
+    rule = MODES[mode] if linear else "half_pixel"
+    return b.Resize(x, None, None, sizes, **told(linear, rule))
 
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
@@ -283,10 +300,29 @@ class Coordinates(Field):
         if word != "unnormalized":
             share = (places + 1.0) * 0.5 if word == ACROSS else places
             places = share * (size - 1.0) if corners else share * size - 0.5
+        if MODE.lift(LOWER.lift(r.layer.attrs["sampling_mode"])) == "nearest":
+            places = self._rounded(r, places, size)
         edges = (places * 2.0 + 1.0) / size - 1.0
         if r.node.attrs["align_corners"]:
             edges = places * 2.0 / r.b.Max(size - 1.0, r.b.like(size, 1)) - 1.0
         r.set_input(1, edges)
+
+    @staticmethod
+    def _rounded(r: Reading, places: Value, size: Value) -> Value:
+        """The nearest elements themselves, halves to even: in ONNX's coordinates a half would not
+        stay one. Reflected about the edges of the image a place changes parity, so that happens
+        first; about the centers it does not.
+        """
+        b, a = r.b, r.node.attrs
+        if a["padding_mode"] == "reflection" and not a["align_corners"]:
+            far = b.Abs(places + 0.5)
+            turns = b.Floor(far / size)
+            rest = far - turns * size
+            odd = turns - b.Floor(turns * 0.5) * 2.0
+            places = rest + odd * (size - rest * 2.0) - 0.5
+            places = b.Min(b.Max(places, b.like(places, 0)), size - 1.0)
+            r.set(padding_mode="border")
+        return b.Round(places)
 
     def lower(self, w: Writing) -> None:
         """Before iOS16 they have 32 bits, whatever the image has."""

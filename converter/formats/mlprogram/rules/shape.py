@@ -515,6 +515,18 @@ class Crops(Field):
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
 JOINED = (Several("values"), Lines(), Axis())
+
+
+class HalvesAsFloats(Field):
+    """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
+
+    def lift(self, r: Reading) -> None:
+        if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
+            return
+        r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
+        r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+
+
 RULES: list[Rule | Custom] = [
     mil("Reshape", "reshape", "x", Sizes()),
     mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
@@ -603,6 +615,13 @@ RULES: list[Rule | Custom] = [
     mil("Expand", "fill", "value? shape", Whole(1), before_lift=zero, lift_only=True),
     mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
     mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
-    mil("Range", "range_1d", "start end step", Scalars(0, 1, 2), given="=i64:(0) i64: =i64:(1)"),
+    mil(
+        "Range",
+        "range_1d",
+        "start end step",
+        Scalars(0, 1, 2),
+        HalvesAsFloats(),
+        given="=i64:(0) i64: =i64:(1)",
+    ),
     mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),
 ]
