@@ -923,3 +923,35 @@ def test_what_is_too_long_is_refused_before_weights_are_computed(
     assert error.value.diagnostics[0].code == "X206"
     assert "of 26" in error.value.diagnostics[0].message
     assert not computed
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_numbers_that_become_indices_are_truncated(whole: bool, tmp_path: Path) -> None:
+    """Layers round indices, where a Cast truncates; of whole numbers nothing is to be cut off."""
+
+    def rows(b: Builder, x: ir.Value) -> ir.Value:
+        x = b.Floor(x) if whole else x
+        table = b.const(np.arange(12, dtype=np.float32).reshape(4, 3))
+        return b.Gather(table, b.Cast(x, to=ir.DataType.INT64), axis=0)
+
+    x = np.array([0.2, 1.5, 2.9, 3.0, -0.7], np.float32)
+    path = built(tmp_path, rows, x=x)
+    assert kinds(path).count("floor") == 1
+    assert ("sign" in kinds(path)) == (not whole)
+    if not whole:
+        expected = np.arange(12).reshape(4, 3)[[0, 1, 2, 3, 0]]
+        np.testing.assert_array_equal(
+            next(iter(converter.load(path).run({"x": x}).values())), expected
+        )
+
+
+@pytest.mark.judges
+def test_truncated_indices_in_an_interpreter_from_outside(tmp_path: Path) -> None:
+    def rows(b: Builder, x: ir.Value) -> ir.Value:
+        table = b.const(np.arange(12, dtype=np.float32).reshape(4, 3))
+        return b.Gather(table, b.Cast(x, to=ir.DataType.INT64), axis=0)
+
+    x = np.array([0.2, 1.5, 2.9, 3.0, -0.7], np.float32)
+    path = built(tmp_path, rows, x=x)
+    (found,) = run_in("coreml-interp", path, {"x": x}).values()
+    np.testing.assert_array_equal(found, np.arange(12).reshape(4, 3)[[0, 1, 2, 3, 0]])

@@ -80,7 +80,21 @@ def wraps(x: Value, out: Value) -> bool:
     return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
 
 
+def _is_whole(value: Value) -> bool:
+    """Whether all numbers are known to be whole."""
+    node = value.producer()
+    if node is None or node.domain:
+        return False
+    source = node.inputs[0] if node.op_type == "Cast" else None
+    return node.op_type in ("Ceil", "Floor", "Round") or (
+        source is not None and source.dtype in (*INTEGERS, T.BOOL)
+    )
+
+
 def _only_indices(value: Value) -> bool:
+    """Whether only layers that take indices read a value. Of a layer that was read as one, the
+    Cast is ours: it takes the numbers as they are.
+    """
     indexed = all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses())
     return bool(value.uses()) and indexed and not value.is_graph_output()
 
@@ -125,7 +139,8 @@ def lower_cast(w: Writing) -> None:
         raise MappingError(f"a Cast of {before} to {after} wraps around")
     if out.dtype in _LONG_UNSIGNED and is_float(x) and not never_negative(x):
         raise MappingError(f"a Cast of numbers that may be negative to {after} wraps around")
-    if out.dtype in INTEGERS and is_float(x) and not _only_indices(out):
+    as_it_is = _is_whole(x) or (w.origin[0] == "coreml" and _only_indices(out))
+    if out.dtype in INTEGERS and is_float(x) and not as_it_is:
         truncate(w, x)
     else:
         w.low.alias(out, x)
