@@ -15,14 +15,17 @@ from converter.errors import MappingError
 from converter.formats.onnx.op import Op, Results, Rows
 from converter.graph import OPSET, REDUCTIONS
 from converter.graph.build import Builder
-from converter.graph.infer import shape_of
+from converter.graph.infer import known, shape_of
 from converter.graph.lazy_tensor import lazy
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import halves, overhang, same_pads
 
 ROWS = Rows()
 # (builder of the body, number of the turn, states) -> the next states and what is stacked
-_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool")
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
+_WINDOWS = ("Conv", "ConvInteger", "QLinearConv", *_POOLS)
+# what exporters write for "to the end"
+_TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
 @ROWS.always(*_WINDOWS)
@@ -44,6 +47,11 @@ def window(op: Op, b: Builder) -> Results:
     # with a stride of 1 the size does not matter
     if any(size is None and s != 1 for size, s in zip(sizes, strides, strict=True)):
         return _pad_at_run_time(op, b, mode, kernel, list(strides), list(dilations))
+    if op.kind in _POOLS and any(d != 1 for d in dilations):
+        op.notes.append(
+            f"{op.kind} with auto_pad={mode} and dilations is padded as ONNX defines it; "
+            "onnxruntime ignores the dilations there and may give a smaller result"
+        )
     upper = mode == "SAME_UPPER"
     op.attrs["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
     return None
@@ -129,10 +137,30 @@ def conv_transpose(op: Op, b: Builder) -> None:
         total = overhang(target, k, s, d, count) + extra[i]
         extra[i] -= min(total, 0)
         totals.append(total)
+    if not wanted and min(totals) < 0:
+        op.notes.append(
+            f"ConvTranspose with auto_pad={mode} and a kernel that is smaller than the stride "
+            "gives stride times size, as ONNX defines it; onnxruntime gives less"
+        )
     op.take("output_shape")
     op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
     if any(extra):
         op.attrs["output_padding"] = extra
+
+
+@ROWS.always("Slice")
+def slice_to_the_end(op: Op, b: Builder) -> None:
+    """Backwards, the largest integer as an end means the first element, as onnxruntime takes it.
+
+    Other engines clamp it to the size, and the result is empty.
+    """
+    ends, steps = (known(op.input(i)) for i in (2, 4))
+    if ends is None or steps is None or ends.shape != steps.shape:
+        return
+    backwards = np.isin(ends, _TO_THE_END) & (steps < 0)
+    if backwards.any():
+        least = np.iinfo(ends.dtype).min
+        op.set_input(2, b.const(np.where(backwards, least, ends).astype(ends.dtype), "ends"))
 
 
 @ROWS.always("MeanVarianceNormalization")

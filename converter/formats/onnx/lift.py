@@ -105,6 +105,7 @@ class Lifter:
         self.proto, self.weights, self.file = proto, weights, str(weights.model)
         self.functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
         self.problems: list[Diagnostic] = []
+        self.notes: list[Diagnostic] = []
         nodes = len(proto.graph.node) + sum(len(f.node) for f in proto.functions)
         self.made, self.most = 0, FEW_NODES + SHARE * nodes
         self.calls: list[tuple[str, str, str]] = []
@@ -147,7 +148,7 @@ class Lifter:
         }
         states = state_names(self.proto)
         interface = {"defaults": values, "states": states} if values or states else {}
-        return Network(with_sizes(model), "onnx", interface=interface)
+        return Network(with_sizes(model), "onnx", self.notes, interface=interface)
 
     def drop_replaced(self, graph: ir.Graph, outputs: list[ir.Value]) -> None:
         """Weights that the file's nodes read and those that stand for them do not: others were
@@ -318,7 +319,10 @@ class Lifter:
             message = f"the domain {proto.domain!r} is used but not imported"
             raise self.refusal("R105", message, path, proto.name, proto.op_type)
         op = Op(proto.op_type, domain, version, inputs, attributes, names)
-        return self.standard(op, scope, path)
+        results = self.standard(op, scope, path)
+        where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
+        self.notes.extend(Diagnostic("X213", note, "warning", where=where) for note in op.notes)
+        return results
 
     def call(
         self,

@@ -23,7 +23,8 @@ Results = ir.Value | Sequence[ir.Value | None] | None
 @record
 class Op:
     """`attrs` as Python values (tensors as onnx_ir tensors, graphs as GraphProto); `outputs` are
-    names, "" for none.
+    names, "" for none. `notes` are warnings that onnxruntime computes the operator otherwise than
+    ONNX defines it, and so than it is read here.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Op:
     inputs: list[ir.Value | None]
     attrs: dict[str, Any]
     outputs: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def input(self, index: int) -> Value | None:
         return with_operators(self.inputs[index]) if index < len(self.inputs) else None
