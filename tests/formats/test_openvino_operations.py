@@ -463,18 +463,22 @@ def test_seeded_numbers_of_types_that_the_runtime_narrows(
 
 
 def test_binary_convolution(tmp_path: Path) -> None:
-    """Zeros and ones are -1 and 1; the first weight is in the highest bit, and padding with 0 is a
-    zero.
+    """Zeros and ones are -1 and 1; the kernel takes the lowest bit of a byte first, although the
+    constant has the first weight in the highest, and padding with 0 counts for nothing.
     """
-    w, x = n(0, 2, (3, 2, 3, 3), U8), n(0, 2, (1, 2, 6, 7))
+    w, x = n(0, 2, (3, 8, 3, 3), U8), n(0, 2, (1, 8, 6, 7))
+    packed = np.packbits(w, bitorder="little")
+    highest_first = np.unpackbits(packed).reshape(w.shape)
     path = serialised(
         lambda p: opset3.binary_convolution(
-            p, opset16.constant(w, ov.Type.u1), [1, 1], [1, 1], [1, 1], [1, 1], "xnor-popcount", 0.0
+            p,
+            opset16.constant(highest_first, ov.Type.u1),
+            *([1, 1], [1, 1], [1, 1], [1, 1], "xnor-popcount", 0.0),
         ),
         [x],
         tmp_path,
     )
-    signs = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))) * 2 - 1
+    signs = np.pad(x * 2 - 1, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(signs[0], (3, 3), axis=(1, 2))
     wanted = np.einsum("chwij,ocij->ohw", windows, w * 2.0 - 1)[None]
     for file in (path, tmp_path / "again.xml"):
@@ -482,3 +486,4 @@ def test_binary_convolution(tmp_path: Path) -> None:
             converter.convert(path, file)
             assert file.with_suffix(".bin").read_bytes() == path.with_suffix(".bin").read_bytes()
         np.testing.assert_array_equal(run(file, [x])[0], wanted)
+        np.testing.assert_array_equal(infer(file, [x])[0], wanted)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
+from converter.graph.infer import constant
 from converter.graph.value import FLOAT
 
 
@@ -22,15 +25,31 @@ def FakeQuantize(
     bounds; all operands broadcast.
 
     At and below the lower of the input bounds the result is output_low, above the higher one
-    output_high. Rounds halves to even. Result: the shape of x. Source: OpenVINO, FakeQuantize-1.
+    output_high, also where both are equal. Rounds halves to even. Result: the shape of x. Source:
+    OpenVINO, FakeQuantize-1.
     """
     steps = b.like(x, levels - 1)
-    scale = steps / (input_high - input_low)
+    width = input_high - input_low
+    distinct = _all_distinct(input_low, input_high)
+    if not distinct:
+        width = b.Where(b.Equal(width, b.like(x, 0)), b.like(x, 1), width)
+    scale = steps / width
     shift = -input_low * scale
     step = (output_high - output_low) / steps
     clipped = b.Min(b.Max(x, b.Min(input_low, input_high)), b.Max(input_low, input_high))
     level = b.Round(clipped * scale + shift)
-    return level * step + output_low
+    y = level * step + output_low
+    if distinct:
+        return y
+    # bounds that are equal are a threshold, as binary networks have it
+    above = b.Where(x > input_high, output_high, output_low)
+    return b.Where(b.Equal(input_low, input_high), above, y)
+
+
+def _all_distinct(low: Value, high: Value) -> bool:
+    """Whether it is known that no bounds are equal."""
+    lows, highs = constant(low), constant(high)
+    return lows is not None and highs is not None and not np.equal(lows, highs).any()
 
 
 @extension

@@ -66,15 +66,21 @@ def BinaryConvolution(
     pad_value: float = 0.0,
     group: int = 1,
 ) -> Value:
-    """Convolution of 0/1 values that stand for -1/+1 (xnor, popcount): x[N, C, ...] with w[O,
-    C/group, ...], padded by `pad_value` first.
+    """Convolution of signs (xnor, popcount): x[N, C, ...], of which positive numbers stand for +1
+    and all others for -1, with the bits w[O, C/group, ...], of which 1 stands for +1 and 0 for -1.
 
-    pads: all begins, then all ends. Source: OpenVINO, BinaryConvolution-1.
+    The signs are padded by `pad_value` (-1, 0 or +1). pads: all begins, then all ends. Source:
+    OpenVINO, BinaryConvolution-1, as its CPU plugin computes it.
     """
     rank = len(strides)
+    signs = b.Where(x > 0, b.like(x, 1), b.like(x, -1))
     if any(pads):
-        x = b.Pad(x, [0, 0, *pads[:rank], 0, 0, *pads[rank:]], pad_value)
-    signs = [v * 2 - 1 for v in (x, w)]
+        signs = b.Pad(signs, [0, 0, *pads[:rank], 0, 0, *pads[rank:]], b.like(x, pad_value))
     return b.Conv(
-        *signs, strides=list(strides), dilations=list(dilations), pads=[0] * (2 * rank), group=group
+        signs,
+        w * 2 - 1,
+        strides=list(strides),
+        dilations=list(dilations),
+        pads=[0] * (2 * rank),
+        group=group,
     )

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -93,9 +94,19 @@ def code_of(tensor: ir.TensorProtocol | None) -> str:
     return tensor.element if isinstance(tensor, LazyTensor) and tensor.element in CODES else ""
 
 
-def bits(values: Array, name: str) -> LazyTensor:
-    """Zeros and ones as u1, the first one in the highest bit."""
-    return coded("u1", np.packbits(values.reshape(-1).astype(np.uint8)), values.shape, name)
+def bits(values: Array, name: str, order: Literal["big", "little"] = "big") -> LazyTensor:
+    """Zeros and ones as u1, the first one in the highest bit of a byte ("big") or the lowest."""
+    packed = np.packbits(values.reshape(-1).astype(np.uint8), bitorder=order)
+    return coded("u1", packed, values.shape, name)
+
+
+def with_lowest_first(tensor: LazyTensor) -> LazyTensor:
+    """The numbers of a u1 constant, where the first one is the lowest bit of a byte."""
+    raw, shape = tensor.stored(), tensor.shape.numpy()
+    count = math.prod(shape)
+    return LazyTensor(
+        lambda: _fields(raw, 1, True)[:count].reshape(shape), U8, shape, str(tensor.name)
+    )
 
 
 def narrowest(tensor: LazyTensor) -> LazyTensor:

@@ -20,7 +20,6 @@ from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
 from converter.graph.value import optional
 from converter.graph.windows import overhang, same_pads
-from converter.mapping.codecs import Codec, float_of, number_text
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.rules import op
 
@@ -194,9 +193,6 @@ def fit_steps(strides: Sequence[int], kernel: Sequence[int]) -> bool:
     return max(strides) <= WIDEST_STEP or max(kernel) > 1
 
 
-# padding is said of -1 and +1, not of the bits
-OF_SIGNS = Codec(lambda v: (float_of(v) + 1) / 2, lambda v: number_text(2 * v - 1))
-
 RULES = [
     op("Conv", "Convolution", Window(), Kernel(free=True), Bias()),
     op(
@@ -235,7 +231,7 @@ RULES = [
         Window(),
         Bits(shape=False),
         Fixed("mode", "xnor-popcount", True, str),
-        Attr("pad_value", kind=OF_SIGNS, default=0.5),
+        Attr("pad_value", kind=float, default=0.0),
         given="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
     ),
 ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import Deformation
-from converter.formats.openvino.opset.codes import AS_STORED, bits
+from converter.formats.openvino.fields import Deformation, dim
+from converter.formats.openvino.opset.codes import AS_STORED, bits, code_of, with_lowest_first
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
 from converter.graph.demands import of_length
 from converter.graph.infer import constant, shape_of
+from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.windows import of_all_axes
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
@@ -92,17 +93,23 @@ class TransposedWindow(Window):
 
 
 class BitWeights(Field):
-    """Constant zeros and ones <-> single bits."""
+    """Constant zeros and ones <-> single bits.
+
+    The plugin's kernel takes the lowest bit of a byte first, other operators the highest.
+    """
 
     def lift(self, r: Reading) -> None:
-        x = r.input(0)
-        r.node.inputs[1] = r.b.Cast(r.input(1), to=x.dtype or 1)
+        x, weights = r.input(0), r.input(1)
+        tensor = weights.const_value
+        if isinstance(tensor, LazyTensor) and code_of(tensor) == "u1":
+            weights = r.b.const(with_lowest_first(tensor), weights.name or "weights")
+        r.node.inputs[1] = r.b.Cast(weights, to=x.dtype or 1)
 
     def lower(self, w: Writing) -> None:
         array = constant(w.optional(1))
         if array is None or not np.isin(array, (0, 1)).all():
             raise MappingError("the weights must be constant zeros and ones")
-        stored = w.const(bits(array, "weights"))
+        stored = w.const(bits(array, "weights", "little"))
         stored.meta[AS_STORED] = True
         w.layer.inputs[1] = stored
 
@@ -129,6 +136,11 @@ def unbatched_before(r: Reading) -> None:
         r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
+# of other numbers of channels the CPU plugin takes bits of other places (as of 2026.4)
+WHOLE_BYTES = Guard(
+    "the number of channels must be a multiple of 8",
+    lower_if=lambda w: (dim(w.data, 1) or 1) % 8 == 0,
+)
 NOT_PADDED = ignore("output_padding")  # which some files give to convolutions, too
 
 RULES = [
@@ -189,15 +201,17 @@ RULES = [
         Fixed("mode", "xnor-popcount", kind=str),
         Attr("pad_value", kind=float),
         Only("group", 1),
+        WHOLE_BYTES,
         BitWeights(),
-        given="1,4,8,8 =[[[[1,0],[0,1]],[[1,1],[0,1]],[[1,0],[0,0]],[[1,0],[0,1]]]]",
+        given="1,8,4,4 =[[[[1]],[[0]],[[1]],[[1]],[[0]],[[1]],[[0]],[[0]]]]",
     ),
     op(
         "Col2Im",
         "Col2Im",
         Guard("Col2Im of the opsets is two-dimensional", lambda w: w.static(1) == (2,)),
-        Attr("strides", kind=list, default=[1, 1]),
-        Attr("dilations", kind=list, default=[1, 1]),
+        # the runtime ends the process where the layer has no strides or dilations
+        Attr("strides", kind=list, default=[1, 1], node_default=[1, 1]),
+        Attr("dilations", kind=list, default=[1, 1], node_default=[1, 1]),
         Pads(2),
         InputType((1, 2)),
         before_lift=unbatched_before,

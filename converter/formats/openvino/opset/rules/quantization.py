@@ -14,7 +14,7 @@ from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.elementwise import BROADCAST
 from converter.formats.openvino.opset.rules.fields import convert, element_type
 from converter.graph.demands import axis_of
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.value import producer_of
@@ -280,13 +280,28 @@ IN_RANGE = Guard(
     lower_if=lambda w: not w.attr("block_size") and w.out.dtype in RANGES,
 )
 
+
+def no_threshold(w: Writing) -> bool:
+    """Whether no bounds are equal, or zeros and ones are all that binary convolutions get: the
+    CPU plugin compares only there, else it divides by the difference of the bounds.
+    """
+    low, high, *ends = (constant(w.optional(i)) for i in range(1, 5))
+    if low is None or high is None or not np.equal(low, high).any():
+        return True
+    users = {u.node.op_type for u in w.out.uses()}
+    bits = all(end is not None and np.isin(end, (0, 1)).all() for end in ends)
+    return bits and users == {"BinaryConvolution"} and not w.out.is_graph_output()
+
+
+NO_THRESHOLD = Guard("bounds that are equal: the runtime divides by their difference", no_threshold)
 RULES: list[Rule | Custom] = [
     op(
         "netconv::FakeQuantize",
         "FakeQuantize",
+        NO_THRESHOLD,
         Attr("levels", kind=int),
         BROADCAST,
-        given="2,3 = = = =",
+        given="2,3 =[0.0] =[1.0] =[0.0] =[1.0]",
     ),
     op(
         "netconv::FakeConvert",
