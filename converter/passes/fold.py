@@ -70,7 +70,7 @@ def fold(
                 continue
             arrays = _values(node, limit)
             if arrays is not None:
-                _replace(node, arrays, names)
+                replace_by_constants(node, arrays, names)
     remove_dead_code(model)
 
 
@@ -165,7 +165,10 @@ def _is_view(node: ir.Node) -> bool:
     )
 
 
-def _replace(node: ir.Node, arrays: Sequence[np.ndarray | LazyTensor], names: Names) -> None:
+def replace_by_constants(
+    node: ir.Node, arrays: Sequence[np.ndarray | LazyTensor], names: Names
+) -> None:
+    """Replace the outputs of a node by constants; of an output of the graph, by an Identity."""
     b = builder_before(node, names)
     for out, array in zip(node.outputs, arrays, strict=False):
         if out.is_graph_output():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.openvino.opset.rules.elementwise import compared_extreme
 from converter.formats.openvino.opset.rules.resize import AT_ONCE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, shape_of
@@ -181,6 +182,22 @@ def place_of_best(node: ir.Node, b: Builder) -> Value | None:
     return found
 
 
+def all_infinite(node: ir.Node, b: Builder) -> Value | None:
+    """Whether the largest number is minus infinity: whether all numbers are."""
+    a = attrs_of(node)
+    found = compared_extreme(node.op_type, node.inputs, a)
+    if found is None:
+        return None
+    reduced, infinity = found
+    whether = b.Equal(x_of(reduced), b.like(x_of(reduced), infinity))
+    return b.ReduceMin(whether, *reduced.inputs[1:], **attrs_of(reduced))
+
+
+def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
+    """Repeated, padded or broadcast to no axes, a number without axes stays what it is."""
+    return b.Identity(x_of(node)) if rank_of(node.outputs[0]) == 0 else None
+
+
 MOST_KEYS = 46340  # its square is the largest in 32 bits
 _FAR = 1 << 30  # to the end
 REWRITES: Rewrites = {
@@ -190,6 +207,8 @@ REWRITES: Rewrites = {
     ("", "Resize"): resize_in_turn,
     **{("", name): bitwise for name in BITS},
     ("", "GatherElements"): gather_elements,
+    **{("", name): all_infinite for name in ("Equal", "IsInf")},
+    **{("", name): scalar_as_is for name in ("Expand", "Tile", "Pad")},
     # what LSTMSequence cannot say (peepholes, coupled gates), of any number of steps
     ("", "LSTM"): looped,
     **{("", name): bias_apart for name in ("Conv", "ConvTranspose")},

@@ -36,17 +36,24 @@ from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.states import begun_states, is_begun
 from converter.graph.value import maker
-from converter.graph.walk import all_graphs, subgraphs
+from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.mapping.lifting import refuse
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
+from converter.passes.constants_into_bodies import copy_constants_into_bodies
+from converter.passes.empty_tensors import fold_empty_tensors
 from converter.passes.fold import fold
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
 from converter.passes.unroll import unroll
 
+WIDE_BITS = MappingError(
+    "the bits of 64-bit numbers are not supported by OpenVINO, whose CPU plugin computes them in "
+    "32 bits",
+    help="leave the operator out with --outputs, or write another format (-t onnx)",
+)
 NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
 
 
@@ -55,6 +62,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     version = int(flavour.options.get("ir", "11"))
     refuse(MAPPING.target.refusals(model.ir))
     refuse([_rank_unknown(v) for v in model.ir.graph.inputs if v.shape is None])
+    refuse([refusal(n, WIDE_BITS) for n in all_nodes(model.ir.graph) if _reads_wide_bits(n)])
     graph = model.ir.clone()
     limit = NEWEST[version]
     if version < 11:
@@ -64,6 +72,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     unroll(
         graph, lambda node: node.op_type == "If"
     )  # what either branch gives may have other axes, of which nothing behind is known
+    fold_empty_tensors(graph, is_begun)
     half = stored_half(graph)
     stored = "" if half is None else NAMES[half]
     kept = begun_states(graph.graph).keys() & model.interface.get("states", {}).keys()
@@ -75,6 +84,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         ),
         REWRITES,
     )
+    fold_empty_tensors(graph, is_begun)
     plain = not any(
         any(subgraphs(n))
         for n in graph.graph
@@ -82,6 +92,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         # folding
     )
     fold(graph, keep=_stays if plain else lambda node: False)
+    copy_constants_into_bodies(graph)
     refuse(_unknown_constants(graph))
     if version < 11:
         refuse(_unpresentable(graph))
@@ -94,6 +105,12 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     defaults = model.interface.get("defaults", {})
     notes.extend(writer.graph(graph.graph, defaults, model.variables))
     return writer.net
+
+
+def _reads_wide_bits(node: ir.Node) -> bool:
+    """Whether a node takes the bits of a number of 64 bits, which the runtime does not keep."""
+    types = [v.dtype for v in (*node.inputs, *node.outputs) if v is not None and v.dtype]
+    return node.op_type == "BitCast" and any(t.bitwidth == 64 for t in types)
 
 
 def _stays(node: ir.Node) -> bool:

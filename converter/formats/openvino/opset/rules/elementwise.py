@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,8 +21,8 @@ from converter.formats.openvino.opset.rules.fields import (
     element_type,
     is_float,
 )
-from converter.graph.infer import known, rank_of
-from converter.graph.value import Value
+from converter.graph.infer import constant, known, rank_of
+from converter.graph.value import Value, maker
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
@@ -194,15 +195,48 @@ def half_away(r: Reading, sign: Value) -> Value:
     return sign * (floor + b.Cast(up, to=x.dtype))
 
 
-def _all_known(r: Reading) -> bool:
-    return all(known(r.optional(i)) is not None for i in (1, 2))
+def _all_known(r: Reading, *positions: int) -> bool:
+    return all(constant(r.optional(i)) is not None for i in positions)
 
 
 LOWER_BOUND = Guard(
     "without a lower bound alone",
     lower_if=lambda w: w.has(1) and not w.has(2),
 )
-CONSTANTS = Guard("the parameters are computed", lift_if=_all_known)
+CONSTANTS = Guard("the parameters are computed", lift_if=lambda r: _all_known(r, 1, 2))
+
+
+def compared_extreme(
+    op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any]
+) -> tuple[ir.Node, float] | None:
+    """The ReduceMax or ReduceMin that an Equal or IsInf compares with an infinity, and this one.
+
+    The CPU plugin reduces a row of minus infinities to the lowest finite number (as of 2026.4), so
+    it does not find the rows that a mask hides.
+    """
+    if op_type not in ("Equal", "IsInf"):
+        return None
+    for value in inputs:
+        reduced = maker(value, "ReduceMax") or maker(value, "ReduceMin")
+        if reduced is None or not is_float(value):
+            continue
+        infinity = -math.inf if reduced.op_type == "ReduceMax" else math.inf
+        if op_type == "Equal":
+            others = [known(v) for v in inputs if v is not value]
+            found = [float(n.reshape(-1)[0]) for n in others if n is not None and n.size == 1]
+        else:
+            ends = (("detect_negative", -math.inf), ("detect_positive", math.inf))
+            found = [end for name, end in ends if attributes.get(name, 1)]
+        if infinity in found:
+            return reduced, infinity
+    return None
+
+
+NO_EXTREME = Guard(
+    "the runtime reduces infinities alone to a finite number",
+    lambda w: compared_extreme(w.node.op, w.node.inputs, w.node.attrs) is None,
+)
+
 
 UNARY = [
     *ops(
@@ -218,6 +252,7 @@ UNARY = [
     op(
         "IsInf",
         "IsInf",
+        NO_EXTREME,
         Attr("detect_negative", kind=bool, default=1, node_default=1),
         Attr("detect_positive", kind=bool, default=1, node_default=1),
         since=10,
@@ -283,13 +318,19 @@ ACTIVATIONS = [
 ]
 
 NO_TEXTS = Guard("the runtime compares no texts", lambda w: w.data.dtype != T.STRING)
-ROUNDING = ignore("m_pythondiv")  # of integers with a sign: towards minus infinity
+
+
+# m_pythondiv asks for quotients of signed integers that are rounded down. The runtime does so when
+# it folds constants; its CPU plugin rounds to zero whatever the attribute says (as of 2026.4).
+ROUNDING = ignore("m_pythondiv")
+FOLDED = Guard("of constants only", lift_if=lambda r: _all_known(r, 0, 1))
+COMPUTED = Guard("not of constants", lift_if=lambda r: not _all_known(r, 0, 1))
 UNSIGNED = of_type("integers without a sign", T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 
 BINARY = [
     *ops("Add Sub=Subtract Mul=Multiply And=LogicalAnd Or=LogicalOr Xor=LogicalXor", BROADCAST),
     op("Xor", "Xor", BROADCAST, lift_only=True),
-    op("Equal", "Equal", NO_TEXTS, BROADCAST),
+    op("Equal", "Equal", NO_TEXTS, NO_EXTREME, BROADCAST),
     op("Equal", "NotEqual", BROADCAST, after_lift=lambda r, y: ~y, lift_only=True),
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
@@ -307,10 +348,11 @@ BINARY = [
         "netconv::FloorDiv",
         "Divide",
         SIGNED,
+        FOLDED,
         BROADCAST,
         Fixed("m_pythondiv", 1, True, bool),
-        lift_only=True,  # the CPU runtime rounds quotients of integers towards zero
-        given="i32:2,3 i32:2,3",
+        lift_only=True,
+        given="=i32:2,3 =i32:2,3",
     ),
     op(
         "Div",
@@ -318,6 +360,16 @@ BINARY = [
         INTEGERS,
         BROADCAST,
         Fixed("m_pythondiv", 0, kind=bool),
+        given="i32:2,3 i32:2,3",
+    ),
+    op(
+        "Div",
+        "Divide",
+        SIGNED,
+        COMPUTED,
+        BROADCAST,
+        Fixed("m_pythondiv", 1, True, bool),
+        lift_only=True,
         given="i32:2,3 i32:2,3",
     ),
     op("Div", "Divide", UNSIGNED, BROADCAST, ROUNDING, lift_only=True, given="u8:2,3 u8:2,3"),

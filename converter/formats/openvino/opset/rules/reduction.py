@@ -51,21 +51,39 @@ class Reduced(Field):
 
     def lower(self, w: Writing) -> None:
         keep, axes = bool(w.attr("keepdims")), self._axes(w)
-        w.layer.inputs, shape = [w.data, axes], shape_of(w.out)
+        w.layer.inputs = [w.data, axes]
         w.set(keep_dims=keep)
         if _last_of_three(w, axes) and _meets_a_vector(w):
             self._of_four_axes(w, keep)
             return
-        # how many axes there are says the rank of the result
-        if keep or rank_of(axes) == 0 or isinstance(_count(axes), int):
+        if keep or rank_of(axes) == 0 or known(axes) is not None or _count(axes) == 1:
             return
-        if shape is None:
-            message = "the axes are computed: the runtime does not know the rank of the result"
-            raise MappingError(message, "X203", STATIC)
+        # of several computed axes the runtime does not know the rank of the result
+        target = self._target(w, axes)
         w.set(keep_dims=True)
         reduced = w.temporary("reduced", w.data.dtype)
         w.layer.outputs = [reduced]
-        w.then(lambda: w.put("Reshape", reduced, list(shape), special_zero=False))
+        w.then(lambda: w.put("Reshape", reduced, target, special_zero=False))
+
+    @staticmethod
+    def _target(w: Writing, axes: ir.Value) -> Any:
+        """The sizes of the axes that are not reduced, where the axes are computed."""
+        shape, count, rank = shape_of(w.out), _count(axes), rank_of(w.data)
+        if shape is not None:
+            return list(shape)
+        if count is None or rank is None:
+            message = "the axes are computed: the runtime does not know the rank of the result"
+            raise MappingError(message, "X203", STATIC)
+        if count >= rank:
+            return []
+        places = w.emit("Convert", axes, dtype=T.INT64, destination_type="i64")
+        places = w.emit("FloorMod", places, [rank], auto_broadcast="numpy")
+        mode = {"reduction": "none", "use_init_val": True} if w.version >= 12 else {}
+        kept = w.emit("ScatterElementsUpdate", [1] * rank, places, [0] * count, 0, **mode)
+        found = w.emit("NonZero", kept, dtype=T.INT64, output_type="i64")
+        order = w.reshape(found, [rank - count])
+        sizes = w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
+        return w.emit("Gather", sizes, order, 0, dtype=T.INT64, batch_dims=0)
 
     @staticmethod
     def _of_four_axes(w: Writing, keep: bool) -> None:

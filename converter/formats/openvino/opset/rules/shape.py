@@ -173,7 +173,7 @@ class SizeOneAxes(Field):
         if axes is not None and known(axes) is None:
             if after is not None and (sizes := _sizes_behind(None, list(after), None)) is not None:
                 return sizes, False
-            if rank_of(axes) != 0 and dim(axes, 0) is None:
+            if rank_of(axes) != 0 and dim(axes, 0) != 1:
                 message = "the axes are computed: the runtime does not know the rank of the result"
                 raise MappingError(message, "X203", "make the axes constant")
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
@@ -566,6 +566,10 @@ KNOWN_RANK = Guard(
     rank_is_known,
     code="X203",
 )
+NO_SCALAR = Guard(
+    "the runtime does not take data without axes",
+    lambda w: rank_of(w.optional(0)) != 0 or rank_of(w.out) != 0,
+)
 IMAGE = Guard("of images only", lift_if=lambda r: r.rank() == 4)
 BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
@@ -593,9 +597,9 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
+    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
     op("ConstantOfShape", "Broadcast", KNOWN_RANK, Fill(), lower_only=True, given="=[2,3]"),
-    op("Tile", "Tile", InputType((1,), flat=True), Repeats()),
+    op("Tile", "Tile", NO_SCALAR, InputType((1,), flat=True), Repeats()),
     custom("", "Roll", lift=roll),
 ]
 
@@ -604,6 +608,7 @@ PADDING = [
         "Pad",
         "Pad",
         Guard("mode='wrap' cannot be expressed", lambda w: w.attr("mode") != "wrap"),
+        NO_SCALAR,
         MODE,
         Padding(),
     ),
