@@ -395,7 +395,8 @@ def dense_window(node: ir.Node, b: Builder) -> Value | None:
         sizes[axis] -= gap - 1
         weights = b.Slice(weights, [0], [sizes[axis]], [axis])
     attrs |= {"dilations": [1] * len(dilations), "kernel_shape": sizes[2:]}
-    return b.Conv(x_of(node), weights, *node.inputs[2:], **attrs)
+    y: Value = b.Conv(x_of(node), weights, *node.inputs[2:], **attrs)
+    return y
 
 
 OWN: Rewrites = {

@@ -190,7 +190,8 @@ def all_infinite(node: ir.Node, b: Builder) -> Value | None:
         return None
     reduced, infinity = found
     whether = b.Equal(x_of(reduced), b.like(x_of(reduced), infinity))
-    return b.ReduceMin(whether, *reduced.inputs[1:], **attrs_of(reduced))
+    hidden: Value = b.ReduceMin(whether, *reduced.inputs[1:], **attrs_of(reduced))
+    return hidden
 
 
 def scalar_as_is(node: ir.Node, b: Builder) -> Value | None:
