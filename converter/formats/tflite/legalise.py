@@ -34,6 +34,7 @@ from converter.passes.common_subexpressions import eliminate_common_subexpressio
 from converter.passes.constants import unpack_bits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
@@ -64,6 +65,7 @@ def legal(
     graph.graph.meta["states"] = states
     unpack_bits(graph)
     fold(graph, keep=is_compact)
+    fold_empty(graph)
     fuse_biases(graph)
     unroll(graph, countable)
     fold(graph, keep=is_compact)
@@ -75,6 +77,7 @@ def legal(
         move_integers(graph)
         widen(graph, notes)
         legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
+        fold_empty(graph)
         join_reshapes(graph, MOST)
         if not step:
             notes += to_nhwc(graph, io_layout or "keep")

@@ -28,7 +28,7 @@ from converter.formats.tflite.tensors import (
     zero_points,
 )
 from converter.graph.build import Builder
-from converter.graph.infer import rank_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
@@ -89,6 +89,15 @@ def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
 
 
 TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
+
+
+def have_one_shape(w: Writing) -> bool:
+    """Whether there are several operands, all of one known shape."""
+    shapes = [None if v is None else shape_of(v) for v in w.node.inputs]
+    return len(shapes) > 1 and None not in shapes and len(set(shapes)) == 1
+
+
+ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_one_shape)
 
 
 @record
@@ -214,14 +223,24 @@ class To(Field):
         source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
-        if want in (D.FLOAT16, D.BFLOAT16):
+        if want in (D.FLOAT16, D.BFLOAT16) and have != D.INT4:
             half = w.exact(w.result("half", want))
             w.then(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
         types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
+        if have == D.INT4:
+            self.four_bits(w, want)
+            types[1] = D.FLOAT
         if not set(types) <= NUMBERS.keys():
             raise MappingError(f"no kernel of CAST takes {types[0].name} and {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
+
+    def four_bits(self, w: Writing, want: D) -> None:
+        """Integers of 4 bits become float32 alone, which every half and integer of them is."""
+        if NARROW.get(want, want) != D.FLOAT:
+            whole = w.result("whole", D.FLOAT)
+            types = {"in_data_type": NUMBERS[D.FLOAT], "out_data_type": NUMBERS[want]}
+            w.then(lambda: w.put("CAST", whole, **types))
 
 
 def same_type(w: Writing) -> None:
@@ -358,7 +377,7 @@ RULES: list[Rule | Custom] = [
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
     op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
     op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
-    op("Sum", "ADD_N", REALS),
+    op("Sum", "ADD_N", REALS, ALIKE),
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
