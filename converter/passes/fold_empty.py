@@ -28,6 +28,8 @@ def fold_empty(model: ir.Model) -> None:
     names, changed = Names(model), False
     for graph in all_graphs(model.graph):
         for node in list(graph):
+            if node.op_type == "Resize":
+                _state_size(node)
             if is_empty(node):
                 b = builder_before(node, names)
                 replace(node, [b.const(_none_of(v)) for v in node.outputs], b)
@@ -40,6 +42,26 @@ def fold_empty(model: ir.Model) -> None:
                     changed = True
     if changed:
         remove_dead_code(model)
+
+
+def _state_size(node: ir.Node) -> None:
+    """Give an image that is resized to nothing its shape, which ONNX's inference leaves open."""
+    x, out = shape_of(node.inputs[0]), node.outputs[0]
+    scales, sizes = (known(optional(node, i)) for i in (2, 3))
+    if x is None or shape_of(out) is not None:
+        return
+    axes = [int(a) % len(x) for a in attrs_of(node).get("axes", None) or range(len(x))]
+    shape = list(x)
+    if sizes is not None and sizes.size == len(axes):
+        found = [int(n) for n in sizes.reshape(-1)]
+    elif scales is not None and scales.size == len(axes):
+        found = [math.floor(x[a] * f) for a, f in zip(axes, scales.reshape(-1), strict=True)]
+    else:
+        return
+    for axis, n in zip(axes, found, strict=True):
+        shape[axis] = n
+    if 0 in shape:
+        out.shape = ir.Shape(shape)
 
 
 def is_empty(node: ir.Node) -> bool:
