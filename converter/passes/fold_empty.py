@@ -97,7 +97,7 @@ def reduction_of_nothing(node: ir.Node, b: Builder) -> Value | None:
     if x is None or shape is None or 0 not in x or dtype is None or dtype == ir.DataType.BOOL:
         return None
     given = optional(node, 1)
-    axes = [] if given is None else known(given)
+    axes = np.zeros(0, np.int64) if given is None else known(given)
     if axes is None or math.prod(shape) > LARGEST:
         return None
     if not len(axes) and attributes(node)["noop_with_empty_axes"]:
@@ -106,7 +106,7 @@ def reduction_of_nothing(node: ir.Node, b: Builder) -> Value | None:
     start = {"ReduceSum": 0, "ReduceProd": 1}.get(node.op_type)
     if start is None:
         sign = -1 if node.op_type == "ReduceMax" else 1
-        limits = None if kind.kind == "f" else np.iinfo(kind)
+        limits = None if dtype.is_floating_point() else np.iinfo(kind)
         ends = (-np.inf, np.inf) if limits is None else (limits.min, limits.max)
         return b.const(np.full(shape, ends[sign > 0], kind))
     return b.const(np.full(shape, start, kind))
