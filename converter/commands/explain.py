@@ -69,6 +69,11 @@ CODES: dict[str, Explanation] = {
         "No field of the mapping owns this attribute, so dropping it could change the "
         "meaning. The message suggests the nearest known spelling.",
     ),
+    "R112": Explanation(
+        "the engine ignores a part of the file",
+        "The file states something that the engine it is for does not read. netconv computes what "
+        "the engine computes.",
+    ),
     "R130": Explanation(
         "the layer type is not known",
         "Neither the specification of the format nor the tools that write it know this layer type.",

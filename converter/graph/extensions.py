@@ -40,7 +40,14 @@ from converter.graph.infer import infer as infer_node
 from converter.graph.names import Names
 from converter.graph.record import record
 from converter.graph.value import Value, with_operators
-from converter.graph.walk import all_graphs, all_nodes, discard, subgraphs, take_over
+from converter.graph.walk import (
+    all_graphs,
+    all_nodes,
+    discard,
+    replace_outputs,
+    replace_uses,
+    subgraphs,
+)
 from converter.io.limits import MOST_AXES
 
 Body = Callable[..., Any]
@@ -179,6 +186,7 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     taken: set[ir.Value] = set()
+    pairs: list[tuple[ir.Value, ir.Value]] = []
     for old, new in zip(node.outputs, results, strict=False):
         if new is None or (old.is_graph_output() is False and not old.uses()):
             continue
@@ -201,11 +209,13 @@ def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> No
             new.shape = old.shape
         if new.type is None:
             new.type = old.type
-        take_over(old, new)
+        replace_outputs(old, new)
+        pairs.append((old, new))
         if keeps_name and (new.is_graph_output() or not new.metadata_props):
             old.name = None
             new.name = name
             new.metadata_props.update(public)
+    replace_uses(pairs)
     discard(node)
 
 

@@ -364,8 +364,11 @@ def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
 
 def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[int] | None:
     """What a Gather or Slice takes of sizes, of which some are not known (_UNKNOWN_SIZE)."""
-    sizes = sizes_in(node.inputs[0], depth)
-    if sizes is None or rank_of(node.inputs[0]) != 1:
+    x = node.inputs[0]
+    if x is None or x.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return None  # no sizes, of which there may be thousands
+    sizes = sizes_in(x, depth)
+    if sizes is None or rank_of(x) != 1:
         return None
     whole = np.array([_UNKNOWN_SIZE if n is None else n for n in sizes], np.int64)
     given = zip(node.inputs[1:], values[1:], strict=True)

@@ -5,7 +5,7 @@ through all the outputs of a graph.
 from __future__ import annotations
 
 from collections import UserList
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -69,18 +69,76 @@ def release(node: ir.Node) -> None:
     """
     for body in subgraphs(node):
         for inner in all_nodes(body):
-            inner.resize_inputs(0)
+            detach(inner)
 
 
 def take_over(old: ir.Value, new: ir.Value) -> None:
     """Lets `new` take the place of `old` with its readers and among the outputs of the graph."""
+    replace_outputs(old, new)
+    replace_uses([(old, new)])
+
+
+def replace_outputs(old: ir.Value, new: ir.Value) -> None:
+    """Replace a value among the outputs of its graph."""
     graph = old.graph
     if old.is_graph_output() and graph is not None:
         outputs, place = graph.outputs, -1
         for _ in range(outputs.count(old)):
             place = outputs.index(old, place + 1)
             outputs[place] = new
-    old.replace_all_uses_with(new)
+
+
+def replace_uses(pairs: Sequence[tuple[ir.Value, ir.Value]]) -> None:
+    """Replace the first value of each pair by the second, wherever a node uses it.
+
+    Each user gets its new inputs at once: one by one, n values that one node uses cost n times the
+    number of its inputs.
+    """
+    changes: dict[ir.Node, dict[int, ir.Value | None]] = {}
+    for old, new in pairs:
+        if old is not new:
+            for user, index in old.uses():
+                changes.setdefault(user, {})[index] = new
+    for user, found in changes.items():
+        replace_inputs(user, found)
+
+
+FEW = 8  # inputs of a node that onnx_ir may replace one by one
+
+
+def replace_inputs(node: ir.Node, changes: Mapping[int, ir.Value | None]) -> None:
+    """Replace the inputs of a node at the given positions.
+
+    Many at once: onnx_ir's `replace_input_with` and `resize_inputs` make the tuple of all inputs
+    anew for each one that changes.
+    """
+    if len(node.inputs) <= FEW:
+        for index, value in changes.items():
+            node.replace_input_with(index, value)
+        return
+    inputs = list(node.inputs)
+    for index, value in changes.items():
+        old, inputs[index] = inputs[index], value
+        if old is not None:
+            old._remove_usage(node, index)
+        if value is not None:
+            value._add_usage(node, index)
+    node._inputs = tuple(inputs)
+
+
+def set_inputs(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
+    """Give a node these inputs in place of all that it has."""
+    detach(node)
+    node._inputs = tuple(inputs)
+    for index, value in enumerate(inputs):
+        if value is not None:
+            value._add_usage(node, index)
+
+
+def detach(node: ir.Node) -> None:
+    """Take all inputs of a node away; it has none afterwards."""
+    replace_inputs(node, dict.fromkeys(range(len(node.inputs))))
+    node._inputs = ()
 
 
 def discard(node: ir.Node) -> None:
@@ -95,6 +153,7 @@ def discard(node: ir.Node) -> None:
         outputs.data,
         [],
     )  # `remove` would look through thousands of outputs for each of as many nodes
+    detach(node)
     try:
         graph.remove(node, safe=True)
     finally:

@@ -13,7 +13,7 @@ from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import attrs_of
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM
-from converter.graph.walk import all_graphs, discard, subgraphs
+from converter.graph.walk import all_graphs, discard, replace_uses, subgraphs
 
 _SMALL = 256  # bytes of a constant that is compared by its content
 _OTHER_EACH_TIME = RANDOM | {"Dropout"}
@@ -32,8 +32,7 @@ def eliminate_common_subexpressions(model: ir.Model) -> None:
                 continue
             first = made.setdefault(_key(node), node)
             if first is not node:
-                for old, new in zip(node.outputs, first.outputs, strict=True):
-                    old.replace_all_uses_with(new)
+                replace_uses(list(zip(node.outputs, first.outputs, strict=True)))
                 discard(node)
 
 

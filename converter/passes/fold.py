@@ -24,7 +24,7 @@ from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import maker, operand, optional
-from converter.graph.walk import all_graphs, is_needed, subgraphs, take_over
+from converter.graph.walk import all_graphs, is_needed, set_inputs, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
@@ -84,9 +84,7 @@ def _leave_out_empty(node: ir.Node) -> None:
     """
     kept = [v for v in node.inputs if not _empty(v)]
     if 0 < len(kept) < len(node.inputs):
-        for i, v in enumerate(kept):
-            node.replace_input_with(i, v)
-        node.resize_inputs(len(kept))
+        set_inputs(node, kept)
 
 
 def _count(node: ir.Node, names: Names) -> bool:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter.graph.build import builder_before
 from converter.graph.infer import schema_of
 from converter.graph.names import Names
-from converter.graph.walk import take_over
+from converter.graph.walk import replace_inputs, take_over
 
 Signature = Mapping[
     str, AbstractSet[ir.DataType]
@@ -141,12 +141,14 @@ def wider(
 def _cast(node: ir.Node, plan: Mapping[str, ir.DataType], names: Names, schema: Any) -> None:
     b = builder_before(node, names)
     done: dict[ir.Value, ir.Value] = {}
+    changes: dict[int, ir.Value | None] = {}
     for i, value in enumerate(node.inputs):
         target = plan.get(parameter(schema.inputs, i))
         if value is not None and target is not None and isinstance(value.type, ir.TensorType):
             if value not in done:
                 done[value] = b.Cast(value, to=target)
-            node.replace_input_with(i, done[value])
+            changes[i] = done[value]
+    replace_inputs(node, changes)
     for i, out in enumerate(node.outputs):
         target = plan.get(parameter(schema.outputs, i))
         if target is not None and isinstance(out.type, ir.TensorType):

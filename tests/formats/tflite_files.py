@@ -62,6 +62,7 @@ class Op:
     custom: str = ""
     content: bytes = b""
     union: str = ""
+    intermediates: Sequence[int] = ()
 
 
 @dataclass
@@ -145,6 +146,7 @@ class Writer:
             Inputs=self.vector(o.inputs, "<i4"),
             Outputs=self.vector(o.outputs, "<i4"),
             CustomOptions=self.vector(np.frombuffer(o.content, np.uint8), "u1"),
+            Intermediates=self.vector(o.intermediates, "<i4"),
             **fields,
         )
 

@@ -21,6 +21,7 @@ from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.equal_shapes import equal_shapes
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import Rewrite, Rewrites, either
 from converter.passes.lite.functions import FLOATS, FUNCTIONS
 from converter.passes.lite.images import dilated_groups, grouped_transpose, resize, two_spatial
@@ -83,6 +84,7 @@ def _countable(node: ir.Node) -> bool:
 
 def prepare(model: ir.Model) -> None:
     """What is done once, whatever the level: loops and choices written out, high ranks lowered."""
+    fold_empty(model)
     unroll(model, _countable, LARGEST)
     fold(model)
     plain_weights(model, _plain)

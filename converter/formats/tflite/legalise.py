@@ -20,11 +20,12 @@ from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import dims_of
 from converter.formats.tflite.rules.recurrent import reason_against_lstm
-from converter.graph.build import Builder, attrs_of, same_attrs
+from converter.graph.build import Builder, attributes, attrs_of, builder_before, same_attrs
+from converter.graph.extensions import replace
 from converter.graph.infer import known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
-from converter.graph.value import Value, operand
+from converter.graph.value import Value, operand, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.rules import Custom
@@ -34,6 +35,7 @@ from converter.passes.common_subexpressions import eliminate_common_subexpressio
 from converter.passes.constants import unpack_bits
 from converter.passes.decompositions.recurrent import looped
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
 from converter.passes.legalise import Rewrite, legalise
@@ -64,6 +66,7 @@ def legal(
     graph.graph.meta["states"] = states
     unpack_bits(graph)
     fold(graph, keep=is_compact)
+    fold_empty(graph)
     fuse_biases(graph)
     unroll(graph, countable)
     fold(graph, keep=is_compact)
@@ -73,8 +76,10 @@ def legal(
     for step in range(2):
         sign_four_bits(graph)
         move_integers(graph)
+        keep_wide(graph)
         widen(graph, notes)
         legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
+        fold_empty(graph)
         join_reshapes(graph, MOST)
         if not step:
             notes += to_nhwc(graph, io_layout or "keep")
@@ -121,6 +126,67 @@ def widen(model: ir.Model, notes: list[Diagnostic]) -> None:
                     if not all(is_small(v) for v in node.inputs if v is not None):
                         notes.append(_narrowed(node))
                     promote_types(node, [types], names)
+
+
+def keep_wide(model: ir.Model) -> None:
+    """Operators of 64-bit integers whose kernels have 32 bits are written with kernels that have
+    64, in place, where there are such.
+    """
+    names = Names(model)
+    for graph in all_graphs(model.graph):
+        for node in list(graph):
+            rewrite = None if node.domain else WIDE.get(node.op_type)
+            x = node.inputs[0] if rewrite is not None else None
+            if rewrite is None or x is None or x.dtype != D.INT64:
+                continue
+            if all(is_small(v) for v in node.inputs if v is not None):
+                continue
+            b = builder_before(node, names)
+            with b:
+                result = rewrite(node, b)
+            if isinstance(result, ir.Value):
+                replace(node, [result], b)
+
+
+def first_place(node: ir.Node, b: Builder) -> Value | None:
+    """The first element that equals the largest, or the smallest, of its row."""
+    x, a = operand(node), attributes(node)
+    if a["select_last_index"]:
+        return None
+    reduction = "ReduceMax" if node.op_type == "ArgMax" else "ReduceMin"
+    found = b.operator(reduction)(x, [a["axis"]], keepdims=1)
+    truths = b.Cast(b.Equal(x, found), to=D.INT32)
+    return b.ArgMax(truths, axis=a["axis"], keepdims=a["keepdims"])
+
+
+def by_divisor_that_fits(node: ir.Node, b: Builder) -> Value | None:
+    """A divisor that wraps around to 0 in 32 bits ends the process, one at their ends does not."""
+    x, y = operand(node), operand(node, 1)
+    bounded = producer_of(y)
+    if known(y) is not None or is_small(y) or (bounded is not None and bounded.op_type == "Min"):
+        return None
+    low, high = (b.const(np.asarray(n, np.int64)) for n in (-(1 << 31), (1 << 31) - 1))
+    return b.Div(x, b.Min(b.Max(y, low), high))
+
+
+def truncated_remainder(node: ir.Node, b: Builder) -> Value | None:
+    """The remainder with the sign of the dividend, of that with the sign of the divisor."""
+    x, y = operand(node), operand(node, 1)
+    if not attributes(node)["fmod"]:
+        return None
+    rest = b.Mod(x, y)
+    moved = ~b.Equal(rest, 0) & ((x < 0) ^ (y < 0))
+    return b.Where(moved, rest - y, rest)
+
+
+WIDE: dict[str, Rewrite] = {
+    "Mod": truncated_remainder,
+    "Abs": lambda node, b: b.Max(operand(node), b.Neg(operand(node))),
+    "Sign": lambda node, b: b.Max(b.Min(operand(node), 1), -1),
+    "Relu": lambda node, b: b.Max(operand(node), 0),
+    **dict.fromkeys(("ArgMax", "ArgMin"), first_place),
+    "Div": by_divisor_that_fits,
+}
 
 
 def _types(node: ir.Node) -> dict[str, set[D]]:

@@ -20,14 +20,18 @@ from converter.formats.tflite.codec import (
     read_flat,
 )
 from converter.formats.tflite.custom import parameters_of, reason_against
+from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import Reading
 from converter.formats.tflite.rules.signal import MOVES, PAIRS
 from converter.formats.tflite.tensors import (
     COMPLEX,
+    STORED_TYPES,
     constant_of,
     dequantise,
+    is_by_axis,
     is_quantised,
+    quantisation,
     quantise,
     shape_in_graph,
     type_of,
@@ -71,7 +75,7 @@ def read_model(path: Path, key: str = "") -> Network:
     remove_dead_code(model)
     to_nchw(model)
     fold(model, limit=0)
-    notes = []
+    notes = lifting.notes
     if FORMER_NOTE in lite.metadata:
         message = (
             "a note of an earlier netconv about the order of inputs and outputs is passed "
@@ -106,6 +110,7 @@ class GraphLifting(Lifting):
     `handles`      the states that tensors refer to, which are no values
     `tables`       the tables of keys and values, likewise
     `initialises`  the subgraph gives variables their first values
+    `notes`        warnings about what the file says and no kernel reads
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class GraphLifting(Lifting):
         self.handles: dict[int, State] = {}
         self.tables: dict[int, Hashtable] = {}
         self.initialises = False
+        self.notes: list[Diagnostic] = []
         self.refused: set[int] = set()
         self._made = {i for o in self.subgraph.operators for i in o.outputs}
 
@@ -227,7 +233,7 @@ class GraphLifting(Lifting):
         where = Where(self.file, path=place, layer=name, kind=kind)
         results: list[ir.Value] | None = None
         with self.noting(where):
-            inputs = [self._operand(i) for i in operator.inputs]
+            inputs = self._operands(kind, operator)
             attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
             outputs = [ir.Value() for _ in operator.outputs]
             layer = Layer(kind, name, dict(attrs), {}, inputs, outputs, where, operator)
@@ -240,10 +246,39 @@ class GraphLifting(Lifting):
             if value.producer() is not None and known(value) is None:
                 value.name = self.builder.names.fresh(self.name(index))
 
-    def _operand(self, index: int) -> ir.Value | None:
+    def _operands(self, kind: str, operator: LiteOperator) -> list[ir.Value | None]:
+        """The inputs of an operator as its kernel reads them: real numbers, or quantized values
+        where the kernel does not look at their scales.
+        """
+        like = self._read_like(kind, operator)
+        return [self._operand(kind, i, like) for i in operator.inputs]
+
+    def _operand(self, kind: str, index: int, like: LiteTensor | None) -> ir.Value | None:
         if index < 0 or index in self.handles or index in self.tables:
             return None
+        tensor = self.tensors[index]
+        if is_quantised(tensor) and is_unscaled(kind, type_of(tensor)):
+            return self.value(index)
+        if like is not None and tensor.type == like.type and not _scaled_alike(tensor, like):
+            return dequantise(self.builder, self.value(index), like)
         return self.real(index)
+
+    def _read_like(self, kind: str, operator: LiteOperator) -> LiteTensor | None:
+        """The tensor whose scale a kernel assumes for its inputs: its result, or one without a
+        scale where results differ and the quantized values are only moved. None where each input
+        has its own.
+        """
+        if kind not in LIKE_RESULT or not operator.outputs:
+            return None
+        results = [self.tensors[i] for i in operator.outputs]
+        data = [self.tensors[i] for i in operator.inputs if i >= 0]
+        first = results[0]
+        of_type = [t for t in (*data, *results) if t.type == first.type]
+        if first.type not in STORED_TYPES or any(is_by_axis(t) for t in of_type):
+            return None
+        if all(_scaled_alike(t, first) for t in results if t.type == first.type):
+            return first
+        raise MappingError("the results differ in scale or zero point", "R110")
 
     def reading(self, layer: Layer) -> Reading:
         return Reading(layer, self.builder, layer.extra, self)
@@ -290,7 +325,9 @@ class GraphLifting(Lifting):
             raise MappingError(f"subgraph {number} does not exist", "R105")
         if number in self.path:
             raise MappingError(f"subgraph {number} contains itself", "R105")
-        return GraphLifting(self.model, number, b, self.file, self.variables, self.path)
+        inner = GraphLifting(self.model, number, b, self.file, self.variables, self.path)
+        inner.notes = self.notes
+        return inner
 
     def inlined(self, number: int, b: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """The results of a subgraph, written with `b` on these values, as they are stored."""
@@ -305,6 +342,13 @@ class GraphLifting(Lifting):
         if inner.problems:
             raise MappingError("something in a subgraph has no counterpart")
         return [inner.value(i) for i in inner.subgraph.outputs]
+
+
+def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
+    """Whether quantized values of two tensors of one type are the same real numbers."""
+    if not is_quantised(a) or not is_quantised(b):
+        return is_quantised(a) == is_quantised(b)
+    return all(np.array_equal(x, y) for x, y in zip(quantisation(a), quantisation(b), strict=True))
 
 
 def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:

@@ -29,7 +29,7 @@ from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
 from converter.formats.tflite.rules.context import NARROW
 from converter.formats.tflite.schema import schema
-from converter.formats.tflite.tensors import NUMBERS
+from converter.formats.tflite.tensors import NUMBERS, TYPES
 from converter.formats.tflite.versions import version_of
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -320,6 +320,12 @@ class GraphWriter:
         shape.data = np.asarray(source.shape, np.int32)
         kept = (source.name, source.type, list(source.shape), None, source.scales)
         made = self._append(LiteTensor(*kept, source.zero_points))
+        if source.data is not None and 0 in source.shape:  # no buffer, so no constant for LiteRT
+            zero = LiteTensor("zero", source.type, [], None, source.scales, source.zero_points)
+            zero.data = np.zeros((), TYPES[source.type].numpy())
+            inputs = [self._append(shape), self._append(zero)]
+            self._add(LiteOperator("FILL", inputs, [made], "FillOptions"))
+            return made
         inputs = [index, self._append(shape)]
         self._add(LiteOperator("RESHAPE", inputs, [made], "ReshapeOptions"))
         return made

@@ -46,6 +46,7 @@ NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number 
 NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
 STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
+STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
 
 

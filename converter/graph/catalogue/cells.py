@@ -122,7 +122,8 @@ class Cell:
     """A long short-term memory.
 
     An absent input gate is coupled to the forget gate (CIFG). The cell state is clipped (ONNX clips
-    gates before their activation), the output may be projected. A clip of 0 is none.
+    gates before their activation), the output may be projected. A clip of 0 is none. `hidden` is
+    what the output goes through before its projection, such as the rounding of quantized values.
     """
 
     input: Gate
@@ -134,6 +135,7 @@ class Cell:
     activation: str
     cell_clip: float
     proj_clip: float
+    hidden: Callable[[Builder, Value], Value] | None = None
 
     def __call__(
         self, b: Builder, x: Value, h: Value, c: Value, aux: Value | None = None
@@ -148,6 +150,7 @@ class Cell:
         cell = clipped(b, cell, self.cell_clip)
         out = b.Sigmoid(self.output(b, x, h, cell, aux)) * act(cell)
         if self.projection is not None:
+            out = out if self.hidden is None else self.hidden(b, out)
             out = total(dense(b, out, self.projection), self.projection_bias)
             out = clipped(b, out, self.proj_clip)
         return out, cell

@@ -151,7 +151,8 @@ class Groups:
         else:
             for v in node.outputs:
                 self._group(v).needed.add(v)
-        others = [i for i in range(len(node.inputs)) if i not in data]
+        moved = set(data)  # a tuple of thousands is slow to look through
+        others = [i for i in range(len(node.inputs)) if i not in moved]
         for v in (*data_of(node, others), *captured(node)):
             self._group(v).needed.add(v)
 

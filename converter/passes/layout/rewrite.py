@@ -13,7 +13,7 @@ from converter.graph.infer import rank_of
 from converter.graph.names import Names
 from converter.graph.record import record
 from converter.graph.value import optional
-from converter.graph.walk import all_nodes, discard, is_needed, subgraphs
+from converter.graph.walk import all_nodes, discard, is_needed, replace_inputs, subgraphs
 from converter.passes.layout import axes
 from converter.passes.layout.axes import Dim, Perm, Reassociation
 from converter.passes.layout.dense import flatten_into_dense
@@ -122,9 +122,13 @@ class Rewriting:
 
     def _inputs(self, node: ir.Node, skip: Sequence[int] = ()) -> None:
         """All inputs but `skip` in their canonical order."""
+        skipped, changes = set(skip), dict[int, ir.Value | None]()
         for i, v in enumerate(node.inputs):
-            if v is not None and i not in skip:
-                self._read(node, i, self.stored.canonical(v, self._builder(node)))
+            if v is not None and i not in skipped:
+                value = self.stored.canonical(v, self._builder(node))
+                if value is not v:
+                    changes[i] = value
+        replace_inputs(node, changes)
 
     @staticmethod
     def _read(node: ir.Node, index: int, value: ir.Value) -> None:
@@ -174,10 +178,12 @@ class Rewriting:
     def _free(self, node: ir.Node, kind: Free) -> None:
         perm = self._order(node, kind)
         self._inputs(node, skip=kind.inputs)
+        changes = dict[int, ir.Value | None]()
         for i in kind.inputs:
             v = optional(node, i)
             if v is not None:
-                self._read(node, i, self.stored.operand(v, perm, self._builder(node)))
+                changes[i] = self.stored.operand(v, perm, self._builder(node))
+        replace_inputs(node, {i: v for i, v in changes.items() if v is not node.inputs[i]})
         if perm != axes.identity(kind.rank):
             kind.remap(node, perm, self._builder(node))
             for i in kind.outputs:

@@ -46,6 +46,8 @@ def flags_of(w: Writing, size: Sequence[int], target: Sequence[int]) -> tuple[bo
     """The flags by which height and width are resized as the operator says; MappingError where
     none of them picks the same sources.
     """
+    if 0 in (*size, *target):
+        raise MappingError(f"an image of {list(size)} elements resized to {list(target)}")
     axes = zip(size, target, scales_of(w, size, target), strict=True)
     wanted = [sources(w, *axis) for axis in axes]
     for flags in MODES:

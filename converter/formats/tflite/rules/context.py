@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import FLOATS, dequantise, is_quantised
@@ -167,22 +167,48 @@ class Reading(context.Reading):
         axis = list(perm).index(tensor.axis) if tensor.axis in perm else 0
         return dequantise(self.b, turned, tensor, axis)
 
-    def real_bias(self, index: int) -> ir.Value | None:
+    def real_bias(self, index: int, factors: Sequence[int] = ()) -> ir.Value | None:
         """The bias at input `index` as real numbers, None when it is left out.
 
-        Integers of 32 or 64 bits have the scale of the input times that of the weights.
+        Integers of 32 or 64 bits have the product of the scales of the inputs `factors`, those of
+        the data and of the weights, as kernels do not read the scale of the bias itself.
         """
         if not self.has(index):
             return None
         tensor, value = self.tensor(index), self.stored(index)
-        if not tensor.scales or value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        if value.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
             return self.input(index)
-        scales = np.asarray(tensor.scales, np.float32)
+        scales = self._bias_scales(tensor, [self.tensor(i) for i in factors])
+        if not scales.size:
+            return self.input(index)
         scale = scales.reshape(()) if len(scales) == 1 else scales
         if value.dtype == ir.DataType.INT64:
             number = self.b.Cast(value, to=ir.DataType.FLOAT)
             return number * scale
         return self.b.DequantizeLinear(value, scale, axis=0)
+
+    def _bias_scales(self, bias: LiteTensor, factors: Sequence[LiteTensor]) -> Array:
+        """The scales of a bias of integers, with a warning where the file states others."""
+        stated = np.asarray(bias.scales, np.float32)
+        if not factors or not all(map(is_quantised, factors)):
+            return stated
+        found = np.ones(1, np.float32)
+        for tensor in factors:
+            found = found * np.asarray(tensor.scales, np.float32)
+        if stated.size in (1, found.size) and np.allclose(stated, found, rtol=SMALL, atol=0):
+            return stated
+        where = self.layer.where
+        self.graph.notes.append(
+            Diagnostic(
+                "R112",
+                f"the scale of the bias {bias.name!r} is not the product of the scales of input "
+                "and weights; LiteRT computes with the product, and so does the result",
+                "warning",
+                Where(where.file, where.line, where.path, self.layer.name, self.layer.kind),
+                help="quantize the model again if the scale in the file is meant",
+            )
+        )
+        return found
 
     @property
     def quantised(self) -> bool:

@@ -171,7 +171,7 @@ class Dense(Field):
         if not keep and (rank != 2 or x.shape is None or x.shape[1] != size):
             x = r.b.Reshape(x, [-1, size])
         r.set_inputs(x, r.permuted(1, (1, 0)))
-        bias = r.real_bias(2)
+        bias = r.real_bias(2, (0, 1))
         if bias is not None:
             r.behind(lambda y: y + bias)
 
@@ -278,7 +278,7 @@ RULES = [
         *PLAIN,
         Filter((1, 2, 3, 0), 1),
         WantedSize(),
-        Bias(3),
+        Bias(3, 2),
         FusedActivation(),
     ),
     op(
@@ -287,7 +287,7 @@ RULES = [
         *PLAIN,
         Filter((2, 3, 4, 1, 0), 1),
         WantedSize("dhw"),
-        Bias(3),
+        Bias(3, 2),
         FusedActivation(),
     ),
     op(

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.tflite.codec import LiteTensor
+from converter.formats.tflite.kernels import is_unscaled
 from converter.formats.tflite.rules.context import NARROW, Reading, Writing, number
-from converter.formats.tflite.rules.fields import REALS, WHOLE, FusedActivation, OneScale, data
+from converter.formats.tflite.rules.fields import (
+    REALS,
+    WHOLE,
+    FusedActivation,
+    OneScale,
+    Ordered,
+    data,
+    largest_below,
+)
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
-from converter.formats.tflite.tensors import COMPLEX, FLOATS, NUMBERS, type_of
+from converter.formats.tflite.tensors import (
+    COMPLEX,
+    FLOATS,
+    NUMBERS,
+    is_quantised,
+    type_of,
+    zero_points,
+)
 from converter.graph.build import Builder
-from converter.graph.infer import rank_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
@@ -33,19 +48,56 @@ class Exponent(Field):
             w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
+PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they compare
+
+
 class Compared(Field):
-    """Stored integers of several scales are compared coarsely, and a scale of 1 or more ends the
-    process: then real numbers are compared.
+    """Kernels compare quantized values as real numbers rounded to multiples of 1/256, halves away
+    from zero, which tells neighbors of one scale apart unless it is smaller. A scale of 1 or more
+    ends the process. The order of values of 16 bits is that of the quantized values themselves
+    (`is_unscaled`). Source: tensorflow/lite/kernels/internal/reference/comparisons.h.
     """
 
+    def lift(self, r: Reading) -> None:
+        tensors = list(map(r.tensor, range(len(r.layer.inputs))))
+        if not all(map(is_quantised, tensors)) or data(r).dtype not in FLOATS:
+            return
+        pairs = {(t.scales[0], int(zero_points(t)[0])) for t in tensors}
+        if len(pairs) == 1 and min(pairs)[0] * PART >= 1:
+            return
+        for i, tensor in enumerate(tensors):
+            parts = parts_of(r, i, tensor)
+            half = r.b.like(parts, 0.5)
+            r.set_input(i, r.b.Sign(parts) * r.b.Floor(r.b.Abs(parts) + half))
+
     def lower(self, w: Writing) -> None:
-        if w.quantised:
-            scales = [w.scale(w.real(v)).single for v in w.node.inputs if v is not None]
-            if len(set(scales)) > 1 or scales[0][0] >= 1:
-                raise MappingError("scales that the kernel does not compare")
+        if not w.quantised:
+            return
+        values = [w.real(v) for v in w.node.inputs if v is not None]
+        scales = [w.scale(v).single for v in values]
+        least = 0 if is_unscaled(w.layer.kind, values[0].dtype or D.FLOAT) else 1 / PART
+        if len(set(scales)) > 1 or not least <= scales[0][0] < 1:
+            raise MappingError("the kernel does not compare quantized values of such scales")
+
+
+def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
+    """The real numbers of an input in multiples of 1/256; those of 16 bits do not fit float32."""
+    if type_of(tensor) != D.INT16:
+        return r.input(index) * np.float32(PART)
+    stored = r.b.Cast(r.stored(index), to=D.DOUBLE) - float(zero_points(tensor)[0])
+    return stored * (float(np.float32(tensor.scales[0])) * PART)
 
 
 TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
+
+
+def have_one_shape(w: Writing) -> bool:
+    """Whether there are several operands, all of one known shape."""
+    shapes = [None if v is None else shape_of(v) for v in w.node.inputs]
+    return len(shapes) > 1 and None not in shapes and len(set(shapes)) == 1
+
+
+ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_one_shape)
 
 
 @record
@@ -65,15 +117,6 @@ class Bounds(Field):
     def lower(self, w: Writing) -> None:
         if [number(w.optional(i)) for i in (1, 2)] != [self.low, self.high]:
             raise not_meant(f"the bounds are not {self.low:g} and {self.high:g}")
-
-
-class Ordered(Field):
-    """Of booleans false comes before true, which ONNX does not compare."""
-
-    def lift(self, r: Reading) -> None:
-        for i, v in enumerate(r.node.inputs):
-            if v is not None and v.dtype == D.BOOL:
-                r.node.inputs[i] = r.cast(v, D.INT32)
 
 
 def added(r: Reading) -> None:
@@ -151,12 +194,6 @@ def truncated(x: Value, r: Reading, wanted: D) -> Value:
     return b.Where(~(x <= b.like(x, highest)), b.like(y, limits.max), y)
 
 
-def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
-    """The largest number of a floating-point type that is at most `limit`."""
-    found = dtype.type(min(limit, float(np.finfo(dtype).max)))
-    return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
-
-
 class To(Field):
     """The type of the result; a float ends at the bounds of an integer type."""
 
@@ -186,14 +223,24 @@ class To(Field):
         source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]
-        if want in (D.FLOAT16, D.BFLOAT16):
+        if want in (D.FLOAT16, D.BFLOAT16) and have != D.INT4:
             half = w.exact(w.result("half", want))
             w.then(lambda: w.put("CAST", half, in_data_type=NUMBERS[want], out_data_type=0))
         types[1] = NARROW.get(want, want) if want not in (D.FLOAT16, D.BFLOAT16) else want
         keys = ("in_data_type", "out_data_type")
+        if have == D.INT4:
+            self.four_bits(w, want)
+            types[1] = D.FLOAT
         if not set(types) <= NUMBERS.keys():
             raise MappingError(f"no kernel of CAST takes {types[0].name} and {types[1].name}")
         w.layer.attrs |= {k: NUMBERS[d] for k, d in zip(keys, types, strict=True)}
+
+    def four_bits(self, w: Writing, want: D) -> None:
+        """Integers of 4 bits become float32 alone, which every half and integer of them is."""
+        if NARROW.get(want, want) != D.FLOAT:
+            whole = w.result("whole", D.FLOAT)
+            types = {"in_data_type": NUMBERS[D.FLOAT], "out_data_type": NUMBERS[want]}
+            w.then(lambda: w.put("CAST", whole, **types))
 
 
 def same_type(w: Writing) -> None:
@@ -258,13 +305,35 @@ def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
     return steep, down - turn, flat
 
 
-def same_bits(r: Reading) -> None:
-    """The elements of the result have the width of those of the input."""
-    x, wanted = data(r), type_of(r.result())
-    widths = [np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted)]
-    if widths[0] != widths[1]:
-        raise MappingError("elements of another width")
+UNSIGNED = {1: D.UINT8, 2: D.UINT16, 4: D.UINT32, 8: D.UINT64}  # by their bytes
+
+
+def other_bits(r: Reading) -> None:
+    """Elements of another width are parts of one element along a last axis, the lowest bits first,
+    or are put together of such parts.
+    """
+    b, x, wanted = r.b, data(r), type_of(r.result())
+    have, want = (np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted))
     r.set(to=int(wanted))
+    if have == want:
+        return
+    wide, narrow = UNSIGNED[max(have, want)], UNSIGNED[min(have, want)]
+    bits, count = 8 * min(have, want), max(have, want) // min(have, want)
+    x = b.BitCast(x, to=int(UNSIGNED[have]))
+    amounts = [np.asarray(bits * i, wide.numpy()) for i in range(count)]
+    if have > want:
+        mask = np.asarray((1 << bits) - 1, wide.numpy())
+        parts = [b.BitwiseAnd(b.BitShift(x, n, direction="RIGHT"), mask) for n in amounts]
+        r.data = b.Cast(b.Concat(*(b.Unsqueeze(p, [-1]) for p in parts), axis=-1), to=narrow)
+        return
+    if r.rank(x) < 1 or r.static(x)[-1] != count:
+        raise MappingError(f"the last axis must have {count} elements", "R105")
+    parts = [b.Cast(b.Gather(x, i, axis=-1), to=wide) for i in range(count)]
+    shifted = [b.BitShift(p, n, direction="LEFT") for p, n in zip(parts, amounts, strict=True)]
+    total = shifted[0]
+    for part_ in shifted[1:]:
+        total = b.BitwiseOr(total, part_)
+    r.data = total
 
 
 RULES: list[Rule | Custom] = [
@@ -282,7 +351,7 @@ RULES: list[Rule | Custom] = [
         Compared(),
     ),
     *ops("Max=MAXIMUM Min=MINIMUM", TWO, Ordered(), OneScale()),
-    op("Equal", "NOT_EQUAL", after_lift=lambda r, y: ~y, lift_only=True),
+    op("Equal", "NOT_EQUAL", Compared(), after_lift=lambda r, y: ~y, lift_only=True),
     op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
     custom("Identity", "", lower=same_tensor),
     custom("Cast", "", lower=same_type),
@@ -308,7 +377,7 @@ RULES: list[Rule | Custom] = [
     op("netconv::FloorDiv", "FLOOR_DIV", WHOLE, given="i32:2,3 i32:2,3"),
     op("Mod", "FLOOR_MOD", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
     op("Where", "FLOOR_MOD", REALS, before_lift=floor_modulus, lift_only=True),
-    op("Sum", "ADD_N", REALS),
+    op("Sum", "ADD_N", REALS, ALIKE),
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
@@ -331,7 +400,7 @@ RULES: list[Rule | Custom] = [
         given="i32:2,3 i32:2,3",
     ),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
-    op("netconv::BitCast", "BITCAST", before_lift=same_bits, lift_only=True),
+    op("netconv::BitCast", "BITCAST", before_lift=other_bits, lift_only=True),
     op(
         "Where",
         "ATAN2",

@@ -61,6 +61,12 @@ WHOLE = Guard(
 )
 
 
+def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
+    """The largest number of a floating-point type that is at most `limit`."""
+    found = dtype.type(min(limit, float(np.finfo(dtype).max)))
+    return float(found if float(found) <= limit else np.nextafter(found, dtype.type(0)))
+
+
 class Whole(Field):
     """Indices, sizes or repeats at input 1, which have 64 bits in ONNX."""
 
@@ -68,6 +74,15 @@ class Whole(Field):
 
     def lift(self, r: Reading) -> None:
         r.node.inputs[1] = r.whole(1)
+
+
+class Ordered(Field):
+    """Of booleans false comes before true, which ONNX does not compare."""
+
+    def lift(self, r: Reading) -> None:
+        for i, v in enumerate(r.node.inputs):
+            if v is not None and v.dtype == ir.DataType.BOOL:
+                r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
 
 
 class OneScale(Field):
@@ -120,13 +135,16 @@ class Filter(Field):
 
 @record
 class Bias(Field):
-    """The optional bias at input `index` of the file; zeros are none."""
+    """The optional bias at input `index` of the file; zeros are none. `image` is the position of
+    the data among the inputs of the file.
+    """
 
     index: int = 2
+    image: int = 0
     inputs = (2,)
 
     def lift(self, r: Reading) -> None:
-        bias = r.real_bias(self.index)
+        bias = r.real_bias(self.index, (self.image, 1))
         array = None if bias is None else known(r.stored(self.index))
         r.set_input(2, None if array is not None and not array.any() else bias)
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.rules.context import (
     LARGEST_SCALE,
     STORED,
@@ -18,20 +19,56 @@ from converter.formats.tflite.rules.context import (
     Writing,
     parameters,
 )
-from converter.formats.tflite.rules.fields import data
-from converter.formats.tflite.tensors import type_of
+from converter.formats.tflite.rules.fields import data, largest_below
+from converter.formats.tflite.tensors import FLOATS, is_by_axis, quantisation, type_of
 from converter.graph.build import attrs_of
+from converter.graph.infer import Array
 from converter.graph.record import record
+from converter.graph.value import Value
 from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
+
+WIDE = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+def is_wide(tensor: LiteTensor) -> bool:
+    """Whether a tensor holds integers of 32 or 64 bits with a scale, which only QUANTIZE reads."""
+    return bool(tensor.scales) and type_of(tensor) in WIDE
+
+
+def zero_and_scale(r: Reading, tensor: LiteTensor) -> tuple[Array, Array]:
+    if is_by_axis(tensor):
+        raise MappingError("scales for each channel of integers of 32 bits", "R110")
+    scale, zero = quantisation(tensor)
+    return np.asarray(zero), np.asarray(scale)
+
+
+def of_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
+    """The real numbers of integers of 32 or 64 bits."""
+    zero, scale = zero_and_scale(r, tensor)
+    return r.b.Cast(x - zero if zero else x, to=ir.DataType.FLOAT) * scale
+
+
+def to_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
+    """Real numbers as integers of 32 or 64 bits, halves rounded up as the kernel does."""
+    b, (zero, scale) = r.b, zero_and_scale(r, tensor)
+    steps = b.Cast(x, to=ir.DataType.DOUBLE) / scale.astype(np.float64) + float(zero)
+    limits, wanted = np.iinfo(zero.dtype), type_of(tensor)
+    ends = (float(limits.min), largest_below(float(limits.max), np.dtype(np.float64)))
+    inside = b.Clip(b.Floor(steps + 0.5), *(b.const(np.float64(end)) for end in ends))
+    return b.Cast(inside, to=wanted)
 
 
 class SameNumbers(Field):
     """Read, the result is the input, in the type of the result where that is a float."""
 
     def lift(self, r: Reading) -> None:
-        wanted = type_of(r.result())
-        r.ready = [r.cast(data(r), wanted) if wanted.is_floating_point() else data(r)]
+        wanted, x = type_of(r.result()), data(r)
+        if is_wide(r.tensor(0)):
+            x = of_wide(r, x, r.tensor(0))
+        if is_wide(r.result()) and x.dtype in FLOATS:
+            x = to_wide(r, x, r.result())
+        r.ready = [r.cast(x, wanted) if wanted.is_floating_point() else x]
 
 
 class Range(Field):

@@ -39,8 +39,8 @@ GATES = ("input", "forget", "cell", "output")  # the order of a file
 ONNX = ("input", "output", "forget", "cell")
 
 
-def bias(t: Reading, index: int) -> Value | None:
-    found = t.real_bias(index)
+def bias(t: Reading, index: int, factors: Sequence[int] = ()) -> Value | None:
+    found = t.real_bias(index, factors)
     return None if found is None else with_operators(found)
 
 
@@ -68,11 +68,18 @@ class Places:
         return Gate(
             t.optional(self.weights + i),
             t.optional(self.recurrent + i),
-            bias(t, self.biases + i),
+            bias(t, self.biases + i, self.factors(t, i)),
             None if peep is None else t.optional(self.peepholes + peep),
             None if self.norms < 0 else t.optional(self.norms + i),
             None if self.aux < 0 else t.optional(self.aux + i),
         )
+
+    def factors(self, t: Reading, i: int) -> tuple[int, ...]:
+        """The inputs whose scales make that of the bias of gate `i`; with a layer normalization
+        it is that of the normalized values.
+        """
+        normalized = self.norms >= 0 and t.has(self.norms + i)
+        return () if normalized or not t.has(self.weights + i) else (0, self.weights + i)
 
     def cell_of(self, t: Reading) -> Cell:
         enter, forget, cell, out = (self.gate(t, name) for name in GATES)
@@ -86,6 +93,7 @@ class Places:
             t.attr("fused_activation_function", CODES),
             t.attr("cell_clip", float),
             t.attr("proj_clip", float),
+            rounded_hidden(t),
         )
 
 
@@ -98,6 +106,18 @@ def rounded(t: Reading, index: int) -> Callable[[Builder, Value], Value]:
     tensor = t.tensor(index)
     if not is_quantised(tensor):
         return lambda b, x: x
+    return lambda b, x: with_operators(dequantise(b, quantise(b, x, tensor), tensor))
+
+
+HIDDEN = 4  # of the intermediates of an LSTM of quantized values: the output before its projection
+
+
+def rounded_hidden(t: Reading) -> Callable[[Builder, Value], Value] | None:
+    """How the output of a cell is rounded before its projection; None where it is not."""
+    found = t.operator.intermediates
+    tensor = t.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
+    if tensor is None or not t.quantised or not is_quantised(tensor):
+        return None
     return lambda b, x: with_operators(dequantise(b, quantise(b, x, tensor), tensor))
 
 
@@ -137,7 +157,7 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     """
     b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
-    product = total(dense(b, joined, t.input(2)), bias(t, 3))
+    product = total(dense(b, joined, t.input(2)), bias(t, 3, (0, 2)))
     enter, new, forget, out = b.Split(product, outputs=4, axis=1, num_outputs=4)
     cell = b.Sigmoid(forget) * c + b.Sigmoid(enter) * b.Tanh(new)
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
@@ -276,7 +296,9 @@ def rnn_both(r: Reading) -> Sequence[ir.Value]:
 def svdf(r: Reading) -> ir.Value:
     """Filters that are products of one in features [filters, inputs] and one in time [filters,
     memory]; `rank` of them make a unit. The state [batch, filters * memory] moves on by one place,
-    and the newest feature enters it at the end.
+    and the newest feature enters it at the end. The kernel for quantized values rounds the feature
+    to the scale of the state and has no activation but the range of the result. Source:
+    tensorflow/lite/kernels/svdf.cc.
     """
     b, rank = r.b, r.attr("rank", int)
     time = r.input(2)
@@ -284,13 +306,16 @@ def svdf(r: Reading) -> ir.Value:
     if rank < 1 or filters % rank:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
     feature = b.Reshape(dense(b, r.input(0), r.input(1)), [-1, filters, 1])
+    if r.quantised:
+        feature = rounded(r, 4)(b, feature)
     stored = b.Reshape(r.input(4), [-1, filters, memory])
     state = b.Concat(stored[:, :, 1:memory], feature, axis=2)
     r.leave(4, b.Reshape(state, [-1, filters * memory]))
     products = b.ReduceSum(state * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
     activation = ACTIVATIONS[r.attr("fused_activation_function", CODES)]
-    return activation(b, total(units, bias(r, 3)))
+    found = total(units, bias(r, 3, (4, 2)))
+    return found if r.quantised else activation(b, found)
 
 
 # an LSTM of its own -------------------------------------------------------------------------------

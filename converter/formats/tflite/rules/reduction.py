@@ -9,6 +9,7 @@ from converter.formats.tflite.rules.context import TENSOR_INT64, Reading, Writin
 from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
+    Ordered,
     axes_of,
     axis_of,
     constant_of,
@@ -140,7 +141,13 @@ RULES = [
         KEEP,
     ),
     *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), Axes(), KEEP, lift_only=True),
-    *ops("ArgMax=ARG_MAX ArgMin=ARG_MIN", Axis(), Dropped(), Only("select_last_index", 0)),
+    *ops(
+        "ArgMax=ARG_MAX ArgMin=ARG_MIN",
+        Ordered(),
+        Axis(),
+        Dropped(),
+        Only("select_last_index", 0),
+    ),
     op(
         "CumSum",
         "CUMSUM",

@@ -393,14 +393,17 @@ class Ranges(Field):
         steps = w.ints(4, "the steps", [1] * count)
         order = [a % rank for a in axes]
         strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
+        sizes = dims_of(w.data)
         for axis, step in zip(order, steps, strict=True):
-            strides[axis] = step
-        starts, begins = bounds(w, 1, order, rank)
+            strides[axis] = bounded(step, sizes[axis])
+        least = [
+            -n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)
+        ]
+        starts, begins = bounds(w, 1, order, rank, [least[axis] for axis in order])
         ends, ending = bounds(w, 2, order, rank)
         for place, axis in enumerate(order):
-            step = strides[axis]
+            step, size = strides[axis], sizes[axis]
             first, last = (None if v is None else int(v[place]) for v in (starts, ends))
-            size = dims_of(w.data)[axis]
             if first is None or not from_the_end(first, step, size):
                 begin_mask &= ~(1 << axis)
             if last is None or not to_the_end(last, step, size):
@@ -417,6 +420,16 @@ def in_front_of(counts: Array) -> Array:
     return np.asarray(np.cumsum(counts) - counts)
 
 
+def bounded(step: int, size: int | None) -> int:
+    """A step that picks the same elements, no longer than the axis: kernels take no step of
+    -2^31.
+    """
+    most = LARGEST if size is None else max(1, size)
+    if size is None and abs(step) > LARGEST:
+        raise MappingError(f"a step of {step} along an axis of unknown size", "X204")
+    return max(-most, min(step, most))
+
+
 def from_the_end(first: int, step: int, size: int | None) -> bool:
     """Whether a range begins with the first element that there is in its direction."""
     if step > 0:
@@ -431,13 +444,17 @@ def to_the_end(last: int, step: int, size: int | None) -> bool:
     return last <= -LARGEST or (size is not None and last < -size)
 
 
-def bounds(t: Writing, index: int, order: Sequence[int], rank: int) -> tuple[Any, ir.Value]:
+def bounds(
+    t: Writing, index: int, order: Sequence[int], rank: int, least: Sequence[int] = (-LARGE,)
+) -> tuple[Any, ir.Value]:
     """Starts or ends, None where they are computed, and a vector of them for all axes; what no
-    range is for is 0.
+    range is for is 0. `least`: known ones are no lower, as a range that goes backwards begins with
+    the first element in ONNX where the kernel finds none.
     """
     value = t.input(index)
     array = known(value)
     if array is not None:
+        array = np.maximum(array.reshape(-1).astype(np.int64), least)
         line = np.zeros(rank, np.int64)
         line[list(order)] = np.clip(array.reshape(-1), -LARGEST, LARGEST)
         return array.reshape(-1), t.int32(line, "bounds")
