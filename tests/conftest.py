@@ -13,6 +13,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -28,12 +30,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import networks
+import orphans
 from support import NO_CORPUS, corpus_folder
 
 # Tests start hundreds of processes: they share compiled modules, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+
+# `nohup make test &` starts with signals ignored, and every child would inherit that. A signal with
+# a handler is reset to its default in a child; the handler itself ignores the signal as before.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
+
+WATCHER = pytest.StashKey[subprocess.Popen[bytes]]()
 
 settings.register_profile(
     "everyday",
@@ -54,6 +65,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the expected results of golden tests instead of comparing with them",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # once for a run, not in each worker of xdist
+        config.stash[WATCHER] = orphans.start()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if WATCHER in config.stash:
+        config.stash[WATCHER].communicate()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

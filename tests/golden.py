@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from support import HANG, ROOT, SAMPLES
@@ -79,21 +80,47 @@ def render(stdout: str, stderr: str, exit_code: int) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
+# A computed number: with two digits or more after the point, or with an exponent. Sizes ("16.4 kB")
+# are exact.
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+e[+-]?\d+|\.\d{2,}|e[+-]?\d+)(?![\w.]*\w)")
+CLOSE = 1e-3  # relative; a processor, library or number of threads may change the sixth digit
+
+
 def matches(expected: str, actual: str) -> bool:
-    """Equal, where `...` is any number of lines of standard output, `! ...` of standard error, and
-    `...` within a line anything on that line.
+    """Compare a result with the one in a document.
+
+    They have equal text, where `...` is any number of lines of standard output, `! ...` of standard
+    error, and `...` within a line anything on that line. Numbers with a fraction or an exponent may
+    differ by CLOSE or by one in the last digit that is shown: these digits depend on the machine.
 
     An exit code is never covered by dots.
     """
-    pattern = ""
+    pattern, numbers = "", []
     for line in expected.splitlines():
         if line == ELLIPSIS:
             pattern += r"(?:(?!!|\[exit ).*\n)*"
         elif line == f"! {ELLIPSIS}":
             pattern += r"(?:!.*\n)*"
         else:
-            pattern += ".*".join(re.escape(part) for part in line.rstrip().split(ELLIPSIS)) + "\n"
-    return re.fullmatch(pattern, actual) is not None
+            numbers += NUMBER.findall(line.rstrip())
+            pattern += f"({NUMBER.pattern})".join(map(literal, NUMBER.split(line.rstrip()))) + "\n"
+    found = re.fullmatch(pattern, actual)
+    return found is not None and all(map(close, numbers, found.groups()))
+
+
+def literal(text: str) -> str:
+    """Return a pattern for text without numbers. Columns may have another width: %g omits zeros."""
+    parts = (re.escape(part) for part in text.split(ELLIPSIS))
+    return re.sub(r"(?:\\ ){2,}", "  +", ".*".join(parts))
+
+
+def close(expected: str, actual: str) -> bool:
+    """Whether two printed numbers may be the same number, computed on two machines."""
+    difference = abs(Decimal(expected) - Decimal(actual))
+    last_digit = max(
+        Decimal((0, (1,), int(Decimal(n).as_tuple().exponent))) for n in (expected, actual)
+    )
+    return difference <= max(last_digit, abs(Decimal(expected)) * Decimal(CLOSE))
 
 
 def normalise(text: str, folder: Path) -> str:

@@ -91,6 +91,15 @@ def test_every_difference_is_seen_and_recorded(tmp_path: Path, change: tuple[str
         ("...\n! ...\n", "a\n! b\n[exit 1]\n", False),
         ("...\n[exit 1]\n", "a\n[exit 1]\n", True),
         ("max (1.5)\n", "max (1x5)\n", False),
+        ("min 3.09016e-12  mean 0.1\n", "min 3.09018e-12  mean 0.1\n", True),
+        ("min 3.09016e-12  mean 0.1\n", "min 3.0902e-12   mean 0.1\n", True),
+        ("min 3.09016e-12  mean 0.1\n", "min 3.09018e-12  mean 0.2\n", False),
+        ("min 3.09016e-12\n", "min 3.19016e-12\n", False),
+        ("error 0.0613 (0.066)\n", "error 0.0614 (0.067)\n", True),
+        ("error 0.0613 (0.066)\n", "error 0.0615 (0.066)\n", False),
+        ("error 0.0613\n", "error -0.0613\n", False),
+        ("16.4 kB, 1.25.3\n", "16.5 kB, 1.25.3\n", False),
+        ("16.4 kB, 1.25.3\n", "16.4 kB, 1.25.4\n", False),
     ],
 )
 def test_what_matches(expected: str, actual: str, same: bool) -> None:

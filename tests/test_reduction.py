@@ -4,6 +4,7 @@ alone.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -73,7 +74,7 @@ def test_the_command_of_the_folder_shows_the_difference(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "converter.cli", *arguments],
             cwd=folder,
-            env={"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
         )

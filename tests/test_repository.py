@@ -5,6 +5,7 @@ sight.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import orphans
 from support import CONVERTER, HANG, ROOT
 
 FOLDERS = ("converter", "schemas", "tests", "samples", "docs", ".ci", ".github")
@@ -123,6 +125,7 @@ def ci(
     for tool in ("bash", "env", "sed", "grep", "sort", "uniq", "dirname", "id"):
         (folder / "bin" / tool).symlink_to(str(shutil.which(tool)))
     environment = {"PATH": str(folder / "bin"), "HOME": str(folder), **variables}
+    environment[orphans.TOKEN] = os.environ[orphans.TOKEN]
     done = subprocess.run(
         [str(folder / "bin" / "bash"), str(ROOT / ".ci" / "run")],
         env=environment,
