@@ -94,8 +94,9 @@ bench: $(VENV)/.installed-bench ## Time and memory against cp, a bare click app 
 record: $(VENV)/.installed-test ## Rewrite the output in tests/cli, the README and the pages; read the diff
 	$(BIN)/python -m pytest -n 0 tests/test_cli_golden.py tests/test_readme.py tests/test_docs.py --record
 
-fuzz: $(VENV)/.installed-test ## 100,000 damaged files and 2,000 random networks through every format (an hour)
+fuzz: $(VENV)/.installed-test ## 100,000 damaged files, 2,000 random networks through every format, 2,500 unusual graphs in engines (an hour)
 	$(BIN)/python tests/fuzz.py --mutants 100000 --graphs 2000
+	$(BIN)/python tests/unusual_graphs.py --count 2500
 
 fuzz-guided: $(VENV)/.installed-fuzz ## Coverage-guided damage, a minute for each codec (atheris; Linux and macOS)
 	$(BIN)/python tests/guided.py

@@ -1,0 +1,42 @@
+"""Unusual but valid ONNX graphs: what is written is right in its engine, or refused.
+
+`make fuzz` judges 2,500 of them (tests/unusual_graphs.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from converter.engines import file
+from unusual_graphs import ENGINES, MAKERS, TARGETS, differences, draw, judge_all
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_written_is_right_in_its_engine(target: str, count: int) -> None:
+    engine = ENGINES[target.partition("+")[0]]
+    if not file.available(engine):
+        pytest.skip(f"{engine} is not installed")
+    verdicts, faults = judge_all(count, 7, [target])
+    assert faults == []
+    assert verdicts[target]["right"] > count // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MAKERS)
+def test_each_operator_is_drawn(kind: str) -> None:
+    assert any(draw(f"drawn {n}", kind) for n in range(30))
+
+
+def test_the_same_seed_draws_the_same_graph() -> None:
+    first, second = draw("1 2"), draw("1 2")
+    assert first is not None and second is not None
+    assert first.model.SerializeToString() == second.model.SerializeToString()
+    assert all(np.array_equal(first.feeds[n], second.feeds[n]) for n in first.feeds)
+
+
+def test_differences_are_noticed() -> None:
+    x = np.array([1.0, np.nan, np.inf])
+    assert differences(x, x) == ""
+    assert differences(x, x[:2]) and differences(x, x[::-1]) and differences(x, x * 1.01)
