@@ -4,7 +4,7 @@ for, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,6 +44,7 @@ from converter.commands.verify.noise import (
     Floors,
     doubtful,
     quantisation_steps,
+    spread,
     tolerance,
 )
 from converter.commands.verify.numbers import more_aligned
@@ -61,6 +62,7 @@ from converter.commands.verify.result import (
 )
 from converter.commands.verify.single_change import single_change
 from converter.commands.verify.sizes import shapes_for
+from converter.commands.verify.truth import in_doubles
 from converter.engines.file import engine_of
 from converter.errors import Diagnostic, NothingComparedError, wrong_call
 from converter.graph.infer import Arrays
@@ -161,6 +163,8 @@ class Check:
         self.limits.check_used(compared)
         outputs = [o for o in self._outputs() if request.outputs_alone or o.reference in compared]
         failed = not all(o.passed for o in outputs)
+        if request.outputs_alone:
+            _demand_numbers(outputs)
         natives = self._natives(not failed)
         units: list[Unit] = []
         hidden = not failed and self.limits.elementwise and self._hidden(outputs)
@@ -190,7 +194,7 @@ class Check:
             only_reference=tuple(self.alignment.only_reference),
             only_candidate=tuple(self.alignment.only_candidate),
             models=request.names,
-            notes=self._notes(),
+            notes=self._notes(outputs),
             native=natives,
             samples=self._samples(units, findings, outputs),
             picture=evidence.around(
@@ -313,11 +317,45 @@ class Check:
         except CannotRun as e:
             raise refuse(e, "reference") from None
         outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
+        if floors is None or not self._doubtful_outputs(outputs):
+            return outputs
+        floors = self.noise.with_formulas(MORE_RUNS - RUNS)
+        outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
+        if not self._doubtful_outputs(outputs):
+            return outputs
+        exact = self._exact_floors(mine, theirs, floors)
+        return outputs if exact is None else [
+            o if o.passed else self._output(i, j, mine, theirs, exact, UNMOVED)
+            for o, (i, j) in zip(outputs, pairs, strict=True)
+        ]
+
+    def _doubtful_outputs(self, outputs: Sequence[Output]) -> bool:
         formulas = self.mine.formulas is not None
-        if any(not o.passed and doubtful(o.difference, formulas) for o in outputs):
-            floors = self.noise.with_formulas(MORE_RUNS - RUNS)
-            outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
-        return outputs
+        return any(not o.passed and doubtful(o.difference, formulas) for o in outputs)
+
+    def _exact_floors(self, mine: Results, theirs: Results, floors: Floors) -> Floors | None:
+        """The noise with the rounding errors that both models have on these very inputs, for those
+        outputs that are the same in doubles; None where that is not known.
+        """
+        a = in_doubles(self.mine, self.mine.whole(), self.arrays)
+        b = None if a is None else in_doubles(self.theirs, self.theirs.whole(), self.others)
+        if a is None or b is None:
+            return None
+        found = [list(of_feed) for of_feed in floors]
+        for i, j in self._places():
+            # in doubles, but within the noise of what the models are computed in
+            own = self.precision[self.mine.outputs[i]]
+            limits = [
+                tolerance(m[i], f[i], own, self.steps.get(self.theirs.outputs[j], 0.0), UNMOVED)
+                for m, f in zip(mine, floors, strict=True)
+            ]
+            exact = [(x[i], y[j]) for x, y in zip(a, b, strict=True)]
+            if all(compare(x, y, n).excess <= 1 for (x, y), n in zip(exact, limits, strict=True)):
+                for k, (x, y) in enumerate(exact):
+                    errors = spread(mine[k][i], [x]), spread(theirs[k][j], [y])
+                    found[k][i] = np.maximum(found[k][i], errors[0])
+                    found[k][i] = np.maximum(found[k][i], errors[1].reshape(errors[0].shape))
+        return found
 
     def _places(self) -> list[tuple[int, int]]:
         """Where each aligned output stands among those of either model."""
@@ -552,8 +590,8 @@ class Check:
             ),
         )
 
-    def _notes(self) -> tuple[str, ...]:
-        notes = [*self.skipped]
+    def _notes(self, outputs: Sequence[Output]) -> tuple[str, ...]:
+        notes = [*self.skipped, *_without_numbers(outputs)]
         if len(self.alignment.outputs) < len(self.reference.ir.graph.outputs):
             notes.append(
                 f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} "
@@ -570,6 +608,33 @@ class Check:
             arrays = {"tensor": np.array(u.name), "expected": found[u.name]}
             arrays |= {f"input_{i}": found[n] for i, n in enumerate(u.mine.inputs)}
             save_arrays(folder / f"{number:03d}.npz", arrays)
+
+
+def _demand_numbers(outputs: Sequence[Output]) -> None:
+    """NothingComparedError when every element of every output is NaN or infinite on both sides."""
+    if (
+        all(o.passed for o in outputs)
+        and any(o.count for o in outputs)
+        and not any(o.finite for o in outputs)
+    ):
+        message = (
+            "every number of every output is NaN or infinite in both models, "
+            "so that nothing can be compared"
+        )
+        help = "give inputs for which the network computes finite numbers: --data FILE.npz"
+        raise NothingComparedError(Diagnostic("N402", message, help=help))
+
+
+def _without_numbers(outputs: Sequence[Output]) -> Iterator[str]:
+    """Outputs that say little of whether the models are the same."""
+    for o in outputs:
+        if o.passed and not o.count:
+            yield f'output "{o.reference}" has no elements: only its shape is compared'
+        elif o.passed and o.finite < o.count:
+            yield (
+                f'output "{o.reference}": {o.count - o.finite} of {o.count} numbers are NaN or '
+                "infinite in both models, and show nothing"
+            )
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -27,12 +27,13 @@ from converter.commands.verify.noise import (
     Precision,
     coarsest,
     doubtful,
-    jitter,
+    shaken,
     spread,
     step_of,
     tolerance,
 )
 from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
+from converter.commands.verify.truth import in_doubles
 from converter.graph.infer import Array, Arrays, constant, shape_of
 
 CLOSE = 1e-4  # of the largest number: the same numbers in another order
@@ -231,14 +232,31 @@ class LockStep:
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
+            errors = (
+                self._errors(u, a, results)
+                if doubtful(u.own, self.mine.cancels(u.mine))
+                else None
+            )
+            if errors is not None:
+                self._judge_by(u, a, results, MORE_RUNS, errors)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
         u.turned = u.broken and all(_turned(bases[i], results[i]) for i in wrong)
 
-    def _judge_by(self, u: Unit, a: Sequence[Arrays], results: Values, runs: int) -> None:
+    def _judge_by(
+        self,
+        u: Unit,
+        a: Sequence[Arrays],
+        results: Values,
+        runs: int,
+        errors: Sequence[Floor] | None = None,
+    ) -> None:
+        """`errors` are known rounding errors, which are noise, too."""
         bases = [values[u.name] for values in a]
         limits = [self.limit(u.name, base) for base in bases]
         floors = self._floors(u, a, runs) if any(n is None for n in limits) else []
+        if errors is not None:
+            floors = list(map(np.maximum, floors, errors))
         unmoved = 1.0 if runs == RUNS else UNMOVED
         u.by_feed = []
         for i, (base, limit) in enumerate(zip(bases, limits, strict=True)):
@@ -247,6 +265,26 @@ class LockStep:
                 limit = tolerance(base, floors[i], u.step, other, unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
+
+    def _errors(self, u: Unit, a: Sequence[Arrays], results: Values) -> list[Floor] | None:
+        """The rounding errors of both pieces on these very inputs, where they give the same in
+        doubles, within the noise of what they are computed in.
+        """
+        given = [u.given_by(values, self.theirs) for values in a]
+        mine = in_doubles(self.mine, u.mine, a)
+        theirs = None if mine is None else in_doubles(self.theirs, u.theirs, given)
+        if mine is None or theirs is None or any(self.limit(u.name, v[u.name]) is not None for v in a):
+            return None
+        other = self.steps.get(u.other, 0.0)
+        found = []
+        for values, floor, result, (x,), (y,) in zip(
+            a, self._floors(u, a, MORE_RUNS), results, mine, theirs, strict=True
+        ):
+            base = values[u.name]
+            if compare(x, y, tolerance(base, floor, u.step, other, UNMOVED)).excess > 1:
+                return None
+            found.append(np.maximum(spread(base, [x]), spread(result, [y]).reshape(base.shape)))
+        return found
 
     def _floors(self, u: Unit, a: Sequence[Arrays], runs: int) -> list[Floor]:
         """The noise of the reference's own piece with each feed. One session at a time: each has
@@ -257,12 +295,8 @@ class LockStep:
         repeats = []
         for k in range(runs):
             session = self.mine.compile(u.mine, Jitter(k + 1, moved))
-            random = [np.random.default_rng([k, i]) for i in range(len(feeds))]
-            shaken = (
-                {n: jitter(x, rng, u.step) for n, x in feed.items()}
-                for feed, rng in zip(feeds, random, strict=True)
-            )
-            repeats.append(_computed(session, shaken))
+            moved_feeds = (shaken(feed, k, lambda _: u.step) for feed in feeds)
+            repeats.append(_computed(session, moved_feeds))
         exact = self._in_floats(u)
         repeats += [] if exact is None else [_computed(exact, feeds)]
         floors = _spreads([values[u.name] for values in a], repeats)

@@ -8,7 +8,8 @@ type is the jitter of this layer, and of no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.commands.verify.compare import Difference, distance, same_shape, wide
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, Arrays, constant
 from converter.graph.walk import all_nodes, subgraphs
 
 RUNS = 3
@@ -107,6 +108,21 @@ def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
             * sign
         )
     return np.where(np.isfinite(array), moved, array).astype(array.dtype, copy=False)
+
+
+def generator(number: int, place: int, array: Array) -> np.random.Generator:
+    """What draws the jitter of the `number`-th run for one input: by its contents, so that the noise
+    of a feed is the same whatever other feeds there are.
+    """
+    contents = zlib.crc32(np.ascontiguousarray(array).data) if array.dtype.kind == "f" else 0
+    return np.random.default_rng([number, place, contents])
+
+
+def shaken(values: Mapping[str, Array], number: int, step: Callable[[str], float]) -> Arrays:
+    """All inputs of a run with jitter, each by its own step."""
+    return {
+        n: jitter(x, generator(number, i, x), step(n)) for i, (n, x) in enumerate(values.items())
+    }
 
 
 def spread(base: Array, others: Sequence[Array]) -> Floor:
