@@ -17,7 +17,16 @@ import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
 from converter.commands.verify.cause import identical
-from converter.commands.verify.compare import WORST, Difference, compare, turned, wide
+from converter.commands.verify.compare import (
+    WORST,
+    Difference,
+    compare,
+    distance,
+    same_shape,
+    turned,
+    wide,
+)
+from converter.commands.verify.floor import DRAWN, anywhere
 from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
@@ -27,16 +36,22 @@ from converter.commands.verify.noise import (
     Precision,
     coarsest,
     doubtful,
+    quantisation_steps,
     shaken,
     spread,
     step_of,
     tolerance,
 )
-from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
+from converter.commands.verify.numbers import in_other_units
+from converter.commands.verify.program import ROUNDING, CannotRun, Jitter, Piece, Program, Session
 from converter.commands.verify.truth import in_doubles
 from converter.graph.infer import Array, Arrays, constant, shape_of
 
 CLOSE = 1e-4  # of the largest number: the same numbers in another order
+TIES = 2.0**-13  # of what is rounded: as engines that multiply by integers of 15 bits are off
+# of the elements of a quantized tensor, the share that may be a step off where there is no tie
+NOW_AND_THEN = 0.05
+STEP_ROUNDING = 1e-3  # of a step: two floats that are a step apart
 TOGETHER = 16  # units whose inputs are computed in one run of the reference
 Values = list[Array]  # one array per feed
 Tolerance = Callable[
@@ -63,7 +78,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # something wrong flows in
-    turned: bool = False  # wrong, but for another order of its axes
+    turned: bool = False  # wrong, but for another order of its axes, or in other units
     by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
@@ -91,6 +106,7 @@ class LockStep:
         steps: dict[str, float],
     ) -> None:
         self.mine, self.theirs, self.limit, self.steps = mine, theirs, limit, steps
+        self.own_steps = quantisation_steps(mine.ir)
         pairs = {
             r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
         }
@@ -229,6 +245,9 @@ class LockStep:
             if (table := _unread(u)) is not None:
                 u.own, u.broken = table, table.excess > 1
             return
+        if self.rounds(u) and self.limit(u.name, bases[0]) is None:
+            self._judge_steps(u, a, results)
+            return
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
@@ -241,7 +260,59 @@ class LockStep:
                 self._judge_by(u, a, results, MORE_RUNS, errors)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
-        u.turned = u.broken and all(_turned(bases[i], results[i]) for i in wrong)
+        u.turned = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)
+
+    def _unrelated(self, base: Array, result: Array) -> bool:
+        """Whether two tensors are not the same one but for another order of axes, or, in quantized
+        networks, in other units.
+        """
+        return _turned(base, result) or (self.mine.rounds and in_other_units(base, result))
+
+    def rounds(self, u: Unit) -> bool:
+        """Whether a piece quantizes."""
+        return any(n.op_type in ROUNDING for n in u.mine.nodes)
+
+    def _judge_steps(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
+        """Compares what is quantized: a step is allowed where the reference is at a tie, and what
+        such a step leads to further down in the piece; elsewhere only now and then, as tables and
+        approximations in integers are off.
+        """
+        bases = [values[u.name] for values in a]
+        step = max(self.steps.get(u.other, 0.0), self.own_steps.get(u.name, 0.0))
+        limits = [
+            np.maximum(ties, _rounding(base, u.step))
+            for base, ties in zip(bases, self._ties(u, a), strict=True)
+        ]
+        apart = [distance(x, _alike(x, y)) for x, y in zip(bases, results, strict=True)]
+        off = sum(int((d > n).sum()) for d, n in zip(apart, limits, strict=True))
+        if off <= max(1, NOW_AND_THEN * sum(d.size for d in apart)):
+            limits = [np.maximum(n, step * (1 + STEP_ROUNDING)) for n in limits]
+        u.by_feed = [
+            compare(x, y, n) for x, y, n in zip(bases, results, limits, strict=True)
+        ]
+        u.own = worst(u.by_feed)
+        u.broken = any(d.excess > 1 for d in u.by_feed)
+        u.turned = u.broken and all(
+            self._unrelated(x, y)
+            for x, y, d in zip(bases, results, u.by_feed, strict=True)
+            if d.excess > 1
+        )
+
+    def _ties(self, u: Unit, a: Sequence[Arrays]) -> list[Floor]:
+        """What the reference's piece gives when its ties fall up, down, or each by chance. Where
+        other layers follow, which elements that meets is chance, too.
+        """
+        moved = [Jitter(ties=TIES), Jitter(ties=-TIES)]
+        moved += [Jitter(k + 1, ties=TIES) for k in range(DRAWN)]
+        found = []
+        for m in moved:
+            session = self.mine.compile(u.mine, m)
+            found.append(_computed(session, a))
+        floors = _spreads([values[u.name] for values in a], found)
+        final = sum(n.op_type in ROUNDING for n in u.mine.nodes) == 1 and (
+            u.mine.nodes[-1].op_type in (*ROUNDING, "DequantizeLinear")
+        )
+        return floors if final else [anywhere(f) for f in floors]
 
     def _judge_by(
         self,
@@ -337,6 +408,20 @@ def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Fl
         spread(x, [r for of_run in repeats if (r := of_run[i]) is not None])
         for i, x in enumerate(base)
     ]
+
+
+def _rounding(base: Array, step: float) -> float:
+    """What rounding may do to a float anywhere in a tensor; 0.0 for integers."""
+    if base.dtype.kind != "f":
+        return 0.0
+    size = np.abs(wide(base))
+    return MULTIPLE * step * float(np.max(size[np.isfinite(size)], initial=0.0))
+
+
+def _alike(base: Array, result: Array) -> Array:
+    """The result in the shape of `base`, where that can be."""
+    aligned = same_shape(base, result)
+    return np.full(base.shape, np.nan) if aligned is None else aligned
 
 
 def _turned(base: Array, result: Array) -> bool:

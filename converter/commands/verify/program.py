@@ -62,7 +62,7 @@ _WEIGHTED = {
 }
 
 
-_ROUNDING = {"QuantizeLinear", "Round"}
+ROUNDING = {"QuantizeLinear", "Round"}
 # functions whose formulas take nearly equal terms from each other: where the result is small, its
 # rounding is that of the terms, which a kernel may avoid and a target's formula may not
 _FORMULAS: dict[str, Rewrite] = {
@@ -165,7 +165,7 @@ class Program(Cutter):
         self._functions = {
             f.identifier(): ir.serde.serialize_function(f) for f in clone.functions.values()
         }
-        self.rounds = any(n.op_type in _ROUNDING for n in all_nodes(clone.graph))
+        self.rounds = any(n.op_type in ROUNDING for n in all_nodes(clone.graph))
         self.halves = any(
             v.dtype == ir.DataType.FLOAT16
             for n in all_nodes(clone.graph)
@@ -406,10 +406,10 @@ def _move_rounded(
     some elements are moved by a step.
     """
     nodes = list(graph.node)
-    values = {str(v.name): v for n in made if n.op_type in _ROUNDING for v in n.inputs if v}
+    values = {str(v.name): v for n in made if n.op_type in ROUNDING for v in n.inputs if v}
     del graph.node[:]
     for place, node in enumerate(nodes):
-        value = values.get(node.input[0]) if node.op_type in _ROUNDING else None
+        value = values.get(node.input[0]) if node.op_type in ROUNDING else None
         if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
             name = f"netconv_moved_{place}"
             seed = _drawn(moved.seed, place)
