@@ -61,9 +61,7 @@ class Graph:
             [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
             self.weights,
         )
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
-        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         model = onnx.shape_inference.infer_shapes(model)
         onnx.checker.check_model(model, full_check=True)
         return model
@@ -97,8 +95,12 @@ def head(seed: int) -> onnx.ModelProto:
 
 def integers(seed: int, folder: Path) -> onnx.ModelProto:
     """A small network of convolutions, quantized by onnxruntime."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType
-    from onnxruntime.quantization import quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
 
     model = _plain(seed)
     rng = np.random.default_rng([seed, 1])
@@ -273,9 +275,7 @@ def felt(a: onnx.ModelProto, b: onnx.ModelProto, seed: int) -> bool:
     sessions = [
         onnxruntime.InferenceSession(m.SerializeToString(), exact_options()) for m in (a, b)
     ]
-    return any(
-        not np.array_equal(*(s.run(None, f.arrays)[0] for s in sessions)) for f in feeds
-    )
+    return any(not np.array_equal(*(s.run(None, f.arrays)[0] for s in sessions)) for f in feeds)
 
 
 def compared(reference: Path, target: str, source: Path, folder: Path, native: str) -> str:

@@ -104,8 +104,6 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
     `profile`: the beginning of the path of a file that onnxruntime writes its times to.
     """
-    onnxruntime = import_onnxruntime()
-
     refuse_opaque(model.ir)
     clone = model.ir.clone()
     legalise_for_onnxruntime(clone)
@@ -136,7 +134,7 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
 
 def exact_options() -> Any:
     """The options of a session that computes what a model says."""
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

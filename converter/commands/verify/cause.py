@@ -16,6 +16,7 @@ import onnx_ir as ir
 from converter.commands.verify.align import LAYER
 from converter.commands.verify.compare import distance, turned, wide
 from converter.commands.verify.spelling import added_bias, attributes, constants
+from converter.graph.build import AT
 from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
 
@@ -150,6 +151,11 @@ def layer_of(node: ir.Node) -> str:
         rf"node_{re.escape(node.op_type)}_\d+"
     )  # onnx_ir's own, for a node that had no name
     return next((n for n in names if n and not invented.fullmatch(n)), "")
+
+
+def location_of(node: ir.Node) -> str:
+    """Where a node is in the file that was read: a line, or a path inside of it."""
+    return node.metadata_props.get(AT) or node.metadata_props.get("netconv.where", "")
 
 
 def _attributes(n: ir.Node, m: ir.Node) -> list[str]:

@@ -26,6 +26,7 @@ from converter.commands.verify.cause import (
     differences,
     kind,
     layer_of,
+    location_of,
     paired,
     rewritten,
 )
@@ -158,28 +159,21 @@ class Check:
         }
 
     def run(self) -> Result:
-        alignment, request = self.alignment, self.request
+        request = self.request
         compared = self._selected()
         self.limits.check_used(compared)
         outputs = [o for o in self._outputs() if request.outputs_alone or o.reference in compared]
         failed = not all(o.passed for o in outputs)
         if request.outputs_alone:
             _demand_numbers(outputs)
-        stepwise = self._by_steps(outputs)
-        units: list[Unit] = []
-        if stepwise:
-            units = self._isolated()
+        by_steps = self._by_steps(outputs)
+        units: list[Unit] = self._isolated() if by_steps else []
+        if by_steps:
             outputs = [self._inherited(o, units) for o in outputs]
             failed = not all(o.passed for o in outputs)
-            units = units if failed or not request.outputs_alone else []
         natives = self._natives(not failed)
-        hidden = not (failed or stepwise) and self.limits.elementwise and self._hidden(outputs)
-        if stepwise:
-            pass
-        elif request.mode == "isolated" and (failed or hidden or not request.outputs_alone):
-            units = self._isolated()
-        elif not request.outputs_alone:
-            units = self._lockstep(alignment)
+        hidden = not (failed or by_steps) and self.limits.elementwise and self._hidden(outputs)
+        units = self._units(failed or hidden, units)
         everything = request.outputs_alone or request.tensors == ("all",)
         judged = [u for u in units if everything or u.name in compared]
         told = self._told([u for u in judged if u.broken])
@@ -211,6 +205,14 @@ class Check:
             unfelt=unfelt,
         )
 
+    def _units(self, wrong: bool, known: list[Unit]) -> list[Unit]:
+        """The layers, as far as they were asked for or are needed to find what is wrong."""
+        if not wrong and self.request.outputs_alone:
+            return []
+        if known or self.request.mode == "chain":
+            return known or ([] if self.request.outputs_alone else self._lockstep(self.alignment))
+        return self._isolated()
+
     def _by_steps(self, outputs: Sequence[Output]) -> bool:
         """Whether the verdict is that of the single layers: a quantized network whose outputs
         differ, which may be what a step at a tie leads to, whatever its size, or a fault, however
@@ -233,7 +235,9 @@ class Check:
             return output
         if any(u.broken for u in units):
             return replace(output, passed=False, broken=("elem",))
-        inherited = replace(d, excess=min(d.excess, 1.0), tolerance=max(d.tolerance, d.abs_at_index))
+        inherited = replace(
+            d, excess=min(d.excess, 1.0), tolerance=max(d.tolerance, d.abs_at_index)
+        )
         return replace(output, passed=True, broken=(), difference=inherited)
 
     def _samples(
@@ -357,10 +361,14 @@ class Check:
         if not self._doubtful_outputs(outputs):
             return outputs
         exact = self._exact_floors(mine, theirs, floors)
-        return outputs if exact is None else [
-            o if o.passed else self._output(i, j, mine, theirs, exact, UNMOVED)
-            for o, (i, j) in zip(outputs, pairs, strict=True)
-        ]
+        return (
+            outputs
+            if exact is None
+            else [
+                o if o.passed else self._output(i, j, mine, theirs, exact, UNMOVED)
+                for o, (i, j) in zip(outputs, pairs, strict=True)
+            ]
+        )
 
     def _doubtful_outputs(self, outputs: Sequence[Output]) -> bool:
         formulas = self.mine.formulas is not None
@@ -605,6 +613,8 @@ class Check:
     def _finding(self, u: Unit) -> Finding:
         found = self._causes(u)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
+        last = u.others[-1] if u.others else None
+        other = dict(paired(u.nodes, u.others)).get(node, last)
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
         )
@@ -617,10 +627,7 @@ class Check:
             own=u.own,
             inherited=inherited,
             causes=tuple(c.text for c in found),
-            where=(
-                node.metadata_props.get("netconv.where", ""),
-                u.others[-1].metadata_props.get("netconv.where", "") if u.others else "",
-            ),
+            where=(location_of(node), location_of(other) if other is not None else ""),
         )
 
     def _notes(self, outputs: Sequence[Output]) -> tuple[str, ...]:

@@ -252,9 +252,7 @@ class LockStep:
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
             errors = (
-                self._errors(u, a, results)
-                if doubtful(u.own, self.mine.cancels(u.mine))
-                else None
+                self._errors(u, a, results) if doubtful(u.own, self.mine.cancels(u.mine)) else None
             )
             if errors is not None:
                 self._judge_by(u, a, results, MORE_RUNS, errors)
@@ -287,9 +285,7 @@ class LockStep:
         off = sum(int((d > n).sum()) for d, n in zip(apart, limits, strict=True))
         if off <= max(1, NOW_AND_THEN * sum(d.size for d in apart)):
             limits = [np.maximum(n, step * (1 + STEP_ROUNDING)) for n in limits]
-        u.by_feed = [
-            compare(x, y, n) for x, y, n in zip(bases, results, limits, strict=True)
-        ]
+        u.by_feed = [compare(x, y, n) for x, y, n in zip(bases, results, limits, strict=True)]
         u.own = worst(u.by_feed)
         u.broken = any(d.excess > 1 for d in u.by_feed)
         u.turned = u.broken and all(
@@ -344,7 +340,11 @@ class LockStep:
         given = [u.given_by(values, self.theirs) for values in a]
         mine = in_doubles(self.mine, u.mine, a)
         theirs = None if mine is None else in_doubles(self.theirs, u.theirs, given)
-        if mine is None or theirs is None or any(self.limit(u.name, v[u.name]) is not None for v in a):
+        if (
+            mine is None
+            or theirs is None
+            or any(self.limit(u.name, v[u.name]) is not None for v in a)
+        ):
             return None
         other = self.steps.get(u.other, 0.0)
         found = []

@@ -10,7 +10,15 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from converter.commands.verify.compare import LIMITS, METRICS, Difference, compare, judge, merged, wide
+from converter.commands.verify.compare import (
+    LIMITS,
+    METRICS,
+    Difference,
+    compare,
+    judge,
+    merged,
+    wide,
+)
 from converter.commands.verify.result import Output
 from converter.errors import Diagnostic, NothingComparedError, did_you_mean, wrong_call
 from converter.graph.infer import Array

@@ -9,7 +9,7 @@ The measure is the same as between two models.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -228,23 +228,7 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         )
 
     def found(by: Judge) -> Native:
-        outputs: tuple[Output, ...] = ()
-        for floors in _known(noise):
-            outputs = judged(by, s.computed, floors)
-            if all(o.passed for o in outputs):
-                return s.found(SAME, outputs=outputs)
-        exact = noise.in_floats()
-        if exact is not None and all(o.passed for o in judged(by, exact, floors)):
-            message = (
-                f"{s.engine} computes in floats what the file says in half precision: the "
-                "rounding is left out there"
-            )
-            return s.found(NOTED, "N406", message, outputs=outputs)
-        for floors in _special(noise):
-            again = judged(by, s.computed, floors)
-            if all(o.passed for o in again):
-                return s.found(SAME, outputs=again)
-        return s.found(DIFFERS, outputs=outputs)
+        return _agreement(s, noise, lambda read, floors: judged(by, read, floors))
 
     native = found(judge)
     if native.status != DIFFERS:
@@ -261,6 +245,29 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
     )
     return s.found(DIFFERS, "N404", message, _DIFFERS, native.outputs)
+
+
+def _agreement(
+    s: Side, noise: Noise, judged: Callable[[Results, Floors], tuple[Output, ...]]
+) -> Native:
+    """Whether the engine gives what was read, by as much of the noise as that takes."""
+    outputs: tuple[Output, ...] = ()
+    for floors in _known(noise):
+        outputs = judged(s.computed, floors)
+        if all(o.passed for o in outputs):
+            return s.found(SAME, outputs=outputs)
+    exact = noise.in_floats()
+    if exact is not None and all(o.passed for o in judged(exact, floors)):
+        message = (
+            f"{s.engine} computes in floats what the file says in half precision: the "
+            "rounding is left out there"
+        )
+        return s.found(NOTED, "N406", message, outputs=outputs)
+    for floors in _special(noise):
+        again = judged(s.computed, floors)
+        if all(o.passed for o in again):
+            return s.found(SAME, outputs=again)
+    return s.found(DIFFERS, outputs=outputs)
 
 
 _CHOSEN = "choose a larger tolerance, or leave the engines out: --native off"

@@ -111,8 +111,8 @@ def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
 
 
 def generator(number: int, place: int, array: Array) -> np.random.Generator:
-    """What draws the jitter of the `number`-th run for one input: by its contents, so that the noise
-    of a feed is the same whatever other feeds there are.
+    """What draws the jitter of the `number`-th run for one input: by its contents, so that the
+    noise of a feed is the same whatever other feeds there are.
     """
     contents = zlib.crc32(np.ascontiguousarray(array).data) if array.dtype.kind == "f" else 0
     return np.random.default_rng([number, place, contents])

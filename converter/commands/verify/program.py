@@ -399,9 +399,7 @@ def _drawn(seed: int, place: int) -> float:
     return float(np.random.default_rng((seed, place)).integers(1 << 24))
 
 
-def _move_rounded(
-    graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter
-) -> None:
+def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter) -> None:
     """What is rounded is multiplied by numbers near one first, so that ties fall the other way, or
     some elements are moved by a step.
     """
