@@ -9,6 +9,7 @@ cause.py     what differs in a wrong piece       judge.py    a user's tolerances
 floor.py     the noise of a whole network        result.py   what was found, as data
 native.py    a file in its own engine            stored.py   a stored comparison read again
 check.py     one comparison from start to end    text.py     a comparison for people
+truth.py     pieces in doubles                 compressed.py weights computed from stored ones
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers
 """
