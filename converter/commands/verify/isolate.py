@@ -49,8 +49,8 @@ from converter.graph.infer import Array, Arrays, constant, shape_of
 
 CLOSE = 1e-4  # of the largest number: the same numbers in another order
 TIES = 2.0**-13  # of what is rounded: as engines that multiply by integers of 15 bits are off
-# of the elements of a quantized tensor, the share (or, of few, how many) that may be off where there
-# is no tie: by a step, or by what ties do elsewhere in the tensor
+# of the elements of a quantized tensor, the share (or, of few, how many) that may be off where
+# there is no tie: by a step, or by what ties do elsewhere in the tensor
 NOW_AND_THEN, FEW = 0.1, 2
 STEP_ROUNDING = 1e-3  # of a step: two floats that are a step apart
 TOGETHER = 16  # units whose inputs are computed in one run of the reference
