@@ -110,7 +110,14 @@ class Plan:
 
     def _quantise(self, layer: Layer) -> None:
         source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
-        self.params.setdefault(out, params)
+        read = self.params.setdefault(out, params)
+        # an integer layer holds its own factor, everything else is said once, with the tensor
+        if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
+            raise MappingError(
+                f"the integers of {out.name} are quantized with the scale {params.scale:.7g} and "
+                f"the zero point {params.zero}, and dequantized with {read.scale:.7g} and {read.zero}; "
+                "a Zhouyi tensor has one of each"
+            )
         plain = replace(layer, kind="Quantize", attrs={})
         if source not in self.reals:
             self._put(plain, [source], out)
