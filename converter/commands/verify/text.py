@@ -153,9 +153,9 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
         else ""
     )
     share = f", {d.excess:.2g} x the tolerance" if 0 < d.excess < float("inf") else ""
-    whole = "" if d.note else f"; {_whole(d)}"
+    whole = "" if d.note else f" ({_whole(d)})"
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
-    return f'WORST  output "{o.reference}"   {measure}{at}{share} (input {o.feed}){whole}{cause}'
+    return f'WORST  output "{o.reference}"   {measure}{at}{whole}{share} (input {o.feed}){cause}'
 
 
 def _whole(d: Difference) -> str:
