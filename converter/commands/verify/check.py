@@ -219,7 +219,7 @@ class Check:
         small.
         """
         return (
-            self.mine.rounds
+            self.mine.quantized
             and self.request.mode == "isolated"
             and self.request.engine == "onnxruntime"
             and not self.limits.chosen

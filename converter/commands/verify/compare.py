@@ -242,7 +242,7 @@ def ulp_distance(a: Array, b: Array) -> Doubles:
 def _precision(dtype: Any) -> float:
     """The relative step of a floating-point type, 0.0 for any other."""
     try:
-        return float(finfo(dtype).eps)
+        return float(finfo(dtype).eps)  # type: ignore[no-untyped-call]
     except (TypeError, ValueError):
         return 0.0
 
@@ -251,7 +251,7 @@ def _ordinals(v: Array) -> npt.NDArray[np.int64]:
     """The place of each number among all of its type, counted from zero."""
     bits = _BITS[v.dtype.itemsize]
     i = np.ascontiguousarray(v).view(bits).astype(np.int64).reshape(v.shape)
-    return np.where(i < 0, np.int64(np.iinfo(bits).min) - i, i)
+    return np.asarray(np.where(i < 0, np.int64(np.iinfo(bits).min) - i, i), np.int64)
 
 
 def judge(d: Difference, metrics: dict[str, float]) -> list[str]:

@@ -265,11 +265,11 @@ class LockStep:
         """Whether two tensors are not the same one but for another order of axes, or, in quantized
         networks, in other units.
         """
-        return _turned(base, result) or (self.mine.rounds and in_other_units(base, result))
+        return _turned(base, result) or (self.mine.quantized and in_other_units(base, result))
 
     def rounds(self, u: Unit) -> bool:
         """Whether a piece quantizes."""
-        return any(n.op_type in ROUNDING for n in u.mine.nodes)
+        return self.mine.quantized and any(n.op_type in ROUNDING for n in u.mine.nodes)
 
     def _judge_steps(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
         """Compares what is quantized: a step is allowed where the reference is at a tie, and what

@@ -38,7 +38,7 @@ def more_aligned(
     mine, theirs = programs
     sides = Side(models[0].ir.graph), Side(models[1].ir.graph)
     expected = _values(mine, sorted(sides[0].values), feeds, feeds)
-    if mine.rounds:
+    if mine.quantized:
         chain = _values(theirs, list(alignment.pairs.values()), others, others)
         alignment = without(
             alignment,

@@ -63,6 +63,9 @@ _WEIGHTED = {
 
 
 ROUNDING = {"QuantizeLinear", "Round"}
+_QUANTIZED = {
+    *(ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16),
+}
 # functions whose formulas take nearly equal terms from each other: where the result is small, its
 # rounding is that of the terms, which a kernel may avoid and a target's formula may not
 _FORMULAS: dict[str, Rewrite] = {
@@ -166,6 +169,11 @@ class Program(Cutter):
             f.identifier(): ir.serde.serialize_function(f) for f in clone.functions.values()
         }
         self.rounds = any(n.op_type in ROUNDING for n in all_nodes(clone.graph))
+        self.quantized = self.rounds and any(
+            n.op_type == "QuantizeLinear"
+            or (n.op_type == "Cast" and n.outputs[0].dtype in _QUANTIZED)
+            for n in all_nodes(clone.graph)
+        )
         self.halves = any(
             v.dtype == ir.DataType.FLOAT16
             for n in all_nodes(clone.graph)

@@ -52,6 +52,10 @@ def moves(layer: Layer) -> bool:
     )
 
 
+def _said(params: QuantParams) -> str:
+    return f"the scale {params.scale:.7g} and the zero point {params.zero}"
+
+
 class Plan:
     """Turns the float layers of a quantised network into integer layers, in order.
 
@@ -114,9 +118,8 @@ class Plan:
         # an integer layer holds its own factor, everything else is said once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
-                f"the integers of {out.name} are quantized with the scale {params.scale:.7g} and "
-                f"the zero point {params.zero}, and dequantized with {read.scale:.7g} and {read.zero}; "
-                "a Zhouyi tensor has one of each"
+                f"the integers of {out.name} are quantized with {_said(params)} and dequantized with "
+                f"{_said(read)}; a Zhouyi tensor has one scale and one zero point"
             )
         plain = replace(layer, kind="Quantize", attrs={})
         if source not in self.reals:
