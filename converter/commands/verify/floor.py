@@ -36,7 +36,7 @@ def anywhere(floor: Floor) -> Floor:
         return floor
     finite = np.where(np.isfinite(floor), floor, 0.0)
     common = min(MULTIPLE * np.sqrt(np.mean(finite**2)), 2 * np.max(finite))
-    return np.maximum(floor, common)
+    return np.asarray(np.maximum(floor, common), np.float64)
 
 
 class Noise:

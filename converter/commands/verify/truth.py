@@ -141,7 +141,7 @@ def _convolution() -> Any:
     """The evaluator's own convolution goes through every element in Python."""
     from onnx.reference.op_run import OpRun
 
-    class Conv(OpRun):  # type: ignore[misc]
+    class Conv(OpRun):
         def _run(
             self,
             x: Array,
@@ -155,7 +155,7 @@ def _convolution() -> Any:
             strides: Sequence[int] | None = None,
         ) -> tuple[Array]:
             if auto_pad not in (None, "NOTSET", "VALID"):
-                raise NotImplementedError(auto_pad)
+                raise ValueError(f"auto_pad is {auto_pad}")
             axes = x.ndim - 2
             return (
                 _convolved(
@@ -192,12 +192,12 @@ def _convolved(
     filters = w.reshape(group, -1, *w.shape[1:])
     result = np.zeros((x.shape[0], group, filters.shape[1], *sizes))
     for at in product(*map(range, kernel)):
-        window = tuple(
+        window: tuple[Any, ...] = tuple(
             slice(i * d, i * d + (n - 1) * s + 1, s)
             for i, d, s, n in zip(at, dilations, strides, sizes, strict=True)
         )
         result += np.einsum(
-            "ngc...,gmc->ngm...", parts[(..., *window)], filters[(..., *at)], optimize=True
+            "ngc...,gmc->ngm...", parts[..., *window], filters[..., *at], optimize=True
         )
     result = result.reshape(x.shape[0], -1, *sizes)
     return result if b is None else result + b.reshape(-1, *[1] * axes)

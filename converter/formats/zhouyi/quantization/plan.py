@@ -118,8 +118,8 @@ class Plan:
         # an integer layer holds its own factor, everything else is said once, with the tensor
         if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
             raise MappingError(
-                f"the integers of {out.name} are quantized with {_said(params)} and dequantized with "
-                f"{_said(read)}; a Zhouyi tensor has one scale and one zero point"
+                f"the integers of {out.name} are quantized with {_said(params)} and "
+                f"dequantized with {_said(read)}; a Zhouyi tensor has one scale and one zero point"
             )
         plain = replace(layer, kind="Quantize", attrs={})
         if source not in self.reals:
