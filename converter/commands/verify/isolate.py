@@ -38,6 +38,7 @@ from converter.commands.verify.noise import (
     doubtful,
     quantisation_steps,
     shaken,
+    small,
     spread,
     step_of,
     tolerance,
@@ -252,11 +253,8 @@ class LockStep:
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
-            errors = (
-                self._errors(u, a, results) if doubtful(u.own, self.mine.cancels(u.mine)) else None
-            )
-            if errors is not None:
-                self._judge_by(u, a, results, MORE_RUNS, errors)
+        if small(u.own) and (errors := self._errors(u, a, results)) is not None:
+            self._judge_by(u, a, results, MORE_RUNS, errors)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
         u.turned = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)

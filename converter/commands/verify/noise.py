@@ -24,6 +24,8 @@ RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
 # how far a network moves
 BORDERLINE, MORE_RUNS = 8.0, 12
+# what exceeds its tolerance by less is computed in doubles, where that costs little
+ROUNDING_ERROR = 64.0
 # where functions cancel, the terms are near one, and what is left of them is off by less than this
 CANCELLED = 1e-3
 UNMOVED = 4.0  # see tolerance
@@ -171,6 +173,11 @@ def doubtful(found: Difference, cancels: bool) -> bool:
     """
     small = cancels and found.max_abs <= CANCELLED
     return found.excess > 1 and (small or found.excess <= BORDERLINE)
+
+
+def small(found: Difference) -> bool:
+    """Whether a difference above its tolerance may be a rounding error, which doubles tell."""
+    return 1 < found.excess <= ROUNDING_ERROR
 
 
 # operators whose results are numbers of their first operand: a step of it is one of theirs

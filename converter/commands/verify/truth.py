@@ -196,8 +196,9 @@ def _convolved(
             slice(i * d, i * d + (n - 1) * s + 1, s)
             for i, d, s, n in zip(at, dilations, strides, sizes, strict=True)
         )
+        tap: tuple[Any, ...] = (..., *at)
         result += np.einsum(
-            "ngc...,gmc->ngm...", parts[..., *window], filters[..., *at], optimize=True
+            "ngc...,gmc->ngm...", parts[(..., *window)], filters[tap], optimize=True
         )
     result = result.reshape(x.shape[0], -1, *sizes)
     return result if b is None else result + b.reshape(-1, *[1] * axes)
