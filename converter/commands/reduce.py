@@ -315,7 +315,11 @@ def _readme(found: Reduced, case: Case, names: tuple[str, str]) -> str:
     )
     text = "\n".join(map(escaped, lines(case.result)))
     first = found.result.first
-    where = [f"{n} at `{escaped(w)}`" for n, w in zip(names, first.where, strict=True) if w] if first else []
+    where = (
+        [f"{n} at `{escaped(w)}`" for n, w in zip(names, first.where, strict=True) if w]
+        if first
+        else []
+    )
     origin = f"What differs is in {' and in '.join(where)}.\n\n" if where else ""
     return (
         f"# {names[0]} and {names[1]} differ\n\n"
