@@ -15,6 +15,7 @@ from converter.graph.extensions import can_expand
 from converter.graph.infer import shape_of
 from converter.graph.value import optional
 from converter.graph.walk import all_nodes, reads
+from converter.passes.stored_halves import stored_bytes, stored_half
 
 Shape = tuple[int, ...]
 
@@ -57,7 +58,8 @@ def costs(model: ir.Model) -> Costs:
     for node in all_nodes(model.graph):
         groups.setdefault(_name(node), []).append(node)
     seen: set[ir.Value] = set()
-    layers = tuple(_layer(name, nodes, seen) for name, nodes in groups.items())
+    half = stored_half(model)
+    layers = tuple(_layer(name, nodes, seen, half) for name, nodes in groups.items())
     return Costs(
         layers,
         sum(c.macs or 0 for c in layers),
@@ -72,7 +74,9 @@ def _name(node: ir.Node) -> str:
     return node.metadata_props.get("netconv.layer") or str(node.outputs[0].name)
 
 
-def _layer(name: str, nodes: list[ir.Node], seen: set[ir.Value]) -> LayerCost:
+def _layer(
+    name: str, nodes: list[ir.Node], seen: set[ir.Value], half: ir.DataType | None
+) -> LayerCost:
     weights = []
     for value in (v for n in nodes for v in n.inputs if v is not None):
         if value.const_value is not None and value.producer() is None and value not in seen:
@@ -87,7 +91,7 @@ def _layer(name: str, nodes: list[ir.Node], seen: set[ir.Value]) -> LayerCost:
         describe(last),
         None if None in macs else sum(m for m in macs if m),
         sum(int(t.size) for t in weights),
-        sum(int(t.nbytes) for t in weights),
+        sum(stored_bytes(t, half) for t in weights),
         _sum(sizes),
     )
 
@@ -113,9 +117,13 @@ def _sum(sizes: Iterable[int | None]) -> int | None:
 
 
 def size_of(value: ir.Value) -> int | None:
-    """Bytes of a tensor; None where its type or a size is open."""
+    """Bytes of a tensor, 0 for text, whose length is no matter of the network; None where the type
+    or a size is not known.
+    """
+    if value.dtype == ir.DataType.STRING:
+        return 0
     shape = shape_of(value)
-    if shape is None or value.dtype is None or value.dtype == ir.DataType.STRING:
+    if shape is None or value.dtype is None:
         return None
     return -(-math.prod(shape) * int(value.dtype.bitwidth) // 8)
 
@@ -235,5 +243,9 @@ def headline(found: Costs) -> str:
         if left
         else ""
     )
-    memory = "of open size" if found.peak_bytes is None else size_text(found.peak_bytes)
+    memory = (
+        "of unknown size (dynamic shapes)"
+        if found.peak_bytes is None
+        else size_text(found.peak_bytes)
+    )
     return f"{found.macs:,} MACs{more}, activations {memory} at a time"

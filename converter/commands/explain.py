@@ -182,11 +182,14 @@ CODES: dict[str, Explanation] = {
     ),
     "N401": Explanation(
         "the results differ",
-        "An output differs by more than the tolerance.",
+        "An output differs by more than the tolerance. Of a file in its own engine (--native): the "
+        "engine and netconv agree within rounding noise, but not within the tolerance or metric "
+        "that was chosen.",
     ),
     "N402": Explanation(
         "nothing was compared",
-        "No tensor is common to both models, or the selection is empty.",
+        "No tensor is common to both models, the selection is empty, or every number of every "
+        "output is NaN or infinite in both models: that they are the same shows nothing.",
     ),
     "N403": Explanation(
         "the model could not be executed",

@@ -14,14 +14,15 @@ from converter.commands.costs import costs, describe, headline, shape
 from converter.graph.walk import all_graphs, all_nodes
 from converter.io.files import size_text
 from converter.io.strict_json import Json
+from converter.passes.stored_halves import stored_bytes, stored_half
 
 if TYPE_CHECKING:
     from converter.graph.network import Network, TensorInfo
 
 
 def summary(model: Network) -> Json:
-    """Format, inputs and outputs, operators with counts, weights in elements and bytes, warnings of
-    reading.
+    """Format, inputs and outputs, operators with counts, weights in elements and in bytes as the
+    file stores them, warnings of reading.
     """
     tensors = [
         v.const_value
@@ -29,6 +30,7 @@ def summary(model: Network) -> Json:
         for v in g.initializers.values()
         if v.const_value is not None
     ]
+    half = stored_half(model.ir)
     nodes = list(all_nodes(model.ir.graph))
     operators = Counter(_operator(n) for n in nodes)
     layers = Counter(
@@ -45,7 +47,7 @@ def summary(model: Network) -> Json:
         "weights": {
             "tensors": len(tensors),
             "elements": int(sum(t.size for t in tensors)),
-            "bytes": int(sum(t.nbytes for t in tensors)),
+            "bytes": int(sum(stored_bytes(t, half) for t in tensors)),
             "types": dict(sorted(Counter(str(t.dtype).lower() for t in tensors).items())),
         },
         "notes": [d.as_json() for d in model.notes],

@@ -36,7 +36,7 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
     """The kernels of a network, the slowest first: the median time of a call, times the calls of
     one run, over `runs` runs and one more on each feed.
     """
-    from converter.engines import onnxruntime
+    from converter.engines import only_running, onnxruntime
 
     marked = replace(model, ir=model.ir.clone())
     nodes = list(all_nodes(marked.ir.graph))
@@ -48,7 +48,8 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
             if value.name and not value.is_graph_output():
                 value.name = f"@{number}@{place}"
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
-        prepared = onnxruntime.prepare(marked, profile=str(Path(folder) / "profile"))
+        with only_running():
+            prepared = onnxruntime.prepare(marked, profile=str(Path(folder) / "profile"))
         with progress.step("measuring"):
             for feed in feeds:
                 for _ in range(runs + 1):

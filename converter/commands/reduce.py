@@ -7,11 +7,14 @@ both ends are moved towards each other by bisection, as long as the part between
 
 from __future__ import annotations
 
+import glob
+import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from converter import engines
@@ -47,6 +50,7 @@ class Reduced:
     candidate: Network
     inputs: dict[str, Array]
     result: Result
+    options: dict[str, Any] = field(default_factory=dict)  # of the comparison
 
     @property
     def nodes(self) -> tuple[int, int]:
@@ -80,8 +84,12 @@ class _Search:
         feeds = feeds_for(reference, data, options.get("seed", 0), options.get("seeds", 1))
         self.names = [f.name for f in feeds]
         self.feeds = [f.by_value(reference) for f in feeds]
-        place = Cutter(reference.ir.graph)
-        self.order = sorted(
+
+    @property
+    def order(self) -> list[str]:
+        """The aligned tensors, as the reference computes them."""
+        place = Cutter(self.reference.ir.graph)
+        return sorted(
             (r for r in self.alignment.pairs if place.node(r) in place.place),
             key=lambda r: place.place[place.node(r)],  # type: ignore[index]
         )
@@ -90,6 +98,9 @@ class _Search:
         """The part of the first wrong layer, or what bisection leaves; the models themselves where
         no part differs alone.
         """
+        if found.tensors:  # what the comparison aligned, by numbers too, and nothing else
+            pairs = {t.reference: t.candidate for t in found.tensors}
+            self.alignment = replace(self.alignment, pairs=pairs)
         return self._smallest(found) or self._all(found)
 
     def _all(self, found: Result) -> Reduced:
@@ -99,6 +110,7 @@ class _Search:
             self.candidate,
             {public_name(v): feed[str(v.name)] for v in self.reference.ir.graph.inputs},
             found,
+            self.options,
         )
 
     def _smallest(self, found: Result) -> Reduced | None:
@@ -115,7 +127,8 @@ class _Search:
             return None
         # a tensor computed later differs as well, a part that starts later differs less: both are
         # nearly monotonous
-        upstream = [r for r in self.order if self.order.index(r) <= self.order.index(ends[0])]
+        order = self.order
+        upstream = order[: order.index(ends[0]) + 1]
         end = upstream[_first(len(upstream), lambda i: self.part(upstream[i], []) is not None)]
         before = upstream[: upstream.index(end)]
         count = len(before) - _first(
@@ -147,7 +160,7 @@ class _Search:
             ):  # a tolerance for other tensors only, or a part that cannot run alone
                 return None
             if not result.passed:
-                return Reduced(mine, theirs, inputs, result)
+                return Reduced(mine, theirs, inputs, result, self.options)
         return None
 
 
@@ -215,7 +228,19 @@ def _same_inputs(a: Network, b: Network) -> None:
                 lack.ir.graph.inputs.append(ir.Value(name=v.name, type=v.type, shape=v.shape))
 
 
-def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = False) -> list[Path]:
+@dataclass(frozen=True)
+class Case:
+    """What a folder holds: its files, what `command` says of them, and whether that is the verdict
+    that the case was made for.
+    """
+
+    files: tuple[Path, ...]
+    result: Result
+    command: str
+    reproduced: bool
+
+
+def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = False) -> Case:
     """FILES: the models, arrays, and a README.md with the command that shows it."""
     if folder.exists() and not force and any(folder.iterdir() if folder.is_dir() else [folder]):
         help = "--force writes into it"
@@ -226,23 +251,80 @@ def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = Fa
         for model, path in ((found.reference, reference), (found.candidate, candidate)):
             model_files.save(Network(model.ir, "onnx"), path, "onnx")
         save_arrays(inputs, found.inputs)
-        save_arrays(expected, engines.run(found.reference, found.inputs))
-        save_arrays(actual, engines.run(found.candidate, found.inputs))
+        with engines.only_running():
+            save_arrays(expected, engines.run(found.reference, found.inputs))
+            save_arrays(actual, engines.run(found.candidate, found.inputs))
+        case = _reproduced(found, tuple(files))
         with Output(readme) as out, out.open() as f:
-            f.write(_readme(found, names).encode())
+            f.write(_readme(found, case, names).encode())
     except OSError as e:
         raise cannot_write(folder, e) from None
-    return files
+    return case
 
 
-def _readme(found: Reduced, names: tuple[str, str]) -> str:
-    text = "\n".join(map(escaped, lines(found.result)))
-    names = (escaped(names[0]), escaped(names[1]))
+def _reproduced(found: Reduced, files: tuple[Path, ...]) -> Case:
+    """What the files say when they are read again, judged as the models were. The noise of a
+    network may be another for a part of its inputs, or on another machine: where the verdict hangs
+    on it, the case has the tolerance that was measured.
+    """
+    case = _judged(found, files, found.options)
+    if case.reproduced or not found.result.measured:
+        return case
+    limits = [
+        f"{glob.escape(o.reference)}:{min(d.tolerance, 0.99 * d.abs_at_index)!r}"
+        for o in found.result.outputs
+        if not o.passed and np.isfinite((d := o.difference).abs_at_index)
+    ]
+    carried = _judged(found, files, {**found.options, "atol": limits}) if limits else case
+    return carried if carried.reproduced else case
+
+
+def _judged(found: Reduced, files: tuple[Path, ...], options: dict[str, Any]) -> Case:
+    a, b = (model_files.load(f) for f in files[:2])
+    given = {**options, "native": "off", "names": FILES[:2]}
+    try:
+        result = verify(a, b, [str(files[2])], **given)
+    except (NothingComparedError, UnsupportedError):
+        result = replace(found.result, passed=True)
+    return Case(files, result, _command(options), result.code == found.result.code)
+
+
+def _command(options: dict[str, Any]) -> str:
+    """`netconv verify` with the options of a comparison."""
+    words = ["netconv", "verify", *FILES[:2], "--data", FILES[2]]
+    for name, option in (("rtol", "--rtol"), ("atol", "--atol"), ("metrics", "--metric")):
+        given = options.get(name)
+        values = [given] if isinstance(given, str | float | int) else list(given or ())
+        words += [w for v in values for w in (option, str(v))]
+    if options.get("engine", "onnxruntime") != "onnxruntime":
+        words += ["--engine", options["engine"]]
+    return shlex.join(words)
+
+
+def _readme(found: Reduced, case: Case, names: tuple[str, str]) -> str:
     a, b = found.nodes
+    names = (escaped(names[0]), escaped(names[1]))
+    whole = "\n".join(map(escaped, lines(found.result)))
+    shown = (
+        "This command shows it:\n\n"
+        if case.reproduced
+        else "Read from the files of this folder the two do not differ as they did: the difference "
+        "hangs on how the models are stored, or on other inputs than these. The two themselves "
+        f"were compared with this result:\n\n```text\n{whole}\n```\n\n"
+        "This command compares the files of this folder:\n\n"
+    )
+    text = "\n".join(map(escaped, lines(case.result)))
+    first = found.result.first
+    where = (
+        [f"{n} at `{escaped(w)}`" for n, w in zip(names, first.where, strict=True) if w]
+        if first
+        else []
+    )
+    origin = f"What differs is in {' and in '.join(where)}.\n\n" if where else ""
     return (
         f"# {names[0]} and {names[1]} differ\n\n"
-        f"The smallest part that still differs: {a} and {b} nodes. This command shows it:\n\n"
-        "```sh\nnetconv verify reference.onnx candidate.onnx --data inputs.npz\n```\n\n"
-        f"```text\n{text}\n```\n\n"
+        f"The smallest part that still differs: {a} and {b} nodes. {shown}"
+        f"```sh\n{escaped(case.command)}\n```\n\n"
+        f"```text\n{text}\n```\n\n{origin}"
         "`expected.npz` and `actual.npz` hold what the two compute from `inputs.npz`.\n"
     )

@@ -78,8 +78,8 @@ class Trip:
             if self.normalised
             else "bytes no"
         )
-        worst = self.numbers.worst
-        ulp = f" (max {worst.difference.ulp:.0f} ulp)" if worst is not None else ""
+        distances = [o.difference.ulp for o in self.numbers.outputs]
+        ulp = f" (max {max(distances):.0f} ulp)" if distances else ""
         structure_ = f"structure no ({', '.join(parts)})" if parts else "structure yes"
         names = f"  {len(self.renamed)} inner names changed" if self.renamed else ""
         yield (

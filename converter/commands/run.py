@@ -21,9 +21,10 @@ Results = list[tuple[str, Arrays]]
 
 def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> Results:
     """(name of the input set, outputs by name) for each set of inputs. One that was drawn and that
-    the model does not take is left out, as long as there are others.
+    the model does not take is left out, as long as there are others. NothingComparedError N403 or
+    X208 when the engine cannot run the model.
     """
-    with progress.step("compiling"):
+    with progress.step("compiling"), engines.only_running():
         prepared = engines.get(engine).prepare(model)
     results: Results = []
     refused: UsageError | None = None

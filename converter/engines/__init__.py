@@ -21,7 +21,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from converter.errors import ConverterError, Diagnostic, UsageError, did_you_mean, wrong_call
+from converter.errors import (
+    ConverterError,
+    Diagnostic,
+    NothingComparedError,
+    UnsupportedError,
+    UsageError,
+    did_you_mean,
+    wrong_call,
+)
 
 if TYPE_CHECKING:
     from converter.graph.network import Network
@@ -66,6 +74,17 @@ def prepared(
 
     inputs, outputs = ([t.name for t in side] for side in (model.inputs, model.outputs))
     return Prepared(name, inputs, unique(outputs), compute, inner)
+
+
+@contextmanager
+def only_running() -> Iterator[None]:
+    """Where nothing is written, an operator that is unsupported is one that an engine cannot run:
+    NothingComparedError (exit 6) instead of UnsupportedError.
+    """
+    try:
+        yield
+    except UnsupportedError as e:
+        raise NothingComparedError(e.diagnostics) from None
 
 
 @contextmanager

@@ -104,23 +104,15 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
     `profile`: the beginning of the path of a file that onnxruntime writes its times to.
     """
-    onnxruntime = import_onnxruntime()
-
     refuse_opaque(model.ir)
     clone = model.ir.clone()
     legalise_for_onnxruntime(clone)
-    options = onnxruntime.SessionOptions()
-    # weights of few bits are multiplied as floats: the default computes with 8-bit activations
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    options.log_severity_level = 4
+    options = exact_options()
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1
     # a thread without work sleeps: small networks are done before turning in a loop pays
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.use_deterministic_compute = True
-    # quantised models compute what they say: float operators between QuantizeLinear and
-    # DequantizeLinear, not fused integer kernels
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, profile
     with refusing(UnsupportedError, "onnxruntime cannot run this model"):
@@ -138,6 +130,20 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
         return list(map(as_result, results, model.ir.graph.outputs))
 
     return prepared(model, "onnxruntime", compute, (session, weights))
+
+
+def exact_options() -> Any:
+    """The options of a session that computes what a model says."""
+    onnxruntime = import_onnxruntime()
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    # weights of few bits are multiplied as floats: the default computes with 8-bit activations
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    # quantized models compute what they say: float operators between QuantizeLinear and
+    # DequantizeLinear, not fused integer kernels
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return options
 
 
 def _fed(value: ir.Value) -> np.dtype[Any] | None:

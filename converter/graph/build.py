@@ -42,6 +42,7 @@ from converter.graph.verify.shapes_of import BODY
 R = TypeVar("R")
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]
+AT = "netconv.at"  # of a node: where it is in the ONNX file that was read; it is never written
 _FUNCTION = "netconv.function"  # of a graph: it is the body of a function
 # constants that are no tensors yet; to ask whether something follows the protocol of tensors takes
 # longer than all the rest

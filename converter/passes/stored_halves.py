@@ -53,6 +53,15 @@ def survives(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
     return bool(np.array_equal(array, narrow.astype(np.float32), equal_nan=True))
 
 
+def stored_bytes(tensor: ir.TensorProtocol, half: ir.DataType | None) -> int:
+    """How many bytes a file takes for a tensor whose weights it stores in this half-precision
+    type; None: in their own.
+    """
+    if half is not None and is_weight(tensor) and survives(tensor, half):
+        return 2 * tensor.size
+    return tensor.length if isinstance(tensor, LazyTensor) else tensor.nbytes
+
+
 def store_halves(model: ir.Model, dtype: ir.DataType | None) -> None:
     """Weights of whose numbers each is one of this half-precision type as such, in place, and
     equal ones as one; None where there is none.

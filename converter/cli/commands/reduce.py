@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ from converter.errors import ExitCode
 
 EXAMPLES = """netconv reduce net.mlmodel net.xml -o case
 netconv verify case/reference.onnx case/candidate.onnx --data case/inputs.npz"""
+
+
+_NOT_REPRODUCED = (
+    "The files of the folder alone do not show this difference: it hangs on how the models are "
+    "stored, or on other inputs than those of the folder."
+)
 
 
 @subcommand("reduce", examples=EXAMPLES)
@@ -66,15 +73,20 @@ def command(
         console.say("the models do not differ")
         return
     with uploaded(output, options["force"]) as folder:
-        files = reduce.write(found, folder, (reference.name, candidate.name), options["force"])
+        case = reduce.write(found, folder, (reference.name, candidate.name), options["force"])
+    result = replace(found.result, models=(reference.name, candidate.name))
     console.verdict(ExitCode.FINDING)
     console.result = {
-        "files": [str(p) for p in files],
+        "files": [str(p) for p in case.files],
         "nodes": list(found.nodes),
-        "numbers": found.result.as_json(),
+        "numbers": result.as_json(),
+        "command": case.command,
+        "reproduced": case.reproduced,
     }
     console.say(
         f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and "
         f"{found.nodes[1]} in {output}"
     )
-    console.say(*lines(found.result))
+    console.say(*lines(result))
+    if not case.reproduced:
+        console.say(_NOT_REPRODUCED)

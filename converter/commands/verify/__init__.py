@@ -9,6 +9,7 @@ cause.py     what differs in a wrong piece       judge.py    a user's tolerances
 floor.py     the noise of a whole network        result.py   what was found, as data
 native.py    a file in its own engine            stored.py   a stored comparison read again
 check.py     one comparison from start to end    text.py     a comparison for people
+truth.py     pieces in doubles                 compressed.py weights computed from stored ones
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers
 """
@@ -19,7 +20,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from converter.commands.verify.result import Result
-from converter.errors import NothingComparedError, UnsupportedError
 
 if TYPE_CHECKING:
     from converter.commands.verify.judge import Given
@@ -69,6 +69,7 @@ def verify(
     (N403).
     """
     from converter.commands.verify.check import Check, Request
+    from converter.engines import only_running
 
     chosen = (tensors,) if isinstance(tensors, str) else tuple(tensors)
     request = Request(
@@ -88,10 +89,8 @@ def verify(
         native,
         inputs,
     )
-    try:
+    with only_running():
         return Check(reference, candidate, request).run()
-    except UnsupportedError as e:  # nothing is written here: what is unsupported is running it
-        raise NothingComparedError(e.diagnostics) from None
 
 
 __all__ = ["Result", "verify"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -122,6 +122,17 @@ def extended(
     state.spread()
     _leave(a, b, found)
     return found
+
+
+def without(alignment: Alignment, names: Collection[str]) -> Alignment:
+    """The alignment without the pairs of some tensors of the reference."""
+    return replace(
+        alignment,
+        pairs={r: c for r, c in alignment.pairs.items() if r not in names},
+        how={r: h for r, h in alignment.how.items() if r not in names},
+        only_reference=[*alignment.only_reference, *sorted(names)],
+        only_candidate=[*alignment.only_candidate, *sorted(alignment.pairs[n] for n in names)],
+    )
 
 
 def _leave(a: Side, b: Side, found: Alignment) -> None:

@@ -15,7 +15,9 @@ import onnx_ir as ir
 
 from converter.commands.verify.align import LAYER
 from converter.commands.verify.compare import distance, turned, wide
+from converter.commands.verify.compressed import computed, is_computed, same_form
 from converter.commands.verify.spelling import added_bias, attributes, constants
+from converter.graph.build import AT
 from converter.graph.infer import Array, constant, schema_of
 from converter.graph.value import optional
 
@@ -152,6 +154,11 @@ def layer_of(node: ir.Node) -> str:
     return next((n for n in names if n and not invented.fullmatch(n)), "")
 
 
+def location_of(node: ir.Node) -> str:
+    """Where a node is in the file that was read: a line, or a path inside of it."""
+    return node.metadata_props.get(AT) or node.metadata_props.get("netconv.where", "")
+
+
 def _attributes(n: ir.Node, m: ir.Node) -> list[str]:
     a, b = attributes(n), attributes(m)
     return [
@@ -200,12 +207,8 @@ def _operands(
 ) -> list[str]:
     """What is read from elsewhere."""
     found: list[str] = []
-    flow_a = [str(v.name) for v in n.inputs if v is not None and constant(v) is None]
-    flow_b = [
-        names.get(str(v.name), str(v.name))
-        for v in m.inputs
-        if v is not None and constant(v) is None
-    ]
+    flow_a = [str(v.name) for v in n.inputs if v is not None and _flows(v)]
+    flow_b = [names.get(str(v.name), str(v.name)) for v in m.inputs if v is not None and _flows(v)]
     if flow_a != flow_b and sorted(flow_a) == sorted(flow_b):
         found.append(f"operands ({', '.join(flow_a)}) became ({', '.join(flow_b)})")
     elif flow_a != flow_b and len(flow_a) == len(flow_b):
@@ -217,8 +220,29 @@ def _operands(
     return found
 
 
+def _flows(value: ir.Value) -> bool:
+    """Whether a value depends on the inputs of the network."""
+    return constant(value) is None and not is_computed(value)
+
+
+def _decompressed(n: ir.Node, m: ir.Node, mine: dict[int, Array], theirs: dict[int, Array]) -> None:
+    """Adds the operands that either side computes from constants, where they are not computed in
+    the same way.
+    """
+    for i in range(min(len(n.inputs), len(m.inputs))):
+        a, b = n.inputs[i], m.inputs[i]
+        sides = [(v, found) for v, found in ((a, mine), (b, theirs)) if is_computed(v)]
+        if not sides or (len(sides) == 2 and same_form(a, b)):
+            continue
+        for value, found in sides:
+            array = computed(value) if value is not None else None
+            if array is not None:
+                found[i] = array
+
+
 def _constant_operands(n: ir.Node, m: ir.Node, step: float) -> Iterator[str]:
     mine, theirs = constants(n), constants(m)
+    _decompressed(n, m, mine, theirs)
     if (optional(n, 2) is None) != (optional(m, 2) is None):
         for found, node in ((mine, n), (theirs, m)):
             if (bias := added_bias(node)) is not None:

@@ -4,7 +4,7 @@ for, piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from converter import engines
 from converter.commands.run import save_arrays
 from converter.commands.verify import evidence
-from converter.commands.verify.align import Alignment, align
+from converter.commands.verify.align import Alignment, align, without
 from converter.commands.verify.cause import (
     CONSTANT,
     FORM,
@@ -26,6 +26,7 @@ from converter.commands.verify.cause import (
     differences,
     kind,
     layer_of,
+    location_of,
     paired,
     rewritten,
 )
@@ -44,6 +45,8 @@ from converter.commands.verify.noise import (
     Floors,
     doubtful,
     quantisation_steps,
+    small,
+    spread,
     tolerance,
 )
 from converter.commands.verify.numbers import more_aligned
@@ -61,6 +64,7 @@ from converter.commands.verify.result import (
 )
 from converter.commands.verify.single_change import single_change
 from converter.commands.verify.sizes import shapes_for
+from converter.commands.verify.truth import in_doubles
 from converter.engines.file import engine_of
 from converter.errors import Diagnostic, NothingComparedError, wrong_call
 from converter.graph.infer import Arrays
@@ -156,18 +160,21 @@ class Check:
         }
 
     def run(self) -> Result:
-        alignment, request = self.alignment, self.request
+        request = self.request
         compared = self._selected()
         self.limits.check_used(compared)
         outputs = [o for o in self._outputs() if request.outputs_alone or o.reference in compared]
         failed = not all(o.passed for o in outputs)
+        if request.outputs_alone:
+            _demand_numbers(outputs)
+        by_steps = self._by_steps(outputs)
+        units: list[Unit] = self._isolated() if by_steps else []
+        if by_steps:
+            outputs = [self._inherited(o, units) for o in outputs]
+            failed = not all(o.passed for o in outputs)
         natives = self._natives(not failed)
-        units: list[Unit] = []
-        hidden = not failed and self.limits.elementwise and self._hidden(outputs)
-        if request.mode == "isolated" and (failed or hidden or not request.outputs_alone):
-            units = self._isolated()
-        elif not request.outputs_alone:
-            units = self._lockstep(alignment)
+        hidden = not (failed or by_steps) and self.limits.elementwise and self._hidden(outputs)
+        units = self._units(failed or hidden, units)
         everything = request.outputs_alone or request.tensors == ("all",)
         judged = [u for u in units if everything or u.name in compared]
         told = self._told([u for u in judged if u.broken])
@@ -190,7 +197,7 @@ class Check:
             only_reference=tuple(self.alignment.only_reference),
             only_candidate=tuple(self.alignment.only_candidate),
             models=request.names,
-            notes=self._notes(),
+            notes=self._notes(outputs),
             native=natives,
             samples=self._samples(units, findings, outputs),
             picture=evidence.around(
@@ -198,6 +205,41 @@ class Check:
             ),
             unfelt=unfelt,
         )
+
+    def _units(self, wrong: bool, known: list[Unit]) -> list[Unit]:
+        """The layers, as far as they were asked for or are needed to find what is wrong."""
+        if not wrong and self.request.outputs_alone:
+            return []
+        if known or self.request.mode == "chain":
+            return known or ([] if self.request.outputs_alone else self._lockstep(self.alignment))
+        return self._isolated()
+
+    def _by_steps(self, outputs: Sequence[Output]) -> bool:
+        """Whether the verdict is that of the single layers: a quantized network whose outputs
+        differ, which may be what a step at a tie leads to, whatever its size, or a fault, however
+        small.
+        """
+        return (
+            self.mine.quantized
+            and self.request.mode == "isolated"
+            and self.request.engine == "onnxruntime"
+            and not self.limits.chosen
+            and any(not o.difference.equal for o in outputs)
+        )
+
+    def _inherited(self, output: Output, units: Sequence[Unit]) -> Output:
+        """An output of a quantized network: different where a layer before it is, else what steps
+        at ties lead to.
+        """
+        d = output.difference
+        if d.equal or d.max_abs == np.inf:
+            return output
+        if any(u.broken for u in units):
+            return replace(output, passed=False, broken=("elem",))
+        inherited = replace(
+            d, excess=min(d.excess, 1.0), tolerance=max(d.tolerance, d.abs_at_index)
+        )
+        return replace(output, passed=True, broken=(), difference=inherited)
 
     def _samples(
         self, units: Sequence[Unit], findings: Sequence[Finding], outputs: Sequence[Output]
@@ -313,11 +355,50 @@ class Check:
         except CannotRun as e:
             raise refuse(e, "reference") from None
         outputs = [self._output(i, j, mine, theirs, floors) for i, j in pairs]
-        formulas = self.mine.formulas is not None
-        if any(not o.passed and doubtful(o.difference, formulas) for o in outputs):
+        if floors is None:
+            return outputs
+        if self._doubtful_outputs(outputs):
             floors = self.noise.with_formulas(MORE_RUNS - RUNS)
             outputs = [self._output(i, j, mine, theirs, floors, UNMOVED) for i, j in pairs]
-        return outputs
+        if not any(not o.passed and small(o.difference) for o in outputs):
+            return outputs
+        exact = self._exact_floors(mine, theirs, floors)
+        return (
+            outputs
+            if exact is None
+            else [
+                o if o.passed else self._output(i, j, mine, theirs, exact, UNMOVED)
+                for o, (i, j) in zip(outputs, pairs, strict=True)
+            ]
+        )
+
+    def _doubtful_outputs(self, outputs: Sequence[Output]) -> bool:
+        formulas = self.mine.formulas is not None
+        return any(not o.passed and doubtful(o.difference, formulas) for o in outputs)
+
+    def _exact_floors(self, mine: Results, theirs: Results, floors: Floors) -> Floors | None:
+        """The noise with the rounding errors that both models have on these very inputs, for those
+        outputs that are the same in doubles; None where that is not known.
+        """
+        a = in_doubles(self.mine, self.mine.whole(), self.arrays)
+        b = None if a is None else in_doubles(self.theirs, self.theirs.whole(), self.others)
+        if a is None or b is None:
+            return None
+        found = [list(of_feed) for of_feed in floors]
+        for i, j in self._places():
+            # in doubles, but within the noise of what the models are computed in
+            own = self.precision[self.mine.outputs[i]]
+            limits = [
+                tolerance(m[i], f[i], own, self.steps.get(self.theirs.outputs[j], 0.0), UNMOVED)
+                for m, f in zip(mine, floors, strict=True)
+            ]
+            exact = [(x[i], y[j]) for x, y in zip(a, b, strict=True)]
+            if all(compare(x, y, n).excess <= 1 for (x, y), n in zip(exact, limits, strict=True)):
+                for k, (x, y) in enumerate(exact):
+                    errors = spread(mine[k][i], [x]), spread(theirs[k][j], [y])
+                    found[k][i] = np.maximum(found[k][i], errors[0])
+                    found[k][i] = np.maximum(found[k][i], errors[1].reshape(errors[0].shape))
+        return found
 
     def _places(self) -> list[tuple[int, int]]:
         """Where each aligned output stands among those of either model."""
@@ -406,18 +487,18 @@ class Check:
             turned = {u.name for u in units if u.broken and u.turned and not self._certain(u)}
             if not turned:
                 break
-            self.alignment = _less(self.alignment, turned)
+            self.alignment = without(self.alignment, turned)
             units = self._lockstep(self.alignment)
         doubtful = self._doubtful(units)
         if not doubtful:
             return units
-        without = self._lockstep(_less(self.alignment, doubtful))
-        guilty = {str(o.name) for u in without if u.broken for n in u.nodes for o in n.outputs}
+        outer = self._lockstep(without(self.alignment, doubtful))
+        guilty = {str(o.name) for u in outer if u.broken for n in u.nodes for o in n.outputs}
         innocent = doubtful - guilty
         if not innocent:
             return units
-        self.alignment = _less(self.alignment, innocent)
-        return without if innocent == doubtful else self._lockstep(self.alignment)
+        self.alignment = without(self.alignment, innocent)
+        return outer if innocent == doubtful else self._lockstep(self.alignment)
 
     def _certain(self, u: Unit) -> bool:
         """An output, or aligned by the user."""
@@ -534,6 +615,8 @@ class Check:
     def _finding(self, u: Unit) -> Finding:
         found = self._causes(u)
         node = next((c.node for c in found if c.node is not None), u.nodes[-1])
+        last = u.others[-1] if u.others else None
+        other = dict(paired(u.nodes, u.others)).get(node, last)
         inherited = (
             0.0 if not u.upstream or u.total is None else max(0.0, u.total.max_abs - u.own.max_abs)
         )
@@ -546,14 +629,11 @@ class Check:
             own=u.own,
             inherited=inherited,
             causes=tuple(c.text for c in found),
-            where=(
-                node.metadata_props.get("netconv.where", ""),
-                u.others[-1].metadata_props.get("netconv.where", "") if u.others else "",
-            ),
+            where=(location_of(node), location_of(other) if other is not None else ""),
         )
 
-    def _notes(self) -> tuple[str, ...]:
-        notes = [*self.skipped]
+    def _notes(self, outputs: Sequence[Output]) -> tuple[str, ...]:
+        notes = [*self.skipped, *_without_numbers(outputs)]
         if len(self.alignment.outputs) < len(self.reference.ir.graph.outputs):
             notes.append(
                 f"{len(self.reference.ir.graph.outputs) - len(self.alignment.outputs)} "
@@ -572,6 +652,33 @@ class Check:
             save_arrays(folder / f"{number:03d}.npz", arrays)
 
 
+def _demand_numbers(outputs: Sequence[Output]) -> None:
+    """NothingComparedError when every element of every output is NaN or infinite on both sides."""
+    if (
+        all(o.passed for o in outputs)
+        and any(o.count for o in outputs)
+        and not any(o.finite for o in outputs)
+    ):
+        message = (
+            "every number of every output is NaN or infinite in both models, "
+            "so that nothing can be compared"
+        )
+        help = "give inputs for which the network computes finite numbers: --data FILE.npz"
+        raise NothingComparedError(Diagnostic("N402", message, help=help))
+
+
+def _without_numbers(outputs: Sequence[Output]) -> Iterator[str]:
+    """Outputs that say little of whether the models are the same."""
+    for o in outputs:
+        if o.passed and not o.count:
+            yield f'output "{o.reference}" has no elements: only its shape is compared'
+        elif o.passed and o.finite < o.count:
+            yield (
+                f'output "{o.reference}": {o.count - o.finite} of {o.count} numbers are NaN or '
+                "infinite in both models, and show nothing"
+            )
+
+
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Several pieces that hold the same layer, wrong for the same reason, tell of it once."""
     found: dict[tuple[str, tuple[str, ...]], Finding] = {}
@@ -585,13 +692,3 @@ def _at(finding: Finding | None, tensor: Tensor) -> Tensor:
     if finding is None:
         return tensor
     return replace(tensor, layer=finding.layer, kind=finding.kind, index=finding.index)
-
-
-def _less(alignment: Alignment, names: set[str]) -> Alignment:
-    return replace(
-        alignment,
-        pairs={r: c for r, c in alignment.pairs.items() if r not in names},
-        how={r: h for r, h in alignment.how.items() if r not in names},
-        only_reference=[*alignment.only_reference, *sorted(names)],
-        only_candidate=[*alignment.only_candidate, *sorted(alignment.pairs[n] for n in names)],
-    )

@@ -4,13 +4,14 @@ its own kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from ml_dtypes import finfo
 
 from converter.graph.infer import Array
 
@@ -23,7 +24,8 @@ METRICS = {
     "l2": "length of the difference relative to the length of the reference; at most 1e-3 "
     "unless given",
     "psnr": "peak signal-to-noise ratio in dB; at least 60 unless given",
-    "ulp": "distance in representable numbers of the type; at most 64 unless given",
+    "ulp": "distance in representable numbers of the coarser of the two types; at most 64 unless "
+    "given",
 }
 LIMITS = {"max": 1e-4, "cos": 0.9999, "l2": 1e-3, "psnr": 60.0, "ulp": 64.0}
 AT_LEAST = {"cos", "psnr"}
@@ -33,10 +35,12 @@ AT_LEAST = {"cos", "psnr"}
 class Difference:
     """How a candidate array differs from a reference array.
 
-    `max_abs` is infinite when the shapes differ, a text differs, or only one of two elements is
-    finite. `index`, `reference` and `candidate` tell about the element that exceeds its tolerance
-    most (without tolerances: the largest difference). `excess` is the largest difference in units
-    of its tolerance (above 1: too much), `tolerance` that element's tolerance.
+    `max_abs`, `max_rel`, `cos`, `l2`, `psnr` and `ulp` are about the whole array; `max_abs` is
+    infinite when the shapes differ, a text differs, or only one of two elements is finite.
+
+    `index`, `reference`, `candidate`, `abs_at_index`, `ulp_at_index`, `excess` and `tolerance` are
+    about one element: the one that exceeds its tolerance most (without tolerances: the largest
+    difference). `excess` is its difference in units of its tolerance (above 1: too much).
     """
 
     max_abs: float = 0.0
@@ -53,6 +57,8 @@ class Difference:
     finite: int = 0  # elements whose reference is finite: the ones that carry evidence
     count: int = 0
     note: str = ""
+    abs_at_index: float = 0.0
+    ulp_at_index: float = 0.0
 
     @property
     def equal(self) -> bool:
@@ -61,7 +67,15 @@ class Difference:
 
 # of what cannot be compared number by number
 WORST = Difference(
-    max_abs=np.inf, max_rel=np.inf, cos=0.0, l2=np.inf, psnr=0.0, ulp=np.inf, excess=np.inf
+    max_abs=np.inf,
+    max_rel=np.inf,
+    cos=0.0,
+    l2=np.inf,
+    psnr=-np.inf,
+    ulp=np.inf,
+    excess=np.inf,
+    abs_at_index=np.inf,
+    ulp_at_index=np.inf,
 )
 
 
@@ -143,17 +157,20 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
             np.argmax(ratio if np.isfinite(ratio).all() else np.where(np.isinf(ratio), delta, -1.0))
         )
         relative = delta / np.maximum(np.abs(x), np.finfo(np.float64).tiny)
+        relative = np.where((delta == 0) | np.isinf(delta), delta, relative)
     at = tuple(int(i) for i in np.unravel_index(worst, x.shape))
     both = np.isfinite(x) & np.isfinite(y)
-    cos, l2, psnr = _whole(x[both], y[both])
+    one_sided = not np.isfinite(delta).all()
+    cos, l2, psnr = (WORST.cos, WORST.l2, WORST.psnr) if one_sided else _whole(x[both], y[both])
+    ulps = ulp_distance(a, b) if delta.any() else np.zeros(x.shape)
     return Difference(
         max_abs=float(delta.max()),
         max_rel=float(relative.max()),
         cos=cos,
         l2=l2,
         psnr=psnr,
-        ulp=_ulps(a, b) if delta.any() else 0.0,
-        excess=float(ratio.max()),
+        ulp=float(ulps.max()),
+        excess=float(ratio[at]),
         tolerance=float(limit[at]),
         index=at,
         reference=a[at].item(),
@@ -161,8 +178,22 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
         finite=int(np.isfinite(x).sum()),
         count=a.size,
         note=""
-        if np.isfinite(delta).all()
+        if not one_sided
         else f"{int((~np.isfinite(delta)).sum())} elements are finite on one side only",
+        abs_at_index=float(delta[at]),
+        ulp_at_index=float(ulps[at]),
+    )
+
+
+def merged(differences: Sequence[Difference]) -> Difference:
+    """One output over several feeds: the element that exceeds its tolerance most, and what the
+    whole arrays say at worst.
+    """
+    chosen = max(differences, key=lambda d: (d.excess, d.max_abs), default=Difference())
+    return replace(
+        chosen,
+        **{k: max(getattr(d, k) for d in differences) for k in ("max_abs", "max_rel", "l2", "ulp")},
+        **{k: min(getattr(d, k) for d in differences) for k in ("cos", "psnr")},
     )
 
 
@@ -175,39 +206,52 @@ def _whole(x: Doubles, y: Doubles) -> tuple[float, float, float]:
     if not x.size or np.array_equal(x, y):
         return 1.0, 0.0, float("inf")
     with np.errstate(all="ignore"):
+        largest = max(float(np.abs(x).max()), float(np.abs(y).max()))
+        x, y = x / largest, y / largest  # what is large has no square
         error, length = float(np.linalg.norm(x - y)), float(np.linalg.norm(x))
         other = float(np.linalg.norm(y))
         cos = float(x @ y) / (length * other) if length and other else 0.0
-        peak, mse = float(np.abs(x).max()), error**2 / x.size
-        psnr = (
-            10 * float(np.log10(peak**2 / mse))
-            if peak and mse
-            else -float("inf")
-            if mse
-            else float("inf")
-        )
+        peak, spread = float(np.abs(x).max()), error / float(np.sqrt(x.size))
+        psnr = 20 * float(np.log10(np.float64(peak) / spread)) if spread else float("inf")
         return cos, error / length if length else float("inf"), psnr
 
 
-_BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}
+_BITS: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def _ulps(a: Array, b: Array) -> float:
-    """The largest distance in representable numbers (in steps, for integers) over elements that are
-    finite on both sides.
+def ulp_distance(a: Array, b: Array) -> Doubles:
+    """How many representable numbers of the coarser type lie between the elements of two arrays (in
+    steps, for integers); infinite where only one side is finite, 0 where neither is and both are
+    the same.
     """
-    if a.dtype.kind != "f" or a.dtype != b.dtype or a.dtype.itemsize not in _BITS:
-        delta = distance(a, b)
-        return float(np.max(delta[np.isfinite(delta)], initial=0.0))
-    both = np.isfinite(a) & np.isfinite(b)
-    bits = _BITS[a.dtype.itemsize]
-    low = np.iinfo(bits).min
+    delta = distance(a, b)
+    floats = [t for t in (a.dtype, b.dtype) if _precision(t)]
+    if not floats:
+        return delta
+    coarsest = max(floats, key=_precision)
+    with np.errstate(all="ignore"):
+        x, y = (_ordinals(np.asarray(v, np.float64).astype(coarsest)) for v in (a, b))
+        # the difference of two integers of 64 bits: exact where it can be small
+        alike = (x < 0) == (y < 0)
+        steps = np.where(
+            alike, np.abs(np.where(alike, x - y, 0)), np.abs(x.astype(float)) + np.abs(y)
+        )
+    return np.where((delta == 0) | np.isinf(delta), delta, steps.astype(np.float64))
 
-    def ordered(v: Array) -> Doubles:
-        i = np.ascontiguousarray(v[both]).view(bits).astype(np.float64)
-        return np.asarray(np.where(i < 0, float(low) - i, i), np.float64)
 
-    return float(np.max(np.abs(ordered(a) - ordered(b)), initial=0.0))
+def _precision(dtype: Any) -> float:
+    """The relative step of a floating-point type, 0.0 for any other."""
+    try:
+        return float(finfo(dtype).eps)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _ordinals(v: Array) -> npt.NDArray[np.int64]:
+    """The place of each number among all of its type, counted from zero."""
+    bits = _BITS[v.dtype.itemsize]
+    i = np.ascontiguousarray(v).view(bits).astype(np.int64).reshape(v.shape)
+    return np.asarray(np.where(i < 0, np.int64(np.iinfo(bits).min) - i, i), np.int64)
 
 
 def judge(d: Difference, metrics: dict[str, float]) -> list[str]:

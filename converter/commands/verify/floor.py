@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, Floors, Precision, jitter, spread
+from converter.commands.verify.noise import MULTIPLE, RUNS, Floor, Floors, Precision, shaken, spread
 from converter.commands.verify.program import CannotRun, Jitter, Program
 from converter.graph.infer import Array
 
 Results = list[list[Array]]  # by feed, then by output
 TIE = 2.0**-16  # of what is rounded: a hundredth of a step, at most, of 8 bits
+DRAWN = 8  # runs with ties that are drawn element by element, or with steps
+FLIPS = 2.0**-6  # of the elements of a quantized tensor that a run moves by a step
 
 
 def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Floors:
@@ -27,9 +29,14 @@ def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Flo
 
 
 def anywhere(floor: Floor) -> Floor:
-    """The root of the mean square of what is finite, everywhere, and no less than was measured."""
+    """The root of the mean square of what is finite, everywhere, and no less than was measured; no
+    element is moved by more than twice what moved any.
+    """
+    if not floor.size:
+        return floor
     finite = np.where(np.isfinite(floor), floor, 0.0)
-    return np.maximum(floor, MULTIPLE * np.sqrt(np.mean(finite**2))) if floor.size else floor
+    common = min(MULTIPLE * np.sqrt(np.mean(finite**2)), 2 * np.max(finite))
+    return np.asarray(np.maximum(floor, common), np.float64)
 
 
 class Noise:
@@ -82,11 +89,7 @@ class Noise:
         session = self.program.compile(self.program.whole(), moved, optimise=moved is not None)
         if moved is None:
             return [session.run(f) for f in self.feeds]
-        rng = [np.random.default_rng([k - 1, i]) for i in range(len(self.feeds))]
-        return [
-            session.run({n: jitter(x, rng[i], self.precision[n]) for n, x in f.items()})
-            for i, f in enumerate(self.feeds)
-        ]
+        return [session.run(shaken(f, k - 1, self.precision.__getitem__)) for f in self.feeds]
 
     def with_floats(self, more: int = 0) -> Floors:
         """Every repetition and some more, and what halves are as floats."""
@@ -135,18 +138,33 @@ class Noise:
         return np.maximum(floor, rounding)
 
     def with_ties(self) -> Floors:
-        """Every repetition, and what the network gives when ties of quantisation fall up or down.
+        """Every repetition, and what the network gives when ties of quantisation fall up or down,
+        all of them or each by chance.
 
         An engine that computes in integers rounds ties otherwise than floats do, in any layer;
         which elements that meets is chance, so that what is common in an output may be anywhere in
         it.
         """
-        floors = self.floors(self.repetitions)
-        for by in (TIE, -TIE):
-            session = self.program.compile(self.program.whole(), Jitter(ties=by))
-            moved = [session.run(f) for f in self.feeds]
+        return self._with_moved(
+            self.floors(self.repetitions),
+            [Jitter(ties=TIE), Jitter(ties=-TIE), *(Jitter(k + 1, ties=TIE) for k in range(DRAWN))],
+        )
+
+    def with_steps(self) -> Floors:
+        """Besides, what the network gives when a few elements of each quantized tensor are a step
+        off: what is computed by tables or approximations in integers is, now and then, and every
+        layer after it inherits that.
+        """
+        return self._with_moved(
+            self.with_ties(), [Jitter(k + 1, flips=FLIPS) for k in range(DRAWN)]
+        )
+
+    def _with_moved(self, floors: Floors, moved: Sequence[Jitter]) -> Floors:
+        for m in moved:
+            session = self.program.compile(self.program.whole(), m)
+            results = [session.run(f) for f in self.feeds]
             floors = each(
-                lambda f, b, m: np.maximum(f, anywhere(spread(b, [m]))), floors, self.base, moved
+                lambda f, b, r: np.maximum(f, anywhere(spread(b, [r]))), floors, self.base, results
             )
         return floors
 

@@ -17,7 +17,16 @@ import onnx_ir as ir
 
 from converter.commands.verify.align import Alignment
 from converter.commands.verify.cause import identical
-from converter.commands.verify.compare import WORST, Difference, compare, turned, wide
+from converter.commands.verify.compare import (
+    WORST,
+    Difference,
+    compare,
+    distance,
+    same_shape,
+    turned,
+    wide,
+)
+from converter.commands.verify.floor import DRAWN, anywhere
 from converter.commands.verify.noise import (
     MORE_RUNS,
     MULTIPLE,
@@ -27,15 +36,24 @@ from converter.commands.verify.noise import (
     Precision,
     coarsest,
     doubtful,
-    jitter,
+    quantisation_steps,
+    shaken,
+    small,
     spread,
     step_of,
     tolerance,
 )
-from converter.commands.verify.program import CannotRun, Jitter, Piece, Program, Session
+from converter.commands.verify.numbers import in_other_units
+from converter.commands.verify.program import ROUNDING, CannotRun, Jitter, Piece, Program, Session
+from converter.commands.verify.truth import in_doubles
 from converter.graph.infer import Array, Arrays, constant, shape_of
 
 CLOSE = 1e-4  # of the largest number: the same numbers in another order
+TIES = 2.0**-13  # of what is rounded: as engines that multiply by integers of 15 bits are off
+# of the elements of a quantized tensor, the share (or, of few, how many) that may be off where
+# there is no tie: by a step, or by what ties do elsewhere in the tensor
+NOW_AND_THEN, FEW = 0.1, 2
+STEP_ROUNDING = 1e-3  # of a step: two floats that are a step apart
 TOGETHER = 16  # units whose inputs are computed in one run of the reference
 Values = list[Array]  # one array per feed
 Tolerance = Callable[
@@ -62,7 +80,7 @@ class Unit:
     total: Difference | None = None
     broken: bool = False  # wrong by itself
     upstream: bool = False  # something wrong flows in
-    turned: bool = False  # wrong, but for another order of its axes
+    turned: bool = False  # wrong, but for another order of its axes, or in other units
     by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
@@ -90,6 +108,7 @@ class LockStep:
         steps: dict[str, float],
     ) -> None:
         self.mine, self.theirs, self.limit, self.steps = mine, theirs, limit, steps
+        self.own_steps = quantisation_steps(mine.ir)
         pairs = {
             r: c for r, c in alignment.pairs.items() if r in mine.values and c in theirs.values
         }
@@ -228,17 +247,79 @@ class LockStep:
             if (table := _unread(u)) is not None:
                 u.own, u.broken = table, table.excess > 1
             return
+        if self.rounds(u) and self.limit(u.name, bases[0]) is None:
+            self._judge_steps(u, a, results)
+            return
         self._judge_by(u, a, results, RUNS)
         if doubtful(u.own, self.mine.cancels(u.mine)):
             self._judge_by(u, a, results, MORE_RUNS)
+        if small(u.own) and (errors := self._errors(u, a, results)) is not None:
+            self._judge_by(u, a, results, MORE_RUNS, errors)
         wrong = [i for i, d in enumerate(u.by_feed) if d.excess > 1]
         u.broken = bool(wrong)
-        u.turned = u.broken and all(_turned(bases[i], results[i]) for i in wrong)
+        u.turned = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)
 
-    def _judge_by(self, u: Unit, a: Sequence[Arrays], results: Values, runs: int) -> None:
+    def _unrelated(self, base: Array, result: Array) -> bool:
+        """Whether two tensors are not the same one but for another order of axes, or, in quantized
+        networks, in other units.
+        """
+        return _turned(base, result) or (self.mine.quantized and in_other_units(base, result))
+
+    def rounds(self, u: Unit) -> bool:
+        """Whether a piece quantizes."""
+        return self.mine.quantized and any(n.op_type in ROUNDING for n in u.mine.nodes)
+
+    def _judge_steps(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
+        """Compares what is quantized: a step is allowed where the reference is at a tie, and what
+        such a step leads to further down in the piece; elsewhere only now and then, as tables and
+        approximations in integers are off.
+        """
+        bases = [values[u.name] for values in a]
+        step = max(self.steps.get(u.other, 0.0), self.own_steps.get(u.name, 0.0))
+        ties = self._ties(u, a)
+        rounding = [_rounding(base, u.step) for base in bases]
+        limits = list(map(np.maximum, ties, rounding))
+        apart = [distance(x, _alike(x, y)) for x, y in zip(bases, results, strict=True)]
+        off = sum(int((d > n).sum()) for d, n in zip(apart, limits, strict=True))
+        if off <= max(FEW, NOW_AND_THEN * sum(d.size for d in apart)):
+            least = step * (1 + STEP_ROUNDING)
+            limits = [
+                np.maximum(np.maximum(anywhere(t), r), least)
+                for t, r in zip(ties, rounding, strict=True)
+            ]
+        u.by_feed = [compare(x, y, n) for x, y, n in zip(bases, results, limits, strict=True)]
+        u.own = worst(u.by_feed)
+        u.broken = any(d.excess > 1 for d in u.by_feed)
+        u.turned = u.broken and all(
+            self._unrelated(x, y)
+            for x, y, d in zip(bases, results, u.by_feed, strict=True)
+            if d.excess > 1
+        )
+
+    def _ties(self, u: Unit, a: Sequence[Arrays]) -> list[Floor]:
+        """What the reference's piece gives when its ties fall up, down, or each by chance."""
+        moved = [Jitter(ties=TIES), Jitter(ties=-TIES)]
+        moved += [Jitter(k + 1, ties=TIES) for k in range(DRAWN)]
+        found = []
+        for m in moved:
+            session = self.mine.compile(u.mine, m)
+            found.append(_computed(session, a))
+        return _spreads([values[u.name] for values in a], found)
+
+    def _judge_by(
+        self,
+        u: Unit,
+        a: Sequence[Arrays],
+        results: Values,
+        runs: int,
+        errors: Sequence[Floor] | None = None,
+    ) -> None:
+        """`errors` are known rounding errors, which are noise, too."""
         bases = [values[u.name] for values in a]
         limits = [self.limit(u.name, base) for base in bases]
         floors = self._floors(u, a, runs) if any(n is None for n in limits) else []
+        if errors is not None:
+            floors = list(map(np.maximum, floors, errors))
         unmoved = 1.0 if runs == RUNS else UNMOVED
         u.by_feed = []
         for i, (base, limit) in enumerate(zip(bases, limits, strict=True)):
@@ -247,6 +328,30 @@ class LockStep:
                 limit = tolerance(base, floors[i], u.step, other, unmoved)
             u.by_feed.append(compare(base, results[i], limit))
         u.own = worst(u.by_feed)
+
+    def _errors(self, u: Unit, a: Sequence[Arrays], results: Values) -> list[Floor] | None:
+        """The rounding errors of both pieces on these very inputs, where they give the same in
+        doubles, within the noise of what they are computed in.
+        """
+        given = [u.given_by(values, self.theirs) for values in a]
+        mine = in_doubles(self.mine, u.mine, a)
+        theirs = None if mine is None else in_doubles(self.theirs, u.theirs, given)
+        if (
+            mine is None
+            or theirs is None
+            or any(self.limit(u.name, v[u.name]) is not None for v in a)
+        ):
+            return None
+        other = self.steps.get(u.other, 0.0)
+        found = []
+        for values, floor, result, (x,), (y,) in zip(
+            a, self._floors(u, a, MORE_RUNS), results, mine, theirs, strict=True
+        ):
+            base = values[u.name]
+            if compare(x, y, tolerance(base, floor, u.step, other, UNMOVED)).excess > 1:
+                return None
+            found.append(np.maximum(spread(base, [x]), spread(result, [y]).reshape(base.shape)))
+        return found
 
     def _floors(self, u: Unit, a: Sequence[Arrays], runs: int) -> list[Floor]:
         """The noise of the reference's own piece with each feed. One session at a time: each has
@@ -257,12 +362,8 @@ class LockStep:
         repeats = []
         for k in range(runs):
             session = self.mine.compile(u.mine, Jitter(k + 1, moved))
-            random = [np.random.default_rng([k, i]) for i in range(len(feeds))]
-            shaken = (
-                {n: jitter(x, rng, u.step) for n, x in feed.items()}
-                for feed, rng in zip(feeds, random, strict=True)
-            )
-            repeats.append(_computed(session, shaken))
+            moved_feeds = (shaken(feed, k, lambda _: u.step) for feed in feeds)
+            repeats.append(_computed(session, moved_feeds))
         exact = self._in_floats(u)
         repeats += [] if exact is None else [_computed(exact, feeds)]
         floors = _spreads([values[u.name] for values in a], repeats)
@@ -303,6 +404,20 @@ def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Fl
         spread(x, [r for of_run in repeats if (r := of_run[i]) is not None])
         for i, x in enumerate(base)
     ]
+
+
+def _rounding(base: Array, step: float) -> float:
+    """What rounding may do to a float anywhere in a tensor; 0.0 for integers."""
+    if base.dtype.kind != "f":
+        return 0.0
+    size = np.abs(wide(base))
+    return MULTIPLE * step * float(np.max(size[np.isfinite(size)], initial=0.0))
+
+
+def _alike(base: Array, result: Array) -> Array:
+    """The result in the shape of `base`, where that can be."""
+    aligned = same_shape(base, result)
+    return np.full(base.shape, np.nan) if aligned is None else aligned
 
 
 def _turned(base: Array, result: Array) -> bool:

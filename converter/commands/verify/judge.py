@@ -5,12 +5,20 @@ feeds, judged by them, else by the noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 import numpy as np
 
-from converter.commands.verify.compare import LIMITS, METRICS, Difference, compare, judge, wide
+from converter.commands.verify.compare import (
+    LIMITS,
+    METRICS,
+    Difference,
+    compare,
+    judge,
+    merged,
+    wide,
+)
 from converter.commands.verify.result import Output
 from converter.errors import Diagnostic, NothingComparedError, did_you_mean, wrong_call
 from converter.graph.infer import Array
@@ -63,6 +71,11 @@ class Limits:
         return cls(_rules(rtol, "--rtol"), _rules(atol, "--atol"), chosen or {"elem": 0.0})
 
     @property
+    def chosen(self) -> bool:
+        """Whether the user chose any of it."""
+        return bool(self.rtol or self.atol or self.metrics.keys() - {"elem"})
+
+    @property
     def elementwise(self) -> bool:
         return "elem" in self.metrics
 
@@ -112,6 +125,10 @@ class Judge:
     relative: bool
     feeds: tuple[str, ...]  # what they are called
 
+    def measuring(self) -> Judge:
+        """The same without a user's tolerances: by the noise alone."""
+        return replace(self, limits=Limits())
+
     def output(
         self,
         names: tuple[str, str],
@@ -122,7 +139,8 @@ class Judge:
         """One output over all feeds. `noise` is not asked where the user gave a tolerance; None
         judges what differs at all.
         """
-        worst, feed, broken = Difference(), self.feeds[0], set[str]()
+        found: list[Difference] = []
+        broken = set[str]()
         for k, (base, other) in enumerate(zip(bases, others, strict=True)):
             limit = self.limits.tolerance(names[0], base)
             if limit is None and noise is not None:
@@ -131,9 +149,17 @@ class Judge:
             broken.update(judge(d, self._metrics(base)))
             if self.limits.elementwise and d.excess > 1:
                 broken.add("elem")
-            if k == 0 or (d.excess, d.max_abs) > (worst.excess, worst.max_abs):
-                worst, feed = d, self.feeds[k]
-        return Output(*names, not broken, worst, feed, tuple(sorted(broken)))
+            found.append(d)
+        worst = max(range(len(found)), key=lambda k: (found[k].excess, found[k].max_abs))
+        return Output(
+            *names,
+            passed=not broken,
+            difference=merged(found),
+            feed=self.feeds[worst],
+            broken=tuple(sorted(broken)),
+            finite=sum(d.finite for d in found),
+            count=sum(d.count for d in found),
+        )
 
     def _metrics(self, base: Array) -> dict[str, float]:
         metrics = dict(self.limits.metrics)

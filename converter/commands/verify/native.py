@@ -9,7 +9,7 @@ The measure is the same as between two models.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -214,19 +214,43 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
     noise = s.measured()
     steps = quantisation_steps(s.model.ir)
 
-    def judged(read: Results, floors: Floors) -> tuple[Output, ...]:
-        return tuple(one(i, read, floors) for i in comparable)
+    def judged(by: Judge, read: Results, floors: Floors) -> tuple[Output, ...]:
+        return tuple(one(by, i, read, floors) for i in comparable)
 
-    def one(i: int, read: Results, floors: Floors) -> Output:
+    def one(by: Judge, i: int, read: Results, floors: Floors) -> Output:
         name, step = public_name(graph.outputs[i]), steps.get(str(graph.outputs[i].name), 0.0)
 
         def allowed(k: int, base: Array) -> Array:
             return tolerance(base, floors[k][i], noise.step(i), step)
 
-        return judge.output(
+        return by.output(
             (name, name), [r[i] for r in read], [np.asarray(r[i]) for r in results], allowed
         )
 
+    def found(by: Judge) -> Native:
+        return _agreement(s, noise, lambda read, floors: judged(by, read, floors))
+
+    native = found(judge)
+    if native.status != DIFFERS:
+        return native
+    worst = worst_of(o for o in native.outputs if not o.passed)
+    assert worst is not None
+    if judge.limits.chosen and found(judge.measuring()).status != DIFFERS:
+        message = (
+            f"{s.engine} and netconv compute the same from the file within rounding noise, but not "
+            f"within the tolerance that was chosen: {_words(worst)}"
+        )
+        return s.found(DIFFERS, "N401", message, _CHOSEN, native.outputs)
+    message = (
+        f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
+    )
+    return s.found(DIFFERS, "N404", message, _DIFFERS, native.outputs)
+
+
+def _agreement(
+    s: Side, noise: Noise, judged: Callable[[Results, Floors], tuple[Output, ...]]
+) -> Native:
+    """Whether the engine gives what was read, by as much of the noise as that takes."""
     outputs: tuple[Output, ...] = ()
     for floors in _known(noise):
         outputs = judged(s.computed, floors)
@@ -243,14 +267,10 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
         again = judged(s.computed, floors)
         if all(o.passed for o in again):
             return s.found(SAME, outputs=again)
-    worst = worst_of(o for o in outputs if not o.passed)
-    assert worst is not None
-    message = (
-        f"{s.engine} computes something else from the file than netconv reads: {_words(worst)}"
-    )
-    return s.found(DIFFERS, "N404", message, _DIFFERS, outputs)
+    return s.found(DIFFERS, outputs=outputs)
 
 
+_CHOSEN = "choose a larger tolerance, or leave the engines out: --native off"
 _DIFFERS = (
     "one of the two is wrong about the file: please report it with the file; --native "
     "off leaves this out"
@@ -267,8 +287,8 @@ def _known(noise: Noise) -> Iterator[Floors]:
 
 
 def _special(noise: Noise) -> Iterator[Floors]:
-    """What engines may round otherwise: large sums and constants, halves, and ties of
-    quantisation.
+    """What engines may round otherwise: large sums and constants, halves, ties of quantisation,
+    and, in integers, a step of a layer.
     """
     with contextlib.suppress(CannotRun):
         yield noise.with_sums()
@@ -276,6 +296,7 @@ def _special(noise: Noise) -> Iterator[Floors]:
             yield noise.with_floats()
         if noise.program.rounds:
             yield noise.with_ties()
+            yield noise.with_steps()
 
 
 def _words(o: Output) -> str:

@@ -8,7 +8,8 @@ type is the jitter of this layer, and of no other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +17,15 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from converter.commands.verify.compare import Difference, distance, same_shape, wide
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, Arrays, constant
 from converter.graph.walk import all_nodes, subgraphs
 
 RUNS = 3
 # what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
 # how far a network moves
 BORDERLINE, MORE_RUNS = 8.0, 12
+# what exceeds its tolerance by less is computed in doubles, where that costs little
+ROUNDING_ERROR = 64.0
 # where functions cancel, the terms are near one, and what is left of them is off by less than this
 CANCELLED = 1e-3
 UNMOVED = 4.0  # see tolerance
@@ -109,6 +112,21 @@ def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
     return np.where(np.isfinite(array), moved, array).astype(array.dtype, copy=False)
 
 
+def generator(number: int, place: int, array: Array) -> np.random.Generator:
+    """What draws the jitter of the `number`-th run for one input: by its contents, so that the
+    noise of a feed is the same whatever other feeds there are.
+    """
+    contents = zlib.crc32(np.ascontiguousarray(array).data) if array.dtype.kind == "f" else 0
+    return np.random.default_rng([number, place, contents])
+
+
+def shaken(values: Mapping[str, Array], number: int, step: Callable[[str], float]) -> Arrays:
+    """All inputs of a run with jitter, each by its own step."""
+    return {
+        n: jitter(x, generator(number, i, x), step(n)) for i, (n, x) in enumerate(values.items())
+    }
+
+
 def spread(base: Array, others: Sequence[Array]) -> Floor:
     """The largest deviation of each element from `base`; infinite where only one side is finite.
     Texts have none.
@@ -155,6 +173,11 @@ def doubtful(found: Difference, cancels: bool) -> bool:
     """
     small = cancels and found.max_abs <= CANCELLED
     return found.excess > 1 and (small or found.excess <= BORDERLINE)
+
+
+def small(found: Difference) -> bool:
+    """Whether a difference above its tolerance may be a rounding error, which doubles tell."""
+    return 1 < found.excess <= ROUNDING_ERROR
 
 
 # operators whose results are numbers of their first operand: a step of it is one of theirs

@@ -12,12 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from converter.commands.verify.align import Alignment, Side, comparable, extended
+from converter.commands.verify.align import Alignment, Side, comparable, extended, without
 from converter.commands.verify.program import CannotRun, Program
 from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network
 
 CLOSE = 1e-4  # of the largest number of a tensor
+UNITS = 8.0  # times: beyond, two tensors of a quantized network are not the same
+CERTAIN = ("output", "map")
+EXACT = 0.01  # of the elements of a quantized tensor
+OFF = 0.25  # of the elements of a quantized tensor: as one channel of four is with a fault
 ROUNDS = 8
 LARGEST = 1 << 28  # bytes of tensors that are held for this; larger ones stay as they are
 CHUNK = 64  # tensors that one session computes
@@ -34,6 +38,19 @@ def more_aligned(
     mine, theirs = programs
     sides = Side(models[0].ir.graph), Side(models[1].ir.graph)
     expected = _values(mine, sorted(sides[0].values), feeds, feeds)
+    if mine.quantized:
+        chain = _values(theirs, list(alignment.pairs.values()), others, others)
+        alignment = without(
+            alignment,
+            {
+                r
+                for r, c in alignment.pairs.items()
+                if r in expected
+                and c in chain
+                and alignment.how.get(r) not in CERTAIN
+                and in_other_units(expected[r], chain[c])
+            },
+        )
     for _ in range(ROUNDS):
         if not alignment.only_reference or not alignment.only_candidate:
             return alignment
@@ -49,6 +66,17 @@ def more_aligned(
             return alignment
         alignment = extended(*models, alignment, pairs, "numbers")
     return alignment
+
+
+def in_other_units(base: Array, result: Array) -> bool:
+    """Whether one counts in other units than the other, as sums of quantized values do beside what
+    they stand for.
+    """
+    if base.dtype.kind not in "fiu" or result.dtype.kind not in "fiu":
+        return False
+    with np.errstate(all="ignore"):
+        ratio = np.linalg.norm(result.astype(float)) / np.linalg.norm(base.astype(float))
+    return not 1 / UNITS < ratio < UNITS
 
 
 def _operator(side: Side, name: str) -> str:
@@ -92,24 +120,34 @@ def _matched(
     fit: Callable[[str, str], bool],
     operator: Callable[[str, int], str],
 ) -> list[tuple[str, str]]:
-    """Pairs that only fit each other; of several with the same numbers, those of one operator."""
+    """Pairs that only fit each other; of several with the same numbers, those of one operator.
+    First those that fit well.
+    """
     by_size: dict[int, list[str]] = defaultdict(list)
     for c, y in theirs.items():
         if _tells(y):
             by_size[y.size].append(c)
-    fits: dict[str, list[str]] = {
-        r: [c for c in by_size[x.size] if _close(x, theirs[c]) and fit(r, c)]
-        for r, x in mine.items()
-        if _tells(x)
-    }
-    pairs = _mutual(fits)
-    done, used = {r for r, _ in pairs}, {c for _, c in pairs}
-    alike = {
-        r: [c for c in cs if c not in used and operator(r, 0) == operator(c, 1)]
-        for r, cs in fits.items()
-        if r not in done
-    }
-    return [*pairs, *_mutual(alike)]
+    pairs: list[tuple[str, str]] = []
+    for off in (EXACT, OFF):
+        done, used = {r for r, _ in pairs}, {c for _, c in pairs}
+        fits: dict[str, list[str]] = {
+            r: [
+                c
+                for c in by_size[x.size]
+                if c not in used and _close(x, theirs[c], off) and fit(r, c)
+            ]
+            for r, x in mine.items()
+            if r not in done and _tells(x)
+        }
+        found = _mutual(fits)
+        done, used = {r for r, _ in found}, {c for _, c in found}
+        alike = {
+            r: [c for c in cs if c not in used and operator(r, 0) == operator(c, 1)]
+            for r, cs in fits.items()
+            if r not in done
+        }
+        pairs += [*found, *_mutual(alike)]
+    return pairs
 
 
 def _mutual(fits: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
@@ -122,13 +160,22 @@ def _mutual(fits: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 def _tells(array: Array) -> bool:
     """Whether the numbers of a tensor are its own: not all the same, as zeros are."""
-    if array.dtype.kind != "f" or array.size < 2:
+    if array.dtype.kind not in "fiu" or array.size < 2:
         return False
-    return bool(np.isfinite(array).all() and np.ptp(array) > 0)
+    return bool(np.isfinite(array).all() and np.min(array) < np.max(array))
 
 
-def _close(x: Array, y: Array) -> bool:
-    if x.dtype.kind != y.dtype.kind:
+def _close(x: Array, y: Array, off: float) -> bool:
+    """Floats that are nearly the same; integers of which no more than the part `off` is more
+    than a step apart. What most of them are, as zeros after a Relu, says nothing.
+    """
+    if (x.dtype.kind == "f") != (y.dtype.kind == "f"):
         return False
     a, b = x.reshape(-1).astype(np.float64), y.reshape(-1).astype(np.float64)
-    return bool(np.max(np.abs(a - b)) <= CLOSE * np.max(np.abs(a)))
+    apart = np.abs(a - b)
+    if x.dtype.kind == "f":
+        return bool(np.max(apart) <= CLOSE * np.max(np.abs(a)))
+    values, counts = np.unique(a, return_counts=True)
+    common = values[np.argmax(counts)]
+    telling = (a != common) | (b != common)
+    return bool(np.mean(apart[telling] > 1) <= off)

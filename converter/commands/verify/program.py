@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +18,24 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import Message
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.helper import make_node
 
 from converter.commands.verify.noise import Precision, jitter
 from converter.engines import first_line
 from converter.engines.file_child import import_onnxruntime
-from converter.engines.onnxruntime import executed, has_loop, opened, refuse_opaque
+from converter.engines.onnxruntime import (
+    exact_options,
+    executed,
+    has_loop,
+    opened,
+    refuse_opaque,
+)
 from converter.engines.session_weights import LARGE, Weights, frugal
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
-from converter.graph.infer import Array, Arrays
+from converter.graph.infer import Array, Arrays, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
 from converter.graph.walk import all_nodes, reads, subgraphs
@@ -55,7 +62,10 @@ _WEIGHTED = {
 }
 
 
-_ROUNDING = {"QuantizeLinear", "Round"}
+ROUNDING = {"QuantizeLinear", "Round"}
+_QUANTIZED = {
+    *(ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16),
+}
 # functions whose formulas take nearly equal terms from each other: where the result is small, its
 # rounding is that of the terms, which a kernel may avoid and a target's formula may not
 _FORMULAS: dict[str, Rewrite] = {
@@ -78,13 +88,15 @@ _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 @dataclass(frozen=True)
 class Jitter:
     """Moves weights by one step of the layers that read them, and what coarse layers compute by one
-    of theirs, seeded; or everything that is rounded to a step of quantisation, by `ties` of its own
-    size.
+    of theirs, seeded; or what is quantized: before it is rounded, by `ties` of its own size (by at
+    most so much, each element by another number, where there is a seed), and of its elements the
+    share `flips` by a whole step.
     """
 
     seed: int = 0
     precision: Precision | None = None
     ties: float = 0.0
+    flips: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,12 @@ class Program(Cutter):
         self._functions = {
             f.identifier(): ir.serde.serialize_function(f) for f in clone.functions.values()
         }
-        self.rounds = any(n.op_type in _ROUNDING for n in all_nodes(clone.graph))
+        self.rounds = any(n.op_type in ROUNDING for n in all_nodes(clone.graph))
+        self.quantized = self.rounds and any(
+            n.op_type == "QuantizeLinear"
+            or (n.op_type == "Cast" and n.outputs[0].dtype in _QUANTIZED)
+            for n in all_nodes(clone.graph)
+        )
         self.halves = any(
             v.dtype == ir.DataType.FLOAT16
             for n in all_nodes(clone.graph)
@@ -180,6 +197,12 @@ class Program(Cutter):
 
     def cancels(self, piece: Piece) -> bool:
         return any(n.op_type in _FORMULAS for n in piece.nodes)
+
+    def functions_of(self, nodes: Sequence[ir.Node]) -> list[onnx.FunctionProto]:
+        """The functions that some nodes, and the bodies in them, call."""
+        inner = [x for n in nodes for g in subgraphs(n) for x in all_nodes(g)]
+        called = dict.fromkeys(n.op_identifier() for n in (*inner, *nodes))
+        return [f for i in called if (f := self._functions.get(i)) is not None]
 
     def whole(self) -> Piece:
         return self.piece(self.outputs, set(self.inputs))
@@ -239,8 +262,7 @@ class Session:
     def _load(self, proto: onnx.ModelProto, optimise: bool) -> Any:
         onnxruntime = import_onnxruntime()
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
+        options = exact_options()
         options.intra_op_num_threads = 1
         if self._weights.large:
             frugal(options)
@@ -307,11 +329,7 @@ def _proto(
             graph.output.append(_typed(program.values[name]))
     for node in piece.nodes:
         graph.node.append(ir.serde.serialize_node(node))
-        for n in [*(x for g in subgraphs(node) for x in all_nodes(g)), node]:
-            if (
-                f := program._functions.get(n.op_identifier())
-            ) is not None and f not in proto.functions:
-                proto.functions.append(f)
+    proto.functions.extend(program.functions_of(piece.nodes))
     steps = _weights(piece.nodes, moved)
     large = sum(v.const_value.nbytes for v in steps if v.const_value is not None) >= LARGE
     weights = Weights(large and not (floats and program.halves), spool=moved is not None)
@@ -319,8 +337,8 @@ def _proto(
         _weight(graph, value, (moved.seed * 1009 + i, step) if moved and step else None, weights)
     if moved and moved.precision:
         _move_coarse(graph, program, moved.precision, moved.seed)
-    if moved and moved.ties:
-        _move_ties(graph, program, moved.ties)
+    if moved and (moved.ties or moved.flips):
+        _move_rounded(graph, piece.nodes, moved)
     return proto, weights
 
 
@@ -389,20 +407,65 @@ def _drawn(seed: int, place: int) -> float:
     return float(np.random.default_rng((seed, place)).integers(1 << 24))
 
 
-def _move_ties(graph: onnx.GraphProto, program: Program, by: float) -> None:
-    """What is rounded is multiplied by a number near one first, so that ties fall the other way."""
+def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter) -> None:
+    """What is rounded is multiplied by numbers near one first, so that ties fall the other way, or
+    some elements are moved by a step.
+    """
     nodes = list(graph.node)
+    values = {str(v.name): v for n in made if n.op_type in ROUNDING for v in n.inputs if v}
     del graph.node[:]
     for place, node in enumerate(nodes):
-        value = program.values.get(node.input[0]) if node.op_type in _ROUNDING else None
+        value = values.get(node.input[0]) if node.op_type in ROUNDING else None
         if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-            factor, moved = f"netconv_tie_{place}", f"netconv_moved_{place}"
-            graph.initializer.append(
-                numpy_helper.from_array(np.array(1 + by, value.dtype.numpy()), factor)
-            )
-            graph.node.append(make_node("Mul", [node.input[0], factor], [moved]))
-            node.input[0] = moved
+            name = f"netconv_moved_{place}"
+            seed = _drawn(moved.seed, place)
+            if not moved.flips:
+                _factors(graph, node.input[0], name, value.dtype.numpy(), moved, seed)
+            elif not _step_moved(graph, node, name, moved.flips, seed, values):
+                name = node.input[0]
+            node.input[0] = name
         graph.node.append(node)
+
+
+def _factors(
+    graph: onnx.GraphProto, given: str, result: str, dtype: Any, moved: Jitter, seed: float
+) -> None:
+    factor = f"{result}_factor"
+    if moved.seed:
+        low, high = 1 - moved.ties, 1 + moved.ties
+        drawn = make_node("RandomUniformLike", [given], [factor], low=low, high=high, seed=seed)
+        graph.node.append(drawn)
+    else:
+        one = np.array(1 + moved.ties, dtype)
+        graph.initializer.append(numpy_helper.from_array(one, factor))
+    graph.node.append(make_node("Mul", [given, factor], [result]))
+
+
+def _step_moved(
+    graph: onnx.GraphProto,
+    node: onnx.NodeProto,
+    result: str,
+    share: float,
+    seed: float,
+    values: Mapping[str, ir.Value],
+) -> bool:
+    """Adds or takes away a step from a share of the elements; False where the steps are several."""
+    given = node.input[0]
+    if node.op_type == "QuantizeLinear" and shape_of(values[node.input[1]]) not in ((), (1,)):
+        return False
+    size = math.prod(shape_of(values[given]) or ())
+    most = 0.5 / (1 - max(share, min(0.5, 1 / max(size, 1))))  # of a small tensor one element
+    drawn, steps, amount = (f"{result}_{what}" for what in ("drawn", "steps", "amount"))
+    graph.node.append(
+        make_node("RandomUniformLike", [given], [drawn], low=-most, high=most, seed=seed)
+    )
+    graph.node.append(make_node("Round", [drawn], [steps]))
+    if node.op_type == "QuantizeLinear":
+        graph.node.append(make_node("Mul", [steps, node.input[1]], [amount]))
+    else:
+        amount = steps
+    graph.node.append(make_node("Add", [given, amount], [result]))
+    return True
 
 
 def _typed(value: ir.Value) -> onnx.ValueInfoProto:
@@ -466,39 +529,41 @@ def in_floats(proto: onnx.ModelProto, lent: list[tuple[str, Array]]) -> None:
         (name, array.astype(np.float32) if array.dtype == np.float16 else array)
         for name, array in lent
     ]
-    _widen(proto)
+    to_type(proto, _HALF, _FLOAT)
 
 
-def _widen(message: Any) -> None:
-    """Depth-first through the whole message: sub-graphs and functions are inside it."""
+def to_type(message: Any, old: int, new: int) -> None:
+    """What is of one floating-point type in a model becomes another, in place. Depth-first through
+    the whole message: sub-graphs and functions are inside it.
+    """
     if isinstance(message, onnx.TensorProto):
-        _tensor(message)
-    elif isinstance(message, onnx.TypeProto.Tensor) and message.elem_type == _HALF:
-        message.elem_type = _FLOAT
+        _tensor(message, old, new)
+    elif isinstance(message, onnx.TypeProto.Tensor) and message.elem_type == old:
+        message.elem_type = new
     elif (
         isinstance(message, onnx.AttributeProto)
         and message.name in _NAMING_A_TYPE
-        and message.i == _HALF
+        and message.i == old
     ):
-        message.i = _FLOAT
+        message.i = new
     for _, value in message.ListFields():
         if isinstance(value, Message):
-            _widen(value)
+            to_type(value, old, new)
         elif (
             not isinstance(value, str | bytes | int | float)
             and len(value)
             and isinstance(value[0], Message)
         ):
             for item in value:
-                _widen(item)
+                to_type(item, old, new)
 
 
-def _tensor(tensor: onnx.TensorProto) -> None:
-    if tensor.data_type != _HALF:
+def _tensor(tensor: onnx.TensorProto, old: int, new: int) -> None:
+    if tensor.data_type != old:
         return
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        tensor.data_type = _FLOAT
+        tensor.data_type = new
     else:
-        tensor.CopyFrom(
-            numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
-        )
+        dtype = helper.tensor_dtype_to_np_dtype(new)
+        array = numpy_helper.to_array(tensor).astype(dtype)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

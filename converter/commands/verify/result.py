@@ -64,7 +64,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Output:
-    """One compared graph output, over all feeds."""
+    """One compared graph output, over all feeds. The element and the counts in `difference` are
+    those of `feed`, where the element is that exceeds its tolerance most; its other measures are
+    the worst of any feed. `count` elements were compared on all feeds, of which `finite` are finite
+    in the reference.
+    """
 
     reference: str
     candidate: str
@@ -72,6 +76,8 @@ class Output:
     difference: Difference
     feed: str = ""
     broken: tuple[str, ...] = ()  # metrics whose limit is broken
+    finite: int = 0
+    count: int = 0
 
 
 def worst_of(outputs: Iterable[Output]) -> Output | None:

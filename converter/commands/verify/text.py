@@ -97,12 +97,12 @@ def _why(f: Finding) -> str:
 
 
 def error(d: Difference) -> str:
-    """How far off a tensor is: its largest difference, and the length of the difference beside that
-    of the tensor.
+    """How far off a tensor is: the difference of the element that exceeds its tolerance most, and
+    the length of the whole difference beside that of the tensor.
     """
     if d.note and d.max_abs == float("inf"):
         return d.note
-    return f"{d.max_abs:.3g}" + (f" ({d.l2:.2g} relative)" if 0 < d.l2 < float("inf") else "")
+    return f"{d.abs_at_index:.3g}" + (f" ({d.l2:.2g} relative)" if 0 < d.l2 < float("inf") else "")
 
 
 def _others(findings: Sequence[Finding]) -> Iterator[str]:
@@ -146,19 +146,23 @@ def _first(f: Finding, models: tuple[str, str]) -> Iterator[str]:
 
 def _worst(o: Output, first: Finding | None, failed: bool) -> str:
     d = o.difference
-    measure = (
-        d.note
-        if d.note and (not d.index or isinstance(d.reference, str))
-        else f"{d.max_abs:.3g} abs, cosine {d.cos:.6f}, {d.ulp:.0f} ulp"
-    )
+    measure = d.note or f"{d.abs_at_index:.3g} abs, {d.ulp_at_index:.0f} ulp"
     at = (
         f" at [{','.join(map(str, d.index))}] {_number(d.reference)} became {_number(d.candidate)}"
         if d.index
         else ""
     )
     share = f", {d.excess:.2g} x the tolerance" if 0 < d.excess < float("inf") else ""
+    whole = "" if d.note else f" ({_whole(d)})"
     cause = f'   caused by layer "{first.layer}"' if first is not None and failed else ""
-    return f'WORST  output "{o.reference}"   {measure}{at}{share} (input {o.feed}){cause}'
+    return f'WORST  output "{o.reference}"   {measure}{at}{whole}{share} (input {o.feed}){cause}'
+
+
+def _whole(d: Difference) -> str:
+    """What is said of all elements, beside the one that is worst."""
+    largest = f"at most {d.max_abs:.3g} abs, " if d.max_abs > d.abs_at_index else ""
+    ulp = f", {d.ulp:.0f} ulp" if d.ulp > d.ulp_at_index else ""
+    return f"whole output: {largest}cosine {d.cos:.6f}{ulp}"
 
 
 def _native(n: Native) -> Iterator[str]:

@@ -162,7 +162,7 @@ def _error(t: Tensor, state: str) -> Json:
     data: Json = {"state": shown, "status": t.status, **errors(t)}
     for key, d in (("eo", t.own), ("et", t.total)):
         if d is not None and d.max_abs:
-            data[key] = f"{d.max_abs:.3g}" + (
+            data[key] = f"{d.abs_at_index:.3g}" + (
                 f", tolerance {d.tolerance:.3g}" if d.tolerance else ""
             )
     return data

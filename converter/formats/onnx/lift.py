@@ -51,7 +51,7 @@ from converter.formats.onnx.opset_converter import v22_plus as newer
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
-from converter.graph.build import Builder, new_model
+from converter.graph.build import AT, Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
@@ -254,6 +254,7 @@ class Lifter:
             layer = proto.name or (proto.output[0] if proto.output else "")
             own = {"format": "onnx", "type": proto.op_type, "layer": layer}
             source |= {f"netconv.{k}": v for k, v in own.items()}
+        source[AT] = path  # not of the file that this one may have been converted from
         previous, b.source = b.source, source if not self.calls else b.source
         where = Where(self.file, path=path, layer=proto.name, kind=proto.op_type)
         try:

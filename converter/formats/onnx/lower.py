@@ -25,7 +25,7 @@ from converter.formats.onnx.opset_converter.decompose_newer import REWRITES, byt
 from converter.formats.onnx.opset_converter.downgrade import form, respell
 from converter.formats.onnx.types import NAMED
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, IR_VERSION, OPSET
-from converter.graph.build import Builder
+from converter.graph.build import AT, Builder
 from converter.graph.extensions import bind, can_expand, expand
 from converter.graph.names import Names, place_of, public_name, set_public_name, tell_nodes_apart
 from converter.graph.network import Network
@@ -46,6 +46,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
     """
     version = _version(flavour)
     clone = model.ir.clone()
+    for node in all_nodes(clone.graph):
+        node.metadata_props.pop(AT, None)
     if model.format != "onnx":  # whose own initializers keep their names
         share_weights(clone)
     store_halves(clone, stored_half(clone))

@@ -52,6 +52,10 @@ def moves(layer: Layer) -> bool:
     )
 
 
+def _said(params: QuantParams) -> str:
+    return f"the scale {params.scale:.7g} and the zero point {params.zero}"
+
+
 class Plan:
     """Turns the float layers of a quantised network into integer layers, in order.
 
@@ -110,7 +114,13 @@ class Plan:
 
     def _quantise(self, layer: Layer) -> None:
         source, out, params = _first(layer), layer.outputs[0], layer.attrs["params"]
-        self.params.setdefault(out, params)
+        read = self.params.setdefault(out, params)
+        # an integer layer holds its own factor, everything else is said once, with the tensor
+        if read.zero != params.zero or (read.scale != params.scale and source not in self.reals):
+            raise MappingError(
+                f"the integers of {out.name} are quantized with {_said(params)} and "
+                f"dequantized with {_said(read)}; a Zhouyi tensor has one scale and one zero point"
+            )
         plain = replace(layer, kind="Quantize", attrs={})
         if source not in self.reals:
             self._put(plain, [source], out)
