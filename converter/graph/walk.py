@@ -147,14 +147,18 @@ def discard(node: ir.Node) -> None:
     assert isinstance(graph, ir.Graph)
     if any(o.is_graph_output() for o in node.outputs):
         raise ValueError(f"{node.name} gives an output of the graph")
+    if any(o.uses() for o in node.outputs):
+        raise ValueError(f"the outputs of {node.name} are used")
     outputs = graph.outputs
     assert isinstance(outputs, UserList)
     aside, outputs.data = (
         outputs.data,
         [],
     )  # `remove` would look through thousands of outputs for each of as many nodes
+    count = len(node.inputs)
     detach(node)
     try:
         graph.remove(node, safe=True)
     finally:
         outputs.data = aside
+    node._inputs = (None,) * count  # as `remove` leaves it: passes meet it in lists made before

@@ -15,7 +15,7 @@ from mil_files import Blob, Block, Op, package
 
 import converter
 from converter.api import check
-from converter.errors import ConverterError, ReadError, UnsupportedError, UsageError
+from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats.coreml_proto import Model_pb2
 from support import ROOT
 
@@ -289,7 +289,7 @@ def test_a_pipeline_ends_with_suppression(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read.run(strict)["coordinates"], feeds["boxes"][[1]])
     model.pipeline.models[1].nonMaximumSuppression.coordinatesInputFeatureName = "nothing"
     rewrite(path, model)
-    with pytest.raises(UnsupportedError, match=r"R105.*'nothing', which nothing writes"):
+    with pytest.raises(ReadError, match=r"R105.*'nothing', which nothing writes"):
         converter.load(path)
 
 

@@ -427,5 +427,5 @@ def test_binary_convolution() -> None:
         dilations=[1, 1],
         pad_value=0.0,
     )[0]
-    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))) * 2 - 1
+    padded = np.pad(x * 2 - 1, ((0, 0), (0, 0), (1, 1), (1, 1)))
     assert found[0, 2, 0, 0] == (padded[0, :, :3, :3] * (w[2] * 2 - 1)).sum()

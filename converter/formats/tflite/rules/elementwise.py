@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import onnx_ir as ir
 
@@ -312,28 +314,37 @@ def other_bits(r: Reading) -> None:
     """Elements of another width are parts of one element along a last axis, the lowest bits first,
     or are put together of such parts.
     """
-    b, x, wanted = r.b, data(r), type_of(r.result())
+    x, wanted = data(r), type_of(r.result())
     have, want = (np.dtype(t.numpy()).itemsize for t in (x.dtype or D.FLOAT, wanted))
     r.set(to=int(wanted))
-    if have == want:
-        return
-    wide, narrow = UNSIGNED[max(have, want)], UNSIGNED[min(have, want)]
-    bits, count = 8 * min(have, want), max(have, want) // min(have, want)
-    x = b.BitCast(x, to=int(UNSIGNED[have]))
-    amounts = [np.asarray(bits * i, wide.numpy()) for i in range(count)]
-    if have > want:
-        mask = np.asarray((1 << bits) - 1, wide.numpy())
-        parts = [b.BitwiseAnd(b.BitShift(x, n, direction="RIGHT"), mask) for n in amounts]
-        r.data = b.Cast(b.Concat(*(b.Unsqueeze(p, [-1]) for p in parts), axis=-1), to=narrow)
-        return
+    if have != want:
+        bits = r.b.BitCast(x, to=int(UNSIGNED[have]))
+        r.data = split_bits(r, bits, have, want) if have > want else join_bits(r, bits, have, want)
+
+
+def split_bits(r: Reading, x: Value, have: int, want: int) -> Value:
+    """Return the parts of `want` bytes of each element, along a new last axis."""
+    b, kind = r.b, UNSIGNED[have].numpy()
+    mask = np.asarray((1 << 8 * want) - 1, kind)
+    shifted = (
+        b.BitShift(x, np.asarray(8 * want * i, kind), direction="RIGHT")
+        for i in range(have // want)
+    )
+    parts = (b.Unsqueeze(b.BitwiseAnd(s, mask), [-1]) for s in shifted)
+    return b.Cast(b.Concat(*parts, axis=-1), to=UNSIGNED[want])
+
+
+def join_bits(r: Reading, x: Value, have: int, want: int) -> Value:
+    """Return elements of `want` bytes, whose parts are along the last axis."""
+    b, count, wide = r.b, want // have, UNSIGNED[want]
     if r.rank(x) < 1 or r.static(x)[-1] != count:
         raise MappingError(f"the last axis must have {count} elements", "R105")
-    parts = [b.Cast(b.Gather(x, i, axis=-1), to=wide) for i in range(count)]
-    shifted = [b.BitShift(p, n, direction="LEFT") for p, n in zip(parts, amounts, strict=True)]
-    total = shifted[0]
-    for part_ in shifted[1:]:
-        total = b.BitwiseOr(total, part_)
-    r.data = total
+    parts = (b.Cast(b.Gather(x, i, axis=-1), to=wide) for i in range(count))
+    shifted = (
+        b.BitShift(p, np.asarray(8 * have * i, wide.numpy()), direction="LEFT")
+        for i, p in enumerate(parts)
+    )
+    return reduce(b.BitwiseOr, shifted)
 
 
 RULES: list[Rule | Custom] = [
