@@ -90,7 +90,9 @@ def refused(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("stem", ["net", *FILES])
+@pytest.mark.parametrize(
+    "stem", [FILES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in ("net", *FILES[1:]))]
+)
 def test_every_text_is_harmless(tmp_path: Path, stem: str) -> None:
     script = str(every_command.script(tmp_path))
     work = tmp_path / "work"
