@@ -31,7 +31,10 @@ Arrays = dict[str, Array]  # by name
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
 _OPSETS = [onnx.helper.make_opsetid("", OPSET)]
-_MORE_IS_KNOWN = {"GatherND", "SequenceAt", "Reshape", "Expand", "ConstantOfShape", "Resize"}
+_MORE_IS_KNOWN = {
+    *("GatherND", "SequenceAt", "Reshape", "Expand", "ConstantOfShape"),
+    *("Resize", "NonZero", "Unique"),
+}
 _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 # operators of ONNX whose results are other ones each time
 RANDOM = frozenset(

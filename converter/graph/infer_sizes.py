@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -84,12 +85,18 @@ def _infer_scalar(node: ir.Node) -> None:
 
 
 def _infer_sized(node: ir.Node, x: ir.Value | None, sizes: ir.Value) -> None:
-    """Of the computed sizes of a Resize some may be known."""
+    """Of the computed sizes of a Resize some may be known; of those that are constant, onnx leaves
+    the result open where one is 0.
+    """
     found, policy = sizes_in(sizes), attribute(node, "keep_aspect_ratio_policy", "stretch")
-    if found is None or policy != "stretch" or attribute(node, "axes", ()):
+    if found is None or policy != "stretch" or x is None or x.shape is None:
         return
-    if x is not None and x.shape is not None and len(found) == len(x.shape):
-        node.outputs[0].shape = ir.Shape(found)
+    dims, axes = list(x.shape), attribute(node, "axes", range(len(x.shape)))
+    if len(found) != len(axes):
+        return
+    for axis, size in zip(axes, found, strict=True):
+        dims[axis] = ir.SymbolicDim(None) if size is None else size
+    node.outputs[0].shape = ir.Shape(dims)
 
 
 def _infer_resized(node: ir.Node) -> None:
@@ -97,7 +104,7 @@ def _infer_resized(node: ir.Node) -> None:
     onnx rounds the exact product down to 4. Of sizes that are computed some may be known.
     """
     x, factors, sizes = node.inputs[0], known(optional(node, 2)), optional(node, 3)
-    if sizes is not None and known(sizes) is None:
+    if sizes is not None and (known(sizes) is None or shape_of(node.outputs[0]) is None):
         _infer_sized(node, x, sizes)
         return
     if x is None or x.shape is None or factors is None or not factors.size or sizes is not None:
@@ -120,9 +127,25 @@ def _infer_resized(node: ir.Node) -> None:
     node.outputs[0].shape = ir.Shape(dims)
 
 
+def _infer_found(node: ir.Node) -> None:
+    """In nothing no element is found: onnx leaves open how many."""
+    x, axis = node.inputs[0], attribute(node, "axis", None)
+    shape = shape_of(x)
+    if shape is None or 0 not in shape:
+        return
+    if node.op_type == "NonZero":
+        node.outputs[0].shape = ir.Shape([len(shape), 0])
+        return
+    if axis is None or (shape[axis] == 0 and math.prod(shape[:axis] + shape[axis:][1:])):
+        first = (0,) if axis is None else shape
+        for out, dims in zip(node.outputs, (first, (0,), (0,), (0,)), strict=False):
+            out.shape = ir.Shape(dims)
+
+
 MORE: dict[str, Callable[[ir.Node], None]] = {
     "GatherND": _infer_scalar,
     "SequenceAt": _infer_part,
     "Resize": _infer_resized,
+    **dict.fromkeys(("NonZero", "Unique"), _infer_found),
     **dict.fromkeys(_SIZED, _infer_sizes),
 }

@@ -2,7 +2,7 @@
 place.
 
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
-fold_empty.py              values without elements, and sums of none, as constants
+fold_empty.py              values without elements, and what follows from them, as constants
 constants.py               compact weights as plain numbers where a layer needs them so
 fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out

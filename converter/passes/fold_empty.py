@@ -1,118 +1,176 @@
-"""Values without elements, for engines whose kernels do not take them or are wrong on them.
+"""Replaces values without elements, and what follows from them, by constants.
 
-before:  Y[2,0] = Resize(X[2,3], sizes=[2,0])       after:  Y = a constant of shape [2,0]
-before:  Y[2,3] = MatMul(A[2,0], B[0,3])            after:  Y = zeros[2,3]
-before:  Y[2] = ReduceMax(X[2,0], axes=[1])         after:  Y = [-inf, -inf]
+before:  Y[2,0] = Gather(X[3,0], [1,2])         after:  Y = a constant of shape [2,0]
+before:  Y[2,3] = MatMul(A[2,0], B[0,3])        after:  Y = zeros [2,3]
+before:  Y[2] = ReduceMax(X[2,0], axes=[1])     after:  Y = [-inf, -inf]
+
+Engines seldom expect axes of size 0: they divide by the size, read memory that nobody has written,
+or give the largest finite number for infinity. Only shapes that are known are looked at.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.build import Builder, attributes, attrs_of, builder_before
+from converter.graph.build import Builder, attrs_of, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import Array, known, shape_of
+from converter.graph.infer import RANDOM, known, shape_of
 from converter.graph.names import Names
+from converter.graph.states import is_begun
 from converter.graph.value import Value, operand, optional
-from converter.graph.walk import all_graphs
+from converter.graph.walk import all_graphs, is_needed, subgraphs
 from converter.passes.dead_code import remove_dead_code
 
-LARGEST = 1 << 20  # elements of a constant that stands for sums of nothing
+LARGEST = 1 << 20  # elements of a constant that holds one number; more of them are an Expand
+_BITS = 8  # elements of fewer bits are weights
 
 
 def fold_empty(model: ir.Model) -> None:
-    """Replace values without elements, and products and reductions of none, by constants."""
-    names, changed = Names(model), False
+    """Fold in place."""
+    names: Names | None = None
     for graph in all_graphs(model.graph):
         for node in list(graph):
-            if node.op_type == "Resize":
-                _state_size(node)
-            if is_empty(node):
-                b = builder_before(node, names)
-                replace(node, [b.const(_none_of(v)) for v in node.outputs], b)
-                changed = True
-            elif node.op_type in OF_NOTHING and not node.domain:
-                b = builder_before(node, names)
-                result = OF_NOTHING[node.op_type](node, b)
-                if result is not None:
-                    replace(node, [result], b)
-                    changed = True
-    if changed:
+            if not any(map(_is_empty, (*node.inputs, *node.outputs))):
+                continue
+            if not _is_pure(node) or not _is_certain(node):
+                continue
+            names = names or Names(model)
+            b = builder_before(node, names)
+            with b:
+                results = [_result(node, o, b) if is_needed(o) else None for o in node.outputs]
+            replace(node, results, b)
+    if names is not None:
         remove_dead_code(model)
 
 
-def _state_size(node: ir.Node) -> None:
-    """Give an image that is resized to nothing its shape, which ONNX's inference leaves open."""
-    x, out = shape_of(node.inputs[0]), node.outputs[0]
-    scales, sizes = (known(optional(node, i)) for i in (2, 3))
-    if x is None or shape_of(out) is not None:
-        return
-    axes = [int(a) % len(x) for a in attrs_of(node).get("axes", None) or range(len(x))]
-    shape = list(x)
-    if sizes is not None and sizes.size == len(axes):
-        found = [int(n) for n in sizes.reshape(-1)]
-    elif scales is not None and scales.size == len(axes):
-        found = [math.floor(x[a] * f) for a, f in zip(axes, scales.reshape(-1), strict=True)]
-    else:
-        return
-    for axis, n in zip(axes, found, strict=True):
-        shape[axis] = n
-    if 0 in shape:
-        out.shape = ir.Shape(shape)
+def _is_empty(value: ir.Value | None) -> bool:
+    return value is not None and value.shape is not None and 0 in value.shape
 
 
-def is_empty(node: ir.Node) -> bool:
-    """Whether no result of a node has an element."""
-    for value in node.outputs:
-        shape = shape_of(value)
-        if shape is None or 0 not in shape or value.dtype in (None, ir.DataType.STRING):
+def _is_pure(node: ir.Node) -> bool:
+    """Whether the operator always gives the same; a constant and an Identity of one stay."""
+    if any(subgraphs(node)) or is_begun(node) or (not node.domain and node.op_type in RANDOM):
+        return False
+    first = optional(node, 0)
+    return bool(node.inputs) and not (
+        node.op_type == "Identity" and first is not None and first.const_value is not None
+    )
+
+
+def _is_certain(node: ir.Node) -> bool:
+    """Whether types and shapes of all results that are needed are known, and their elements."""
+    rule = None if node.domain else _OF_NOTHING.get(node.op_type)
+    for out in filter(is_needed, node.outputs):
+        dtype, shape = out.dtype, shape_of(out)
+        if shape is None or dtype in (None, ir.DataType.STRING) or dtype.bitwidth < _BITS:
             return False
-    return bool(node.outputs)
+        if 0 not in shape and (rule is None or not rule.applies(node)):
+            return False
+    return any(map(is_needed, node.outputs))
 
 
-def _none_of(value: ir.Value) -> Array:
-    return np.zeros(shape_of(value) or (0,), (value.dtype or ir.DataType.FLOAT).numpy())
+def _result(node: ir.Node, out: ir.Value, b: Builder) -> Value:
+    shape = shape_of(out) or ()
+    if 0 in shape:
+        return b.const(np.zeros(shape, _numpy(out)))
+    return _OF_NOTHING[node.op_type].write(node, b)
 
 
-def product_of_nothing(node: ir.Node, b: Builder) -> Value | None:
-    """The product of matrices [M, 0] and [0, N]: zeros, or the addend of a Gemm."""
-    x, shape = shape_of(operand(node)), shape_of(node.outputs[0])
-    if x is None or shape is None or 0 not in x or math.prod(shape) > LARGEST:
-        return None
-    zeros = b.const(np.zeros(shape, (node.outputs[0].dtype or ir.DataType.FLOAT).numpy()))
-    addend = optional(node, 2) if node.op_type == "Gemm" else None
+def _numpy(value: ir.Value) -> np.dtype:
+    return np.dtype((value.dtype or ir.DataType.FLOAT).numpy())
+
+
+def _filled(node: ir.Node, b: Builder, number: object) -> Value:
+    """The result of a node, each element of which is `number`."""
+    out = node.outputs[0]
+    shape, one = shape_of(out) or (), np.array(number, _numpy(out))
+    if math.prod(shape) > LARGEST:
+        return b.Expand(b.const(one), list(shape))
+    return b.const(np.full(shape, one))
+
+
+def _sum_of_nothing(node: ir.Node, b: Builder) -> Value:
+    """Zeros, to which a Gemm adds its third operand, and a window its bias."""
+    zeros, addend = _filled(node, b, 0), None
+    if node.op_type in ("Gemm", "Conv", "ConvTranspose"):
+        addend = optional(node, 2)
     if addend is None:
         return zeros
-    beta = float(attrs_of(node).get("beta", 1.0))
-    scaled = addend if beta == 1 else b.Mul(addend, b.like(addend, beta))
-    return b.Add(zeros, scaled)
+    if node.op_type == "Gemm":
+        beta = float(attrs_of(node).get("beta", 1.0))
+        return zeros + (addend if beta == 1 else addend * b.like(addend, beta))
+    rank = len(shape_of(node.outputs[0]) or ())
+    array = known(addend)
+    bias = [-1, *[1] * (rank - 2)]
+    return zeros + (b.Reshape(addend, bias) if array is None else array.reshape(bias))
 
 
-def reduction_of_nothing(node: ir.Node, b: Builder) -> Value | None:
-    """What a reduction over an axis without elements begins with."""
-    x, shape, dtype = shape_of(operand(node)), shape_of(node.outputs[0]), operand(node).dtype
-    if x is None or shape is None or 0 not in x or dtype is None or dtype == ir.DataType.BOOL:
+def _is_sum_of_nothing(node: ir.Node) -> bool:
+    operands = node.inputs[:2] if node.op_type in ("Gemm", "Conv", "ConvTranspose") else node.inputs
+    return any(map(_is_empty, operands))
+
+
+def _neutral(node: ir.Node) -> object | None:
+    """What a reduction over an axis without elements begins with; None where it has no such."""
+    dtype = operand(node).dtype
+    if dtype is None:
         return None
-    given = optional(node, 1)
-    axes = np.zeros(0, np.int64) if given is None else known(given)
-    if axes is None or math.prod(shape) > LARGEST:
+    sign = {"ReduceMax": -1, "ReduceMin": 1, "ReduceLogSum": -1, "ReduceLogSumExp": -1}.get(
+        node.op_type
+    )
+    if sign is None:
+        return int(node.op_type == "ReduceProd")
+    if dtype.is_floating_point():
+        return sign * np.inf
+    if "Log" in node.op_type:
         return None
-    if not len(axes) and attributes(node)["noop_with_empty_axes"]:
-        return None
-    kind = np.dtype(dtype.numpy())
-    start = {"ReduceSum": 0, "ReduceProd": 1}.get(node.op_type)
-    if start is None:
-        sign = -1 if node.op_type == "ReduceMax" else 1
-        limits = None if dtype.is_floating_point() else np.iinfo(kind)
-        ends = (-np.inf, np.inf) if limits is None else (limits.min, limits.max)
-        return b.const(np.full(shape, ends[sign > 0], kind))
-    return b.const(np.full(shape, start, kind))
+    if dtype == ir.DataType.BOOL:
+        return sign > 0
+    return int(dtype.max if sign > 0 else dtype.min)
 
 
-OF_NOTHING = {
-    **dict.fromkeys(("MatMul", "Gemm"), product_of_nothing),
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"), reduction_of_nothing),
+def _begun(node: ir.Node, b: Builder) -> Value:
+    return _filled(node, b, _neutral(node))
+
+
+def _is_reduction_of_nothing(node: ir.Node) -> bool:
+    """A result with elements of an operand without has lost each axis of size 0."""
+    return _is_empty(node.inputs[0]) and _neutral(node) is not None
+
+
+def _padding(node: ir.Node, b: Builder) -> Value:
+    """A constant Pad of nothing is its constant alone."""
+    value = optional(node, 2)
+    if value is None:
+        return _filled(node, b, 0)
+    return b.Expand(b.Reshape(value, []), list(shape_of(node.outputs[0]) or ()))
+
+
+def _is_padding_alone(node: ir.Node) -> bool:
+    return _is_empty(node.inputs[0]) and attrs_of(node).get("mode", "constant") == "constant"
+
+
+class _Rule:
+    """How a result with elements follows from operands without.
+
+    applies: whether the result is certain for a node
+    write: writes it
+    """
+
+    def __init__(
+        self, applies: Callable[[ir.Node], bool], write: Callable[[ir.Node, Builder], Value]
+    ) -> None:
+        self.applies, self.write = applies, write
+
+
+_SUMS = ["MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "ConvInteger", "MatMulInteger"]
+_REDUCTIONS = ["Sum", "Prod", "Max", "Min", "L1", "L2", "SumSquare", "LogSum", "LogSumExp"]
+_OF_NOTHING = {
+    **dict.fromkeys(_SUMS, _Rule(_is_sum_of_nothing, _sum_of_nothing)),
+    **{f"Reduce{r}": _Rule(_is_reduction_of_nothing, _begun) for r in _REDUCTIONS},
+    "Pad": _Rule(_is_padding_alone, _padding),
 }

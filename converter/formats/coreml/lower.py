@@ -34,6 +34,7 @@ from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fe
 from converter.passes.constants import holds_numbers
 from converter.passes.decompositions.bitwise import BITS
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import round_halves
 from converter.passes.stored_halves import store_halves, stored_half
@@ -51,6 +52,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     if stored_half(clone) == ir.DataType.FLOAT16:
         store_halves(clone, ir.DataType.FLOAT16)
     fold(clone, limit=4096, keep=holds_numbers)
+    fold_empty(clone)
     unroll(clone, lambda n: n.op_type == "If" or stops_collecting(n))
     round_halves(clone)
     notes.extend(_of_bits(n) for n in all_nodes(clone.graph) if _large_bits(n))

@@ -34,6 +34,7 @@ from converter.mapping.lifting import refuse
 from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
 from converter.passes.constants import holds_numbers, plain_weights, unpack_bits
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.fuse_attention import fuse_attention
 from converter.passes.labels import take_out_labels
 from converter.passes.legalise import legalise
@@ -83,6 +84,7 @@ def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Class
     notes.extend(take_out_labels(clone))
     unpack_bits(clone)
     fold(clone, limit=4096, keep=holds_numbers)
+    fold_empty(clone)
     unroll(clone)
     return clone, classifier
 

@@ -39,6 +39,7 @@ from converter.mapping.target import dynamic_values
 from converter.passes.channels_last import to_nhwc
 from converter.passes.constants import plain_weights
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.fuse_constants import fuse_constants
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
@@ -55,6 +56,7 @@ def lower(
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     fold(graph)
+    fold_empty(graph)
     plain_weights(graph)
     fuse_constants(graph)
     legalise(graph, hides_loop, {})

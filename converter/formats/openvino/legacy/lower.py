@@ -49,6 +49,7 @@ from converter.mapping.target import dynamic_values
 from converter.passes.both_branches import compute_both
 from converter.passes.constants import lazily, plain_weights
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough, round_halves
 from converter.passes.unroll import unroll
@@ -69,6 +70,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     for _ in range(2):  # scales are constants once they are folded
         plain_weights(graph, lambda v: lazily(v) is not None)
         fold(graph, limit=LARGEST, keep=_grows)
+    fold_empty(graph)
     slices_by_step(graph)
     unroll(graph, lambda n: n.op_type == "If" or not counts(n))
     compute_both(graph)

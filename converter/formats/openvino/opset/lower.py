@@ -42,8 +42,8 @@ from converter.mapping.lowering import Lowering, refusal
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 from converter.passes.constants_into_bodies import copy_constants_into_bodies
-from converter.passes.empty_tensors import fold_empty_tensors
 from converter.passes.fold import fold
+from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
@@ -72,7 +72,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     unroll(
         graph, lambda node: node.op_type == "If"
     )  # what either branch gives may have other axes, of which nothing behind is known
-    fold_empty_tensors(graph, is_begun)
+    fold_empty(graph)
     half = stored_half(graph)
     stored = "" if half is None else NAMES[half]
     kept = begun_states(graph.graph).keys() & model.interface.get("states", {}).keys()
@@ -84,7 +84,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         ),
         REWRITES,
     )
-    fold_empty_tensors(graph, is_begun)
+    fold_empty(graph)
     plain = not any(
         any(subgraphs(n))
         for n in graph.graph
