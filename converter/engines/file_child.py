@@ -213,7 +213,11 @@ class LiteRt:
         from ai_edge_litert.interpreter import Interpreter
 
         self.interpreter = Interpreter(model_path=path, num_threads=THREADS)
-        self.interpreter.allocate_tensors()
+        details = self.interpreter.get_input_details()
+        # with sizes of 1 for those that are unknown, a file may not be valid
+        self.allocated = all(d >= 0 for detail in details for d in detail["shape_signature"])
+        if self.allocated:
+            self.interpreter.allocate_tensors()
 
     def exact(self) -> None:
         pass
@@ -234,10 +238,12 @@ class LiteRt:
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
         details = self.interpreter.get_input_details()
-        if any(list(details[i]["shape"]) != list(a.shape) for i, a in feeds.items()):
+        other = any(list(details[i]["shape"]) != list(a.shape) for i, a in feeds.items())
+        if other or not self.allocated:
             for i, array in feeds.items():
                 self.interpreter.resize_tensor_input(details[i]["index"], list(array.shape))
             self.interpreter.allocate_tensors()
+            self.allocated = True
         self.interpreter.reset_all_variables()
         for i, array in feeds.items():
             self.interpreter.set_tensor(details[i]["index"], array)

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder, RecordingBuilder, same_attrs
 from converter.graph.extensions import replace
-from converter.graph.infer import InferenceError, known
+from converter.graph.infer import InferenceError, known, shape_of
 from converter.graph.names import Names
 from converter.graph.shapes import infer_again, infer_all, taken_branch
 from converter.graph.value import optional
@@ -55,6 +55,14 @@ def unroll(
     if changed:
         infer_all(model)
     return changed
+
+
+def never_runs(node: ir.Node) -> bool:
+    """Whether a loop is known to have no iteration."""
+    if node.op_type != "Loop" or node.domain:
+        return False
+    trips, go = (known(optional(node, i)) for i in range(2))
+    return (trips is not None and not (trips > 0).any()) or (go is not None and not go.all())
 
 
 def infer_and_choose(model: ir.Model) -> None:
@@ -133,12 +141,21 @@ def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
         for values, v in zip(scanned, found[1 + len(states) :], strict=True):
             values.append(b.Unsqueeze(v, [0]))
         turn += 1
-    if (go is None and turn < most) or any(not values for values in scanned):
+    if go is None and turn < most:
         return None
-    return [
-        *states,
-        *(b.Concat(*values, axis=0) if len(values) > 1 else values[0] for values in scanned),
-    ]
+    parts = zip(scanned, body.outputs[1 + len(states) :], strict=True)
+    stacked = [_stacked(values, part, b) for values, part in parts]
+    return None if None in stacked else [*states, *(v for v in stacked if v is not None)]
+
+
+def _stacked(values: list[ir.Value], part: ir.Value, b: Builder) -> ir.Value | None:
+    """What a loop stacks: nothing where it has no iteration, None where the sizes are unknown."""
+    if values:
+        return b.Concat(*values, axis=0) if len(values) > 1 else values[0]
+    shape = shape_of(part)
+    if shape is None or part.dtype in (None, ir.DataType.STRING):
+        return None
+    return b.const(np.zeros((0, *shape), part.dtype.numpy()))
 
 
 def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:

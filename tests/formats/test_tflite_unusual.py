@@ -203,3 +203,76 @@ def test_a_divisor_of_64_bits_does_not_end_the_process(tmp_path: Path) -> None:
     node = oh.make_node("Div", ["a", "b"], ["y"])
     feeds = {"a": np.array([7, -9, 0], I64), "b": np.array([2**32, -(2**33), 3], I64)}
     assert_as_onnxruntime(tmp_path, [node], feeds, I64)
+
+
+def quantized(kind: Any, zero: int, scale: float = 0.25) -> dict[str, Any]:
+    return {"scale": np.asarray(scale, F), "zero": np.asarray(zero, kind)}
+
+
+@pytest.mark.parametrize(("kind", "zero"), [(np.int8, -100), (np.uint8, 100), (np.int16, 0)])
+@pytest.mark.parametrize("to", [I32, I64, bool])
+def test_quantized_values_are_cast_as_the_numbers_they_stand_for(
+    tmp_path: Path, kind: Any, zero: int, to: Any
+) -> None:
+    nodes = [
+        oh.make_node("DequantizeLinear", ["x", "scale", "zero"], ["real"]),
+        oh.make_node("Cast", ["real"], ["y"], to=oh.np_dtype_to_tensor_dtype(np.dtype(to))),
+    ]
+    x = (zero + np.array([0, 3, -9, 20])).astype(kind)
+    assert_as_onnxruntime(tmp_path, nodes, {"x": x}, to, **quantized(kind, zero))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "TopK", "Max", "Neg"])
+def test_a_result_of_another_scale_is_rescaled(tmp_path: Path, op: str, kind: Any) -> None:
+    """The kernels compare quantized values, or negate them, whatever the scale of the result."""
+    more = {"ReduceMax": ["axes"], "ReduceMin": ["axes"], "TopK": ["axes"], "Max": ["real"]}
+    results = ["r", "places"] if op == "TopK" else ["r"]
+    nodes = [
+        oh.make_node("DequantizeLinear", ["x", "scale", "zero"], ["real"]),
+        oh.make_node(op, ["real", *more.get(op, [])], results),
+        oh.make_node("QuantizeLinear", ["r", "other", "far"], ["y"]),
+    ]
+    x = (50 + np.array([[0, 3, -8], [40, 8, -40]])).astype(kind)
+    rest = {} if op in ("Neg", "Max") else {"axes": np.array([1])}
+    rest |= {"other": np.asarray(0.5, F), "far": np.asarray(9, kind)}
+    assert_as_onnxruntime(tmp_path, nodes, {"x": x}, kind, **quantized(kind, 50), **rest)
+
+
+@pytest.mark.parametrize("op", ["Sub", "Equal", "Concat", "Relu", "Expand"])
+def test_quantized_values_of_two_types(tmp_path: Path, op: str) -> None:
+    """A constant of another type, and a result of another: no kernel takes both."""
+    attributes, second = ({"axis": 0} if op == "Concat" else {}), {"Relu": [], "Expand": ["shape"]}
+    nodes = [
+        oh.make_node("DequantizeLinear", ["x", "scale", "zero"], ["a"]),
+        oh.make_node("DequantizeLinear", ["c", "scale", "far"], ["b"]),
+        oh.make_node(op, ["a", *second.get(op, ["b"])], ["r"], **attributes),
+        oh.make_node("QuantizeLinear", ["r", "scale", "far"], ["y"]),
+    ]
+    rest: dict[str, Any] = {"c": np.array([3, 9, 200], np.uint8), "far": np.asarray(9, np.uint8)}
+    rest |= {"shape": np.array([2, 3])} if op == "Expand" else {}
+    kind: Any = np.uint8
+    if op == "Equal":
+        nodes, kind = nodes[:3], bool
+        nodes[2].output[0] = "y"
+    feeds = {"x": np.array([-6, 0, 7], np.int16 if op == "Expand" else np.int8)}
+    scales = quantized(feeds["x"].dtype, 0)
+    assert_as_onnxruntime(tmp_path, nodes, feeds, kind, **scales, **rest)
+
+
+def test_dynamic_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
+    """With the sizes of 1 that a file has for unknown ones, LiteRT could not prepare it."""
+    node = oh.make_node("Concat", ["x", "c"], ["y"], axis=-1)
+    graph = oh.make_graph(
+        [node],
+        "g",
+        [oh.make_tensor_value_info("x", 1, ["a", "b"])],
+        [oh.make_tensor_value_info("y", 1, [3, None])],
+        [numpy_helper.from_array(floats(3, 2), "c")],
+    )
+    model = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx")
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.tflite")
+    x = floats(3, 4)
+    (out,) = delegated(tmp_path / "m.tflite", [x])
+    np.testing.assert_array_equal(out, np.concatenate([x, floats(3, 2)], 1))

@@ -10,7 +10,7 @@ from converter.graph.build import Builder, new_model
 from converter.graph.infer import shape_of
 from converter.graph.walk import all_nodes
 from converter.passes.dead_code import remove_dead_code
-from converter.passes.unroll import unroll
+from converter.passes.unroll import never_runs, unroll
 
 
 def doubling(trips: int | None, stop_at: float | None = None) -> ir.Model:
@@ -51,6 +51,18 @@ def test_a_loop_with_known_turns() -> None:
     assert not [n for n in all_nodes(model.graph) if n.op_type == "Loop"]
     for name, found in Model(model, "onnx").run({"s": np.float32([1, 2])}).items():
         np.testing.assert_array_equal(found, wanted[name])
+
+
+def test_a_loop_without_iterations_gives_its_states_and_stacks_nothing() -> None:
+    model = doubling(0)
+    (loop,) = (n for n in model.graph if n.op_type == "Loop")
+    assert never_runs(loop) and unroll(model)
+    remove_dead_code(model)
+    assert not [n for n in all_nodes(model.graph) if n.op_type == "Loop"]
+    state, stacked = Model(model, "onnx").run({"s": np.float32([1, 2])}).values()
+    assert state.tolist() == [1, 2] and stacked.shape == (0, 2)
+    (loop,) = (n for n in doubling(2).graph if n.op_type == "Loop")
+    assert not never_runs(loop)
 
 
 def test_a_loop_that_depends_on_the_data_stays() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.rules.context import (
     Quantisation,
     Writing,
@@ -19,6 +20,11 @@ from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
 
 D = ir.DataType
+EIGHTS = frozenset({D.INT8, D.UINT8})
+# Operators whose constants, their weights, have scales and types of their own.
+WEIGHTED = frozenset(
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "EMBEDDING_LOOKUP"}
+)
 # Operators that change something which is no result.
 EFFECTS = frozenset({"CALL_ONCE", "ASSIGN_VARIABLE", "HASHTABLE_IMPORT"})
 # Operators that give stored integers another place: one scale in front of them and behind.
@@ -38,6 +44,27 @@ class Body:
     nodes: Sequence[ir.Node]
     layers: list[Layer]
     outputs: list[ir.Value]
+
+
+def demand_scales(layer: Layer, scales: dict[ir.Value, Quantisation]) -> None:
+    """MappingError where a kernel does not read types and scales of quantized values as they are
+    meant.
+    """
+    kind = layer.kind
+    scaled = [v for v in (*layer.inputs, *layer.outputs) if v is not None and v in scales]
+    if any(is_unscaled(kind, v.dtype or D.FLOAT) for v in scaled):
+        raise MappingError(f"{kind} reads neither scale nor zero point")
+    types = {v.dtype for v in scaled}
+    if kind == "QUANTIZE":
+        if len(types) > 1 and not types <= EIGHTS and types != {D.INT16, D.INT8}:
+            raise MappingError("no kernel brings quantized values of one of these types to another")
+        return
+    if kind in WEIGHTED or kind == "DEQUANTIZE":
+        return
+    if len(types) > 1 and kind != "SOFTMAX":
+        raise MappingError("quantized values of several types")
+    if kind in LIKE_RESULT and len({scales[v].single for v in scaled}) > 1:
+        raise MappingError(f"{kind} does not bring quantized values to another scale")
 
 
 class LiteLowering(Lowering):
@@ -127,6 +154,8 @@ class LiteLowering(Lowering):
             mark = self.mark()
             try:
                 self.mapping.table.lower(Writing(node, self, quantised=True))
+                for layer in self.layers[mark[0] :]:
+                    demand_scales(layer, self.scales)
                 return
             except MappingError:
                 self.undo(mark)

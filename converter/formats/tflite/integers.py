@@ -162,6 +162,8 @@ def sign_integers(model: ir.Model) -> None:
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
+            if node.graph is None:  # replaced together with its QuantizeLinear
+                continue
             if node.op_type == "QuantizeLinear" and not node.domain:
                 _signed(node, names)
             elif node.op_type == "DequantizeLinear" and not node.domain:

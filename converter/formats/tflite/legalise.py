@@ -107,7 +107,7 @@ def countable(node: ir.Node) -> bool:
     body = next(subgraphs(node))
     stacks = len(node.outputs) > len(node.inputs) - 2
     most = LARGEST // max(1, len(body))
-    return trips is not None and stacks and 0 < int(trips.reshape(-1)[0]) <= most
+    return trips is not None and stacks and int(trips.reshape(-1)[0]) <= most
 
 
 # types -------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import legalise
 from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
-from converter.passes.unroll import unroll
+from converter.passes.unroll import never_runs, unroll
 
 WIDE_BITS = MappingError(
     "the bits of 64-bit numbers are not supported by OpenVINO, whose CPU plugin computes them in "
@@ -69,9 +69,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
         boundary = [*graph.graph.inputs, *graph.graph.outputs]
         refuse([_no_text(v) for v in boundary if v.dtype == ir.DataType.STRING])
         notes.extend(filter(None, map(_presented, boundary)))
-    unroll(
-        graph, lambda node: node.op_type == "If"
-    )  # what either branch gives may have other axes, of which nothing behind is known
+    # what either branch gives may have other axes, of which nothing after it is known; of a loop
+    # without iterations the runtime knows no shapes
+    unroll(graph, lambda node: node.op_type == "If" or never_runs(node))
     fold_empty(graph)
     half = stored_half(graph)
     stored = "" if half is None else NAMES[half]
