@@ -764,7 +764,7 @@ def dequantized(g: Graph, shape: Sequence[int]) -> str:
     zero = 0 if dtype == np.int16 else g.one(3, 100, least, least + 128)
     data = np.clip(zero + g.rng.integers(-20, 21, tuple(shape)), least, np.iinfo(dtype).max)
     x = g.input((), dtype, data) if g.r.random() < 0.8 else g.const(data, dtype)
-    scale = g.const(g.one(0.25, 0.5, 0.1), F)
+    scale = g.const(g.one(0.25, 0.5, 0.125), F)  # exact, or Cast truncates otherwise
     return g.op("DequantizeLinear", x, scale, g.const(zero, dtype))[0]
 
 
@@ -874,7 +874,9 @@ def model_of(
     """Return a model; None where it is not valid."""
     inputs = [
         helper.make_tensor_value_info(
-            n, code_of(a.dtype), [f"{n}_{i}" if dynamic else d for i, d in enumerate(a.shape)]
+            n,
+            code_of(a.dtype),
+            [f"{n}_{i}" if dynamic and n in g.free else d for i, d in enumerate(a.shape)],
         )
         for n, a in g.feeds.items()
     ]

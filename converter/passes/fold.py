@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from converter.graph.build import attributes, attrs_of, builder_before
 from converter.graph.extensions import replace
-from converter.graph.infer import RANDOM, constant, evaluate, known, shape_of
+from converter.graph.infer import RANDOM, constant, evaluate, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names
 from converter.graph.value import maker, operand, optional
@@ -47,6 +47,10 @@ def fold(
             if op_type == "Concat":
                 _leave_out_empty(node)
             if op_type == "Shape" and _count(node, names):
+                continue
+            if op_type == "Transpose" and rank_of(node.inputs[0]) in (0, 1) and not keep(node):
+                # engines expect two axes; nothing is to be transposed
+                replace(node, [operand(node)], builder_before(node, names))
                 continue
             if (
                 node.op_type == "DequantizeLinear"

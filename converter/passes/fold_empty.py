@@ -29,14 +29,16 @@ LARGEST = 1 << 20  # elements of a constant that holds one number; more of them 
 _BITS = 8  # elements of fewer bits are weights
 
 
-def fold_empty(model: ir.Model) -> None:
-    """Fold in place."""
+def fold_empty(model: ir.Model, storable: bool = True) -> None:
+    """Fold in place. `storable`: whether the target has constants without elements; without them
+    only what has elements is folded.
+    """
     names: Names | None = None
     for graph in all_graphs(model.graph):
         for node in list(graph):
             if not any(map(_is_empty, (*node.inputs, *node.outputs))):
                 continue
-            if not _is_pure(node) or not _is_certain(node):
+            if not _is_pure(node) or not _is_certain(node, storable):
                 continue
             names = names or Names(model)
             b = builder_before(node, names)
@@ -61,12 +63,14 @@ def _is_pure(node: ir.Node) -> bool:
     )
 
 
-def _is_certain(node: ir.Node) -> bool:
+def _is_certain(node: ir.Node, storable: bool) -> bool:
     """Whether types and shapes of all results that are needed are known, and their elements."""
     rule = None if node.domain else _OF_NOTHING.get(node.op_type)
     for out in filter(is_needed, node.outputs):
         dtype, shape = out.dtype, shape_of(out)
         if shape is None or dtype in (None, ir.DataType.STRING) or dtype.bitwidth < _BITS:
+            return False
+        if 0 in shape and not storable:
             return False
         if 0 not in shape and (rule is None or not rule.applies(node)):
             return False

@@ -276,3 +276,10 @@ def test_dynamic_sizes_are_those_of_the_inputs(tmp_path: Path) -> None:
     x = floats(3, 4)
     (out,) = delegated(tmp_path / "m.tflite", [x])
     np.testing.assert_array_equal(out, np.concatenate([x, floats(3, 2)], 1))
+
+
+def test_an_output_that_is_a_quantized_constant(tmp_path: Path) -> None:
+    """LiteRT's delegate does not write the result of a DEQUANTIZE of a constant."""
+    node = oh.make_node("DequantizeLinear", ["c", "scale", "zero"], ["y"])
+    constants = {"c": np.array([[-3, 4]], np.int8), **quantized(np.int8, 3)}
+    assert_as_onnxruntime(tmp_path, [node], {"x": floats(2)}, **constants)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from converter.graph.build import new_model
@@ -48,3 +49,12 @@ def test_a_matrix_in_another_order_gets_an_axis_as_a_view() -> None:
     (node,) = model.graph
     weight = node.inputs[0].const_value if node.inputs[0] is not None else None
     assert weight is not None and np.shares_memory(weight.numpy(), stored)
+
+
+@pytest.mark.parametrize("shape", [[], [3]])
+def test_nothing_is_transposed_of_fewer_than_two_axes(shape: list[int]) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, shape)
+    b.output(b.op("Transpose", b.op("Neg", x)), b.op("Transpose", x))
+    fold(model)
+    assert sorted(n.op_type for n in model.graph) == ["Identity", "Neg"]

@@ -15,6 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 import converter
+from converter.errors import UnsupportedError
 from converter.passes.fold_empty import fold_empty
 
 F, I32, I64 = np.float32, np.int32, np.int64
@@ -53,11 +54,13 @@ def computed(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
     return list(session.run(None, feeds))
 
 
-def folded(model: onnx.ModelProto, folder: Path) -> tuple[onnx.ModelProto, set[str]]:
+def folded(
+    model: onnx.ModelProto, folder: Path, storable: bool = True
+) -> tuple[onnx.ModelProto, set[str]]:
     """The model after the pass, and the kinds of its operators."""
     onnx.save(model, folder / "m.onnx")
     network = converter.load(folder / "m.onnx")
-    fold_empty(network.ir)
+    fold_empty(network.ir, storable)
     kinds = {n.op_type for n in network.ir.graph}
     converter.save(network, folder / "folded.onnx")
     return onnx.load(folder / "folded.onnx"), kinds
@@ -149,3 +152,19 @@ def test_what_is_not_certain_stays(kind: str, operands: Any, tmp_path: Path) -> 
     constant = [i for i, o in enumerate(operands) if i and o is not None]
     model, _ = model_of(kind, operands, constant)
     assert kind in folded(model, tmp_path)[1]
+
+
+def test_only_what_has_elements_is_folded_for_targets_without_empty_constants(
+    tmp_path: Path,
+) -> None:
+    model, _ = model_of("Add", [floats(2, 0), floats(1)])
+    assert folded(model, tmp_path, storable=False)[1] == {"Add"}
+    model, _ = model_of("MatMul", [floats(2, 0), floats(0, 3)])
+    assert "MatMul" not in folded(model, tmp_path, storable=False)[1]
+
+
+def test_zhouyi_stores_no_constant_without_elements(tmp_path: Path) -> None:
+    model, _ = model_of("Concat", [floats(2, 0), floats(2, 0)], (1,), axis=0)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match="x1 is a constant without elements"):
+        converter.convert(tmp_path / "m.onnx", tmp_path / "m.txt", target="zhouyi")

@@ -22,10 +22,10 @@ from converter.formats.tflite.rules.context import dims_of
 from converter.formats.tflite.rules.recurrent import reason_against_lstm
 from converter.graph.build import Builder, attributes, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
-from converter.graph.infer import known, rank_of, schema_of, shape_of
+from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
 from converter.graph.network import Network
-from converter.graph.value import Value, operand, producer_of
+from converter.graph.value import Value, maker, operand, producer_of
 from converter.graph.walk import all_graphs, subgraphs
 from converter.mapping.lifting import refuse
 from converter.mapping.rules import Custom
@@ -34,7 +34,7 @@ from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
 from converter.passes.common_subexpressions import eliminate_common_subexpressions
 from converter.passes.constants import unpack_bits
 from converter.passes.decompositions.recurrent import looped
-from converter.passes.fold import fold
+from converter.passes.fold import fold, replace_by_constants
 from converter.passes.fold_empty import fold_empty
 from converter.passes.fuse_constants import fuse_biases
 from converter.passes.indices import never_negative, one_hot
@@ -86,9 +86,24 @@ def legal(
     move_integers(graph)
     widen(graph, notes)
     fold(graph, keep=is_compact)
+    decode_outputs(graph)
     eliminate_common_subexpressions(graph)
     join_reshapes(graph, MOST)
     return graph
+
+
+def decode_outputs(model: ir.Model) -> None:
+    """Constants that are dequantized into an output are stored as the numbers that they stand for,
+    in place: LiteRT's delegate does not write the result of such a DEQUANTIZE.
+    """
+    names = Names(model)
+    for out in list(model.graph.outputs):
+        node = maker(out, "DequantizeLinear")
+        if node is not None:
+            arrays = [constant(v) for v in node.inputs]
+            found = evaluate(node, arrays) if all(a is not None for a in arrays) else []
+            if found:
+                replace_by_constants(node, found, names)
 
 
 def is_compact(node: ir.Node) -> bool:

@@ -56,7 +56,7 @@ def lower(
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     fold(graph)
-    fold_empty(graph)
+    fold_empty(graph, storable=False)
     plain_weights(graph)
     fuse_constants(graph)
     legalise(graph, hides_loop, {})
@@ -241,6 +241,11 @@ class DocumentWriter:
         if value.const_value is not None and value not in self.constants:
             self.constants.add(value)
             name = str(value.name)
+            if value.const_value.size == 0:
+                message = f"{name} is a constant without elements, which Zhouyi's tools do not read"
+                where = Where(layer=name, kind="Constant")
+                help = "leave out what reads it, with --outputs"
+                self.problems.append(Diagnostic("X203", message, where=where, help=help))
             constant = self._constant(value.const_value, name)
             if constant is not None:
                 self._add("Constant", name, [], [value], constants={"weights": constant})
