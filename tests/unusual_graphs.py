@@ -624,7 +624,7 @@ def recurrent(g: Graph, kind: str) -> list[str]:
     d, t, n, i, h = 2 if direction == "bidirectional" else 1, g.one(1, 3), g.one(1, 2), 2, 3
     w, r = g.const(g.numbers([d, gates * h, i]), F), g.const(g.numbers([d, gates * h, h]), F)
     bias = g.const(g.numbers([d, 2 * gates * h]), F) if g.one(0, 1) else ""
-    lengths = g.const([g.r.randint(1, t) for _ in range(n)], np.int32) if g.one(0, 1) else ""
+    lengths = g.const([g.r.randint(0, t) for _ in range(n)], np.int32) if g.one(0, 1) else ""
     start = g.operand([d, n, h]) if g.one(0, 1) else ""
     more = {"linear_before_reset": g.one(0, 1)} if kind == "GRU" else {}
     count = 3 if kind == "LSTM" else 2

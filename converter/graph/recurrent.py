@@ -87,13 +87,27 @@ def written(b: Builder, *, layer: Recurrent, steps: Steps) -> list[Value] | None
         return None
     batch_first = bool(layer.attrs.get("layout", 0))
     x = b.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-    found = [steps(b, _direction(b, layer, x, d, own)) for d, own in enumerate(functions)]
+    ways = [_direction(b, layer, x, d, own) for d, own in enumerate(functions)]
+    begun = [v for v in layer.operands[5:7] if v is not None]
+    found = [_without_steps(b, way, steps(b, way)) if begun else steps(b, way) for way in ways]
     y, *ends = zip(*found, strict=True)
     results = [_joined(b, y, 1), *(_joined(b, v, 0) for v in ends)]
     if batch_first:
         orders = [[2, 0, 1, 3], *[[1, 0, 2]] * len(ends)]
         results = [b.Transpose(v, perm=p) for v, p in zip(results, orders, strict=True)]
     return results
+
+
+def _without_steps(b: Builder, way: Direction, found: list[Value]) -> list[Value]:
+    """The last states of a sequence without steps are zeros, as onnxruntime and OpenVINO have them,
+    whatever the initial ones are; the specification does not say.
+    """
+    lengths = constant(way.lengths)
+    if way.lengths is None or (lengths is not None and (lengths > 0).all()):
+        return found
+    y, *ends = found
+    some = b.Unsqueeze(way.lengths > 0, [1])
+    return [y, *(b.Where(some, v, b.like(v, 0)) for v in ends)]
 
 
 def _direction(

@@ -120,6 +120,25 @@ def test_written_out_it_computes_the_same(name: str, constant: bool) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("name", ["lstm, everything given", "lstm, both ways", "gru, both ways"])
+def test_a_sequence_without_steps_ends_with_zeros(name: str, constant: bool) -> None:
+    """Whatever its initial states are; onnxruntime says so, the specification nothing."""
+    m, feeds = network(*CASES[name], constant)
+    lengths = np.array([0, T, 1], np.int32)
+    if constant:
+        node = next(n for n in m.ir.graph if n.op_type == CASES[name][0])
+        assert node.inputs[4] is not None
+        if node.inputs[4].const_value is not None:
+            node.inputs[4].const_value = ir.Tensor(lengths)
+    feeds |= {"lengths": lengths} if "lengths" in feeds else {}
+    expected = m.run(feeds)
+    for a, b in zip(expected.values(), written_out(m).run(feeds).values(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    ends = list(expected.values())[1:]
+    assert all((v[:, 0] == 0).all() and (v[:, 1] != 0).any() for v in ends)
+
+
 def test_batch_first() -> None:
     """The same numbers with the first two axes of the data, and of the states, swapped."""
     kind, attributes, given = CASES["gru, both ways"]

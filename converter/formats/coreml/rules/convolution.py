@@ -223,6 +223,10 @@ class Filter(Field):
             message = "weights computed at run time (convolutions over one and two axes take them)"
             raise MappingError(message)
         else:
+            if any(d > 1 for d in w.attr("dilations", None) or ()):
+                raise MappingError(
+                    "dilations of weights computed at run time are not supported by Core ML"
+                )
             if len(shape) == 3:
                 weights = w.emit("expandDims", weights, shape=lengthened(shape), axes=[2])
             w.layer.inputs.append(weights)

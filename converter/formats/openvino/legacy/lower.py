@@ -66,6 +66,9 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     version = int(flavour.options.get("ir", "7"))
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
+    # before casts stand between an input of few bits and the output that it is
+    ends = [(public_name(v), _itself(v)) for v in graph.graph.outputs]
+    passed = {name for name, v in ends if v in graph.graph.inputs and public_name(v) == name}
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     for _ in range(2):  # scales are constants once they are folded
         plain_weights(graph, lambda v: lazily(v) is not None)
@@ -92,7 +95,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     wrap_small_integers(graph)
     widen_inputs(graph)
     writer = NetWriter(
-        Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options
+        Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options, passed
     )
     for value in (*graph.graph.inputs, *graph.graph.outputs):
         if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
@@ -153,8 +156,9 @@ class NetWriter:
     reads.
     """
 
-    def __init__(self, net: Net, half: bool) -> None:
+    def __init__(self, net: Net, half: bool, passed: set[str]) -> None:
         self.net, self.half = net, half
+        self.passed = passed  # outputs that are the inputs of their names
         self.narrowing = Narrowing(NARROW)
         self.names = Names()
         self.named: dict[str, ir.Value] = {}  # outputs by their names
@@ -203,7 +207,7 @@ class NetWriter:
         """
         given = {public_name(v): v for v in graph.inputs}
         shared = {name: v for v in graph.outputs if (name := public_name(v)) in given}
-        memories = {name for name, v in shared.items() if _itself(v) is not given[name]}
+        memories = {name for name in shared if name not in self.passed}
         if len(memories) == len(given):
             memories = set()
         names = Names({*given, *(public_name(v) for v in graph.outputs)})
