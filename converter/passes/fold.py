@@ -48,6 +48,10 @@ def fold(
                 _leave_out_empty(node)
             if op_type == "Shape" and _count(node, names):
                 continue
+            if op_type == "Reshape" and "allowzero" in node.attributes:
+                sizes = known(optional(node, 1))
+                if sizes is not None and sizes.all():  # targets know no other meaning of 0
+                    node.attributes.pop("allowzero")
             if op_type == "Transpose" and rank_of(node.inputs[0]) in (0, 1) and not keep(node):
                 # engines expect two axes; nothing is to be transposed
                 replace(node, [operand(node)], builder_before(node, names))

@@ -955,3 +955,13 @@ def test_truncated_indices_in_an_interpreter_from_outside(tmp_path: Path) -> Non
     path = built(tmp_path, rows, x=x)
     (found,) = run_in("coreml-interp", path, {"x": x}).values()
     np.testing.assert_array_equal(found, np.arange(12).reshape(4, 3)[[0, 1, 2, 3, 0]])
+
+
+def test_dilations_of_computed_weights_are_refused(tmp_path: Path) -> None:
+    """Apple's validator refuses such a layer."""
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [1, 2, 5, 5])
+    weights = b.input("w", ir.DataType.FLOAT, [3, 2, 2, 2])
+    b.output(b.Conv(x, weights, dilations=[2, 1]))
+    with pytest.raises(UnsupportedError, match="dilations of weights computed at run time"):
+        converter.save(Model(m, "onnx"), tmp_path / "m.mlmodel", "coreml")

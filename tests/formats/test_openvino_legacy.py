@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.helper as oh
 import onnx_ir as ir
 import pytest
 
@@ -647,3 +649,28 @@ def test_scales_of_a_part_of_a_block_go_into_filters(
     (want,) = model.run(feeds).values()
     (found,) = converter.load(tmp_path / "m.xml").run(feeds).values()
     np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_slice_over_no_axes(tmp_path: Path) -> None:
+    m, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [2, 3])
+    nothing = np.zeros(0, np.int64)
+    b.output(b.op("Slice", b.Neg(x), *(b.const(nothing) for _ in range(4))))
+    converter.save(Model(m, "onnx"), tmp_path / "m.xml", "openvino+ir=7")
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (out,) = converter.load(tmp_path / "m.xml").run({"x": data}).values()
+    np.testing.assert_array_equal(out, -data)
+
+
+@pytest.mark.parametrize("kind", ["UINT8", "INT8", "FLOAT"])
+def test_an_output_that_is_an_input_is_no_state(kind: str, tmp_path: Path) -> None:
+    """Inputs of few bits are cast; then the output is the input still."""
+    code = onnx.TensorProto.DataType.Value(kind)
+    x, other = oh.make_tensor_value_info("x", code, [3]), oh.make_tensor_value_info("o", 1, [3])
+    nodes = [oh.make_node("Cast", ["x"], ["c"], to=1), oh.make_node("Add", ["c", "o"], ["y"])]
+    graph = oh.make_graph(nodes, "g", [x, other], [oh.make_tensor_value_info("y", 1, [3]), x])
+    opset = [oh.make_opsetid("", 21)]
+    onnx.save(oh.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
+    converter.convert(tmp_path / "m.onnx", tmp_path / "m.xml", target="openvino+ir=7")
+    assert 'type="Memory"' not in (tmp_path / "m.xml").read_text()
+    assert [i.name for i in converter.load(tmp_path / "m.xml").inputs] == ["x", "o"]

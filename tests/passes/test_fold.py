@@ -58,3 +58,13 @@ def test_nothing_is_transposed_of_fewer_than_two_axes(shape: list[int]) -> None:
     b.output(b.op("Transpose", b.op("Neg", x)), b.op("Transpose", x))
     fold(model)
     assert sorted(n.op_type for n in model.graph) == ["Identity", "Neg"]
+
+
+@pytest.mark.parametrize(("sizes", "kept"), [([2, 3], False), ([], False), ([0, 3], True)])
+def test_allowzero_says_nothing_of_sizes_that_are_not_0(sizes: list[int], kept: bool) -> None:
+    model, b = new_model()
+    x = b.input("x", ir.DataType.FLOAT, [int(np.prod(sizes))])
+    b.output(b.Reshape(x, np.array(sizes, np.int64), allowzero=1))
+    fold(model)
+    (node,) = (n for n in model.graph if n.op_type == "Reshape")
+    assert ("allowzero" in node.attributes) == kept

@@ -257,7 +257,8 @@ class Crop(Field):
             raise MappingError("Crop takes neighbours, of tensors of 2, 4 and 5 axes")
         first = found.first
         short = {a: s for a, s in first.items() if size[a] != lengths[a]}
-        w.set(**crop(lengths, short or dict([next(iter(first.items()))])))
+        whole = dict(list(first.items())[:1]) or {0: 0}  # a Crop has one axis at least
+        w.set(**crop(lengths, short or whole))
 
 
 class Strides(Field):
