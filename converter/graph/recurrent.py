@@ -98,7 +98,7 @@ def written(b: Builder, *, layer: Recurrent, steps: Steps) -> list[Value] | None
     return results
 
 
-def _without_steps(b: Builder, way: Direction, found: list[Value]) -> list[Value]:
+def _without_steps(b: Builder, way: Direction, found: Sequence[Value]) -> Sequence[Value]:
     """The last states of a sequence without steps are zeros, as onnxruntime and OpenVINO have them,
     whatever the initial ones are; the specification does not say.
     """

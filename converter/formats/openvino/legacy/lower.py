@@ -67,8 +67,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     # before casts stand between an input of few bits and the output that it is
-    ends = [(public_name(v), _itself(v)) for v in graph.graph.outputs]
-    passed = {name for name, v in ends if v in graph.graph.inputs and public_name(v) == name}
+    given = {public_name(v): v for v in graph.graph.inputs}
+    passed = {n for v in graph.graph.outputs if _itself(v) is given.get(n := public_name(v))}
     refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
     for _ in range(2):  # scales are constants once they are folded
         plain_weights(graph, lambda v: lazily(v) is not None)
