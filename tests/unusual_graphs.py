@@ -976,8 +976,8 @@ def differences(actual: Any, expected: Any, atol: float = 2e-4, rtol: float = 2e
 
 
 def judge(case: Case, target: str, folder: Path) -> tuple[str, str]:
-    """Convert a case and run the file in its engine: "right", "refused" (by netconv), "warned" (of
-    integers that are beyond the target's), "wrong", "cannot" (the engine refuses the file), or
+    """Convert a case and run the file in its engine: "right", "refused" (by netconv), "warned"
+    (integers are beyond 32 bits), "wrong", "cannot" (the engine refuses the file), or
     "crash" (no ConverterError), with details.
     """
     base = target.partition("+")[0]
@@ -1000,8 +1000,9 @@ def judge(case: Case, target: str, folder: Path) -> tuple[str, str]:
         if found is None:
             return "cannot", f"no output {name} among {sorted(by_name)}"
         if text := differences(found, wanted, case.atol, case.rtol):
-            warned = case.large() and any(n.level == "warning" for n in notes)
-            return "warned" if warned else "wrong", f"{name}: {text}"
+            # OpenVINO's CPU plugin has 32 bits for int64, whoever wrote the file
+            narrow = base == "openvino" or any(n.level == "warning" for n in notes)
+            return "warned" if case.large() and narrow else "wrong", f"{name}: {text}"
     return "right", ""
 
 

@@ -4,6 +4,7 @@ place.
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
 fold_empty.py              values without elements, and what follows from them, as constants
 constants.py               compact weights as plain numbers where a layer needs them so
+constants_into_bodies.py   constants that a body reads, once more inside of it
 fix_inputs.py              shapes and values of inputs that are asked for
 unroll.py                  loops and choices that are known, written out
 both_branches.py           both branches of a choice, and one result, where there are no choices
