@@ -148,10 +148,10 @@ CODES: dict[str, Explanation] = {
     "X213": Explanation(
         "onnxruntime computes an operator otherwise than ONNX defines it",
         "The network is read as ONNX's specification says, and written with explicit padding, "
-        "which every engine reads alike. onnxruntime gives another shape for the source itself: "
-        "pools with dilations whose auto_pad is SAME_UPPER or SAME_LOWER, and ConvTranspose with "
-        "such an auto_pad and a kernel that is smaller than the stride. Give the source explicit "
-        "pads to get what you mean.",
+        "which every engine reads alike. onnxruntime computes something else from the source: "
+        "pools with dilations whose auto_pad is SAME_UPPER or SAME_LOWER, and ConvTranspose, "
+        "AveragePool and LpPool with such an auto_pad and a kernel that is smaller than the "
+        "stride. Give the source explicit pads to get what you mean.",
     ),
     "W301": Explanation(
         "the output could not be written",

@@ -52,6 +52,8 @@ def test_backwards_to_the_largest_integer_is_to_the_first_element(end: int, tmp_
             5,
         ),
         ('ConvTranspose <strides = [3, 3], auto_pad = "S"> (x, w)', 27),
+        ('AveragePool <kernel_shape = [1, 1], strides = [3, 3], auto_pad = "S"> (x)', 3),
+        ('LpPool <kernel_shape = [1, 1], strides = [3, 3], auto_pad = "S"> (x)', 3),
     ],
 )
 def test_what_onnxruntime_computes_otherwise_is_said(node: str, size: int, tmp_path: Path) -> None:
@@ -65,6 +67,15 @@ def test_what_onnxruntime_computes_otherwise_is_said(node: str, size: int, tmp_p
     x = np.ones((1, 1, 9, 9), np.float32)
     assert computed(again, x=x).shape == (1, 1, size, size)
     assert converter.load(again).notes == []
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_an_average_begins_at_the_first_element(mode: str, tmp_path: Path) -> None:
+    """As the formula of the specification says; onnxruntime takes 1 and 4 for SAME_UPPER."""
+    pool = f'AveragePool <kernel_shape = [1], strides = [3], auto_pad = "{mode}"> (x)'
+    again = written_again(f"g (float[1,1,6] x) => (float[1,1,n] y) {{ y = {pool} }}", tmp_path)
+    np.testing.assert_array_equal(computed(again, x=X[None, None]), [[[0, 3]]])
+    assert len(converter.load(tmp_path / "m.onnx").notes) == (mode == "SAME_UPPER")
 
 
 @pytest.mark.parametrize("attributes", ["strides = [2, 2]", "dilations = [1, 1]"])

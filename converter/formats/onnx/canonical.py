@@ -53,8 +53,21 @@ def window(op: Op, b: Builder) -> Results:
             "onnxruntime ignores the dilations there and may give a smaller result"
         )
     upper = mode == "SAME_UPPER"
+    if op.kind in ("AveragePool", "LpPool") and upper and _leaves_two(sizes, kernel, strides):
+        op.notes.append(
+            f"{op.kind} with auto_pad={mode} and a kernel that is smaller than the stride begins "
+            "at the first element, as ONNX defines it; onnxruntime begins after it"
+        )
     op.attrs["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
     return None
+
+
+def _leaves_two(sizes: Sequence[int | None], kernel: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the windows along some axis leave two elements or more over. onnxruntime leaves out
+    half of them before the first window of an average.
+    """
+    axes = zip(sizes, kernel, strides, strict=True)
+    return any(n is not None and overhang(n, k, s, 1, -(-n // s)) < -1 for n, k, s in axes)
 
 
 def explicit(
