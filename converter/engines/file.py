@@ -36,7 +36,7 @@ def engine_of(model: Network) -> str:
     """
     from converter import formats
 
-    if model.source is None or model.format not in formats.FORMATS or not model.source.is_file():
+    if model.source is None or model.format not in formats.FORMATS or not model.source.exists():
         return ""
     return formats.get(model.format).engine(model.source)
 

@@ -1,0 +1,121 @@
+"""Branches and loops, whose blocks are those of the operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreai.collector import CoreLowering
+from converter.formats.coreai.rules.context import Reading, Writing
+from converter.graph.build import Builder
+from converter.graph.infer import shape_of
+from converter.graph.loops import Body, choice, while_loop
+from converter.mapping.rules import custom
+
+D = ir.DataType
+
+
+def condition(r: Reading) -> Sequence[ir.Value]:
+    bodies = [_block(r, i) for i in range(2)]
+    return choice(r.b, r.input(0), [], bodies, len(r.layer.outputs))
+
+
+def _block(r: Reading, index: int) -> Body:
+    """Writes a block of the operation."""
+    return lambda b, inputs: r.block.inlined(index, b, list(inputs))
+
+
+def loop(r: Reading) -> Sequence[ir.Value]:
+    """Before each iteration the first block says whether there is one, and what the second gets;
+    after the last one that is the result.
+    """
+    before, after = _block(r, 0), _block(r, 1)
+
+    def step(b: Builder, states: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        return after(b, before(b, states)[1:])
+
+    states = [v for v in r.layer.inputs if v is not None]
+    results = while_loop(r.b, states, lambda b, v: before(b, v)[:1], step)
+    return before(r.b, results)[1:]
+
+
+def block_of(w: Writing, graph: Any) -> tuple[CoreLowering, list[ir.Value]]:
+    """The operations of a graph inside an operator, and its results in their types."""
+    low = w.low.inner()
+    for node in graph:
+        low.node(node)
+    w.low.problems += low.problems
+    return low, list(graph.outputs)
+
+
+def fitted(low: CoreLowering, value: ir.Value, like: ir.Value) -> ir.Value:
+    """A value in the type of another one, whose sizes may be less known."""
+    made = low.value("result", like.dtype, like.shape)
+    low.add("cast", [value], [made])
+    return made
+
+
+def write_if(w: Writing) -> None:
+    layer = w.low.layer("if", [flag(w, w.data)], w.node.outputs)
+    layer.extra = []
+    for key in ("then_branch", "else_branch"):
+        low, results = block_of(w, w.attr(key))
+        outs = [fitted(low, v, o) for v, o in zip(results, w.node.outputs, strict=True)]
+        layer.extra.append((low.layers, [], "yield", outs))
+    w.low.layers.append(layer)
+
+
+def flag(w: Writing, value: ir.Value) -> ir.Value:
+    """A condition without axes."""
+    if value.shape is not None and not len(value.shape):
+        return value
+    return w.emit("reshape", value, w.numbers([]), shape=[])
+
+
+def write_loop(w: Writing) -> None:
+    """The number of the iteration and the condition are carried beside the states."""
+    body, states = w.attr("body"), list(w.node.inputs[2:])
+    if len(w.node.outputs) > len(states):
+        raise MappingError("a loop that collects results of each iteration")
+    count = w.optional(0)
+    limit = None if count is None else flag(w, count)
+    going = w.const(np.array(True)) if not w.has(1) else flag(w, w.input(1))
+    start = [w.const(np.array(0, np.int64)), going, *states]
+    low, (again, *after) = block_of(w, body)
+    formals = list(body.inputs)
+    after = [fitted(low, v, f) for v, f in zip([again, *after], formals[1:], strict=True)]
+    following = low.value("next", D.INT64, [])
+    low.add("broadcasting_add", [formals[0], low.constant(np.array(1, np.int64))], [following])
+    first = w.low.inner()
+    copies = [first.value("state", v.dtype, v.shape) for v in formals]
+    more = copies[1]
+    if limit is not None:
+        left = first.value("left", D.BOOL, [])
+        more = first.value("more", D.BOOL, [])
+        first.add("broadcasting_greater", [limit, copies[0]], [left])
+        first.add("broadcasting_and", [left, copies[1]], [more])
+    carried = [
+        fitted(w.low, v, f) if v is not None and _differ(v, f) else v
+        for v, f in zip(start, formals, strict=True)
+    ]
+    made = [w.temporary("carried", v.dtype, v.shape) for v in formals]
+    layer = w.low.layer("while", carried, made)
+    layer.extra = [
+        (first.layers, copies, "condition", [more, *copies]),
+        (low.layers, formals, "yield", [following, *after]),
+    ]
+    w.low.layers.append(layer)
+    for value, out in zip(made[2:], w.node.outputs, strict=True):
+        w.put("cast", value, outputs=[out])
+
+
+def _differ(value: ir.Value, formal: ir.Value) -> bool:
+    own, wanted = shape_of(value), shape_of(formal)
+    return own is None or own != wanted
+
+
+RULES = [custom("If", "if", condition, write_if), custom("Loop", "while", loop, write_loop)]
