@@ -160,34 +160,31 @@ class Bytecode:
         where they lie; nothing else of it changes.
         """
         names = self.strings()
-        order = [[names[n] for n, *_ in entries] for _, entries in self.groups()]
+        order = [[tensors[names[n]] for n, *_ in entries] for _, entries in self.groups()]
+        heads = list(_heads([tensor for group in order for tensor in group]))
         out = _Counted(file)
         out.write(self.data[: self.front])
         for s in self.sections:
             if s.number == RESOURCES:
-                self._write_resources(out, [tensors[n] for group in order for n in group])
+                out.section(RESOURCES, sum(len(h) + t.length for h, t in heads), ALIGNMENT)
+                for head, tensor in heads:
+                    out.write(head)
+                    write_array(out.file, tensor.stored())
+                    out.at += tensor.length
             elif s.number == RESOURCE_OFFSETS:
-                self._write_offsets(out, s, tensors)
+                self._write_offsets(out, s, [len(h) + t.length for h, t in heads])
             else:
                 out.section(s.number, s.end - s.start, s.alignment)
                 out.write(self.data[s.start : s.end])
 
-    def _write_resources(self, out: _Counted, tensors: Sequence[LazyTensor]) -> None:
-        out.section(RESOURCES, sum(map(_entry_size, tensors)), ALIGNMENT)
-        for tensor in tensors:
-            out.write(_entry_head(tensor))
-            write_array(out.file, tensor.stored())
-            out.at += tensor.length
-            out.pad(ALIGNMENT)
-
-    def _write_offsets(self, out: _Counted, s: Section, tensors: Mapping[str, LazyTensor]) -> None:
-        names = self.strings()
+    def _write_offsets(self, out: _Counted, s: Section, sizes: Sequence[int]) -> None:
+        left = iter(sizes)
         count = Cursor(self.data, s.start, s.end, self.path).number()
         made = bytearray(number(count))
         for key, entries in self.groups():
             made += number(key) + number(len(entries))
             for name, _, kind in entries:
-                made += number(name) + number(_entry_size(tensors[names[name]])) + bytes([kind])
+                made += number(name) + number(next(left)) + bytes([kind])
         out.section(RESOURCE_OFFSETS, len(made), 0)
         out.write(made)
 
@@ -220,12 +217,13 @@ def number(value: int) -> bytes:
     return b"\0" + value.to_bytes(8, "little")
 
 
-def _entry_head(tensor: LazyTensor) -> bytes:
-    """The front of a resource's entry, padded up to where its bytes begin."""
-    head = number(ALIGNMENT) + number(tensor.length)
-    return head + bytes([PADDING]) * (-len(head) % ALIGNMENT)
-
-
-def _entry_size(tensor: LazyTensor) -> int:
-    size = len(_entry_head(tensor)) + tensor.length
-    return size + -size % ALIGNMENT
+def _heads(tensors: Sequence[LazyTensor]) -> Iterator[tuple[bytes, LazyTensor]]:
+    """What stands before the bytes of each resource: alignment, length, and padding up to where
+    they begin.
+    """
+    at = 0
+    for tensor in tensors:
+        head = number(ALIGNMENT) + number(tensor.length)
+        head += bytes([PADDING]) * (-(at + len(head)) % ALIGNMENT)
+        yield head, tensor
+        at += len(head) + tensor.length

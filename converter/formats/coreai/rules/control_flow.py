@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -77,27 +77,32 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def write_loop(w: Writing) -> None:
-    """The number of the iteration and the condition are carried beside the states."""
+    """The number of the iteration and the condition are carried beside the states, and what is
+    collected as tensors that grow.
+    """
     body, states = w.attr("body"), list(w.node.inputs[2:])
-    if len(w.node.outputs) > len(states):
-        raise MappingError("a loop that collects results of each iteration")
     count = w.optional(0)
     limit = None if count is None else flag(w, count)
     going = w.const(np.array(True)) if not w.has(1) else flag(w, w.input(1))
-    start = [w.const(np.array(0, np.int64)), going, *states]
     low, (again, *after) = block_of(w, body)
-    formals = list(body.inputs)
-    after = [fitted(low, v, f) for v, f in zip([again, *after], formals[1:], strict=True)]
+    parts, outs = after[len(states) :], w.node.outputs
+    totals = [w.temporary("collected", v.dtype, [None, *_sizes(v)]) for v in parts]
+    formals = [*body.inputs, *totals]
+    grown = [_grown(low, total, part) for total, part in zip(totals, parts, strict=True)]
+    after = [
+        fitted(low, v, f)
+        for v, f in zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
+    ]
     following = low.value("next", D.INT64, [])
     low.add("broadcasting_add", [formals[0], low.constant(np.array(1, np.int64))], [following])
     first = w.low.inner()
     copies = [first.value("state", v.dtype, v.shape) for v in formals]
     more = copies[1]
     if limit is not None:
-        left = first.value("left", D.BOOL, [])
-        more = first.value("more", D.BOOL, [])
+        left, more = (first.value(n, D.BOOL, []) for n in ("left", "more"))
         first.add("broadcasting_greater", [limit, copies[0]], [left])
         first.add("broadcasting_and", [left, copies[1]], [more])
+    start = [w.const(np.array(0, np.int64)), going, *states, *map(_nothing(w), totals)]
     carried = [
         fitted(w.low, v, f) if v is not None and _differ(v, f) else v
         for v, f in zip(start, formals, strict=True)
@@ -106,11 +111,38 @@ def write_loop(w: Writing) -> None:
     layer = w.low.layer("while", carried, made)
     layer.extra = [
         (first.layers, copies, "condition", [more, *copies]),
-        (low.layers, formals, "yield", [following, *after]),
+        (low.layers, formals, "yield", [following, *after, *grown]),
     ]
     w.low.layers.append(layer)
-    for value, out in zip(made[2:], w.node.outputs, strict=True):
+    for value, out in zip(made[2:], outs, strict=True):
         w.put("cast", value, outputs=[out])
+
+
+def _sizes(value: ir.Value) -> list[int]:
+    found = shape_of(value)
+    if found is None:
+        raise MappingError("a loop that collects results of dynamic sizes")
+    return list(found)
+
+
+def _nothing(w: Writing) -> Callable[[ir.Value], ir.Value]:
+    """The collected results before the first iteration."""
+
+    def start(total: ir.Value) -> ir.Value:
+        sizes = [0, *list(total.shape or ())[1:]]
+        return w.const(np.zeros(sizes, (total.dtype or D.FLOAT).numpy()))
+
+    return start
+
+
+def _grown(low: CoreLowering, total: ir.Value, part: ir.Value) -> ir.Value:
+    """The collected results with one more."""
+    row = low.value("row", part.dtype, [1, *_sizes(part)])
+    shape = low.constant(np.array([1, *_sizes(part)], np.int32))
+    low.add("reshape", [part, shape], [row])
+    made = low.value("collected", total.dtype, total.shape)
+    low.add("concat", [low.constant(np.array(0, np.int32)), total, row], [made])
+    return made
 
 
 def _differ(value: ir.Value, formal: ir.Value) -> bool:

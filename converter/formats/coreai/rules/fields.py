@@ -10,8 +10,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreai.rules.context import INDEX, SIZE, Reading, Writing
-from converter.graph.infer import constant, known
+from converter.graph.infer import constant, known, shape_of
 from converter.graph.record import record
+from converter.graph.value import known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import AttrInput, Field, InputType
 
@@ -69,6 +70,9 @@ class Kept(Field):
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
+        if w.has(1) and constant(w.input(1)) is None:
+            self._computed(w)
+            return
         axes = w.ints(1, "the axes", range(rank))
         axes = sorted({a % rank for a in axes})
         if not axes and not w.attr("noop_with_empty_axes", 0):
@@ -80,6 +84,20 @@ class Kept(Field):
         w.layer.inputs.append(w.numbers(axes))
         if not w.attr("keepdims", 1):
             drop_axes(w, axes)
+
+    def _computed(self, w: Writing) -> None:
+        """Axes that are known only when the network runs."""
+        count, shape = (known_sizes(w.input(1)) or [None])[0], shape_of(w.out)
+        if not count or 0 in (known_sizes(w.data) or [0]):
+            raise MappingError("the number of axes must be known")
+        w.layer.inputs.append(w.whole(1))
+        if not w.attr("keepdims", 1):
+            own = w.layer.outputs[0]
+            if shape is None:
+                raise MappingError("the axes must be constant")
+            kept = w.temporary("kept", own.dtype, [None] * w.rank())
+            w.layer.outputs = [kept]
+            w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:

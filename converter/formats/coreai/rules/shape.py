@@ -302,13 +302,19 @@ class Scalars(Field):
         r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
     def lower(self, w: Writing) -> None:
-        step = constant(w.input(2))
-        if step is None or not step.all():
-            raise MappingError("a Range whose step may be 0, which ends the runtime's process")
-        w.layer.inputs = [
+        """A step of 0 ends the process of the runtime: 1 stands for it."""
+        start, stop, step = (
             v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
             for v in w.layer.inputs
-        ]
+        )
+        given = constant(w.input(2))
+        if given is not None and not given.all():
+            raise MappingError("the step of a Range must not be 0")
+        if given is None and step is not None:
+            zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
+            step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
+                          shape=[])  # fmt: skip
+        w.layer.inputs = [start, stop, step]
 
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
