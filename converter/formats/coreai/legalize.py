@@ -11,20 +11,23 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, attributes, attrs_of, same_attrs
+from converter.graph.catalogue.overlaps import corner_overlap, greedy, plain_corners
+from converter.graph.catalogue.suppression import LOWEST
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.value import known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
-from converter.passes.images import window_over_images
+from converter.passes.decompositions.recurrent import looped, recurrent
 from converter.passes.legalise import Rewrite, Rewrites, either
-from converter.passes.suppression import non_max_suppression
 from converter.passes.transposed_windows import transposed
 
 D = ir.DataType
 _SMALL = (D.INT8, D.UINT8, D.INT16, D.UINT16)
+_LINES = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
 _LEAST = np.iinfo(np.int64).min
 
 
@@ -178,6 +181,19 @@ def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], li
     return given, [*[0] * axes, *left]
 
 
+def one_axis(node: ir.Node, b: Builder) -> Value | None:
+    """A window over a line is one over an image of height 1."""
+    if rank_of(x_of(node)) != 3 or (len(node.outputs) > 1 and node.outputs[1].uses()):
+        return None
+    a, rest = attrs_of(node), list(node.inputs[1:])
+    a |= {k: [int(k != "output_padding"), *a[k]] for k in _LINES if a.get(k)}
+    if a.get("pads"):
+        a["pads"] = [0, a["pads"][0], 0, a["pads"][1]]
+    if rest and rest[0] is not None and node.op_type.startswith("Conv"):
+        rest[0] = b.Unsqueeze(rest[0], [2])
+    return b.Squeeze(b.op(node.op_type, b.Unsqueeze(x_of(node), [2]), *rest, **a), [2])
+
+
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
     """The bias of a convolution is added after it."""
     bias, rank = optional(node, 2), rank_of(x_of(node))
@@ -251,6 +267,25 @@ def backwards(node: ir.Node, b: Builder) -> Value | None:
     y = b.Slice(x, *(list(line) for line in zip(*parts, strict=True)))
     many = len(turned)
     return b.Slice(y, [-1] * many, [_LEAST] * many, turned, [-1] * many)
+
+
+def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
+    """Axes that are computed: bounds of all axes, those that are not named whole."""
+    x, rank = x_of(node), rank_of(x_of(node))
+    axes, steps = optional(node, 3), known(optional(node, 4))
+    if rank is None or axes is None or known(axes) is not None:
+        return None
+    if optional(node, 4) is not None and (steps is None or (steps != 1).any()):
+        return None
+    index = b.Cast(axes, to=D.INT64)
+    index = b.Where(b.Greater(b.const(np.int64(0)), index), index + rank, index)
+    whole = ([0] * rank, [np.iinfo(np.int64).max] * rank)
+    given = [b.Cast(x_of(node, i), to=D.INT64) for i in (1, 2)]
+    lines = [
+        b.ScatterElements(b.const(np.array(w, np.int64)), index, g, axis=0)
+        for w, g in zip(whole, given, strict=True)
+    ]
+    return b.Slice(x, *lines, list(range(rank)))
 
 
 def squeeze(node: ir.Node, b: Builder) -> Value | None:
@@ -348,6 +383,49 @@ def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(length, []) - first
 
 
+# boxes --------------------------------------------------------------------------------------------
+
+
+def suppression_mask(node: ir.Node, b: Builder) -> Value:
+    """One box after the other, from the best score down, in a loop."""
+    boxes, scores, iou = (x_of(node, i) for i in range(3))
+    size = b.Shape(scores)
+    count = size[2:3]
+    corners = plain_corners(b, boxes, bool(attributes(node).get("center_point_box", 0)))
+    values, order = b.TopK(scores, count, axis=2, largest=1, sorted=1, outputs=2)
+    shape = b.Concat(size, [4], axis=0)
+    chosen = b.GatherElements(
+        b.Expand(b.Unsqueeze(corners, [1]), shape), b.Expand(b.Unsqueeze(order, [3]), shape), axis=2
+    )
+    groups = b.Concat([-1], count, [4], axis=0)
+    usable = b.Reshape(b.Greater(values, b.like(values, LOWEST)), b.Concat([-1], count, axis=0))
+    limit = b.Reshape(iou, [1, 1])
+    stays = greedy(b, b.Reshape(chosen, groups), usable, corner_overlap(0.0), limit)
+    none = b.Expand(b.const(np.array(False)), size)
+    return b.ScatterElements(none, order, b.Reshape(stays, size), axis=2)
+
+
+def suppress(node: ir.Node, b: Builder) -> Value | None:
+    """Rows (image, class, box) of the boxes that stay, the best of each class first."""
+    boxes, scores, most = x_of(node), x_of(node, 1), optional(node, 2)
+    if most is None:
+        return None
+    iou = optional(node, 3) or b.const(np.float32(0))
+    least = optional(node, 4)
+    high = scores
+    if least is not None:
+        real = b.Greater(scores, b.Reshape(least, []))
+        high = b.Where(real, scores, b.like(scores, -np.inf))
+    centred = attributes(node)["center_point_box"]
+    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centred)
+    key = b.Where(mask, high, b.like(scores, -np.inf))
+    limit = b.Min(b.Shape(scores)[2:3], b.Max(b.Reshape(most, [1]), b.const([0])))
+    values, places = b.TopK(key, limit, axis=2, largest=1, sorted=1, outputs=2)
+    rows = b.Transpose(b.NonZero(b.Greater(values, b.like(values, -np.inf))), perm=[1, 0])
+    found = b.Unsqueeze(b.GatherND(places, rows), [1])
+    return b.Concat(rows[:, :2], found, axis=1)
+
+
 def _after(own: Rewrite, name: str) -> Rewrite:
     """The own rewrite, else the common decomposition."""
     return either(own, DECOMPOSITIONS["", name])
@@ -371,13 +449,13 @@ REWRITES: Rewrites = {
     ("", "ReduceMean"): reduced,
     ("", "ArgMax"): _chain(last_of_equals, in_integers),
     ("", "ArgMin"): _after(last_of_equals, "ArgMin"),
-    ("", "Conv"): _chain(padded, bias_apart, window_over_images),
-    ("", "ConvTranspose"): _chain(bias_apart, window_over_images, transposed),
-    ("", "MaxPool"): _chain(padded, window_over_images),
-    ("", "AveragePool"): _chain(in_floats, padded, window_over_images),
+    ("", "Conv"): _chain(padded, bias_apart, one_axis),
+    ("", "ConvTranspose"): _chain(bias_apart, one_axis, transposed),
+    ("", "MaxPool"): _chain(padded, one_axis),
+    ("", "AveragePool"): _chain(in_floats, padded, one_axis),
     ("", "MatMul"): vectors,
     ("", "Gather"): gather,
-    ("", "Slice"): backwards,
+    ("", "Slice"): either(backwards, slice_of_all),
     ("", "Squeeze"): squeeze,
     ("", "Unsqueeze"): squeeze,
     ("", "Pad"): pad,
@@ -385,5 +463,7 @@ REWRITES: Rewrites = {
     ("", "Flatten"): flatten,
     ("", "Shape"): shape,
     ("", "Size"): size,
-    ("", "NonMaxSuppression"): non_max_suppression,
+    ("", "NonMaxSuppression"): suppress,
+    (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
+    **{("", n): either(recurrent, looped) for n in ("LSTM", "GRU", "RNN")},
 }

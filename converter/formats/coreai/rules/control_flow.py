@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,23 +78,23 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
 
 def write_loop(w: Writing) -> None:
     """The number of the iteration and the condition are carried beside the states, and what is
-    collected as tensors that grow.
+    collected.
     """
     body, states = w.attr("body"), list(w.node.inputs[2:])
     count = w.optional(0)
     limit = None if count is None else flag(w, count)
     going = w.const(np.array(True)) if not w.has(1) else flag(w, w.input(1))
     low, (again, *after) = block_of(w, body)
-    parts, outs = after[len(states) :], w.node.outputs
-    totals = [w.temporary("collected", v.dtype, [None, *_sizes(v)]) for v in parts]
-    formals = [*body.inputs, *totals]
-    grown = [_grown(low, total, part) for total, part in zip(totals, parts, strict=True)]
-    after = [
-        fitted(low, v, f)
-        for v, f in zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
-    ]
+    collected = [Collected(w, low, v) for v in after[len(states) :]]
+    formals = [*body.inputs, *(v for c in collected for v in c.before)]
+    kept = zip([again, *after[: len(states)]], body.inputs[1:], strict=True)
     following = low.value("next", D.INT64, [])
     low.add("broadcasting_add", [formals[0], low.constant(np.array(1, np.int64))], [following])
+    results = [
+        following,
+        *(fitted(low, v, f) for v, f in kept),
+        *(v for c in collected for v in c.after),
+    ]
     first = w.low.inner()
     copies = [first.value("state", v.dtype, v.shape) for v in formals]
     more = copies[1]
@@ -102,7 +102,12 @@ def write_loop(w: Writing) -> None:
         left, more = (first.value(n, D.BOOL, []) for n in ("left", "more"))
         first.add("broadcasting_greater", [limit, copies[0]], [left])
         first.add("broadcasting_and", [left, copies[1]], [more])
-    start = [w.const(np.array(0, np.int64)), going, *states, *map(_nothing(w), totals)]
+    start = [
+        w.const(np.array(0, np.int64)),
+        going,
+        *states,
+        *(v for c in collected for v in c.start),
+    ]
     carried = [
         fitted(w.low, v, f) if v is not None and _differ(v, f) else v
         for v, f in zip(start, formals, strict=True)
@@ -111,38 +116,43 @@ def write_loop(w: Writing) -> None:
     layer = w.low.layer("while", carried, made)
     layer.extra = [
         (first.layers, copies, "condition", [more, *copies]),
-        (low.layers, formals, "yield", [following, *after, *grown]),
+        (low.layers, formals, "yield", results),
     ]
     w.low.layers.append(layer)
-    for value, out in zip(made[2:], outs, strict=True):
+    for value, out in zip(made[2:], w.node.outputs[: len(states)], strict=False):
         w.put("cast", value, outputs=[out])
+    lines = iter(made[2 + len(states) :])
+    for c, out in zip(collected, w.node.outputs[len(states) :], strict=True):
+        c.deliver(made[0], next(lines), next(lines), out)
 
 
-def _sizes(value: ir.Value) -> list[int]:
-    found = shape_of(value)
-    if found is None:
-        raise MappingError("a loop that collects results of dynamic sizes")
-    return list(found)
+class Collected:
+    """What each iteration gives one element of: a line of all elements, which grows, and the sizes
+    of the last one.
+    """
 
+    def __init__(self, w: Writing, low: CoreLowering, part: ir.Value) -> None:
+        if part.shape is None:
+            raise MappingError("a loop that collects results of an unknown number of axes", "X203")
+        self.w, self.rank, dtype = w, len(part.shape), part.dtype or D.FLOAT
+        self.start = [w.const(np.zeros(0, dtype.numpy())), w.numbers([1] * self.rank)]
+        self.before = [
+            w.temporary("collected", dtype, [None]),
+            w.temporary("sizes", D.INT32, [self.rank]),
+        ]
+        line, total = (low.value(n, dtype, [None]) for n in ("line", "collected"))
+        found = low.value("sizes", D.UINT32, [self.rank])
+        low.add("reshape", [part, low.constant(np.array([-1], np.int32))], [line])
+        low.add("concat", [low.constant(np.array(0, np.int32)), self.before[0], line], [total])
+        low.add("get_shape", [part], [found])
+        self.after = [total, fitted(low, found, self.before[1])]
 
-def _nothing(w: Writing) -> Callable[[ir.Value], ir.Value]:
-    """The collected results before the first iteration."""
-
-    def start(total: ir.Value) -> ir.Value:
-        sizes = [0, *list(total.shape or ())[1:]]
-        return w.const(np.zeros(sizes, (total.dtype or D.FLOAT).numpy()))
-
-    return start
-
-
-def _grown(low: CoreLowering, total: ir.Value, part: ir.Value) -> ir.Value:
-    """The collected results with one more."""
-    row = low.value("row", part.dtype, [1, *_sizes(part)])
-    shape = low.constant(np.array([1, *_sizes(part)], np.int32))
-    low.add("reshape", [part, shape], [row])
-    made = low.value("collected", total.dtype, total.shape)
-    low.add("concat", [low.constant(np.array(0, np.int32)), total, row], [made])
-    return made
+    def deliver(self, count: ir.Value, line: ir.Value, sizes: ir.Value, out: ir.Value) -> None:
+        """The elements of all iterations, [iterations, ...]."""
+        w = self.w
+        number = w.emit("reshape", w.cast(count, D.INT32), w.numbers([1]), shape=[1])
+        shape = w.emit("concat", w.numbers(0), number, sizes, dtype=D.INT32, shape=[self.rank + 1])
+        w.put("reshape", line, shape, outputs=[out])
 
 
 def _differ(value: ir.Value, formal: ir.Value) -> bool:
