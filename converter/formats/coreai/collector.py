@@ -72,6 +72,14 @@ def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
             yield from operands_of(inner)
 
 
+def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """Operations and those of the blocks in them."""
+    for layer in layers:
+        yield layer
+        for inner, *_ in layer.extra or ():
+            yield from all_layers(inner)
+
+
 def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
     """The operations that results depend on, in their order; also in blocks."""
     wanted, kept = set(results), []

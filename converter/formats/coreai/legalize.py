@@ -234,7 +234,7 @@ def gather(node: ir.Node, b: Builder) -> Value | None:
         return b.Squeeze(part, [axis])
     order = [axis, *(i for i in range(rank) if i != axis)]
     rows = x if not axis else b.Transpose(x, perm=order)
-    y = b.GatherND(rows, b.Unsqueeze(index, [-1]))
+    y = b.GatherND(rows, b.Unsqueeze(b.Cast(index, to=D.INT64), [-1]))
     if not axis:
         return y
     own, rest = list(range(depth)), list(range(depth, depth + rank - 1))
@@ -383,6 +383,25 @@ def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(length, []) - first
 
 
+def repeated(node: ir.Node, b: Builder) -> Value | None:
+    """Elements of an image of dynamic size, each repeated as often as the whole factors say."""
+    x, a, factors = x_of(node), attributes(node), constant(optional(node, 2))
+    rank, rule = rank_of(x), a["coordinate_transformation_mode"]
+    nearest = a["mode"] == "nearest" and (
+        rule == "half_pixel" or (rule == "asymmetric" and a["nearest_mode"] == "floor")
+    )
+    if factors is None or rank is None or not nearest or shape_of(x) is not None:
+        return None
+    axes = [int(i) % rank for i in a.get("axes") or range(rank)]
+    if len(factors) != len(axes) or (factors < 1).any() or (factors % 1).any():
+        return None
+    counts = np.ones(rank, np.int64)
+    counts[axes] = factors.astype(np.int64)
+    after = [2 * i + 1 for i in range(rank)]
+    line = np.stack([np.ones(rank, np.int64), counts], 1).reshape(-1)
+    return b.Reshape(b.Tile(b.Unsqueeze(x, after), line), b.Shape(x) * counts)
+
+
 # boxes --------------------------------------------------------------------------------------------
 
 
@@ -460,6 +479,7 @@ REWRITES: Rewrites = {
     ("", "Unsqueeze"): squeeze,
     ("", "Pad"): pad,
     ("", "ScatterND"): scattered,
+    ("", "Resize"): repeated,
     ("", "Flatten"): flatten,
     ("", "Shape"): shape,
     ("", "Size"): size,

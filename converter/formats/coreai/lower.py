@@ -14,7 +14,8 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.formats.coreai import bindings, package
 from converter.formats.coreai.bytecode import ALIGNMENT, Bytecode
-from converter.formats.coreai.collector import CoreLowering, needed
+from converter.formats.coreai.collector import CoreLowering, all_layers, needed
+from converter.formats.coreai.elements import INLINE
 from converter.formats.coreai.legalize import REWRITES
 from converter.formats.coreai.mapping import MAPPING
 from converter.formats.coreai.program import TOKEN, Program
@@ -27,6 +28,7 @@ from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
+from converter.passes.both_branches import compute_both
 from converter.passes.constants import holds_numbers, unpack_bits
 from converter.passes.fold import fold
 from converter.passes.labels import take_out_labels
@@ -34,6 +36,8 @@ from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
 
 D = ir.DataType
+LARGEST = 1 << 24  # elements of a result of constants that is computed beforehand
+COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # what the bindings leave as it is
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 
 
@@ -43,10 +47,10 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
     notes: list[Diagnostic] = []
     refuse(MAPPING.target.refusals(network.ir))
     model = prepared(network, notes)
-    low = CoreLowering(MAPPING)
-    low.half = "fp16" in flavour.options
-    for node in model.graph:
-        low.node(node)
+    low = lowered(model, "fp16" in flavour.options)
+    if any(map(folded_by_bindings, all_layers(low.layers))):
+        fold(model, limit=LARGEST)
+        low = lowered(model, low.half)
     refuse(low.problems)
     try:
         function = Function(network, model.graph, low, notes)
@@ -58,15 +62,33 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
     return notes
 
 
+def lowered(model: ir.Model, half: bool) -> CoreLowering:
+    """The operations of the graph."""
+    low = CoreLowering(MAPPING)
+    low.half = half
+    for node in model.graph:
+        low.node(node)
+    low.layers = needed(low.layers, model.graph.outputs)
+    return low
+
+
+def folded_by_bindings(layer: Layer) -> bool:
+    """Whether the bindings would compute an operation of constants that are not there yet."""
+    operands = [v for v in layer.inputs if v is not None]
+    large = any(v.const_value is not None and v.const_value.nbytes > INLINE for v in operands)
+    return large and layer.kind not in COMPACT and all(v.const_value is not None for v in operands)
+
+
 def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
     """A copy of the graph in operators that Core AI has; what is known beforehand is computed."""
     clone = network.ir.clone()
     notes.extend(take_out_labels(clone))
     unpack_bits(clone)
-    fold(clone, limit=1 << 24, keep=holds_numbers)
+    fold(clone, limit=LARGEST, keep=holds_numbers)
     unroll(clone)
+    compute_both(clone)
     legalise(clone, lambda node: MAPPING.reason_against(node) is not None, REWRITES)
-    fold(clone, limit=1 << 24, keep=decodes)
+    fold(clone, limit=LARGEST, keep=decodes)
     return clone
 
 

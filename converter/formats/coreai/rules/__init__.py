@@ -18,6 +18,7 @@ from converter.mapping.rules import Table
 TABLE = Table(
     [
         *composites.RULES,
+        *quantization.RULES,
         *elementwise.RULES,
         *linear.RULES,
         *reduction.RULES,
@@ -25,6 +26,5 @@ TABLE = Table(
         *indexing.RULES,
         *resize.RULES,
         *control_flow.RULES,
-        *quantization.RULES,
     ]
 )

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import MappingError, not_meant
+from converter.formats.coreai.elements import INLINE
 from converter.formats.coreai.rules.context import Reading, Writing
 from converter.formats.coreml_compressed import (
     dequantized,
@@ -190,6 +191,19 @@ def write_dequantized(w: Writing) -> None:
     w.put("blockwise_shift_scale", w.data, *(w.const(v) for v in (scale, offset, added)))
 
 
+def write_stored(w: Writing) -> None:
+    """Constants of few bits as floats: a scale of 1, so that they stay compact."""
+    data = w.constant_tensor(0)
+    dtype = w.out.dtype or D.FLOAT
+    small = data is None or data.dtype not in STORED or not len(data.shape) or data.size <= INLINE
+    if small or data is None or dtype not in (D.FLOAT, D.FLOAT16):
+        raise not_meant("a constant of few bits")
+    one = np.ones([1] * len(data.shape))
+    zero, real = data.dtype.numpy(), dtype.numpy()
+    factors = [one.astype(real), np.zeros_like(one).astype(zero), np.zeros_like(one).astype(real)]
+    w.put("blockwise_shift_scale", w.data, *map(w.const, factors))
+
+
 def write_table(w: Writing) -> None:
     """A Gather of constant indices of eight bits from a constant table."""
     cast, table = producer_of(w.input(1)), w.constant_tensor(0)
@@ -207,6 +221,7 @@ def write_table(w: Writing) -> None:
 
 RULES: list[Rule | Custom] = [
     custom("DequantizeLinear", "blockwise_shift_scale", blockwise, write_dequantized),
+    custom("Cast", "", None, write_stored),
     custom("Gather", "lut_to_dense", of_table, write_table),
     custom("", "build_sparse_with_bitmask", build_sparse),
     custom("", "sparse_with_bitmask_to_dense", densified),

@@ -9,11 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreai.rules.context import Reading, Writing
+from converter.formats.coreai.rules.context import INDEX, SIZE, Reading, Writing
 from converter.formats.coreai.rules.fields import word
 from converter.graph.infer import Array, shape_of
 from converter.graph.interpolation import coordinates
-from converter.graph.value import Value
+from converter.graph.value import Value, known_sizes
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.decompositions.resizing import along_axis
 
@@ -86,32 +86,70 @@ def at_coordinates(r: Reading) -> Value:
 
 
 def write_resize(w: Writing) -> None:
-    """Linear, of known sizes, by a rule without a smaller part of the image."""
+    """Linear, by a rule without a smaller part of the image."""
     a: Any = w.attr
-    rule, size, result = a("coordinate_transformation_mode"), shape_of(w.data), shape_of(w.out)
-    if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0):
-        raise MappingError("only linear interpolation is one operation")
-    if size is None or result is None or 0 in size or rule not in RULES_OF_AXES:
+    rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
+    if rule == "pytorch_half_pixel" and result is not None and 1 not in result[2:]:
+        rule = "half_pixel"
+    if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0) or a("axes", None):
+        raise MappingError("only linear interpolation of all axes is one operation")
+    if size is None or 0 in size or rule not in RULES_OF_AXES:
         raise MappingError(f"coordinate_transformation_mode={rule} of these sizes")
     if w.data.dtype not in (D.FLOAT, D.FLOAT16):
         raise MappingError("only floats are interpolated")
     given = w.optional(2)
     factors = None if given is None or shape_of(given) == (0,) else w.constant(2, "scales")
-    if factors is not None and len(factors) != len(size):
-        raise MappingError("factors of some axes")
-    scales, offsets = [], []
-    for i, (n, m) in enumerate(zip(size, result, strict=True)):
-        s = m / n if factors is None else float(factors[i])
-        if rule == "align_corners":
-            s = (m - 1) / (n - 1) if n > 1 and m > 1 else 1.0
-        if n == m:
-            s = 1.0
-        scales.append(s)
-        offsets.append(0.0 if rule == "half_pixel" else 0.5 - 0.5 * s)
-    lines = [w.const(np.array(v, np.float32)) for v in (scales, offsets)]
-    w.low.exact.update(lines)
-    w.put("interpolate", w.data, w.numbers(result), *lines,
-          interpolation_mode=MODE.lower(LINEAR))  # fmt: skip
+    if result is None or None in size:
+        operands = _computed(w, rule, factors)
+    else:
+        scales, offsets = [], []
+        for i, (n, m) in enumerate(zip(size, result, strict=True)):
+            s = m / (n or 1) if factors is None else float(factors[i])
+            if rule == "align_corners":
+                s = (m - 1) / ((n or 1) - 1) if n != 1 and m > 1 else 1.0
+            scales.append(1.0 if n == m else s)
+            offsets.append(0.0 if rule == "half_pixel" else 0.5 - 0.5 * scales[-1])
+        lines = [w.const(np.array(v, np.float32)) for v in (scales, offsets)]
+        operands = [w.numbers(result), *lines]
+    w.low.exact.update(operands[1:])
+    w.put("interpolate", w.data, *operands, interpolation_mode=MODE.lower(LINEAR))
+
+
+def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
+    """Sizes, factors and offsets where sizes are dynamic."""
+    if rule == "align_corners":
+        raise MappingError("align_corners of dynamic sizes")
+    rank = w.rank()
+
+    def real(value: ir.Value) -> ir.Value:
+        made = w.emit("cast", value, dtype=D.FLOAT, shape=[rank])
+        w.low.exact.add(made)
+        return made
+
+    def step(kind: str, x: ir.Value, y: Any) -> ir.Value:
+        made = w.emit(f"broadcasting_{kind}", x, y, dtype=D.FLOAT, shape=[rank])
+        w.low.exact.add(made)
+        return made
+
+    def line(values: Any) -> ir.Value:
+        made = w.const(np.asarray(values, np.float32))
+        w.low.exact.add(made)
+        return made
+
+    own = real(w.emit("get_shape", w.data, dtype=SIZE, shape=[rank]))
+    if factors is None:
+        sizes = w.whole(3)
+        scale = step("divide", real(sizes), own)
+    else:
+        if len(factors) != rank:
+            raise MappingError("factors of some axes")
+        scale = line(factors)
+        sizes = w.emit("cast", step("mul", own, scale), dtype=INDEX, shape=[rank])
+    half = line([0.5] * rank)
+    offset = (
+        line([0.0] * rank) if rule == "half_pixel" else step("sub", half, step("mul", half, scale))
+    )
+    return [sizes, scale, offset]
 
 
 RULES: list[Rule | Custom] = [
