@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 # name of an engine -> the module that has it
-MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert"}
+MODULES = {
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "litert": "ai_edge_litert",
+    "coreai": "coreai",
+}
 TIMEOUT = 600  # seconds that loading and running one file may take
 
 

@@ -37,4 +37,12 @@ def packed_tensor(data: Array, bits: int, dtype: ir.DataType, sizes: Sequence[in
     if dtype.bitwidth == bits:
         return LazyTensor(data, dtype, sizes)
     count = math.prod(sizes)
-    return LazyTensor(lambda: unpacked(data, bits)[:count].reshape(sizes), dtype, sizes)
+
+    def numbers() -> Array:
+        found = unpacked(data, bits)[:count].reshape(sizes)
+        if not dtype.is_signed():
+            return found
+        half = np.int8(1 << bits - 1)
+        return (found.astype(np.int8) ^ half) - half
+
+    return LazyTensor(numbers, dtype, sizes)

@@ -20,14 +20,14 @@ from converter.graph.lazy_tensor import LazyTensor
 D = ir.DataType
 NAMES: Mapping[str, ir.DataType] = {
     **{"f16": D.FLOAT16, "bf16": D.BFLOAT16, "f32": D.FLOAT, "f64": D.DOUBLE, "i1": D.BOOL},
-    **{f"si{n}": D[f"INT{n}"] for n in (2, 4, 8, 16, 32, 64)},
-    **{f"ui{n}": D[f"UINT{n}"] for n in (2, 4, 8, 16, 32, 64)},
+    **{f"si{n}": D[f"INT{n}"] for n in (4, 8, 16, 32, 64)},
+    **{f"ui{n}": D[f"UINT{n}"] for n in (4, 8, 16, 32, 64)},
     **{"f8E4M3FN": D.FLOAT8E4M3FN, "f8E5M2": D.FLOAT8E5M2, "f8E8M0FNU": D.FLOAT8E8M0},
     **{"f4E2M1FN": D.FLOAT4E2M1, "complex<f32>": D.COMPLEX64},
 }
 WORDS = {dtype: word for word, dtype in NAMES.items()}
 # types in which only constants are stored -> their bits
-STORED_BITS = {"ui1": 1, "ui3": 3, "ui6": 6}
+STORED_BITS = {"ui1": 1, "ui2": 2, "si2": 2, "ui3": 3, "ui6": 6}
 INLINE = 256  # bytes up to which a constant stands in the program
 
 
@@ -46,7 +46,7 @@ class Type:
     def dtype(self) -> ir.DataType:
         """MappingError X201 for elements that the graph does not have."""
         if self.word in STORED_BITS:
-            return D.UINT8
+            return D.INT8 if self.word.startswith("s") else D.UINT8
         found = NAMES.get(self.word)
         if found is None:
             raise MappingError(f"elements of type {self.word} are not supported", "X201")

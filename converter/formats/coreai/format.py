@@ -27,7 +27,10 @@ def package(path: Path) -> bool:
 
 
 def read(path: Path, weights: Path | None) -> Network:
-    return read_signature(path, "", weights)
+    model = read_signature(path, "", weights)
+    # that of the file, which an engine may run
+    model.interface["coreai_boundary"] = (model.inputs, model.outputs)
+    return model
 
 
 def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:

@@ -78,13 +78,12 @@ def modulo(node: ir.Node, b: Builder) -> Value | None:
 
 
 def power(node: ir.Node, b: Builder) -> Value | None:
-    """An exponent in the type of the base; integers to a negative power by their quotient."""
+    """An exponent in the type of the base; powers of integers in doubles."""
     x, y = x_of(node), x_of(node, 1)
-    if x.dtype is None or y.dtype == x.dtype:
+    if x.dtype is None or (y.dtype == x.dtype and x.dtype.is_floating_point()):
         return None
     if x.dtype.is_integer():
-        wide = y.dtype if y.dtype is not None and y.dtype.is_floating_point() else x.dtype
-        return b.Cast(b.Pow(b.Cast(x, to=wide), b.Cast(y, to=wide)), to=x.dtype)
+        return b.Cast(b.Pow(b.Cast(x, to=D.DOUBLE), b.Cast(y, to=D.DOUBLE)), to=x.dtype)
     return b.Pow(x, b.Cast(y, to=x.dtype))
 
 

@@ -206,6 +206,12 @@ class BlockLifting(Lifting):
         name = str(json.loads(op["name"])) if "name" in op else ""
         return "" if name == _UNKNOWN else name
 
+    def is_seen(self, but: str) -> bool:
+        """Whether other operations than `coreai.{but}` read what is being read."""
+        own = {n for n, _ in self.current["outputs"]}
+        users = [op["kind"] for op in self.block["body"] if own.intersection(op["inputs"])]
+        return any(kind != f"coreai.{but}" for kind in users)
+
     def _operand(self, number: int) -> Given:
         if number not in self.env:
             raise MappingError(f"the value {number} is not known here", "R105")

@@ -15,7 +15,7 @@ from converter.graph.record import record
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Only
-from converter.mapping.rules import Rule, op, ops
+from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
 
@@ -172,6 +172,27 @@ def floor(r: Reading, y: Value) -> ir.Value:
     return r.b.Floor(y)
 
 
+def beside_zero(r: Reading) -> None:
+    r.set_input(1, r.b.like(r.data, 0))
+
+
+def integer_power(r: Reading) -> Value:
+    """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
+    b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
+    zero = b.const(np.int64(0))
+    return b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
+
+
+NOT_NEGATIVE = Guard(
+    "integers to a power that may be negative",
+    lambda w: w.data.dtype == w.input(1).dtype and _never_negative(constant(w.input(1))),
+)
+
+
+def _never_negative(array: Any) -> bool:
+    return array is not None and bool((array >= 0).all())
+
+
 def not_second(r: Reading) -> None:
     """Of booleans, greater is true and not false."""
     r.set_inputs(r.input(0), r.b.Not(r.input(1)))
@@ -183,7 +204,8 @@ SIGMOID = Codec(word("approximate").lift, lambda v: v)
 BINARY: list[tuple[str, tuple[Field, ...]]] = [
     ("Add=add Sub=sub Mul=mul Max=maximum Min=minimum", (NUMBERS,)),
     ("Or=add And=mul", (TRUTH,)),
-    ("Pow=pow Greater=greater", (NUMBERS,)),
+    ("Pow=pow", (REALS,)),
+    ("Greater=greater", (NUMBERS,)),
     ("Equal=equal", ()),
     ("And=and Or=or Xor=xor", ()),
     ("BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor", (WHOLE,)),
@@ -206,7 +228,7 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
     return found
 
 
-RULES = [
+RULES: list[Rule | Custom] = [
     op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
     op("Mul", "gelu", Fixed("approximate", "sigmoid", kind=SIGMOID), Gate(1.702), lift_only=True),
     op("Gelu", "gelu", APPROXIMATE),
@@ -219,9 +241,12 @@ RULES = [
         REALS,
     ),
     op("Identity", "round", WHOLE, lift_only=True),
+    op("Max", "relu", WHOLE, before_lift=beside_zero, lift_only=True),
     *ops("Abs=abs Relu=relu", NUMBERS),
     op("Not", "not"),
     *[rule for pairs, fields in BINARY for rule in _both(pairs, *fields)],
+    op("Pow", "broadcasting_pow", NOT_NEGATIVE, lower_only=True, given="i32:2,3 =i32:(2)"),
+    custom("", "broadcasting_pow pow", integer_power),
     *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
     *_both("Equal=not_equal", after_lift=negated, lift_only=True),
     *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),

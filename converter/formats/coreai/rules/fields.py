@@ -66,7 +66,8 @@ class Kept(Field):
 
     def lift(self, r: Reading) -> None:
         r.set(keepdims=1)
-        r.set_inputs(r.input(0), r.whole(1))
+        small = r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16)
+        r.set_inputs(r.cast(r.data, D.INT32) if small else r.data, r.whole(1))
 
     def lower(self, w: Writing) -> None:
         rank = w.rank()
