@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from converter.engines import Prepared, file, prepared
-from converter.errors import ConverterError, Diagnostic
+from converter.errors import Diagnostic, NothingComparedError
 from converter.formats.format import Flavour
 from converter.graph.network import as_complex, as_pairs
 
@@ -46,7 +46,7 @@ def prepare(model: Network) -> Prepared:
         found = file.run("coreai", path, [i.name for i in model.inputs], [feeds])
         if found.stage != "done":
             why = found.error or "Python has no arrays of the types of its inputs"
-            raise ConverterError(Diagnostic("N403", f"Core AI does not run the model: {why}"))
+            raise NothingComparedError(Diagnostic("N403", f"Core AI does not run the model: {why}"))
         position = {n: i for i, ports in enumerate(found.outputs) for n in ports}
         results = [found.results[0][position[n]] for n in names]
         return [as_pairs(r) if r.dtype.kind == "c" else r for r in results]

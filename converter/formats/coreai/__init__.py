@@ -10,6 +10,7 @@ mapping.py     the table of operations, and what the format holds of a graph
 rules/         rows and custom converters, by family
 lift.py        a program -> the shared graph
 lower.py       the shared graph -> a program
-legalize.py    operators that Core AI lacks
+legalise.py    operators that Core AI lacks
+program.py     operations -> the text of a module, and its weights
 collector.py   the operations that are written, and what is refused of them
 """

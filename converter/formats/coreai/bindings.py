@@ -27,13 +27,17 @@ class Ended(Refused):
     """The bindings ended their process."""
 
 
+def is_installed() -> bool:
+    """Whether the package is installed; nothing is imported."""
+    try:
+        return importlib.util.find_spec("coreai") is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def demand_installed() -> None:
     """UsageError U502 where the package is not installed."""
-    try:
-        found = importlib.util.find_spec("coreai") is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
+    if not is_installed():
         raise _absent("the package coreai-core (1.0.0 beta) is not installed")
 
 

@@ -58,7 +58,7 @@ def kinds() -> Mapping[str, str]:
 
 
 def written() -> Written:
-    from converter.formats.coreai.legalize import REWRITES
+    from converter.formats.coreai.legalise import REWRITES
     from converter.formats.coreai.rules import TABLE
     from converter.passes.coverage import absent_operators
 

@@ -278,7 +278,7 @@ class BlockLifting(Lifting):
         return self.mapping.table.lift(self.reading(layer))
 
     def reading(self, layer: Layer) -> Reading:
-        return Reading(layer, self.builder, 0, self)
+        return Reading(layer, self.builder, block=self)
 
     def inlined(
         self, index: int, b: Builder, inputs: Sequence[Given], block: Any = None

@@ -16,7 +16,7 @@ from converter.formats.coreai import bindings, package
 from converter.formats.coreai.bytecode import ALIGNMENT, Bytecode
 from converter.formats.coreai.collector import CoreLowering, all_layers, needed
 from converter.formats.coreai.elements import INLINE
-from converter.formats.coreai.legalize import REWRITES
+from converter.formats.coreai.legalise import REWRITES
 from converter.formats.coreai.mapping import MAPPING
 from converter.formats.coreai.program import TOKEN, Program
 from converter.formats.format import Flavour
@@ -38,6 +38,7 @@ from converter.passes.unroll import unroll
 D = ir.DataType
 LARGEST = 1 << 24  # elements of a result of constants that is computed beforehand
 COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # what the bindings leave as it is
+LONG_SUM = 1024  # products from which on a sum in half precision is warned of
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 
 
@@ -52,6 +53,7 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
         fold(model, limit=LARGEST)
         low = lowered(model, low.half)
     refuse(low.problems)
+    notes += long_sums(low)
     try:
         function = Function(network, model.graph, low, notes)
         text = function.text()
@@ -70,6 +72,25 @@ def lowered(model: ir.Model, half: bool) -> CoreLowering:
         low.node(node)
     low.layers = needed(low.layers, model.graph.outputs)
     return low
+
+
+def long_sums(low: CoreLowering) -> list[Diagnostic]:
+    """A warning of the longest matrix product in half precision, whose sums the runtime does not
+    widen.
+    """
+    found: dict[int, str] = {}
+    for layer in all_layers(low.layers):
+        x = layer.inputs[0] if layer.kind == "broadcasting_batch_matmul" else None
+        if x is not None and low.carried(x) == D.FLOAT16 and x.shape is not None:
+            count = x.shape[-1]
+            if isinstance(count, int) and count >= LONG_SUM:
+                found.setdefault(count, layer.name)
+    if not found:
+        return []
+    most = max(found)
+    message = f"a matrix product sums up {most} numbers in half precision, which loses digits"
+    help = "-t coreai without +fp16 sums up in single precision"
+    return [Diagnostic("X205", message, "warning", where=Where(layer=found[most]), help=help)]
 
 
 def folded_by_bindings(layer: Layer) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from converter.errors import Diagnostic, Where, unreadable
+from converter.formats.mlpackage import CORE_AI, Hashed, digest, files_of, inside
 from converter.formats.mlpackage import PROGRAM as MAIN
-from converter.formats.mlpackage import Hashed, digest, files_of, inside
 from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
 from converter.io.strict_json import parse
@@ -37,6 +37,8 @@ def main_of(path: Path) -> Path:
     if compiled or (MAIN not in names and any(_is_bundle(n) for n in names)):
         message = "is a compiled Core AI model, which holds no program that can be read"
         raise unreadable("R106", message, path, _HELP)
+    if MAIN not in names and not path.name.endswith(CORE_AI):
+        raise unreadable("R100", f"cannot read: a folder without {MAIN} is no Core AI model", path)
     return inside(path, MAIN, Where(str(path)))
 
 

@@ -6,6 +6,7 @@ they count positions, of ui32 where they are sizes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping import context
-from converter.mapping.codecs import PLAIN
+from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.narrow import narrow_array
 from converter.mapping.node import Layer
 
@@ -28,11 +29,30 @@ INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
 
 
 class Reading(context.Reading):
-    """One operation on its way into the graph; `block` is the block that is being read."""
+    """One operation on its way into the graph; `block` is the block that is being read, None where
+    the operation stands alone.
+    """
 
-    def __init__(self, layer: Layer, b: Builder, version: int, block: BlockLifting) -> None:
-        super().__init__(layer, b, version, PLAIN)
-        self.block = block
+    def __init__(
+        self,
+        layer: Layer,
+        b: Builder,
+        version: int = 0,
+        spelling: Mapping[Kind, Codec] = PLAIN,
+        channels_last: bool = False,
+        block: BlockLifting | None = None,
+    ) -> None:
+        super().__init__(layer, b, version, spelling, channels_last)
+        self._block = block
+
+    @property
+    def block(self) -> BlockLifting:
+        assert self._block is not None, "an operation with blocks, or without its own"
+        return self._block
+
+    def is_seen(self, but: str) -> bool:
+        """Whether other operations than `but` read the results."""
+        return self._block is not None and self._block.is_seen(but)
 
     def whole(self, index: int) -> context.Value:
         """Operand `index`, positions or sizes, as ONNX has them: 64 bits."""

@@ -11,7 +11,6 @@ from converter.errors import MappingError, not_meant
 from converter.formats.coreai.rules.context import Reading, Writing
 from converter.formats.coreai.rules.fields import word
 from converter.graph.infer import constant
-from converter.graph.record import record
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Only
@@ -130,16 +129,13 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
 
 
-@record
 class Gate(Field):
-    """A factor that is the Sigmoid of the operand, times `slope`."""
+    """A factor that is the Sigmoid of the operand."""
 
-    slope: float = 1.0
     inputs = (1,)
 
     def lift(self, r: Reading) -> None:
-        x = r.data
-        r.set_input(1, r.b.Sigmoid(x if self.slope == 1 else x * self.slope))
+        r.set_input(1, r.b.Sigmoid(r.data))
 
     def lower(self, w: Writing) -> None:
         x, y = w.data, w.input(1)
@@ -164,6 +160,11 @@ class Root(Field):
         w.layer.inputs = [root.inputs[0]]
 
 
+def gate(r: Reading) -> None:
+    """The approximation of a Gelu by a Sigmoid."""
+    r.set_input(1, r.b.Sigmoid(r.data * 1.702))
+
+
 def negated(r: Reading, y: Value) -> ir.Value:
     return r.b.Not(y)
 
@@ -180,7 +181,8 @@ def integer_power(r: Reading) -> Value:
     """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
     b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
     zero = b.const(np.int64(0))
-    return b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
+    found = b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
+    return r.cast(found, r.input(0).dtype or D.INT64)
 
 
 NOT_NEGATIVE = Guard(
@@ -230,7 +232,13 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 
 RULES: list[Rule | Custom] = [
     op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
-    op("Mul", "gelu", Fixed("approximate", "sigmoid", kind=SIGMOID), Gate(1.702), lift_only=True),
+    op(
+        "Mul",
+        "gelu",
+        Fixed("approximate", "sigmoid", kind=SIGMOID),
+        before_lift=gate,
+        lift_only=True,
+    ),
     op("Gelu", "gelu", APPROXIMATE),
     op("Reciprocal", "rsqrt", Root(), given="Sqrt(2,3)"),
     op("Div", "rsqrt", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
@@ -240,7 +248,7 @@ RULES: list[Rule | Custom] = [
         "Tanh=tanh",
         REALS,
     ),
-    op("Identity", "round", WHOLE, lift_only=True),
+    op("Identity", "round", WHOLE, lift_only=True, given="i32:2,3"),
     op("Max", "relu", WHOLE, before_lift=beside_zero, lift_only=True),
     *ops("Abs=abs Relu=relu", NUMBERS),
     op("Not", "not"),

@@ -50,7 +50,7 @@ class Scales(Field):
             added = r.reshape(added, line)
         if r.layer.kind == "quantize" and needed:
             x = x - r.cast(added, x.dtype or D.FLOAT)
-        if r.layer.kind == "quantize" and r.block.is_seen("dequantize"):  # NaN becomes 0
+        if r.layer.kind == "quantize" and r.is_seen("dequantize"):  # NaN becomes 0
             x = r.b.Where(r.b.IsNaN(x), r.b.like(x, 0), x)
         if r.layer.kind != "quantize" and needed:
             r.behind(lambda y: y + added)
