@@ -282,15 +282,15 @@ class CoreAi:
             if feeds is None:
                 return []
             ports, count = self.inputs(), len(d.input_names)
-            given = {
+            given: dict[str, Any] = {
                 ports[i]["names"][0]: self.array(np.array(a, order="C")) for i, a in feeds.items()
             }
-            states = {n: given.pop(n, None) for n in d.state_names}
+            states: dict[str, Any] = {n: given.pop(n, None) for n in d.state_names}
             for port in ports[count:]:
                 name = port["names"][0]
                 if states[name] is None:
                     states[name] = self.array(np.zeros(port["shape"], port["type"]))
-            found = await function(given, states)
+            found: dict[str, Any] = dict(await function(given, states))
             return [*(np.array(found[n].numpy()) for n in d.output_names),
                     *(np.array(v.numpy()) for v in states.values())]  # fmt: skip
 

@@ -46,7 +46,7 @@ def demand_blocks(array: Array, shape: Sequence[int]) -> None:
 
 def dequantized(r: Reading, given: Array | LazyTensor, scale: Array, offset: Array | None) -> Value:
     """scale * (data - offset), with a scale for each block of the data, as a DequantizeLinear."""
-    shape = [int(n) for n in given.shape]
+    shape = list(given.shape if isinstance(given, np.ndarray) else given.shape.numpy())
     kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
     demand_blocks(scale, shape)
     several = [i for i, n in enumerate(scale.shape) if n > 1]

@@ -196,7 +196,7 @@ class _Counted:
         self.file, self.at = file, 0
 
     def write(self, data: bytes | bytearray | Bytes) -> None:
-        self.file.write(memoryview(data))
+        self.file.write(data if isinstance(data, bytes | bytearray) else data.data)
         self.at += len(data)
 
     def pad(self, to: int) -> None:

@@ -20,8 +20,8 @@ from converter.graph.lazy_tensor import LazyTensor
 D = ir.DataType
 NAMES: Mapping[str, ir.DataType] = {
     **{"f16": D.FLOAT16, "bf16": D.BFLOAT16, "f32": D.FLOAT, "f64": D.DOUBLE, "i1": D.BOOL},
-    **{f"si{n}": D[f"INT{n}"] for n in (4, 8, 16, 32, 64)},
-    **{f"ui{n}": D[f"UINT{n}"] for n in (4, 8, 16, 32, 64)},
+    **{"si4": D.INT4, "si8": D.INT8, "si16": D.INT16, "si32": D.INT32, "si64": D.INT64},
+    **{"ui4": D.UINT4, "ui8": D.UINT8, "ui16": D.UINT16, "ui32": D.UINT32, "ui64": D.UINT64},
     **{"f8E4M3FN": D.FLOAT8E4M3FN, "f8E5M2": D.FLOAT8E5M2, "f8E8M0FNU": D.FLOAT8E8M0},
     **{"f4E2M1FN": D.FLOAT4E2M1, "complex<f32>": D.COMPLEX64},
 }

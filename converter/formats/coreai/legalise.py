@@ -5,6 +5,7 @@ does as well.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -131,19 +132,20 @@ def padded(node: ir.Node, b: Builder) -> Value | None:
         return None
     kept = same_attrs(node, "pads", "auto_pad", "ceil_mode", "count_include_pad")
     kept = {k: v for k, v in kept.items() if k != "storage_order"}
+    window: Callable[..., Value] = b.operator(node.op_type)
     whole = [p + m for p, m in zip(pads, more, strict=True)]
     dtype = x.dtype or D.FLOAT
     if node.op_type == "MaxPool":
         least = -math.inf if dtype.is_floating_point() else int(dtype.min)
-        return b.MaxPool(b.Pad(x, of_all_axes(whole), b.like(x, least)), **kept)
+        return window(b.Pad(x, of_all_axes(whole), b.like(x, least)), **kept)
     padding = b.like(x, 0)
     image = b.Pad(x, of_all_axes(whole), padding)
     if node.op_type == "Conv":
-        return b.Conv(image, *node.inputs[1:], **kept)
-    mean = b.AveragePool(image, **kept)
+        return window(image, *node.inputs[1:], **kept)
+    mean = window(image, **kept)
     if a["count_include_pad"] and not any(more):
         return mean
-    return mean / b.AveragePool(_counted(x, pads, more, a["count_include_pad"], b), **kept)
+    return mean / window(_counted(x, pads, more, a["count_include_pad"], b), **kept)
 
 
 def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builder) -> Value:

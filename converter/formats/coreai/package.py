@@ -69,7 +69,7 @@ def hash_note(path: Path, content: MappedFile) -> list[Diagnostic]:
     """A warning where main.hash is not the SHA-256 of the bytecode; Apple's loader ignores it."""
     file = path.with_name(HASH)
     made = digest()
-    made.update(memoryview(content.bytes))
+    made.update(content.bytes.data)
     if not file.is_file() or file.read_bytes() == made.digest():
         return []
     message = f"{HASH} is not the SHA-256 of {MAIN}: the program was changed after it was written"

@@ -15,6 +15,7 @@ import base64
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,8 @@ def main(command: str, *arguments: str) -> int:
         print(f"{MARK}{e}", file=sys.stderr)
         return 4
     try:
-        {"read": read, "write": write, "check": check}[command](*arguments)
+        commands: dict[str, Callable[..., None]] = {"read": read, "write": write, "check": check}
+        commands[command](*arguments)
     except Exception as e:  # the bindings raise families of their own
         message = " ".join(str(e).split()) or type(e).__name__
         print(f"{MARK}{message[:4000]}", file=sys.stderr)

@@ -6,7 +6,7 @@ they count positions, of ui32 where they are sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder
 from converter.graph.infer import constant, known
 from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.graph.value import Value
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.narrow import narrow_array
@@ -54,7 +55,7 @@ class Reading(context.Reading):
         """Whether other operations than `but` read the results."""
         return self._block is not None and self._block.is_seen(but)
 
-    def whole(self, index: int) -> context.Value:
+    def whole(self, index: int) -> Value:
         """Operand `index`, positions or sizes, as ONNX has them: 64 bits."""
         value = self.input(index)
         array = known(value)
@@ -67,6 +68,17 @@ class Writing(context.Writing):
     """One operator on its way into operations."""
 
     low: CoreLowering
+
+    def emit(
+        self,
+        kind: str,
+        *operands: Any,
+        dtype: ir.DataType | None = None,
+        shape: Iterable[Any] | None = None,
+        **attrs: Any,
+    ) -> ir.Value:
+        sizes = None if shape is None else list(shape)
+        return super().emit(kind, *operands, dtype=dtype, shape=sizes, **attrs)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A value in another type; a constant is checked, number by number, and stays one."""

@@ -79,8 +79,8 @@ class To(Field):
             return
         b, low, high = r.b, int(to.min), int(to.max)
         if own.is_integer():
-            ends = [max(low, int(own.min)), min(high, int(own.max))]
-            least, most = (b.const(np.array(n, own.numpy())) for n in ends)
+            bounds = max(low, int(own.min)), min(high, int(own.max))
+            least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
             r.data = b.Min(b.Max(x, least), most)
             return
         x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)

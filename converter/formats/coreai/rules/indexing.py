@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
@@ -60,7 +62,7 @@ class Positions(Field):
         w.then(exchanged)
 
 
-AXIS = {"kind": int, "dtype": np.int32}
+AXIS: Any = {"kind": int, "dtype": np.int32}
 RULES: list[Rule | Custom] = [
     op(
         "GatherElements",

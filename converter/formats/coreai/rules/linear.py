@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -79,8 +80,8 @@ class Padding(Field):
 
 def convolution(axes: int) -> list[Rule]:
     image = Images(axes + 2)
-    group = {"kind": int, "dtype": U32}
-    lines = {"kind": list, "dtype": U32, "axes": axes}
+    group: Any = {"kind": int, "dtype": U32}
+    lines: Any = {"kind": list, "dtype": U32, "axes": axes}
     given = "1,4," + ",".join(["5"] * axes) + " =4,2," + ",".join(["2"] * axes)
     no_bias = Guard("the bias is added after the operation", lambda w: not w.has(2))
     return [

@@ -92,7 +92,7 @@ def blockwise(r: Reading) -> Value:
     data, scale = stored(r, 0), evaluate(r, 1)
     offset, added = evaluate(r, 2), evaluate(r, 3)
     result = r.layer.outputs[0].dtype or D.FLOAT
-    shape = [int(n) for n in data.shape]
+    shape = list(data.shape.numpy())
     if scale.ndim != len(shape):
         raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
     offset = np.broadcast_to(offset, scale.shape) if offset.ndim == scale.ndim else offset
@@ -176,7 +176,7 @@ def write_dequantized(w: Writing) -> None:
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
     if data is None or data.dtype not in STORED or scale is None or (zero is None and w.has(2)):
         raise MappingError("a compressed constant of these types")
-    shape, rank = [int(n) for n in data.shape], len(data.shape)
+    shape, rank = list(data.shape.numpy()), len(data.shape)
     block, axis = int(w.attr("block_size", 0)), int(w.attr("axis", 1)) % max(1, rank)
     if block and shape[axis] % block:
         raise MappingError("an axis that is no whole number of blocks")

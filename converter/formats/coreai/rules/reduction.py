@@ -41,7 +41,8 @@ def write_top(w: Writing) -> None:
     rank = w.rank()
     axis, x = int(w.attr("axis", -1)) % rank, w.data
     count = constant(w.input(1))
-    values, positions = [*w.node.outputs, None][:2]
+    values = w.node.outputs[0]
+    positions = w.node.outputs[1] if len(w.node.outputs) > 1 else None
     operands = [w.numbers(axis), w.const(np.array(bool(w.attr("largest", 1)))), TRUE(w)]
     order = w.emit("argsort", x, *operands, dtype=INDEX, shape=x.shape)
     first = order
