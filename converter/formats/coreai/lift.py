@@ -22,7 +22,7 @@ from converter.formats.coreai.rules.quantization import Sparse
 from converter.graph.build import Builder, new_model
 from converter.graph.infer import known, set_type
 from converter.graph.names import public_name, set_public_name
-from converter.graph.network import Network
+from converter.graph.network import Network, as_pairs
 from converter.graph.states import State, Variables
 from converter.io.mapped_file import MappedFile
 from converter.mapping.lifting import Lifting, refuse
@@ -99,7 +99,9 @@ def chosen(graphs: Mapping[str, Operation], function: str, path: Path) -> str:
 
 
 class ModelReading:
-    """What the graphs of a model share. `complex` are the names of complex inputs and outputs."""
+    """What the graphs of a model share. `complex` are the names of complex inputs and
+    outputs, `pairs` the values that stand for complex numbers.
+    """
 
     def __init__(
         self, b: Builder, file: str, code: Bytecode, graphs: Mapping[str, Operation]
@@ -109,6 +111,7 @@ class ModelReading:
         self.variables = Variables(b)
         self.open: list[tuple[State, ir.Value]] = []
         self.complex: list[str] = []
+        self.pairs: set[ir.Value] = set()
 
     def run(self, graph: Operation) -> None:
         block = graph["regions"][0][0]
@@ -129,6 +132,8 @@ class ModelReading:
                 raise unreadable("R105", f"the output {name!r} is no tensor", self.file)
             self.b.output(value)
             set_public_name(self.b.graph.outputs[-1], name)
+            if value in self.pairs:
+                self.complex.append(name)
 
     def _input(self, name: str, kind: Type) -> Given:
         dims = list(kind.dims)
@@ -143,10 +148,12 @@ class ModelReading:
             return state
         if kind.wrapper:
             raise MappingError(f"an input that is a {kind.wrapper} is not supported", "X201")
-        if kind.dtype == D.COMPLEX64:
-            raise MappingError("complex inputs are not supported", "X201")
-        value = self.b.input(name, kind.dtype, dims)
+        pair = kind.dtype == D.COMPLEX64
+        value = self.b.input(name, D.FLOAT if pair else kind.dtype, [*dims, 2] if pair else dims)
         set_public_name(value, name)
+        if pair:
+            self.complex.append(name)
+            self.pairs.add(value)
         return value
 
     def open_states(self) -> dict[str, str]:
@@ -226,7 +233,12 @@ class BlockLifting(Lifting):
             return False
         if kind == "constant":
             tensor = self.model.constant(op)
-            self.env[op["outputs"][0][0]] = self.builder.const(tensor, name or "const")
+            pair = tensor.dtype == D.COMPLEX64
+            value = self.builder.const(
+                as_pairs(tensor.numpy()) if pair else tensor, name or "const"
+            )
+            self.model.pairs.update([value] if pair else [])
+            self.env[op["outputs"][0][0]] = value
             return True
         if kind in _REFUSED:
             raise MappingError(f"{kind}: {_REFUSED[kind]}", "X201")
@@ -259,6 +271,9 @@ class BlockLifting(Lifting):
         if not isinstance(value, ir.Value) or isinstance(value, Sparse) or kind.wrapper:
             return value
         wanted = kind.dtype
+        if wanted == D.COMPLEX64:
+            self.model.pairs.add(value)
+            return value
         if value.dtype is not None and value.dtype != wanted:
             value = self.builder.Cast(value, to=wanted)
         if name and value.producer() is not None and known(value) is None:

@@ -248,12 +248,35 @@ class Function:
         """An input or output in the type that the source has, with a cast where it is computed in
         another.
         """
+        if public_name(value) in self.network.interface.get("complex", ()):
+            return self._complex(value, casts, out)
         if self.low.carried(value) == value.dtype or value.dtype is None:
             return value
         outer = ir.Value(name=value.name, type=value.type, shape=value.shape)
         self.low.exact.add(outer)
         pair = ([value], [outer]) if out else ([outer], [value])
         casts.append(Layer("cast", "", {}, {}, pair[0], pair[1]))  # type: ignore[arg-type]
+        return outer
+
+    def _complex(self, value: ir.Value, casts: list[Layer], out: bool) -> ir.Value:
+        """Complex numbers in the interface for pairs in the graph."""
+        low, shape = self.low.inner(), list(value.shape or ())[:-1]
+        outer = ir.Value(name=value.name, type=ir.TensorType(D.COMPLEX64), shape=ir.Shape(shape))
+        axis = np.array([len(shape)], np.int32)
+        halves = [low.value("part", value.dtype, shape) for _ in range(2)]
+        wide = [low.value("part", value.dtype, [*shape, 1]) for _ in range(2)]
+        last = low.constant(axis.reshape(()))
+        if out:
+            low.add("split", [value, low.constant(np.array([1, 1], np.uint32)), last], wide)
+            for one, half in zip(wide, halves, strict=True):
+                low.add("shrink_dims", [one, low.constant(axis)], [half])
+            low.add("create_complex", halves, [outer])
+        else:
+            for kind, one, half in zip(("real", "imaginary"), wide, halves, strict=True):
+                low.add(f"{kind}_part", [outer], [half])
+                low.add("expand_dims", [half, low.constant(axis)], [one])
+            low.add("concat", [last, *wide], [value])
+        casts += low.layers
         return outer
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from converter.formats.coreai.rules import (
+    complex,
     composites,
     control_flow,
     elementwise,
@@ -18,6 +19,7 @@ from converter.mapping.rules import Table
 TABLE = Table(
     [
         *composites.RULES,
+        *complex.RULES,
         *quantization.RULES,
         *elementwise.RULES,
         *linear.RULES,

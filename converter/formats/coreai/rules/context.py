@@ -51,6 +51,10 @@ class Reading(context.Reading):
         assert self._block is not None, "an operation with blocks, or without its own"
         return self._block
 
+    def is_complex(self, value: ir.Value | None) -> bool:
+        """Whether a value stands for complex numbers."""
+        return self._block is not None and value in self._block.model.pairs
+
     def is_seen(self, but: str) -> bool:
         """Whether other operations than `but` read the results."""
         return self._block is not None and self._block.is_seen(but)
