@@ -19,7 +19,7 @@ from converter.graph.catalogue.suppression import LOWEST
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.value import known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
-from converter.passes.computed_sizes import flatten, shape, size
+from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.recurrent import looped, recurrent
@@ -289,6 +289,17 @@ def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
     return b.Slice(x, *lines, list(range(rank)))
 
 
+def picked_slice(node: ir.Node, b: Builder) -> Value | None:
+    """Steps that are computed, or negative between computed bounds: the elements by position."""
+    x, rank, axes = x_of(node), rank_of(x_of(node)), known(optional(node, 3))
+    count = known_sizes(optional(node, 1))
+    if rank is None or not count or count[0] is None or (axes is None and optional(node, 3)):
+        return None
+    own = list(range(count[0])) if axes is None else [int(a) % rank for a in axes]
+    made = gathered_slice(node, b, own)
+    return made if made is not x else None
+
+
 def squeeze(node: ir.Node, b: Builder) -> Value | None:
     """Axes whose size is not known to be 1 go by a reshape."""
     x, rank = x_of(node), rank_of(x_of(node))
@@ -475,7 +486,7 @@ REWRITES: Rewrites = {
     ("", "AveragePool"): _chain(in_floats, padded, one_axis),
     ("", "MatMul"): vectors,
     ("", "Gather"): gather,
-    ("", "Slice"): either(backwards, slice_of_all),
+    ("", "Slice"): _chain(backwards, slice_of_all, picked_slice),
     ("", "Squeeze"): squeeze,
     ("", "Unsqueeze"): squeeze,
     ("", "Pad"): pad,

@@ -91,9 +91,10 @@ def write_resize(w: Writing) -> None:
     rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
     if rule == "pytorch_half_pixel" and result is not None and 1 not in result[2:]:
         rule = "half_pixel"
+    dynamic = ("pytorch_half_pixel",) if result is None or size is None or None in size else ()
     if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0) or a("axes", None):
         raise MappingError("only linear interpolation of all axes is one operation")
-    if size is None or 0 in size or rule not in RULES_OF_AXES:
+    if size is None or 0 in size or rule not in (*RULES_OF_AXES, *dynamic):
         raise MappingError(f"coordinate_transformation_mode={rule} of these sizes")
     if w.data.dtype not in (D.FLOAT, D.FLOAT16):
         raise MappingError("only floats are interpolated")
@@ -117,8 +118,6 @@ def write_resize(w: Writing) -> None:
 
 def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
     """Sizes, factors and offsets where sizes are dynamic."""
-    if rule == "align_corners":
-        raise MappingError("align_corners of dynamic sizes")
     rank = w.rank()
 
     def real(value: ir.Value) -> ir.Value:
@@ -126,8 +125,8 @@ def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
         w.low.exact.add(made)
         return made
 
-    def step(kind: str, x: ir.Value, y: Any) -> ir.Value:
-        made = w.emit(f"broadcasting_{kind}", x, y, dtype=D.FLOAT, shape=[rank])
+    def step(kind: str, *operands: ir.Value) -> ir.Value:
+        made = w.emit(f"broadcasting_{kind}", *operands, dtype=D.FLOAT, shape=[rank])
         w.low.exact.add(made)
         return made
 
@@ -145,10 +144,22 @@ def _computed(w: Writing, rule: str, factors: Array | None) -> list[ir.Value]:
             raise MappingError("factors of some axes")
         scale = line(factors)
         sizes = w.emit("cast", step("mul", own, scale), dtype=INDEX, shape=[rank])
-    half = line([0.5] * rank)
-    offset = (
-        line([0.0] * rank) if rule == "half_pixel" else step("sub", half, step("mul", half, scale))
-    )
+    half, one = line([0.5] * rank), line([1.0] * rank)
+    made = real(sizes)
+
+    def alone(value: ir.Value) -> ir.Value:
+        """Where an axis has one element."""
+        return w.emit("broadcasting_equal", value, one, dtype=D.BOOL, shape=[rank])
+
+    if rule == "align_corners":
+        between = step("divide", step("sub", made, one), step("sub", own, one))
+        scale = step("where", alone(own), one, between)
+        scale = step("where", alone(made), one, scale)
+    offset, moved = line([0.0] * rank), step("sub", half, step("mul", half, scale))
+    if rule == "pytorch_half_pixel":
+        offset = step("where", alone(made), moved, offset)
+    elif rule != "half_pixel":
+        offset = moved
     return [sizes, scale, offset]
 
 

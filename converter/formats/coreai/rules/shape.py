@@ -36,6 +36,8 @@ class Sizes(Field):
 
     def lower(self, w: Writing) -> None:
         out = known_sizes(w.out)
+        if out is not None and w.data.shape is not None and not len(w.data.shape):
+            out = [1] * len(out)  # of a scalar, -1 ends in an error
         if out is not None and out.count(None) + out.count(0) <= 1:
             whole = [n or -1 for n in out]
             w.layer.inputs.append(w.numbers(whole))
