@@ -98,6 +98,8 @@ class To(Field):
         own = x.dtype or D.FLOAT
         if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
             return
+        if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
+            return  # sizes have no more bits
         w.layer.inputs = [_wrapped(w, x, own, to)]
 
 

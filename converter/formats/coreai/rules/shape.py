@@ -20,6 +20,7 @@ from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.fields import Attr, AttrInput, Field, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.decompositions.movement import may_copy
 
 D = ir.DataType
 SMALL = -LARGE - 1
@@ -43,7 +44,8 @@ class Sizes(Field):
             w.layer.inputs.append(w.numbers(whole))
             return
         given = constant(w.optional(1))
-        if given is not None and (given == 0).any():
+        copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
+        if copies or (given is not None and (given == 0).any()):
             raise MappingError("a size of 0, which Core AI refuses in a reshape")
         w.layer.inputs.append(w.whole(1))
 
