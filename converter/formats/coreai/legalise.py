@@ -102,6 +102,17 @@ def in_integers(node: ir.Node, b: Builder) -> Value | None:
     return b.Cast(y, to=D.BOOL) if node.outputs[0].dtype == D.BOOL else y
 
 
+def wide_total(node: ir.Node, b: Builder) -> Value | None:
+    """Totals of integers in 64 bits: one that overflows ends the process of the runtime."""
+    x = x_of(node)
+    if x.dtype is None or not x.dtype.is_integer() or x.dtype in (D.INT64, D.UINT64):
+        return None
+    rest = [b.Cast(v, to=D.INT64) if v is not None and v.dtype == x.dtype else v
+            for v in node.inputs[1:]]  # fmt: skip
+    y = b.op(node.op_type, b.Cast(x, to=D.INT64), *rest, **attrs_of(node))
+    return b.Cast(y, to=x.dtype)
+
+
 def in_floats(node: ir.Node, b: Builder) -> Value | None:
     """Of integers, in doubles, which hold what the operator computes of them."""
     x = x_of(node)
@@ -473,8 +484,9 @@ REWRITES: Rewrites = {
     ("", "Sign"): sign,
     ("", "Mod"): modulo,
     ("", "Neg"): negated,
+    ("", "CumSum"): wide_total,
     ("", "Pow"): power,
-    **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "CumSum", "Softmax")},
+    **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "Softmax")},
     **{("", n): in_integers for n in ("Max", "Min", "Add", "Mul", "Sub", "Abs", "ArgMax", "TopK")},
     **{("", n): reduced for n in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")},
     ("", "ReduceMean"): reduced,
@@ -484,7 +496,7 @@ REWRITES: Rewrites = {
     ("", "ConvTranspose"): _chain(bias_apart, one_axis, transposed),
     ("", "MaxPool"): _chain(padded, one_axis),
     ("", "AveragePool"): _chain(in_floats, padded, one_axis),
-    ("", "MatMul"): vectors,
+    ("", "MatMul"): either(vectors, wide_total),
     ("", "Gather"): gather,
     ("", "Slice"): _chain(backwards, slice_of_all, picked_slice),
     ("", "Squeeze"): squeeze,

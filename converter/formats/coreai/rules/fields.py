@@ -110,6 +110,13 @@ def drop_axes(w: Writing, axes: list[int]) -> None:
     w.then(lambda: w.put("shrink_dims", kept, w.numbers(axes), outputs=[own]))
 
 
+def demand_wide(w: Writing) -> None:
+    """Refuses totals of integers of less than 64 bits, which end the runtime when they overflow."""
+    dtype = w.data.dtype or D.FLOAT
+    if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
+        raise MappingError(f"a total of {dtype.name} ends the process of the runtime at overflow")
+
+
 class KeptAxis(Field):
     """The axis of an ArgMax; positions come as ui32."""
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreai.rules.context import SIZE, Reading, Writing
 from converter.formats.coreai.rules.elementwise import REALS
+from converter.formats.coreai.rules.fields import demand_wide
 from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.fields import AttrInput, Field, FirstResult, Guard
@@ -192,6 +193,7 @@ class Matrices(Field):
     def lower(self, w: Writing) -> None:
         if min(w.rank(0), w.rank(1)) < 2:
             raise MappingError("vectors are multiplied as matrices")
+        demand_wide(w)
 
 
 def pools(axes: int) -> list[Rule]:

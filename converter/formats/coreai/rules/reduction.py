@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreai.rules.context import INDEX, SIZE, Reading, Writing
 from converter.formats.coreai.rules.elementwise import NUMBERS, REALS
-from converter.formats.coreai.rules.fields import Kept, KeptAxis
+from converter.formats.coreai.rules.fields import Kept, KeptAxis, demand_wide
 from converter.graph.infer import constant
 from converter.graph.value import Value
 from converter.mapping.fields import AttrInput, Field, Fixed
@@ -76,6 +76,7 @@ class Running(Field):
         r.set_inputs(r.input(0), np.array(r.ints(1, "axis")[0]))
 
     def lower(self, w: Writing) -> None:
+        demand_wide(w)
         if w.attr("exclusive", 0):
             raise MappingError("a total without the element itself")
         axis = w.ints(1, "the axis")[0] % max(1, w.rank())
