@@ -204,6 +204,22 @@ CASES: dict[str, Case] = {
     "a loop that collects": (
         _loop, {"x": LINE[0]}, [LINE[0] * 8, np.stack([LINE[0] * 2**k for k in (1, 2, 3)])]),
     "branches of other sizes": (_where, {"x": LINE[0]}, LINE[0, :1]),
+    "a quotient times its divisor": (
+        lambda b, x: b.Mul(b.Div(x, b.const(np.int32(7))), b.const(np.int32(7))),
+        {"x": INTS}, (np.fix(INTS / 7) * 7).astype(np.int32)),
+    "floats as integers and back": (
+        lambda b, x: b.Cast(b.Cast(x, to=D.INT32), to=D.FLOAT), {"x": ODD[3:]}, np.trunc(ODD[3:])),
+    "integers as floats and back": (
+        lambda b, x: b.Cast(b.Cast(x, to=D.FLOAT), to=D.INT32),
+        {"x": np.array([2**24 + 1], np.int32)}, [2**24]),
+    "sums that round away": (
+        lambda b, x: b.Sub(b.Add(x, b.const(F(2**23))), b.const(F(2**23))),
+        {"x": ODD[3:]}, (ODD[3:] + F(2**23)) - F(2**23)),
+    "running totals that overflow": (
+        lambda b, x: b.CumSum(x, 0), {"x": INTS}, np.cumsum(INTS, dtype=np.int32)),
+    "products that overflow": (
+        lambda b, x: b.MatMul(x, x), {"x": INTS[4:].reshape(2, 2)},
+        INTS[4:].reshape(2, 2) @ INTS[4:].reshape(2, 2)),
     "an empty maximum": (
         lambda b, x: b.ReduceMax(x, [1], keepdims=0), {"x": np.zeros((2, 0), F)}, F([-INF, -INF])),
 }  # fmt: skip
@@ -272,6 +288,22 @@ def test_weights_of_four_bits_stay_packed(tmp_path: Path) -> None:
     assert 64 * 32 // 2 in sizes and (path / "main.mlirb").stat().st_size < 6000
     kinds = [n.op_type for n in converter.load(path).ir.graph]
     assert "DequantizeLinear" in kinds
+
+
+@needs_runtime
+def test_palettes_of_sixteen_values_have_indices_of_four_bits(tmp_path: Path) -> None:
+    table, places = np.linspace(-1, 1, 16, dtype=F), np.arange(64 * 64).reshape(64, 64) % 16
+
+    def write(b: Builder, x: Any) -> Any:
+        found = b.Gather(
+            b.const(table), b.Cast(b.const(places.astype(np.uint8)), to=D.INT32), axis=0
+        )
+        return x @ found
+
+    x = np.random.default_rng(0).normal(size=(3, 64)).astype(F)
+    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel")
+    np.testing.assert_allclose(native(path, {"x": x})[0], x @ table[places], rtol=1e-4, atol=1e-5)
+    assert 2048 < (path / "main.mlirb").stat().st_size < 3500
 
 
 @needs_runtime

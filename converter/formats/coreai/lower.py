@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
 from converter.formats.coreai import bindings, package
+from converter.formats.coreai.barriers import keep_apart
 from converter.formats.coreai.bytecode import ALIGNMENT, Bytecode
 from converter.formats.coreai.collector import CoreLowering, all_layers, needed
 from converter.formats.coreai.elements import INLINE
@@ -53,6 +54,7 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
         fold(model, limit=LARGEST)
         low = lowered(model, low.half)
     refuse(low.problems)
+    keep_apart(low)
     notes += long_sums(low)
     try:
         function = Function(network, model.graph, low, notes)

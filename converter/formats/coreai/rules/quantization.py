@@ -215,10 +215,14 @@ def write_table(w: Writing) -> None:
     if source.dtype != D.UINT8 or not source.shape or table.size > 256:
         raise MappingError("a table of more than 256 values")
     rank = len(source.shape)
-    wide = np.zeros(256, table.dtype.numpy())
+    few = table.size <= 16  # indices of four bits
+    wide = np.zeros(16 if few else 256, table.dtype.numpy())
     wide[: table.size] = table.numpy()
-    axis = w.const(np.array(0, np.int16))
-    w.put("lut_to_dense", source, w.const(wide.reshape([*[1] * rank, 256, 1])), axis)
+    axis, indices = w.const(np.array(0, np.int16)), source
+    if few:
+        stored_ = LazyTensor.of(source.const_value).derived(Converted(D.UINT4), D.UINT4)
+        indices = w.const(stored_, "indices")
+    w.put("lut_to_dense", indices, w.const(wide.reshape([*[1] * rank, -1, 1])), axis)
 
 
 RULES: list[Rule | Custom] = [
