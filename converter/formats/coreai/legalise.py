@@ -23,6 +23,7 @@ from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.recurrent import looped, recurrent
+from converter.passes.indices import cut_elements
 from converter.passes.legalise import Rewrite, Rewrites, either
 from converter.passes.transposed_windows import transposed
 
@@ -360,7 +361,9 @@ def scattered(node: ir.Node, b: Builder) -> Value | None:
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
     reduction = attributes(node)["reduction"]
     sizes, depth = shape_of(x), (known_sizes(index) or [None])[-1]
-    if reduction == "none" or sizes is None or depth is None or shape_of(index) is None:
+    if reduction == "none":
+        return _in_rows(node, b)
+    if sizes is None or depth is None or shape_of(index) is None:
         return None
     rest = math.prod(sizes[depth:])
     steps = [math.prod(sizes[i + 1 :]) for i in range(depth)]
@@ -375,6 +378,17 @@ def scattered(node: ir.Node, b: Builder) -> Value | None:
         axis=0, reduction=reduction,
     )  # fmt: skip
     return b.Reshape(y, list(sizes))
+
+
+def _in_rows(node: ir.Node, b: Builder) -> Value | None:
+    """The same with the indices in rows."""
+    x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
+    own, depth, rank = known_sizes(x), (known_sizes(index) or [None])[-1], rank_of(index)
+    if own is None or depth is None or rank is None or rank <= 2:
+        return None
+    rows = b.Reshape(index, [-1, depth])
+    tail = b.Shape(x)[depth:] if depth < len(own) else b.const(np.zeros(0, np.int64))
+    return b.ScatterND(x, rows, b.Reshape(updates, b.Concat([-1], tail, axis=0)))
 
 
 def reduced(node: ir.Node, b: Builder) -> Value | None:
@@ -504,6 +518,7 @@ REWRITES: Rewrites = {
     ("", "Pad"): pad,
     ("", "ScatterND"): scattered,
     ("", "Resize"): repeated,
+    ("", "GatherElements"): cut_elements,
     ("", "Flatten"): flatten,
     ("", "Shape"): shape,
     ("", "Size"): size,

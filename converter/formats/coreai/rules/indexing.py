@@ -11,8 +11,9 @@ from converter.errors import MappingError
 from converter.formats.coreai.rules.context import INDEX, Reading, Writing
 from converter.formats.coreai.rules.fields import position, word
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import AttrInput, Field, Only
+from converter.mapping.fields import AttrInput, Field, Guard, Only
 from converter.mapping.rules import Custom, Rule, op
+from converter.passes.indices import cut_axes
 
 D = ir.DataType
 # reduction of ONNX -> mode
@@ -62,11 +63,24 @@ class Positions(Field):
         w.then(exchanged)
 
 
+def same_sizes(scatter: bool) -> Guard:
+    """Indices of the sizes of the operand along all axes but one."""
+    return Guard(
+        "the indices must have the sizes of the operand along the other axes",
+        lambda w: not cut_axes(int(w.attr("axis", 0)), w.data, w.input(1), scatter),
+    )
+
+
+FEW = Guard(
+    "indices of more than two axes end the process of the runtime",
+    lambda w: w.rank(1) <= 2 or w.rank(2) <= w.rank(),
+)
 AXIS: Any = {"kind": int, "dtype": np.int32}
 RULES: list[Rule | Custom] = [
     op(
         "GatherElements",
         "gather_along_axis",
+        same_sizes(False),
         position(1),
         AttrInput("axis", 2, **AXIS),
         given="2,3 =i64:2,1",
@@ -80,6 +94,13 @@ RULES: list[Rule | Custom] = [
         Opposite(),
         given="2,3 =i64:2,1 2,1",
     ),
-    op("ScatterND", "scatter_nd", position(1), Only("reduction", "none"), given="4,3 i64:2,1 2,3"),
+    op(
+        "ScatterND",
+        "scatter_nd",
+        FEW,
+        position(1),
+        Only("reduction", "none"),
+        given="4,3 i64:2,1 2,3",
+    ),
     op("NonZero", "non_zero", Positions()),
 ]

@@ -86,6 +86,24 @@ class UnitAxes(Field):
         w.layer.inputs.append(w.numbers(axes))
 
 
+class Alike(Field):
+    """Operands that agree in all axes but one: what is known of one is known of all."""
+
+    def lower(self, w: Writing) -> None:
+        out = known_sizes(w.out) or []
+        axis = int(w.attr("axis")) % max(1, len(out))
+        for i, value in enumerate(w.layer.inputs):
+            own = known_sizes(value)
+            if value is None or not i or own is None or len(own) != len(out):
+                continue
+            sizes = [
+                n if j == axis or m is None else m
+                for j, (n, m) in enumerate(zip(own, out, strict=True))
+            ]
+            if sizes != own:
+                w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
+
+
 class Parts(Field):
     """The sizes of the parts, or one size of all but the last; and the axis."""
 
@@ -357,7 +375,7 @@ RULES: list[Rule | Custom] = [
     op("Transpose", "transpose", Order("perm", 1, list, np.uint32)),
     op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
     op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
-    op("Concat", "concat", Leading("axis", 0, int, np.int32), given="2,3 2,3"),
+    op("Concat", "concat", Leading("axis", 0, int, np.int32), Alike(), given="2,3 2,3"),
     op("Split", "split", Parts(), given="2,6 -> 2"),
     op("Expand", "broadcast_to", Spread(), given="2,1 =i64:[2,3]"),
     op("ConstantOfShape", "broadcast_to", Number(), lower_only=True, given="i64:2"),
