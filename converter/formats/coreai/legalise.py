@@ -380,6 +380,25 @@ def scattered(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(y, list(sizes))
 
 
+def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
+    """A ScatterElements whose indices are fewer along other axes: along the elements in a line."""
+    x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
+    sizes, places, a = shape_of(x), shape_of(index), attrs_of(node)
+    if sizes is None or places is None:
+        return None
+    axis = int(a.get("axis", 0)) % len(sizes)
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    index = b.Cast(index, to=D.INT64)
+    index = b.Where(b.Greater(b.const(np.int64(0)), index), index + sizes[axis], index)
+    own = sum(
+        (np.indices(places)[i] * n for i, n in enumerate(steps) if i != axis), np.zeros(places, int)
+    )
+    line = [-1]
+    each = index * steps[axis] + b.const(np.asarray(own, np.int64))
+    operands = (b.Reshape(v, line) for v in (x, each, updates))
+    return b.Reshape(b.ScatterElements(*operands, **{**a, "axis": 0}), list(sizes))
+
+
 def _in_rows(node: ir.Node, b: Builder) -> Value | None:
     """The same with the indices in rows."""
     x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
@@ -519,6 +538,7 @@ REWRITES: Rewrites = {
     ("", "ScatterND"): scattered,
     ("", "Resize"): repeated,
     ("", "GatherElements"): cut_elements,
+    ("", "ScatterElements"): scattered_elements,
     ("", "Flatten"): flatten,
     ("", "Shape"): shape,
     ("", "Size"): size,

@@ -89,6 +89,7 @@ RULES: list[Rule | Custom] = [
     op(
         "ScatterElements",
         "scatter_along_axis",
+        same_sizes(True),
         position(1),
         AttrInput("axis", 3, **AXIS),
         Opposite(),
