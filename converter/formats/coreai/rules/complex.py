@@ -27,7 +27,9 @@ def create(r: Reading) -> Value:
 
 
 def part(r: Reading) -> Value:
-    return parts(r, 0)[int(r.layer.kind == "imaginary_part")]
+    real, imaginary = parts(r, 0)
+    found: Value = imaginary if r.layer.kind == "imaginary_part" else real
+    return found
 
 
 def compute(r: Reading) -> ir.Value:
