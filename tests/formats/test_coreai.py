@@ -24,6 +24,7 @@ from converter.engines import file
 from converter.errors import ConverterError, MappingError, ReadError, UsageError
 from converter.formats.coreai import bindings, bytecode, package
 from converter.formats.coreai.elements import dense, type_of
+from converter.formats.coreai.format import FORMAT
 from converter.formats.coreai.lower import write_model
 from converter.formats.coreml_bits import packed_tensor
 from converter.formats.format import Flavour
@@ -399,6 +400,15 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
 
 
 @needs_runtime
+def test_a_graph_that_invokes_itself_is_refused(tmp_path: Path) -> None:
+    call = '"coreai.invoke"(%0) <{callee = #param.constant<@twice> : !param.symbol}>'
+    text = FUNCTIONS.replace('"coreai.add"(%0, %0)', call)
+    text = text.replace("(tensor<2xf32>, tensor<2xf32>) -> tensor", "(tensor<2xf32>) -> tensor")
+    with pytest.raises(ConverterError, match=r"invoke each other|does not read"):
+        converter.load(authored(text, tmp_path / "m.aimodel"))
+
+
+@needs_runtime
 def test_what_ends_the_runtime_is_an_error_not_a_crash(tmp_path: Path) -> None:
     text = FUNCTIONS.replace('sym_name = "twice"', 'sym_name = "other"').replace(
         '"quotient"', '"main"'
@@ -419,13 +429,13 @@ def test_damaged_programs_are_refused_and_a_wrong_hash_is_told(tmp_path: Path) -
     for content in (good[:-40], b"", b"module {}", *(_flipped(good, rng) for _ in range(4))):
         (path / "main.mlirb").write_bytes(content)
         try:
-            assert [n.code for n in converter.load(path).notes] == ["R103"]
+            assert [n.code for n in FORMAT.check(path, None)] == ["R103"]
         except ConverterError:
             continue
     (path / "main.mlirb").write_bytes(good)
-    assert converter.load(path).notes == []
+    assert FORMAT.check(path, None) == []
     (path / "main.hash").write_bytes(bytes(32))
-    assert "main.hash" in str(converter.load(path).notes)
+    assert "main.hash" in str(FORMAT.check(path, None))
 
 
 def _flipped(content: bytes, rng: np.random.Generator) -> bytes:

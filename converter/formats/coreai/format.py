@@ -46,8 +46,10 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """What reading says."""
-    return read(path, weights).notes
+    """What reading says, and whether the program is the one that was written."""
+    from converter.formats.coreai.package import hash_note, main_of
+
+    return [*read(path, weights).notes, *hash_note(main_of(path))]
 
 
 def kinds() -> Mapping[str, str]:

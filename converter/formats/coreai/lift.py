@@ -32,6 +32,7 @@ from converter.passes.fold import fold
 
 D = ir.DataType
 Operation = Mapping[str, Any]
+DEEPEST = 50  # graphs and blocks in each other
 TOKEN = object()  # what orders the uses of states, which the order of operations says as well
 Given = Any  # a value of the graph, a state, a token
 _NAME, _STATE = "coreai.name", "MutableBuffers.buffer_mutation"
@@ -71,7 +72,7 @@ def read_model(path: Path, function: str = "") -> Network:
     if kept:
         interface["coreai"] = kept
         model.metadata_props["netconv.coreai"] = json.dumps(kept, sort_keys=True)
-    return Network(model, "coreai", package.hash_note(main, content), interface)
+    return Network(model, "coreai", [], interface)
 
 
 def graphs_of(operations: Sequence[Operation], prefix: str = "") -> Iterator[tuple[str, Operation]]:
@@ -193,6 +194,7 @@ class BlockLifting(Lifting):
         self.env: dict[int, Given] = dict(outer.env) if outer is not None else {}
         self.refused: set[int] = set(outer.refused) if outer is not None else set()
         self.current: Operation = {}
+        self.depth = 0
 
     def run(self) -> list[Given]:
         """The operands of the last operation."""
@@ -311,6 +313,7 @@ class BlockLifting(Lifting):
         if len(numbers) != len(inputs):
             message = f"a block of {len(numbers)} inputs, {len(inputs)} are given"
             raise MappingError(message, "R105")
+        child.depth = self.depth + 1
         child.env.update(zip(numbers, inputs, strict=True))
         current = self.current
         results = child.run()
@@ -335,12 +338,9 @@ class BlockLifting(Lifting):
         graph = self.model.graphs[name]
         if (made := self._composite(graph, given)) is not None:
             return made
-        if self._depth() > 100:
-            raise MappingError("graphs that invoke each other without end", "R105")
+        if self.depth > DEEPEST:
+            raise MappingError(f"graphs that invoke each other more than {DEEPEST} deep", "R105")
         return self.inlined(0, self.builder, given, graph["regions"][0][0])
-
-    def _depth(self) -> int:
-        return 0
 
     def _composite(self, graph: Operation, given: list[Given]) -> list[Given] | None:
         """The results by the row of a composite graph; None where there is none that applies."""

@@ -16,7 +16,6 @@ from converter.errors import Diagnostic, Where, unreadable
 from converter.formats.mlpackage import CORE_AI, Hashed, digest, files_of, inside
 from converter.formats.mlpackage import PROGRAM as MAIN
 from converter.io.files import Output
-from converter.io.mapped_file import MappedFile
 from converter.io.strict_json import parse
 
 HASH, METADATA = "main.hash", "metadata.json"
@@ -65,12 +64,16 @@ def metadata_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def hash_note(path: Path, content: MappedFile) -> list[Diagnostic]:
+def hash_note(path: Path) -> list[Diagnostic]:
     """A warning where main.hash is not the SHA-256 of the bytecode; Apple's loader ignores it."""
     file = path.with_name(HASH)
+    if not file.is_file():
+        return []
     made = digest()
-    made.update(content.bytes.data)
-    if not file.is_file() or file.read_bytes() == made.digest():
+    with open(path, "rb") as f:
+        while piece := f.read(1 << 20):
+            made.update(piece)
+    if file.read_bytes() == made.digest():
         return []
     message = f"{HASH} is not the SHA-256 of {MAIN}: the program was changed after it was written"
     return [Diagnostic("R103", message, "warning", where=Where(str(path.parent), path=HASH))]
