@@ -16,6 +16,7 @@ from converter.formats.coreai import bindings, package
 from converter.formats.coreai.bytecode import Bytecode
 from converter.formats.coreai.elements import Type, elements, resource, type_of
 from converter.formats.coreai.mapping import MAPPING
+from converter.formats.coreai.rules.complex import compute
 from converter.formats.coreai.rules.composites import PREFIX
 from converter.formats.coreai.rules.context import Reading
 from converter.formats.coreai.rules.quantization import Sparse
@@ -292,7 +293,12 @@ class BlockLifting(Lifting):
         """The results of an operation; those of a custom converter are not checked for attributes
         that nobody looks at.
         """
-        return self.mapping.table.lift(self.reading(layer))
+        r = self.reading(layer)
+        parts = ("real_part", "imaginary_part")
+        if layer.kind in parts or not any(map(r.is_complex, layer.inputs)):
+            return self.mapping.table.lift(r)
+        with self.builder:
+            return [compute(r)]
 
     def reading(self, layer: Layer) -> Reading:
         return Reading(layer, self.builder, block=self)

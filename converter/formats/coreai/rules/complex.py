@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import onnx_ir as ir
-
-from converter.errors import not_meant
+from converter.errors import MappingError
 from converter.formats.coreai.rules.context import Reading
 from converter.graph.value import Value, stack
 from converter.mapping.rules import Custom, Rule, custom
@@ -32,11 +30,11 @@ def part(r: Reading) -> Value:
     return found
 
 
-def compute(r: Reading) -> ir.Value:
-    """One of the operations that compute with complex numbers too."""
-    if not any(r.is_complex(v) for v in r.layer.inputs):
-        raise not_meant("complex operands are needed")
+def compute(r: Reading) -> Value:
+    """One of the operations that compute with complex numbers too, of such operands."""
     b, kind = r.b, r.layer.kind.removeprefix("broadcasting_")
+    if kind not in KINDS:
+        raise MappingError(f"{kind} of complex numbers is not supported", "X201")
     x, xi = parts(r, 0)
     if len(r.layer.inputs) == 2:
         y, yi = parts(r, 1)
@@ -61,10 +59,10 @@ def compute(r: Reading) -> ir.Value:
     return stack([b.Cosh(x) * b.Cos(xi), b.Sinh(x) * b.Sin(xi)])
 
 
-_BINARY = ("add", "sub", "mul", "divide", "equal", "not_equal")
-_KINDS = " ".join((*_BINARY, *(f"broadcasting_{k}" for k in _BINARY), "exp sin cos sinh cosh"))
+KINDS = frozenset(
+    ["add", "sub", "mul", "divide", "equal", "not_equal", "exp", "sin", "cos", "sinh", "cosh"]
+)
 RULES: list[Rule | Custom] = [
     custom("", "create_complex", create),
     custom("", "real_part imaginary_part", part),
-    custom("", _KINDS, compute),
 ]
