@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from converter.formats.coreai.mapping import MAPPING as COREAI
 from converter.formats.coreml.mapping import MAPPING as COREML
 from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
 from converter.formats.nnapi import rules as nnapi
@@ -49,6 +50,7 @@ def counts() -> list[Count]:
         count("nnapi", nnapi.TABLE),
         count("tflite", TFLITE.table),
         count("mlprogram", MLPROGRAM.table),
+        count("coreai", COREAI.table),
     ]
     total = ((c.kinds, c.rows, c.hooked, c.functions) for c in found)
     return [*found, Count("TOTAL", *(sum(column) for column in zip(*total, strict=True)))]

@@ -18,6 +18,7 @@ import pytest
 
 from converter.api import Model
 from converter.errors import MappingError
+from converter.formats.coreai.mapping import MAPPING as COREAI
 from converter.formats.coreml.mapping import MAPPING as COREML
 from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
@@ -34,6 +35,7 @@ from converter.mapping.rules import Custom, Rule
 from mapping_samples import CannotSample, candidates, codec_in, contexts, filled, sample
 
 MAPPINGS = {
+    "coreai": COREAI,
     "coreml": COREML,
     "openvino.legacy": LEGACY,
     "openvino.opset": OPSETS,

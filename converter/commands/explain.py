@@ -296,8 +296,8 @@ CODES: dict[str, Explanation] = {
     "U502": Explanation(
         "a package is not installed",
         "What few people need comes with extras: the engines beside onnxruntime (pip install "
-        "'netconv[openvino]', 'netconv[litert]'), images ('netconv[images]'), runs on many "
-        "machines and at URLs "
+        "'netconv[openvino]', 'netconv[litert]'), Core AI ('netconv[coreai]'), images "
+        "('netconv[images]'), runs on many machines and at URLs "
         "('netconv[batch]').",
     ),
 }

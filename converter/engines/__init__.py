@@ -9,6 +9,7 @@ reference.py    onnx's own evaluator: slow, written independently of onnxruntime
 openvino.py     OpenVINO's runtime, by way of the IR v11 writer
 litert.py       LiteRT, by way of the TensorFlow Lite writer
 coreml.py       Core ML on macOS, by way of the Core ML writer
+coreai.py       Core AI, by way of the Core AI writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
 """
@@ -40,6 +41,7 @@ ENGINES = {
     "openvino": "converter.engines.openvino",
     "litert": "converter.engines.litert",
     "coreml": "converter.engines.coreml",
+    "coreai": "converter.engines.coreai",
 }
 
 

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 # name of an engine -> the module that has it
-MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert"}
+MODULES = {
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "litert": "ai_edge_litert",
+    "coreai": "coreai",
+}
 TIMEOUT = 600  # seconds that loading and running one file may take
 
 
@@ -36,7 +41,7 @@ def engine_of(model: Network) -> str:
     """
     from converter import formats
 
-    if model.source is None or model.format not in formats.FORMATS or not model.source.is_file():
+    if model.source is None or model.format not in formats.FORMATS or not model.source.exists():
         return ""
     return formats.get(model.format).engine(model.source)
 

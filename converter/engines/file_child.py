@@ -253,7 +253,85 @@ class LiteRt:
         ]
 
 
-ENGINES: dict[str, Any] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "litert": LiteRt}
+class CoreAi:
+    """Apple's own runtime, with its default options; it has no others on Linux."""
+
+    may_be_exact = False
+    WORDS = {"cfloat32": "complex64"}  # noqa: RUF012
+
+    def __init__(self, path: str) -> None:
+        import os
+
+        if hasattr(os, "sched_setaffinity"):  # it has a thread for each processor
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import coreai.authoring
+        from coreai.runtime import NDArray
+
+        self.array, self.asset = NDArray, coreai.authoring.AIModelAsset.load(path)
+        self.description: Any = None
+        self._computed(None)
+
+    def exact(self) -> None:
+        pass
+
+    def _computed(self, feeds: dict[int, Any] | None) -> list[Any]:
+        """The results; without feeds only the description of `main`, or of the first function."""
+        import asyncio
+
+        return asyncio.run(self._run(feeds))
+
+    async def _run(self, feeds: dict[int, Any] | None) -> list[Any]:
+        async with self.asset.executable() as model:
+            names = list(model.function_names)
+            function = model.load_function("main" if "main" in names else names[0])
+            d = self.description = function.desc
+            if feeds is None:
+                return []
+            ports, count = self.inputs(), len(d.input_names)
+            given: dict[str, Any] = {
+                ports[i]["names"][0]: self.array(np.array(a, order="C")) for i, a in feeds.items()
+            }
+            states: dict[str, Any] = {n: given.pop(n, None) for n in d.state_names}
+            for port in ports[count:]:
+                name = port["names"][0]
+                if states[name] is None:
+                    states[name] = self.array(np.zeros(port["shape"], port["type"]))
+            found: dict[str, Any] = dict(await function(given, states))
+            return [*(np.array(found[n].numpy()) for n in d.output_names),
+                    *(np.array(v.numpy()) for v in states.values())]  # fmt: skip
+
+    def inputs(self) -> list[Port]:
+        """The inputs, and the states, which netconv reads as inputs that may be left out."""
+        d = self.description
+        return [*(self._port(n, d.input_descriptor(n)) for n in d.input_names),
+                *(self._port(n, d.state_descriptor(n)) for n in d.state_names)]  # fmt: skip
+
+    def required(self) -> int:
+        return len(self.description.input_names)
+
+    def outputs(self) -> list[Port]:
+        """The outputs, and the states as they are left."""
+        d = self.description
+        return [
+            *(self._port(n, d.output_descriptor(n)) for n in d.output_names),
+            *(self._port(f"{n}_out", d.state_descriptor(n)) for n in d.state_names),
+        ]
+
+    def _port(self, name: str, d: Any) -> Port:
+        word = str(d.dtype)
+        shape = [None if n is None or n < 0 else int(n) for n in d.shape]
+        return port_of([name], self.WORDS.get(word, word), shape)
+
+    def run(self, feeds: dict[int, Any]) -> list[Any]:
+        return self._computed(feeds)
+
+
+ENGINES: dict[str, Any] = {
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+    "litert": LiteRt,
+    "coreai": CoreAi,
+}
 _NUMPY = {
     "float16",
     "float32",

@@ -28,6 +28,7 @@ FORMATS = {
     "nnapi": "converter.formats.nnapi.format",
     "tflite": "converter.formats.tflite.format",
     "mlprogram": "converter.formats.mlprogram.format",
+    "coreai": "converter.formats.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096

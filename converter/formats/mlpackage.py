@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SUFFIX, COMPILED = ".mlpackage", ".mlmodelc"
 MANIFEST = "Manifest.json"
+CORE_AI, PROGRAM = ".aimodel", "main.mlirb"  # a folder of Core AI, and the program in it
+FOLDERS = (SUFFIX, CORE_AI)  # suffixes of folders that are one model
 LARGEST = 1 << 24  # bytes of a manifest
 _FORM = {"rootModelIdentifier": str, "itemInfoEntries": {str: {"path": str}}}
 
@@ -41,6 +43,26 @@ _AUTHOR = "com.apple.CoreML"
 def is_package(path: Path) -> bool:
     """Whether a folder is a package: it is called like one, or its manifest names a model."""
     return path.is_dir() and (path.name.endswith(SUFFIX) or names_model(path))
+
+
+def is_core_ai(path: Path) -> bool:
+    """Whether a folder is a Core AI model: it is called like one, or has the program of one."""
+    return path.is_dir() and (path.name.endswith(CORE_AI) or (path / PROGRAM).is_file())
+
+
+def is_model_folder(path: Path) -> bool:
+    """Whether a folder is one model, of Core ML or of Core AI."""
+    return is_package(path) or is_core_ai(path)
+
+
+def marker(path: Path) -> str:
+    """The name of the file without which a folder is no model: it is written last."""
+    return PROGRAM if is_core_ai(path) else MANIFEST
+
+
+def holds_model(path: Path) -> bool:
+    """Whether a folder has the files of a model, whatever it is called."""
+    return names_model(path) or (path / PROGRAM).is_file()
 
 
 def names_model(path: Path) -> bool:
@@ -60,6 +82,9 @@ def model_in(path: Path) -> Path:
     """
     if not path.is_dir():
         return path
+    if is_core_ai(path):
+        files_of(path)
+        return inside(path, PROGRAM, Where(str(path)))
     if not is_package(path):
         demand_not_compiled(path)
     files_of(path)
@@ -103,7 +128,7 @@ def model_of(content: bytes) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """All files of a package, the manifest last. ReadError R107 for a link (but in a cache of
+    """All files of a package, its `marker` last. ReadError R107 for a link (but in a cache of
     Hugging Face, where each file is one), R100 for what is no file and for a folder that cannot be
     read.
     """
@@ -117,7 +142,8 @@ def files_of(path: Path) -> list[Path]:
                 found.append(entry)
             elif not entry.is_dir():
                 raise unreadable("R100", "cannot read: not a regular file", entry)
-    return sorted(found, key=lambda p: (p == path / MANIFEST, p))
+    last = path / marker(path)
+    return sorted(found, key=lambda p: (p == last, p))
 
 
 def size_of(path: Path) -> int:
@@ -127,7 +153,7 @@ def size_of(path: Path) -> int:
 
 def is_inside(path: str | Path) -> bool:
     """Whether a file is a part of a package: whoever looks for models finds the package."""
-    return any(map(is_package, Path(path).parents))
+    return any(map(is_model_folder, Path(path).parents))
 
 
 def _raise(error: OSError) -> None:
@@ -214,7 +240,7 @@ def write_manifest(out: Output, content: str, weights: bool) -> None:
         f.write(manifest(content, weights))
 
 
-class _Hashed(io.RawIOBase):
+class Hashed(io.RawIOBase):
     """A file whose bytes are hashed while they are written."""
 
     def __init__(self, file: BinaryIO, content: Any) -> None:
@@ -244,5 +270,5 @@ def write_package(
         f.write(model)
     if weights is not None:
         with out.open(inside=WEIGHTS) as f:
-            weights(cast(BinaryIO, _Hashed(f, content)))
+            weights(cast(BinaryIO, Hashed(f, content)))
     write_manifest(out, content.hexdigest(), weights is not None)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from converter import formats
 from converter.errors import ConverterError, output_exists, overwrites_input, unwritable
-from converter.formats.mlpackage import names_model
+from converter.formats.mlpackage import holds_model
 
 _ELSEWHERE = "give the output another name or folder"
 
@@ -52,7 +52,7 @@ def demand_replaceable(files: Sequence[Path], inputs: Iterable[Path], force: boo
         if owner := next(_others(file, files), None):
             message = f"the output would overwrite a file that {owner.name} uses"
             raise unwritable("W302", message, file, _ELSEWHERE)
-        if file.is_dir() and not names_model(file):
+        if file.is_dir() and not holds_model(file):
             message = "the output would replace a folder that is no package of a model"
             raise unwritable("W302", message, file, _ELSEWHERE)
         if not force:

@@ -525,11 +525,13 @@ class InputType(Field):
     when reading.
 
     Constants stay constants. `flat`: the operator wants one axis, the layer also takes none.
+    `written`: the type that the layer takes, by `cast` of the format's Writing.
     """
 
     positions: tuple[int, ...]
     dtype: ir.DataType = ir.DataType.INT64
     flat: bool = False
+    written: ir.DataType | None = None
 
     def lift(self, r: Any) -> None:
         for i in self.positions:
@@ -537,6 +539,11 @@ class InputType(Field):
                 value = r.cast(value, self.dtype)
                 flat = not self.flat or rank_of(value) == 1
                 r.node.inputs[i] = value if flat else r.b.op("Reshape", value, [-1])
+
+    def lower(self, w: Any) -> None:
+        for i in () if self.written is None else self.positions:
+            if i < len(w.layer.inputs) and (value := w.layer.inputs[i]) is not None:
+                w.layer.inputs[i] = w.cast(value, self.written)
 
 
 @record

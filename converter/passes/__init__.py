@@ -29,6 +29,8 @@ split_directions.py        recurrent operators of two directions as two operator
 suppression.py             suppression of overlapping boxes in the manner of Core ML
 legalise.py                what a target cannot express is rewritten until it can, or left to be
                            refused
+computed_sizes.py          sizes that are computed when the network runs
+transposed_windows.py      transposed convolutions with another padding at each end
 coverage.py                the operators that a target has no way to write
 lite/                      rewrites for kernels that TensorFlow Lite and NNAPI share
 decompositions/            operators written as simpler ones, by theme

@@ -16,6 +16,7 @@ PACKAGES = (
     "coremltools",
     "openvino",
     "ai-edge-litert",
+    "coreai-core",
     "tflite",
 )
 

@@ -44,7 +44,7 @@ netconv run net.onnx --profile"""
     type=Place(),
     help="Write the outputs; with several inputs a folder.",
 )
-@engine_option("What executes it: onnxruntime, openvino, litert, coreml, reference.")
+@engine_option("What executes it: onnxruntime, openvino, litert, coreml, coreai, reference.")
 @seed_option
 @option(
     "--profile",

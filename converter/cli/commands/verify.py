@@ -67,8 +67,8 @@ netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999
     help="chain: layers on their own inputs alone.",
 )
 @engine_option(
-    "For the graph read from CAND: onnxruntime, openvino, litert, coreml, reference; several "
-    "with commas make a table."
+    "For the graph read from CAND: onnxruntime, openvino, litert, coreml, coreai, reference; "
+    "several with commas make a table."
 )
 @option(
     "--labels",

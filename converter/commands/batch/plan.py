@@ -16,7 +16,7 @@ from typing import Any
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import UsageError, did_you_mean, wrong_call
-from converter.formats.mlpackage import COMPILED, SUFFIX, is_inside, is_package
+from converter.formats.mlpackage import COMPILED, FOLDERS, is_inside, is_model_folder
 from converter.io import growth, toml
 from converter.io.atomic import PREFIX, recover_folder
 from converter.io.limits import size
@@ -103,7 +103,7 @@ def _models_below(root: Path) -> Iterator[Path]:
         if any(n.startswith(PREFIX) for n in folders):
             recover_folder(Path(folder))
             _, folders[:], names = next(os.walk(folder))
-        packages = [n for n in folders if is_package(Path(folder, n))]
+        packages = [n for n in folders if is_model_folder(Path(folder, n))]
         folders[:] = [n for n in folders if n not in packages]
         yield from (Path(folder, n) for n in packages)
         yield from (p for n in names if _is_model(p := Path(folder, n)))
@@ -247,7 +247,7 @@ def _glob(pattern: str) -> list[str]:
 
 
 def _may_be_model(path: Path) -> bool:
-    return path.is_file() or is_package(path) or path.name.endswith(COMPILED)
+    return path.is_file() or is_model_folder(path) or path.name.endswith(COMPILED)
 
 
 def _is_remote_model(place: str, kind: str) -> bool:
@@ -255,8 +255,8 @@ def _is_remote_model(place: str, kind: str) -> bool:
     says.
     """
     *folders, name = PurePosixPath(place).parts
-    whole = not any(f.endswith(SUFFIX) or f.startswith(PREFIX) for f in folders)
-    return whole and (kind == "file" or name.endswith(SUFFIX))
+    whole = not any(f.endswith(FOLDERS) or f.startswith(PREFIX) for f in folders)
+    return whole and (kind == "file" or name.endswith(FOLDERS))
 
 
 def _shown(model: str, root: str) -> str:

@@ -31,7 +31,7 @@ from converter.errors import (
     unwritable,
 )
 from converter.formats import sidefiles
-from converter.formats.mlpackage import MANIFEST, is_package
+from converter.formats.mlpackage import MANIFEST, PROGRAM, is_model_folder
 from converter.io.atomic import PREFIX, uninterrupted
 
 ATTEMPTS = 3
@@ -94,11 +94,12 @@ def _is_readable(system: Any, place: str) -> bool:
 
 
 def _version(system: Any, place: str) -> Any:
-    """What tells the object of a model, or the manifest of a package, from one that replaces it;
+    """What tells the object of a model, or the marker of a package, from one that replaces it;
     None where the store says nothing.
     """
     system.invalidate_cache()
-    for name in (place, f"{place.rstrip('/')}/{MANIFEST}"):
+    stem = place.rstrip("/")
+    for name in (place, f"{stem}/{MANIFEST}", f"{stem}/{PROGRAM}"):
         try:
             facts = system.info(name)
         except Exception:  # what is wrong with it, copying says
@@ -145,7 +146,7 @@ class _Replacement:
         self.system, self.place = system, place
         self.parent = os.path.dirname(place)
         self.new = {self._key(folder, p): p for p in sorted(folder.rglob("*")) if p.is_file()}
-        self.packages = [self._key(folder, p) for p in folder.iterdir() if is_package(p)]
+        self.packages = [self._key(folder, p) for p in folder.iterdir() if is_model_folder(p)]
         self.models = [k for k in self.new if self._is_model(k)]
         self.hidden = f"{self.parent}/{PREFIX}{os.urandom(6).hex()}"
         self.copies: dict[str, str] = {}
@@ -157,7 +158,7 @@ class _Replacement:
     def _is_model(self, key: str) -> bool:
         """Whether readers begin with this object."""
         if package := next((p for p in self.packages if key.startswith(f"{p}/")), ""):
-            return key == f"{package}/{MANIFEST}"
+            return key in (f"{package}/{MANIFEST}", f"{package}/{PROGRAM}")
         return key == self.place or formats.of_suffix(Path(key)) is not None
 
     def perform(self) -> None:

@@ -16,9 +16,8 @@ from converter.formats.mlprogram.rules import TABLE
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, known, rank_of, schema_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import optional
-from converter.graph.windows import halves, overhang
 from converter.mapping.rules import Rule
+from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
 from converter.passes.constants import evaluate_constant
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.activations import x_of
@@ -27,6 +26,7 @@ from converter.passes.legalise import Rewrite, Rewrites
 from converter.passes.promote_types import Signature, parameter, parameters, wider
 from converter.passes.promote_types import takes as fits
 from converter.passes.suppression import non_max_suppression
+from converter.passes.transposed_windows import transposed
 
 D = ir.DataType
 TYPES = frozenset(
@@ -117,54 +117,6 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
     return rewrite(node, b) if whole else None  # type: ignore[return-value]
 
 
-def transposed(node: ir.Node, b: Builder) -> Value | None:
-    """Without padding, which is cut off behind; places beyond the image are zeros and the bias."""
-    if (given := optional(node, 2)) is not None and constant(given) is None:
-        return None
-    a, x, shape = attrs_of(node), x_of(node), shape_of(node.outputs[0])
-    weights = shape_of(x_of(node, 1))
-    if shape is None or weights is None or x.shape is None:
-        return None
-    rank, sizes = len(shape) - 2, shape_of(x)
-    pads = begins(a, node, sizes, weights, shape)
-    if sizes is None or pads is None:
-        return None
-    kept = {k: a[k] for k in ("strides", "dilations", "group") if k in a}
-    y = b.ConvTranspose(*node.inputs[:2], kernel_shape=list(weights[2:]), **kept)
-    own = shape_of(y)
-    if own is None:
-        return None
-    missing = [max(0, p + n - m) for p, n, m in zip(pads, shape[2:], own[2:], strict=True)]
-    if any(missing):
-        y = b.Pad(y, [0] * (rank + 2) + [0, 0, *missing])
-    axes = list(range(2, rank + 2))
-    ends = [p + n for p, n in zip(pads, shape[2:], strict=True)]
-    y = b.Slice(y, pads, ends, axes)
-    bias = [*node.inputs, None, None][2]
-    return y if bias is None else y + b.Reshape(bias, [-1, *[1] * rank])
-
-
-def begins(
-    a: dict[str, object],
-    node: ir.Node,
-    sizes: tuple[int, ...] | None,
-    weights: tuple[int, ...],
-    shape: tuple[int, ...],
-) -> list[int] | None:
-    """What is cut off in front of each axis."""
-    rank = len(shape) - 2
-    scheme, given = a.get("auto_pad", "NOTSET"), a.get("pads")
-    if scheme in ("NOTSET", "VALID") and not a.get("output_shape"):
-        return [int(n) for n in list(given or [0] * rank)[:rank]]  # type: ignore[call-overload]
-    if sizes is None:
-        return None
-    strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))  # type: ignore[call-overload]
-    more = list(a.get("output_padding") or [0] * rank)  # type: ignore[call-overload]
-    axes = zip(shape[2:], weights[2:], strides, dilations, sizes[2:], strict=True)
-    totals = [overhang(*axis) + extra for axis, extra in zip(axes, more, strict=True)]
-    return halves(totals, upper=scheme != "SAME_LOWER")[:rank]
-
-
 def equal(node: ir.Node, b: Builder) -> Value | None:
     """Truth values are equal where not one alone is true."""
     x, y = x_of(node), x_of(node, 1)
@@ -241,16 +193,6 @@ def same_axes(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(x, b.Concat(*kept, axis=0)) if len(kept) > 1 else None
 
 
-def flatten(node: ir.Node, b: Builder) -> Value | None:
-    """Two sizes, of which one is not known: that of the shape is computed."""
-    x, rank, axis = x_of(node), rank_of(x_of(node)), int(attrs_of(node).get("axis", 1))
-    if rank is None or axis % (rank or 1) == 0:
-        return None
-    front = b.Shape(x)[: axis % rank]
-    size = b.ReduceProd(front, [0], keepdims=1)
-    return b.Reshape(x, b.Concat(size, [-1], axis=0))
-
-
 def expand(node: ir.Node, b: Builder) -> Value | None:
     """Computed sizes: times ones, or with all that is true."""
     x, sizes = x_of(node), node.inputs[1]
@@ -262,19 +204,6 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
     return x & ones if kind == D.BOOL else x * ones
 
 
-def shape(node: ir.Node, b: Builder) -> Value | None:
-    """A part of a shape."""
-    a = attrs_of(node)
-    start, end = a.get("start", 0), a.get("end")
-    if not start and end is None:
-        return None
-    return b.Shape(x_of(node))[start:end]
-
-
-def size(node: ir.Node, b: Builder) -> Value | None:
-    return b.ReduceProd(b.Shape(x_of(node)), [0], keepdims=0)
-
-
 def _has_open_sizes(node: ir.Node) -> bool:
     """Whether several sizes of the result are open and others are not: slice_by_index with computed
     bounds leaves all open, and a Reshape behind it tells all but one.
@@ -282,41 +211,6 @@ def _has_open_sizes(node: ir.Node) -> bool:
     shape = node.outputs[0].shape
     count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)
     return shape is not None and 1 < count < len(shape)
-
-
-def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
-    """before: Slice(x, start, end, axes, step)    after: Gather(x, Range(start, end, step), axis)
-
-    for each of the axes, the bounds counted from the front and inside of the axis; where the size
-    of the result is known, as many places from the start.
-    """
-    x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=D.INT64)
-    sizes = node.outputs[0].shape or ()
-    starts, ends, *more = node.inputs[1:]
-    steps = more[1] if len(more) > 1 else None
-    for place, axis in enumerate(axes):
-        size = b.Gather(shape, np.array(axis))
-        start, end, step = (
-            b.Gather(b.Cast(v, to=D.INT64), np.array(place)) if v is not None else b.const(1)
-            for v in (starts, ends, steps)
-        )
-        forth = b.Greater(step, b.const(0))
-        least = b.Where(forth, b.const(0), b.const(-1))
-        first, last = (
-            b.Max(b.Min(b.Where(v < 0, v + size, v), most), lowest)
-            for v, most, lowest in (
-                (start, b.Where(forth, size, size - 1), b.const(0)),
-                (end, size, least),
-            )
-        )
-        count = sizes[axis] if sizes else None
-        places = (
-            first + b.const(np.arange(count)) * step
-            if isinstance(count, int)
-            else b.Range(first, last, step)
-        )
-        x = b.Gather(x, places, axis=axis)
-    return x
 
 
 def slice_of_all(node: ir.Node, b: Builder) -> Value | None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.coreml_bits import packed_tensor, unpacked
 from converter.formats.mlprogram.blobs import BITS, Blobs
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
@@ -114,25 +115,7 @@ def _packed(data: Array, kind: Any) -> LazyTensor:
     if data.nbytes != -(-count * bits // 8):
         message = f"{data.nbytes} bytes, the type {sizes} of {bits} bits has {count} elements"
         raise MappingError(message, "R103")
-    if bits == 4:
-        return LazyTensor(data, dtype, sizes)
-    return LazyTensor(lambda: unpacked(data, bits)[:count].reshape(sizes), dtype, sizes)
-
-
-def unpacked(data: Array, bits: int) -> Array:
-    """The numbers of so many bits in a stream of them, as bytes; those that are whole."""
-    flat = data.reshape(-1).view(np.uint8)
-    width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes that are whole numbers
-    groups = np.concatenate([flat, np.zeros(-len(flat) % width, np.uint8)]).reshape(-1, width)
-    found = np.empty((len(groups), count), np.uint8)
-    mask = (1 << bits) - 1
-    for i in range(count):
-        first, shift = divmod(i * bits, 8)
-        numbers = groups[:, first] >> shift
-        if shift + bits > 8:
-            numbers = numbers | groups[:, first + 1] << (8 - shift)
-        found[:, i] = numbers & mask
-    return found.reshape(-1)[: len(flat) * 8 // bits]
+    return packed_tensor(data, bits, dtype, sizes)
 
 
 def _sizes(kind: Any) -> list[int]:

@@ -172,6 +172,8 @@ def may_copy(shape: ir.Value | None) -> bool:
     node = None if shape is None else shape.producer()
     if node is None:
         return True
+    if node.op_type == "Concat":
+        return any((part := known(v)) is not None and 0 in part for v in node.inputs)
     return node.op_type in ("Cast", "Identity") and may_copy(node.inputs[0])
 
 

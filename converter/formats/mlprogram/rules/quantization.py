@@ -7,22 +7,29 @@ DequantizeLinear, those with a table behind a Gather. Others are computed when t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.coreml_bits import unpacked
+from converter.formats.coreml_compressed import (
+    demand_as_many,
+    dequantized,
+    full,
+    later,
+    looked_up,
+    spread,
+)
 from converter.formats.mlprogram.operations import FLOATS
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.formats.mlprogram.rules.elementwise import DTYPES, To
 from converter.formats.mlprogram.rules.fields import mil
-from converter.formats.mlprogram.values import unpacked
 from converter.graph.demands import shaped
 from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
-from converter.graph.sizes import demand_small
 from converter.graph.value import Value, producer_of
 from converter.mapping.fields import Field, Guard
 from converter.mapping.rules import Custom, Rule, custom
@@ -132,14 +139,6 @@ def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
 # compressed constants ----------------------------------------------------------------------------
 
 
-def later(
-    r: Reading, make: Callable[[], Array], dtype: np.dtype[Any], shape: Sequence[int]
-) -> Value:
-    """A constant that is computed when it is written."""
-    demand_small(*shape)
-    return r.b.const(LazyTensor(make, D.from_numpy(dtype), shape))
-
-
 def affine(r: Reading) -> Value:
     data, scale, zero = (r.array(k) for k in ("quantized_data", "scale", "zero_point"))
     along = r.attr("axis", int, 0) % max(1, data.ndim)
@@ -153,22 +152,6 @@ def affine(r: Reading) -> Value:
     real = r.b.Cast(r.b.const(data), to=D.from_numpy(scale.dtype))
     zeros, scales = (r.b.const(a.astype(scale.dtype).reshape(line)) for a in (zero, scale))
     return (real - zeros) * scales
-
-
-def spread(array: Array, shape: Sequence[int], but: int = -1) -> Array:
-    """Numbers of blocks repeated over each axis but one."""
-    demand_blocks(array, shape)
-    for axis, (own, wanted) in enumerate(zip(array.shape, shape, strict=True)):
-        if axis != but and own != wanted:
-            array = np.repeat(array, wanted // own, axis=axis)
-    return array
-
-
-def demand_blocks(array: Array, shape: Sequence[int]) -> None:
-    """MappingError R105 unless each axis is a whole number of blocks."""
-    for own, wanted in zip(array.shape, shape, strict=True):
-        if own != wanted and (not own or wanted % own):
-            raise MappingError(f"{own} blocks of {wanted} places", "R105")
 
 
 def blockwise(r: Reading) -> Any:
@@ -192,20 +175,7 @@ def blockwise(r: Reading) -> Any:
         if offset is not None:
             scaled = scaled - r.b.const(spread(offset, shape).astype(scale.dtype))
         return scaled * r.b.const(spread(scale, shape))
-    kind = given.dtype.numpy() if isinstance(given, LazyTensor) else given.dtype
-    demand_blocks(scale, shape)
-    several = [i for i, n in enumerate(scale.shape) if n > 1]
-    if not several:
-        zero = None if offset is None else offset.reshape(()).astype(kind)
-        return r.b.DequantizeLinear(given, scale.reshape(()), zero)
-    if len(several) == 1 and scale.shape[several[0]] == shape[several[0]]:
-        zeros = None if offset is None else offset.reshape(-1).astype(kind)
-        return r.b.DequantizeLinear(given, scale.reshape(-1), zeros, axis=several[0])
-    blocks = [n // m for n, m in zip(shape, scale.shape, strict=True)]
-    axis = max(range(len(shape)), key=lambda i: blocks[i])
-    wide = spread(scale, shape, axis)
-    wide_zeros = None if offset is None else spread(offset, shape, axis).astype(kind)
-    return r.b.DequantizeLinear(given, wide, wide_zeros, axis=axis, block_size=blocks[axis])
+    return dequantized(r, given, scale, offset)
 
 
 def of_table(r: Reading) -> Value:
@@ -247,22 +217,6 @@ def _places(r: Reading, indices: LazyTensor) -> Value:
     return r.b.Cast(r.b.const(plain), to=D.INT32)
 
 
-def looked_up(indices: Array, table: Array, axis: int) -> Array:
-    """The values of each group's own table; several values of an index unfold along `axis`."""
-    places = []
-    for i, (n, groups) in enumerate(zip(indices.shape, table.shape[:-2], strict=True)):
-        own = np.arange(n) // max(1, n // groups)
-        places.append(own.reshape([-1 if j == i else 1 for j in range(indices.ndim)]))
-    found = table[(*places, indices.astype(np.int64))]
-    if found.shape[-1] == 1:
-        return np.asarray(found[..., 0])
-    axis %= indices.ndim
-    moved: Array = np.moveaxis(found, -1, axis + 1)
-    shape = list(indices.shape)
-    shape[axis] *= found.shape[-1]
-    return moved.reshape(shape)
-
-
 def mask_in(r: Reading, name: str) -> LazyTensor:
     """Which elements are there: bits, or numbers 0 and 1."""
     mask = stored_in(r, name)
@@ -273,20 +227,6 @@ def mask_in(r: Reading, name: str) -> LazyTensor:
 
 def mask_of(r: Reading, name: str) -> Array:
     return mask_in(r, name).numpy()
-
-
-def demand_as_many(mask: Array, values: Array) -> None:
-    """MappingError R103 unless there is a value for each place of the mask."""
-    if int(mask.sum()) != values.size:
-        raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
-
-
-def full(mask: Array, values: Array) -> Array:
-    """The values where the mask is set, zeros elsewhere."""
-    demand_as_many(mask, values)
-    found = np.zeros(mask.shape, values.dtype)
-    found[mask] = values.reshape(-1)
-    return found
 
 
 def sparse(r: Reading) -> Value:

@@ -1,0 +1,54 @@
+"""Running a Core AI model, or a model that can be written as one, on Apple's own runtime.
+
+A model that was read from an `.aimodel` and has the boundary it was read with is run from its own
+file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from converter.engines import Prepared, file, prepared
+from converter.errors import Diagnostic, NothingComparedError
+from converter.formats.format import Flavour
+from converter.graph.network import as_complex, as_pairs
+
+if TYPE_CHECKING:
+    from converter.graph.infer import Array
+    from converter.graph.network import Network
+
+
+def prepare(model: Network) -> Prepared:
+    """The model as Core AI runs it: from its file, or written as one. Raises UnsupportedError for
+    what that cannot express, UsageError U502 where the package is not installed.
+    """
+    from converter.formats import get
+    from converter.formats.coreai.bindings import demand_installed
+
+    demand_installed()
+    folder = tempfile.TemporaryDirectory(prefix="netconv-")
+    own = model.interface.get("coreai_boundary") == (model.inputs, model.outputs)
+    path = Path(folder.name) / "model.aimodel"
+    if own and model.source is not None:
+        path = model.source
+    else:
+        get("coreai").write(model, path, Flavour("coreai"))
+    pairs = model.interface.get("complex", ())
+    names = [o.name for o in model.outputs]
+
+    def compute(arrays: list[Array]) -> list[Array]:
+        given = zip(model.inputs, arrays, strict=True)
+        feeds = [np.asarray(as_complex(a) if i.name in pairs else a) for i, a in given]
+        found = file.run("coreai", path, [i.name for i in model.inputs], [feeds])
+        if found.stage != "done":
+            why = found.error or "Python has no arrays of the types of its inputs"
+            raise NothingComparedError(Diagnostic("N403", f"Core AI does not run the model: {why}"))
+        position = {n: i for i, ports in enumerate(found.outputs) for n in ports}
+        results = [found.results[0][position[n]] for n in names]
+        return [as_pairs(r) if r.dtype.kind == "c" else r for r in results]
+
+    return prepared(model, "coreai", compute, folder)

@@ -1,0 +1,48 @@
+"""Numbers of less than a byte, as Apple's formats store them: in a stream of bits, the first number
+in the lowest bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.infer import Array
+from converter.graph.lazy_tensor import LazyTensor
+
+
+def unpacked(data: Array, bits: int) -> Array:
+    """The numbers of so many bits in a stream of them, as bytes; those that are whole."""
+    flat = data.reshape(-1).view(np.uint8)
+    width, count = bits // math.gcd(bits, 8), 8 // math.gcd(bits, 8)  # bytes that are whole numbers
+    groups = np.concatenate([flat, np.zeros(-len(flat) % width, np.uint8)]).reshape(-1, width)
+    found = np.empty((len(groups), count), np.uint8)
+    mask = (1 << bits) - 1
+    for i in range(count):
+        first, shift = divmod(i * bits, 8)
+        numbers = groups[:, first] >> shift
+        if shift + bits > 8:
+            numbers = numbers | groups[:, first + 1] << (8 - shift)
+        found[:, i] = numbers & mask
+    return found.reshape(-1)[: len(flat) * 8 // bits]
+
+
+def packed_tensor(data: Array, bits: int, dtype: ir.DataType, sizes: Sequence[int]) -> LazyTensor:
+    """Numbers where they lie: those of 2 and 4 bits are packed as ONNX packs them, others are
+    unpacked when they are needed.
+    """
+    if dtype.bitwidth == bits:
+        return LazyTensor(data, dtype, sizes)
+    count = math.prod(sizes)
+
+    def numbers() -> Array:
+        found = unpacked(data, bits)[:count].reshape(sizes)
+        if not dtype.is_signed():
+            return found
+        half = np.int8(1 << bits - 1)
+        return (found.astype(np.int8) ^ half) - half
+
+    return LazyTensor(numbers, dtype, sizes)

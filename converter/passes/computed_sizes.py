@@ -1,0 +1,72 @@
+"""Sizes that are known only when the network runs, computed from shapes: for targets that compute
+with shapes as with any numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder, Value, attrs_of
+from converter.graph.infer import rank_of
+from converter.passes.decompositions.activations import x_of
+
+D = ir.DataType
+
+
+def flatten(node: ir.Node, b: Builder) -> Value | None:
+    """Two sizes, of which one is not known: that of the shape is computed."""
+    x, rank, axis = x_of(node), rank_of(x_of(node)), int(attrs_of(node).get("axis", 1))
+    if rank is None or axis % (rank or 1) == 0:
+        return None
+    front = b.Shape(x)[: axis % rank]
+    size = b.ReduceProd(front, [0], keepdims=1)
+    return b.Reshape(x, b.Concat(size, [-1], axis=0))
+
+
+def shape(node: ir.Node, b: Builder) -> Value | None:
+    """A part of a shape."""
+    a = attrs_of(node)
+    start, end = a.get("start", 0), a.get("end")
+    if not start and end is None:
+        return None
+    return b.Shape(x_of(node))[start:end]
+
+
+def size(node: ir.Node, b: Builder) -> Value | None:
+    return b.ReduceProd(b.Shape(x_of(node)), [0], keepdims=0)
+
+
+def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
+    """before: Slice(x, start, end, axes, step)    after: Gather(x, Range(start, end, step), axis)
+
+    for each of the axes, the bounds counted from the front and inside of the axis; where the size
+    of the result is known, as many places from the start.
+    """
+    x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=D.INT64)
+    sizes = node.outputs[0].shape or ()
+    starts, ends, *more = node.inputs[1:]
+    steps = more[1] if len(more) > 1 else None
+    for place, axis in enumerate(axes):
+        size = b.Gather(shape, np.array(axis))
+        start, end, step = (
+            b.Gather(b.Cast(v, to=D.INT64), np.array(place)) if v is not None else b.const(1)
+            for v in (starts, ends, steps)
+        )
+        forth = b.Greater(step, b.const(0))
+        least = b.Where(forth, b.const(0), b.const(-1))
+        first, last = (
+            b.Max(b.Min(b.Where(v < 0, v + size, v), most), lowest)
+            for v, most, lowest in (
+                (start, b.Where(forth, size, size - 1), b.const(0)),
+                (end, size, least),
+            )
+        )
+        count = sizes[axis] if sizes else None
+        places = (
+            first + b.const(np.arange(count)) * step
+            if isinstance(count, int)
+            else b.Range(first, last, step)
+        )
+        x = b.Gather(x, places, axis=axis)
+    return x
