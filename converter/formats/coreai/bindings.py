@@ -6,13 +6,13 @@ import importlib.util
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from converter.errors import unreadable, wrong_call
 from converter.formats.coreai.worker import MARK
+from converter.io.child import python_command, python_environment
 
 EXTRA = "netconv[coreai]"
 TIMEOUT = 600  # seconds that reading or writing one program may take
@@ -66,10 +66,16 @@ def call(command: str, *arguments: Path) -> None:
     """
     demand_installed()
     worker = Path(__file__).with_name("worker.py")
-    line = [sys.executable, "-P", str(worker), command, *map(str, arguments)]
     try:
         done = subprocess.run(
-            line, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
+            python_command(str(worker), command, *map(str, arguments)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=python_environment(),
+            timeout=TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise Ended(f"it did not finish within {TIMEOUT} seconds") from None
