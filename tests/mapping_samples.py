@@ -372,8 +372,8 @@ def _inputs(
             own = _inputs(rule, _split(made["inputs"]), b, values if outer is None else outer)
             values.append(b.op(made["op"], *own))
             continue
-        if entry == "?" or entry.startswith("$"):
-            known = values if outer is None else outer
+        if entry == "?" or entry[0] in "$#":
+            known = b.graph.inputs if entry[0] == "#" else values if outer is None else outer
             values.append(None if entry == "?" else known[int(entry[1:])])
             continue
         match = _ENTRY.match(entry)

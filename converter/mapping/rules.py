@@ -39,10 +39,10 @@ class Rule:
     that is read as another one. `given` is a sample context for the laws' test, one entry for each
     canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
     that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
-    constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0,
-    `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator in front makes, `-> 2` behind them all: two
-    results. Types are the most ordinary that the operator allows; another one goes in front:
-    `i64:2,3`, `=f16:4`.
+    constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
+    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
+    `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
+    another one is a prefix: `i64:2,3`, `=f16:4`.
     Without `given` every required input is `2,3`.
     """
 

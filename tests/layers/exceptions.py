@@ -52,7 +52,7 @@ EXCEPT: dict[str, dict[str, str]] = {
     "zhouyi": {},
     "nnapi": {
         # LiteRT has no such operations; the formulas of NeuralNetworks.h in numpy are in
-        # tests/formats/test_nnapi_regions.py, test_nnapi_rows.py and test_nnapi_cells.py
+        # tests/formats/test_nnapi_regions.py, test_nnapi_integers.py and test_nnapi_cells.py
         "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
         "BOX_WITH_NMS_LIMIT": "LiteRT has no such operation",
         "DETECTION_POSTPROCESSING": "LiteRT has it as a custom operator, which the kit does "
