@@ -471,7 +471,7 @@ def candidates(rule: Rule, context: str) -> dict[str, list[Any]]:
             if rule.op == "Split" and name == "num_outputs" and "=[" in context:
                 values = [None]  # the sizes say it
             values = [
-                v for i, v in enumerate(values) if v not in values[:i] and _is_attribute(rule, name)
+                v for i, v in enumerate(values) if v not in values[:i] and is_attribute(rule, name)
             ]
             if not values and _required(rule, name):
                 raise CannotSample(f"no value for {rule.op}.{name}: add it to SAMPLES")
@@ -513,7 +513,7 @@ def _of_weights(rule: Rule, name: str, context: str) -> list[Any]:
     return [weights[2:]] if name == "kernel_shape" else []
 
 
-def _is_attribute(rule: Rule, name: str) -> bool:
+def is_attribute(rule: Rule, name: str) -> bool:
     schema = schema_of(rule.op) if rule.domain == "" else None
     entry = lookup(rule.op) if rule.domain else None
     return (

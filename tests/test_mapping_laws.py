@@ -19,7 +19,7 @@ import onnx_ir as ir
 import pytest
 
 from converter.api import Model
-from converter.errors import MappingError, UnsupportedError
+from converter.errors import ConverterError, MappingError, UnsupportedError
 from converter.formats.coreml.mapping import MAPPING as COREML
 from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
@@ -27,8 +27,8 @@ from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import defaults
 from converter.graph.extensions import can_expand
-from converter.graph.infer import RANDOM, InferenceError, rank_of, shape_of
-from converter.mapping.fields import MISSING, Attr, Const, Field, Fixed, Guard, Nested
+from converter.graph.infer import RANDOM, InferenceError, rank_of, schema_of, shape_of
+from converter.mapping.fields import MISSING, Attr, Const, Field, Fixed, Guard, Implied, Nested
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule
 from laws.adapters import Adapter, CoreMLAdapter, Sample, by_value, normal_layer
@@ -36,7 +36,7 @@ from laws.mlprogram import MLProgramAdapter
 from laws.nnapi import NNAPIAdapter
 from laws.numbers import feeds_of
 from laws.tflite import TFLiteAdapter
-from mapping_samples import CannotSample, candidates, codec_in, contexts, filled
+from mapping_samples import CannotSample, candidates, codec_in, contexts, filled, is_attribute
 
 ADAPTERS: dict[str, Adapter] = {
     "coreml": CoreMLAdapter("coreml", COREML),
@@ -93,7 +93,7 @@ def lowered(rule: Rule, adapter: Adapter) -> Iterator[Sample]:
                 reasons.append(f"{context} {attrs}: {e}")
                 continue
             found = True
-            yield made
+            yield replace(made, context=context, attrs=attrs)
         if found:
             return
     raise CannotSample(
@@ -150,7 +150,7 @@ def normal(node: Node) -> tuple[dict[str, Any], list[Any]]:
         attrs[key] = np.asarray(attrs[key]) % (rank + (node.op == "Flatten"))
     if node.op == "Resize" and attrs.get("mode") != "nearest":
         attrs.pop("nearest_mode", None)
-    attrs = {k: _single(v) for k, v in attrs.items()}
+    attrs = {k: normal_value(v) for k, v in attrs.items()}
     inputs = [by_value(v) for v in node.inputs]
     if node.op == "Pad" and attrs.get("mode") != "constant":
         inputs[2:3] = [None]  # the value counts in this mode alone
@@ -162,7 +162,7 @@ def normal(node: Node) -> tuple[dict[str, Any], list[Any]]:
     return attrs, inputs
 
 
-def _single(value: Any) -> Any:
+def normal_value(value: Any) -> Any:
     """Lists as lists, floats as what ONNX makes of them."""
     array = np.asarray(value)
     if array.dtype == np.float64:
@@ -202,15 +202,24 @@ def check_lift_undoes_lower(rule: Rule, adapter: Adapter, which: slice = slice(N
         assert [(y.dtype, str(y.shape)) for _, y in pairs] == [
             (v.dtype, str(v.shape)) for v, _ in pairs
         ]
-        assert [v for v, _ in pairs] == node.outputs[: len(pairs)]
         folded = any(f.folds for f in rule.fields)
         one = plain(s, own, [y for _, y in pairs]) and not folded
         if own is not None and one and normal(own) == normal(node):
             continue
-        if node.domain == EXTENSION_DOMAIN and not can_expand(node.outputs[0].producer()):
-            assert own is not None and normal(own) == normal(node)  # random numbers
-        elif node.op not in RANDOM:  # another spelling of the same has the same numbers
+        if node.op in RANDOM or not is_defined(node):
+            same = own is not None and own.op == node.op
+            assert same or node.op in RANDOM
+            if own is not None and same:
+                assert carried(rule, own) == carried(rule, node)
+        else:  # another spelling of the same has the same numbers
             same_numbers(adapter, s, pairs)
+
+
+def carried(rule: Rule, node: Node) -> Any:
+    """What a node says but for what the row may drop."""
+    implied = {n for f in rule.fields if isinstance(f, Implied) for n in f.names}
+    attrs, inputs = normal(node)
+    return {k: v for k, v in attrs.items() if k not in implied | rule.ignored}, inputs
 
 
 def check_lower_undoes_lift(rule: Rule, adapter: Adapter, which: slice = slice(None)) -> None:
@@ -328,6 +337,106 @@ def is_read_by_table(rule: Rule, adapter: Adapter, s: Sample) -> bool:
     found, wanted = normal(r.node), normal(own.node)
     same = (r.node.op, r.node.domain, found[0]) == (own.node.op, own.node.domain, wanted[0])
     return same and [made(v) for v in found[1]] == [made(v) for v in wanted[1]]
+
+
+@pytest.mark.parametrize(("rule", "adapter"), [p for p in SYMMETRIC if not p.values[0].lift_only])
+def test_an_attribute_that_is_dropped_is_declared(rule: Rule, adapter: Adapter) -> None:
+    """An operator with another value of an attribute is another layer, is refused or computes the
+    same; or a field says that it ignores the attribute.
+    """
+    s = next(lowered(rule, adapter))
+    for name in sorted(rule.owned("names") - rule.ignored):
+        for value in other_values(rule, s, name):
+            try:
+                node, b = adapter.node(rule, s.context, {**s.attrs, name: value})
+                made = adapter.write(rule, rule, node, b, s.version)
+            except (*REFUSALS, ArithmeticError):  # a group of nothing
+                continue
+            if said_by(made) == said_by(s):
+                assert computes_alike(s, made), f"{name}={value!r} is dropped"
+
+
+IGNORING = [p for p in RULES if p.values[0].ignored]
+
+
+@pytest.mark.parametrize(("rule", "adapter"), IGNORING)
+def test_a_dropped_attribute_is_noted(rule: Rule, adapter: Adapter) -> None:
+    s = next(lowered(rule, adapter))
+    for name in sorted(rule.ignored):
+        attrs = {**s.attrs, name: changed(None, rule, name)}
+        node, _ = adapter.node(rule, s.context, attrs)
+        low = adapter.mapping.lowering(adapter.mapping, s.version)
+        adapter.table.lower(low.writing(node))
+        assert [d.code for d in low.notes if name in d.message] == ["X207"]
+
+
+def said_by(s: Sample) -> Any:
+    """Layers with the types and shapes that they declare for the results."""
+    results = [(v.dtype, str(v.shape)) for v in s.node.outputs]
+    return [*map(normal_layer, s.layers)], results
+
+
+# attributes that leave the choice to the implementation: it may do what they do not ask for
+CHOICES = {("TopK", "sorted")}
+
+
+def other_values(rule: Rule, s: Sample, name: str) -> list[Any]:
+    """Values of an attribute other than the sample's."""
+    own = s.node.attrs.get(name)
+    trusted = {n for f in rule.fields if isinstance(f, Implied) for n in f.names}
+    if not is_attribute(rule, name) or (rule.op, name) in CHOICES:
+        return []
+    if name in trusted and not is_defined(s.node):
+        return []  # nothing computes what it would change
+    found = [*candidates(rule, s.context).get(name, ()), changed(own, rule, name)]
+    return [v for v in found if v is not None and normal_value(v) != normal_value(own)]
+
+
+# attributes that are numbers of types, of which not each follows on another
+TYPES = {"to", "dtype", "output_dtype", "precision", "stash_type", "index"}
+
+
+def changed(value: Any, rule: Rule, name: str) -> Any:
+    """Another value of the type of this one, or of the schema's where there is none."""
+    if value is None:
+        schema = schema_of(rule.op) if not rule.domain and name not in TYPES else None
+        kind = schema.attributes[name].type.name if schema is not None else ""
+        return {"FLOAT": 0.5, "INT": 1}.get(kind)
+    if isinstance(value, list | tuple):
+        found = [changed(v, rule, name) for v in value]
+        return None if None in found else found or None
+    if isinstance(value, int):
+        other = 1 - value if value in (0, 1) else value + 1
+        return None if name in TYPES else other
+    return value / 2 or 0.5 if isinstance(value, float) else None
+
+
+def computes_alike(s: Sample, other: Sample) -> bool:
+    """Whether two nodes on inputs of the same shapes give the same."""
+    if s.node.op in RANDOM or not is_defined(s.node):
+        return False
+    results = []
+    for one in (s, other):
+        one.b.graph.outputs.clear()
+        one.b.output(*one.node.outputs)
+        model = Model(ir.Model(one.b.graph, ir_version=10), "onnx")
+        try:
+            results.append(list(model.run(feeds_of(model, one.node.op)).values()))
+        except ConverterError:  # no operator of the standard
+            return True
+    pairs = zip(*results, strict=True)
+    return all(x.shape == y.shape and close(x, y) for x, y in pairs)
+
+
+def close(x: Any, y: Any) -> bool:
+    if x.dtype.kind != "f":
+        return bool(np.array_equal(x, y))
+    return bool(np.allclose(x, y, rtol=1e-5, atol=1e-6, equal_nan=True))
+
+
+def is_defined(node: Node) -> bool:
+    """Whether a node has a definition by which it is executed."""
+    return node.domain != EXTENSION_DOMAIN or can_expand(node.outputs[0].producer())
 
 
 def made(value: Any) -> Any:

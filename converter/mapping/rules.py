@@ -60,6 +60,11 @@ class Rule:
     def hooked(self) -> bool:
         return any(isinstance(f, Hook) for f in self.fields)
 
+    @property
+    def ignored(self) -> set[str]:
+        """Attributes of the operator that are dropped on purpose."""
+        return {name for f in self.fields for name in f.ignored}
+
     def lift(self, r: Reading) -> list[ir.Value]:
         """The results of the layer, as nodes of the graph; MappingError when the row does not
         apply.
@@ -79,6 +84,9 @@ class Rule:
             step(w)
         self._all_owned(w.node.attrs, "names", "attribute")
         w.emit_layer()
+        for name in self.ignored:
+            if w.node.attrs.get(name) is not None:
+                w.note(f"{name}={w.node.attrs[name]!r} is dropped: {self.kind} has no counterpart")
 
     def _steps(
         self, of: Callable[[Field], Callable[[Any], None]]

@@ -9,7 +9,7 @@ other modules of this folder are those of formats with operands, tensors or mess
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Sample:
 
     `b`     the builder of its graph, whose only node it is
     `file`  what the layers are a part of, where the format has more than layers
+    `context`, `attrs`: what the node was made of
     """
 
     rule: Rule
@@ -39,6 +40,8 @@ class Sample:
     b: Builder
     version: int
     file: Any = None
+    context: str = ""
+    attrs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def own(self) -> int:
