@@ -65,4 +65,39 @@ EXCEPT: dict[str, dict[str, str]] = {
         "ROI_ALIGN": "LiteRT has no such operation",
         "ROI_POOLING": "LiteRT has no such operation",
     },
+    "tflite": {
+        **dict.fromkeys(("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"), "random"),
+        # with numbers of LiteRT in tests/formats/test_tflite_operators.py and test_tflite_files.py
+        **dict.fromkeys(("CALL", "IF", "STABLEHLO_COMPOSITE", "WHILE"), "has subgraphs"),
+        **dict.fromkeys(
+            (
+                *("ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND"),
+                *("HASHTABLE_IMPORT", "HASHTABLE_SIZE", "READ_VARIABLE", "VAR_HANDLE"),
+            ),
+            "has a handle, which is no tensor of numbers",
+        ),
+        **dict.fromkeys(
+            ("COMPLEX_ABS", "IMAG", "REAL", "RFFT2D"),
+            "has complex numbers, which these files cannot hold",
+        ),
+        "DENSIFY": "has a sparse constant, which these files cannot hold",
+        # with numbers of LiteRT in tests/formats/test_tflite_recurrent.py
+        **dict.fromkeys(
+            (
+                *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN"),
+                *("SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
+            ),
+            "has a variable tensor",
+        ),
+        # with the formulas of their sources in tests/formats/test_tflite_operators.py
+        **dict.fromkeys(("AudioSpectrogram", "Mfcc"), "LiteRT has no such operator"),
+        **dict.fromkeys(
+            (
+                *("Convolution2DTransposeBias", "Landmarks2TransformMatrix"),
+                *("MaxPoolingWithArgmax2D", "MaxUnpooling2D", "TransformLandmarks"),
+                *("TransformTensor", "TransformTensorBilinear"),
+            ),
+            "is MediaPipe's, LiteRT has no such operator",
+        ),
+    },
 }
