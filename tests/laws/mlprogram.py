@@ -17,10 +17,10 @@ from converter.formats.mlprogram.collector import MilLowering
 from converter.formats.mlprogram.lift import BlockLifting
 from converter.formats.mlprogram.lower import OPSETS
 from converter.formats.mlprogram.mapping import MAPPING
-from converter.formats.mlprogram.program import ProgramWriter
+from converter.formats.mlprogram.program import WEIGHTS, ProgramWriter
 from converter.formats.mlprogram.rules.context import Reading, Writing
 from converter.graph.build import Builder
-from converter.graph.infer import Array
+from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.states import Variables
 from converter.io.chunks import write_array
@@ -71,22 +71,43 @@ class MLProgramAdapter(Adapter):
         by.lower(Writing(node, low))
         memory = Memory()
         writer = ProgramWriter(low, memory)
-        function = Model_pb2.Model().mlProgram.functions["main"]
+        model = Model_pb2.Model(specificationVersion=version)
+        model.mlProgram.version = 1
+        function = model.mlProgram.functions["main"]
         inputs = [*computed_before(low.layers, b), *b.graph.inputs]
         for value in inputs:
             writer.value_type(function.inputs.add(name=writer.name(value)).type, value)
+        function.opset = OPSETS[version]
         block = function.block_specializations[OPSETS[version]]
         writer.block(block, low.layers, node.outputs)
-        return Sample(rule, node, low.layers, b, version, (function, block, memory, low, inputs))
+        return Sample(rule, node, low.layers, b, version, (model, memory, low, inputs))
 
     def read_back(self, s: Sample) -> ReadBack:
         return BlockReadBack(self, s)
+
+    def judge(self, s: Sample, folder: Path) -> None:
+        """coremltools loads the program: operations, parameters and types are those that it has."""
+        from coremltools.converters.mil.frontend.milproto.load import load
+
+        model, memory, _, inputs = s.file
+        if any(v.shape is not None and len(v.shape) == 0 for v in inputs):
+            return  # the boundary gives such inputs an axis, which is not written here
+        (folder / "weights").mkdir(exist_ok=True)
+        with (folder / WEIGHTS.removeprefix("@model_path/")).open("wb") as file:
+            memory.write(file)
+        program = load(model, s.version, str(folder / "weights"))
+        (main,) = program.functions.values()
+        for value, loaded in zip(s.node.outputs, main.outputs, strict=True):
+            shape = shape_of(value)
+            assert shape is None or loaded.shape == shape
 
 
 class BlockReadBack(ReadBack):
     def __init__(self, adapter: Adapter, s: Sample) -> None:
         super().__init__(adapter, s)
-        function, block, memory, low, inputs = s.file
+        model, memory, low, inputs = s.file
+        function = model.mlProgram.functions["main"]
+        block = function.block_specializations[function.opset]
         self.block = BlockLifting(block, s.b, "", Remembered(memory), Variables(s.b), s.version)
         for given, value in zip(function.inputs, inputs, strict=True):
             dtype = low.carried(value)
