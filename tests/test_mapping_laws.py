@@ -25,9 +25,10 @@ from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
 from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI
 from converter.graph import EXTENSION_DOMAIN
-from converter.graph.build import defaults
+from converter.graph.build import attrs_of, defaults
 from converter.graph.extensions import can_expand
-from converter.graph.infer import RANDOM, InferenceError, rank_of, schema_of, shape_of
+from converter.graph.infer import RANDOM, InferenceError, constant, rank_of, schema_of, shape_of
+from converter.graph.value import operand
 from converter.mapping.fields import MISSING, Attr, Const, Field, Fixed, Guard, Implied, Nested
 from converter.mapping.node import Node
 from converter.mapping.rules import Rule
@@ -207,12 +208,30 @@ def check_lift_undoes_lower(rule: Rule, adapter: Adapter, which: slice = slice(N
         if own is not None and one and normal(own) == normal(node):
             continue
         if node.op in RANDOM or not is_defined(node):
-            same = own is not None and own.op == node.op
-            assert same or node.op in RANDOM
-            if own is not None and same:
+            if own is not None and own.op == node.op:
                 assert carried(rule, own) == carried(rule, node)
+            else:
+                assert node.op in RANDOM
+                assert_same_distribution(rule, node, pairs[0][1])
         else:  # another spelling of the same has the same numbers
             same_numbers(adapter, s, pairs)
+
+
+def assert_same_distribution(rule: Rule, node: Node, value: ir.Value) -> None:
+    """Another operator draws `value`, with what it has in common with the node."""
+    producer = value.producer()
+    while producer is not None and producer.op_type in ("Cast", "Identity"):
+        value = operand(producer)
+        producer = value.producer()
+    assert producer is not None
+    if producer.op_type == "UniformNumbers":
+        low, high = (constant(v) for v in producer.inputs[1:3])
+        assert (low, high) == (node.attrs["low"], node.attrs["high"])
+        return
+    assert producer.op_type.startswith(node.op)
+    read, own = attrs_of(producer), carried(rule, node)[0]
+    for key in (read.keys() & own.keys()) - {"dtype"}:
+        assert normal_value(read[key]) == normal_value(own[key]), key
 
 
 def carried(rule: Rule, node: Node) -> Any:
