@@ -52,6 +52,7 @@ SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "strides": lambda n: [[2, 1, 2][:n], [1, 1, 1][:n]],
     "dilations": lambda n: [[1, 1, 1][:n], [1, 2, 1][:n]],
     "pads": lambda n: [[0, 1, 1][:n] + [1, 0, 1][:n], [0] * (2 * n)],
+    "ConvTranspose.pads": lambda n: [[0, 1, 1][:n] + [0, 0, 1][:n], [0] * (2 * n)],
     "ConvTranspose.output_padding": lambda n: [[1, 0, 1][:n], [0] * n],
     "output_shape": lambda n: [],
     "output_size": [[2, 2]],
@@ -333,7 +334,7 @@ def fits(attrs: dict[str, Any]) -> bool:
     """Whether the output padding of a transposed convolution is below its strides or dilations."""
     added = attrs.get("output_padding") or ()
     ones = [1] * len(added)
-    steps = zip(attrs.get("strides") or ones, attrs.get("dilations") or ones, strict=True)
+    steps = zip(attrs.get("strides") or ones, attrs.get("dilations") or ones, strict=False)
     return all(n < max(step) for n, step in zip(added, steps, strict=False))
 
 
