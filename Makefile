@@ -81,7 +81,7 @@ lint: $(VENV)/.installed-dev ## Format, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-tables: $(VENV)/.installed-test ## How many kinds of layers of each format are rows of its table
+tables: $(VENV)/.installed-test ## How many kinds of layers of each format are rows, and of which fields; which rows have no sample
 	$(BIN)/python tests/tables.py
 
 format: $(VENV)/.installed-dev ## Reformat the code and apply safe lint fixes

@@ -29,8 +29,8 @@ from converter.mapping.rules import Rule
 
 SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "axis": [1, 0, -1],
-    "RandomNormal.shape": [[2, 3]],
-    "RandomUniform.shape": [[2, 3]],
+    "RandomNormal.shape": [[40, 50]],
+    "RandomUniform.shape": [[40, 50]],
     "axes": [[1], [0, 1]],
     "alpha": [0.25, 1.0],
     "beta": [0.5],
@@ -52,6 +52,8 @@ SAMPLES: dict[str, list[Any] | Callable[[int], list[Any]]] = {
     "strides": lambda n: [[2, 1, 2][:n], [1, 1, 1][:n]],
     "dilations": lambda n: [[1, 1, 1][:n], [1, 2, 1][:n]],
     "pads": lambda n: [[0, 1, 1][:n] + [1, 0, 1][:n], [0] * (2 * n)],
+    "ConvTranspose.pads": lambda n: [[0, 1, 1][:n] + [0, 0, 1][:n], [0] * (2 * n)],
+    "ConvTranspose.output_padding": lambda n: [[1, 0, 1][:n], [0] * n],
     "output_shape": lambda n: [],
     "output_size": [[2, 2]],
     "QuantizeLinear.block_size": [0],
@@ -319,11 +321,21 @@ def sample(
     floats = inputs and inputs[0] is not None and inputs[0].dtype == ir.DataType.FLOAT
     if rule.op == "Mod" and not attrs.get("fmod", 0) and floats:
         raise InferenceError("the standard has no floor-mod of floats")
+    if rule.op == "ConvTranspose" and not fits(attrs):
+        raise InferenceError("the standard has no output padding of a stride or more")
     outputs = outputs or int(count or _output_count(rule, context))
     made = b.ops(rule.op, *inputs, domain=domain, outputs=outputs, **attrs, **extra)
     b.output(*made[: READ.get((rule.op, rule.kind))])
     made[0].producer().metadata_props.update(METADATA.get((rule.op, rule.kind), {}))
     return Node(rule.op, rule.domain, filled(rule, attrs), inputs, list(made), twin), b
+
+
+def fits(attrs: dict[str, Any]) -> bool:
+    """Whether the output padding of a transposed convolution is below its strides or dilations."""
+    added = attrs.get("output_padding") or ()
+    ones = [1] * len(added)
+    steps = zip(attrs.get("strides") or ones, attrs.get("dilations") or ones, strict=False)
+    return all(n < max(step) for n, step in zip(added, steps, strict=False))
 
 
 def filled(rule: Rule, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -372,8 +384,8 @@ def _inputs(
             own = _inputs(rule, _split(made["inputs"]), b, values if outer is None else outer)
             values.append(b.op(made["op"], *own))
             continue
-        if entry == "?" or entry.startswith("$"):
-            known = values if outer is None else outer
+        if entry == "?" or entry[0] in "$#":
+            known = b.graph.inputs if entry[0] == "#" else values if outer is None else outer
             values.append(None if entry == "?" else known[int(entry[1:])])
             continue
         match = _ENTRY.match(entry)
@@ -471,7 +483,7 @@ def candidates(rule: Rule, context: str) -> dict[str, list[Any]]:
             if rule.op == "Split" and name == "num_outputs" and "=[" in context:
                 values = [None]  # the sizes say it
             values = [
-                v for i, v in enumerate(values) if v not in values[:i] and _is_attribute(rule, name)
+                v for i, v in enumerate(values) if v not in values[:i] and is_attribute(rule, name)
             ]
             if not values and _required(rule, name):
                 raise CannotSample(f"no value for {rule.op}.{name}: add it to SAMPLES")
@@ -513,7 +525,7 @@ def _of_weights(rule: Rule, name: str, context: str) -> list[Any]:
     return [weights[2:]] if name == "kernel_shape" else []
 
 
-def _is_attribute(rule: Rule, name: str) -> bool:
+def is_attribute(rule: Rule, name: str) -> bool:
     schema = schema_of(rule.op) if rule.domain == "" else None
     entry = lookup(rule.op) if rule.domain else None
     return (

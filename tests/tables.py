@@ -1,62 +1,110 @@
-"""How much of each format its tables say: `make tables`.
+"""How much of each format its tables say, and how much of that several say alike: `make tables`.
 
-A kind (a layer type, an operation) is a row when fields own all of it in both directions: no custom
-converter reads or writes it. `hooked` are rows with a hook; `functions` are the functions of custom
-converters, each counted once.
+Of kinds (layer types, operations) that rows alone read and write, without a custom converter:
+
+`kinds`    all kinds of the format, those of custom converters included
+`custom`   kinds that a custom converter reads or writes
+`shared`   kinds whose rows have fields of converter/mapping, or of a package that several formats
+           import, and nothing else; a hook is allowed
+`private`  kinds with fields of this format alone, each of which serves three rows or more
+`single`   kinds with a field that serves one row or two
+
+and of rows: `rows`, those with a hook, those that work one way (`one-way`), those whose sample is
+neither one of the laws nor a file of tests/layers (`unsampled`). Last the classes of fields that
+the format declares for itself: those that serve three rows or more (`often`), and one or two
+(`rarely`).
 """
 
+# ruff: noqa: E402 - the script finds the modules of the tests by a path that it sets itself
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
 
-from converter.formats.coreai.mapping import MAPPING as COREAI
-from converter.formats.coreml.mapping import MAPPING as COREML
-from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
-from converter.formats.nnapi import rules as nnapi
-from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
-from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
-from converter.formats.tflite.mapping import MAPPING as TFLITE
-from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI
+sys.path[0] = str(Path(__file__).resolve().parent)
+
+from converter.mapping.fields import Field, Hook, Nested
 from converter.mapping.rules import Custom, Rule, Table
+from layers.exceptions import UNREAD
+from test_mapping_laws import ADAPTERS
+
+FEW = 2  # rows that a field serves which is a custom converter cut in two
+# packages whose fields several formats use
+SHARED = ("converter.mapping", "converter.passes", "converter.formats.openvino.fields")
+LAYERS = {"openvino.opset": "opset", "openvino.legacy": "legacy"}  # as tests/layers calls them
 
 
 @dataclass(frozen=True)
 class Count:
-    name: str
     kinds: int
+    custom: int
+    shared: int
+    private: int
+    single: int
     rows: int
     hooked: int
-    functions: int
+    one_way: int
+    unsampled: int
+    often: int
+    rarely: int
 
-    def __str__(self) -> str:
-        return f"{self.name:9} {self.kinds:5} {self.rows:5} {self.hooked:5} {self.functions:5}"
+    def __add__(self, other: Count) -> Count:
+        return Count(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def classes(rule: Rule) -> set[type[Field]]:
+    """The classes of a row's fields, those of messages inside included."""
+    return {type(f) for f in flat(rule.fields)} - {Hook}
+
+
+def flat(found: tuple[Field, ...]) -> Iterator[Field]:
+    for f in found:
+        yield f
+        if isinstance(f, Nested):
+            yield from flat(f.fields)
+
+
+def is_shared(cls: type[Field]) -> bool:
+    return cls.__module__.startswith(SHARED)
 
 
 def count(name: str, table: Table) -> Count:
-    customs = [e for e in table.entries if isinstance(e, Custom)]
-    by_function = {k for e in customs for k in e.kinds}
-    rules = [e for e in table.entries if isinstance(e, Rule) and e.kind not in by_function]
-    rows, hooked = {r.kind for r in rules}, {r.kind for r in rules if r.hooked}
-    functions = {f for e in customs for f in (e.lift_, e.lower_) if f is not None}
-    return Count(name, len(rows | by_function), len(rows), len(hooked), len(functions))
+    by_function = {k for e in table.entries if isinstance(e, Custom) for k in e.kinds}
+    serves = Counter(c for r in table.rules for c in classes(r) if not is_shared(c))
+    of_kind: dict[str, set[type[Field]]] = {}
+    for rule in table.rules:
+        of_kind.setdefault(rule.kind, set()).update(c for c in classes(rule) if not is_shared(c))
+    rows = {kind: own for kind, own in of_kind.items() if kind not in by_function}
+    least = [min((serves[c] for c in own), default=0) for own in rows.values()]
+    return Count(
+        kinds=len(rows.keys() | by_function),
+        custom=len(by_function),
+        shared=sum(n == 0 for n in least),
+        private=sum(n > FEW for n in least),
+        single=sum(0 < n <= FEW for n in least),
+        rows=len(table.rules),
+        hooked=sum(r.hooked for r in table.rules),
+        one_way=sum(r.lift_only or r.lower_only for r in table.rules),
+        unsampled=len(UNREAD.get(LAYERS.get(name, name), {})),
+        often=sum(n > FEW for n in serves.values()),
+        rarely=sum(n <= FEW for n in serves.values()),
+    )
 
 
-def counts() -> list[Count]:
-    found = [
-        count("coreml", COREML.table),
-        count("legacy", LEGACY.table),
-        count("opsets", OPSETS.table),
-        count("zhouyi", ZHOUYI.table),
-        count("nnapi", nnapi.TABLE),
-        count("tflite", TFLITE.table),
-        count("mlprogram", MLPROGRAM.table),
-        count("coreai", COREAI.table),
-    ]
-    total = ((c.kinds, c.rows, c.hooked, c.functions) for c in found)
-    return [*found, Count("TOTAL", *(sum(column) for column in zip(*total, strict=True)))]
+def counts() -> dict[str, Count]:
+    found = {name: count(name, adapter.table) for name, adapter in ADAPTERS.items()}
+    return {**found, "TOTAL": sum(found.values(), Count(*[0] * len(fields(Count))))}
+
+
+def line(name: str, found: Count) -> str:
+    return f"{name:16}" + "".join(f"{n:10}" for n in astuple(found))
 
 
 if __name__ == "__main__":
-    print("name kinds rows hooked functions")
-    for one in counts():
-        print(one)
+    names = [f.name.replace("_", "-") for f in fields(Count)]
+    print(f"{'':16}" + "".join(f"{name:>10}" for name in names))
+    for name, found in counts().items():
+        print(line(name, found))

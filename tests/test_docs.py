@@ -38,6 +38,7 @@ from converter.mapping.lifting import FormatMapping, Lifting
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, Table, custom, op, ops
+from laws.adapters import Adapter
 from support import CONVERTER, HANG, ROOT
 from test_mapping_laws import check_lift_undoes_lower, check_lower_undoes_lift
 
@@ -78,13 +79,13 @@ def test_the_page_has_cases() -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_the_rows_of_the_page_keep_the_laws(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mapping = FormatMapping(Table(rules(block, monkeypatch)))
-    for rule in mapping.table.rules:
+    adapter = Adapter("page", FormatMapping(Table(rules(block, monkeypatch))))
+    for rule in adapter.table.rules:
         if not rule.lift_only:
-            check_lift_undoes_lower(rule, mapping)
-            check_lower_undoes_lift(rule, mapping)
-    readable = {r.kind for r in mapping.table.rules if r.lift_only}
-    assert readable <= mapping.table.kinds()
+            check_lift_undoes_lower(rule, adapter)
+            check_lower_undoes_lift(rule, adapter)
+    readable = {r.kind for r in adapter.table.rules if r.lift_only}
+    assert readable <= adapter.table.kinds()
 
 
 def test_the_custom_converter_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,8 @@ CODES: dict[str, Explanation] = {
     "X207": Explanation(
         "an interface detail is dropped",
         "Something beside the network (labels, update parameters, image descriptions) has no "
-        "place in the target.",
+        "place in the target, or an attribute that changes no defined result (the seed of random "
+        "numbers, which are others in each engine).",
     ),
     "X208": Explanation(
         "an opaque operator cannot be executed",

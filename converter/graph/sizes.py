@@ -56,3 +56,13 @@ def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Ar
     demand_small(max(0, math.ceil((bounds[1] - bounds[0]) / step)))
     found: Array = np.arange(*bounds, dtype=dtype)
     return found
+
+
+def mirrored(size: int, before: int, after: int) -> Array:
+    """The indices along an axis of `size` that is continued by its mirror image at both ends, the
+    end itself included; MappingError R110 where that cannot be.
+    """
+    if min(before, after) < 0 or not size:
+        raise MappingError(f"an axis of {size} is padded by {before} and {after}", "R110")
+    demand_small(before + after)
+    return np.pad(arange(size), (before, after), "symmetric")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import Diagnostic, MappingError, Where
 from converter.graph import CHANNELS_LAST_DOMAIN, sizes
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
@@ -422,6 +422,11 @@ class Writing:
     def undo(self, mark: Any) -> None:
         """Takes back what was written since."""
         del self.low.layers[mark:]
+
+    def note(self, message: str) -> None:
+        """Tells the user what becomes of the operator, which is written."""
+        own = Where(layer=self.low.name, kind=self.node.op)
+        self.low.notes.append(Diagnostic("X207", message, "warning", own))
 
     # layers --------------------------------------------------------------------------------------
 

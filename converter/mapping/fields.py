@@ -7,6 +7,9 @@ noticed:
 `names`   attributes of the operator          `keys`   attributes of the layer
 `inputs`  positions of the operator's inputs  `blobs`  weights of the layer
 
+`ignored` are those of `names` that the layer cannot say and that are dropped on purpose; a note
+says so where the operator has one of them.
+
 A field may also put nodes or layers beside those of the row: in front of it at once, behind it with
 `then` of the context.
 """
@@ -39,6 +42,7 @@ class Field:
     keys: tuple[str, ...] = ()
     blobs: tuple[str, ...] = ()
     inputs: tuple[int, ...] = ()
+    ignored: tuple[str, ...] = ()
     folds: bool = False  # what it owns comes back in another form that computes the same
 
     def lift(self, r: Any) -> None:

@@ -28,6 +28,7 @@ class Lowering:
         self.mapping, self.version = mapping, version
         self.layers: list[Layer] = []
         self.problems: list[Diagnostic] = []
+        self.notes: list[Diagnostic] = []
         self.name = ""
         self._count = 0
 

@@ -39,10 +39,10 @@ class Rule:
     that is read as another one. `given` is a sample context for the laws' test, one entry for each
     canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
     that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
-    constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0,
-    `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator in front makes, `-> 2` behind them all: two
-    results. Types are the most ordinary that the operator allows; another one goes in front:
-    `i64:2,3`, `=f16:4`.
+    constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
+    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
+    `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
+    another one is a prefix: `i64:2,3`, `=f16:4`.
     Without `given` every required input is `2,3`.
     """
 
@@ -59,6 +59,11 @@ class Rule:
     @property
     def hooked(self) -> bool:
         return any(isinstance(f, Hook) for f in self.fields)
+
+    @property
+    def ignored(self) -> set[str]:
+        """Attributes of the operator that are dropped on purpose."""
+        return {name for f in self.fields for name in f.ignored}
 
     def lift(self, r: Reading) -> list[ir.Value]:
         """The results of the layer, as nodes of the graph; MappingError when the row does not
@@ -79,6 +84,9 @@ class Rule:
             step(w)
         self._all_owned(w.node.attrs, "names", "attribute")
         w.emit_layer()
+        for name in self.ignored:
+            if w.node.attrs.get(name) is not None:
+                w.note(f"{name}={w.node.attrs[name]!r} is dropped: {self.kind} has no counterpart")
 
     def _steps(
         self, of: Callable[[Field], Callable[[Any], None]]

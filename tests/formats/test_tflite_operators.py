@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import converter
@@ -738,3 +739,14 @@ def test_a_resize_of_an_open_batch_is_written_again(kind: Any, tmp_path: Path) -
     assert [o.builtin for o in read_flat(again).graphs[0].operators] == ["RESIZE_BILINEAR"]
     feed = (10 * floats(3, 4, 4, 2)).astype(kind)
     equal(in_litert(again, [feed]), in_litert(path, [feed]))
+
+
+def test_a_seed_is_dropped_with_a_note(tmp_path: Path) -> None:
+    """LiteRT's generator gives other numbers, and files without a seed others in each run."""
+    node = onnx.helper.make_node("RandomNormal", [], ["y"], shape=[2, 3], seed=5.0)
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 3])
+    graph = onnx.helper.make_graph([node], "g", [], [y])
+    opset = onnx.helper.make_opsetid("", 21)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset]), tmp_path / "r.onnx")
+    notes = converter.save(converter.load(tmp_path / "r.onnx"), tmp_path / "r.tflite")
+    assert [(d.code, "seed=5.0" in d.message) for d in notes] == [("X207", True)]

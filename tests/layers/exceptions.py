@@ -52,7 +52,7 @@ EXCEPT: dict[str, dict[str, str]] = {
     "zhouyi": {},
     "nnapi": {
         # LiteRT has no such operations; the formulas of NeuralNetworks.h in numpy are in
-        # tests/formats/test_nnapi_regions.py, test_nnapi_rows.py and test_nnapi_cells.py
+        # tests/formats/test_nnapi_regions.py, test_nnapi_integers.py and test_nnapi_cells.py
         "AXIS_ALIGNED_BBOX_TRANSFORM": "LiteRT has no such operation",
         "BOX_WITH_NMS_LIMIT": "LiteRT has no such operation",
         "DETECTION_POSTPROCESSING": "LiteRT has it as a custom operator, which the kit does "
@@ -65,4 +65,63 @@ EXCEPT: dict[str, dict[str, str]] = {
         "ROI_ALIGN": "LiteRT has no such operation",
         "ROI_POOLING": "LiteRT has no such operation",
     },
+    "tflite": {
+        **dict.fromkeys(("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"), "random"),
+        # with numbers of LiteRT in tests/formats/test_tflite_operators.py and test_tflite_files.py
+        **dict.fromkeys(("CALL", "IF", "STABLEHLO_COMPOSITE", "WHILE"), "has subgraphs"),
+        **dict.fromkeys(
+            (
+                *("ASSIGN_VARIABLE", "CALL_ONCE", "HASHTABLE", "HASHTABLE_FIND"),
+                *("HASHTABLE_IMPORT", "HASHTABLE_SIZE", "READ_VARIABLE", "VAR_HANDLE"),
+            ),
+            "has a handle, which is no tensor of numbers",
+        ),
+        **dict.fromkeys(
+            ("COMPLEX_ABS", "IMAG", "REAL", "RFFT2D"),
+            "has complex numbers, which these files cannot hold",
+        ),
+        "DENSIFY": "has a sparse constant, which these files cannot hold",
+        # with numbers of LiteRT in tests/formats/test_tflite_recurrent.py
+        **dict.fromkeys(
+            (
+                *("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "LSTM", "RNN"),
+                *("SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),
+            ),
+            "has a variable tensor",
+        ),
+        # with the formulas of their sources in tests/formats/test_tflite_operators.py
+        **dict.fromkeys(("AudioSpectrogram", "Mfcc"), "LiteRT has no such operator"),
+        **dict.fromkeys(
+            (
+                *("Convolution2DTransposeBias", "Landmarks2TransformMatrix"),
+                *("MaxPoolingWithArgmax2D", "MaxUnpooling2D", "TransformLandmarks"),
+                *("TransformTensor", "TransformTensorBilinear"),
+            ),
+            "is MediaPipe's, LiteRT has no such operator",
+        ),
+    },
+}
+
+# rows that only read and have no layer of their own to write, without a file that they read, and
+# why; by operator and kind
+UNREAD: dict[str, dict[str, str]] = {
+    "opset": dict.fromkeys(
+        ("Exp=Selu", "Clip=HardSigmoid"), "the runtime reads computed parameters and has no kernel"
+    ),
+    "zhouyi": {"Reshape=SpaceToDepth": "the vendor's executor has square blocks alone"},
+    "coreml": {"Div=mvn": "an image of millions of elements, or of unknown size"},
+    "legacy": {
+        **dict.fromkeys(("Sub=Eltwise", "Add=Eltwise"), "the engine cannot infer them"),
+        **dict.fromkeys(
+            (
+                *("Identity=ReduceL1", "Identity=ReduceL2", "Identity=ReduceLogSum"),
+                *("Identity=ReduceLogSumExp", "Identity=ReduceMax", "Identity=ReduceMean"),
+                *("Identity=ReduceMin", "Identity=ReduceProd", "Identity=ReduceSum"),
+                *("Identity=ReduceSumSquare", "Identity=ReduceAnd", "Identity=ReduceOr"),
+            ),
+            "the engine takes no empty list of axes",
+        ),
+    },
+    "mlprogram": {"NonZero=select": "coremltools takes no select of one operand"},
+    "tflite": {"Concat=MUL": "of complex numbers, which these files cannot hold"},
 }

@@ -14,23 +14,15 @@ from typing import Any
 import pytest
 
 from converter.errors import MappingError
-from converter.formats.mlprogram.mapping import MAPPING as MLPROGRAM
-from converter.formats.nnapi import rules as nnapi
-from converter.formats.tflite.rules import TABLE as TFLITE
 from converter.graph.infer import InferenceError
 from converter.mapping.fields import Hook
-from converter.mapping.lifting import FormatMapping
 from converter.mapping.rules import Custom, Rule
-from test_mapping_laws import MAPPINGS, SYMMETRIC, lifted, lowered
+from laws.adapters import Adapter
+from test_mapping_laws import ADAPTERS, SYMMETRIC, lifted, lowered
 
 STATEMENTS = 12
 HOOKED = [p for p in SYMMETRIC if p.values[0].hooked]
-TABLES = {
-    **{name: m.table for name, m in MAPPINGS.items()},
-    "nnapi": nnapi.TABLE,
-    "tflite": TFLITE,
-    "mlprogram": MLPROGRAM.table,
-}
+TABLES = {name: adapter.table for name, adapter in ADAPTERS.items()}
 
 
 def hooks(rule: Rule) -> Iterator[Callable[..., Any]]:
@@ -92,9 +84,9 @@ class Recorded(dict[str, Any]):
         return super().get(key, default)
 
 
-@pytest.mark.parametrize(("rule", "mapping"), HOOKED)
+@pytest.mark.parametrize(("rule", "adapter"), HOOKED)
 def test_a_row_with_a_hook_reads_what_fields_own(
-    rule: Rule, mapping: FormatMapping, monkeypatch: pytest.MonkeyPatch
+    rule: Rule, adapter: Adapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys: set[str] = set()
     names: set[str] = set()
@@ -112,9 +104,9 @@ def test_a_row_with_a_hook_reads_what_fields_own(
 
     monkeypatch.setattr(Rule, "lift", recorded_lift)
     monkeypatch.setattr(Rule, "lower", recorded_lower)
-    for node, layers, b in lowered(rule, mapping):
+    for s in lowered(rule, adapter):
         if not rule.lower_only:
             with contextlib.suppress(MappingError, InferenceError):
-                lifted(rule, mapping, layers, node, b)
+                lifted(adapter, s)
     assert keys <= rule.owned("keys")
     assert names <= rule.owned("names")

@@ -73,6 +73,7 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
         _all_written(clone.graph, low)
         layers = _needed(low, writer.outputs)
         refuse([*low.problems, *_refusals(layers)])
+        notes.extend(low.notes)
         writer.network(network, layers)
         writer.results(network)
     except MappingError as e:

@@ -33,7 +33,7 @@ class MilLowering(Lowering):
     def inner(self) -> MilLowering:
         """What collects the operations of a block."""
         low = MilLowering(self.mapping, self.version, self.half)
-        low.exact, low.stored = self.exact, self.stored
+        low.exact, low.stored, low.notes = self.exact, self.stored, self.notes
         return low
 
     def carried(self, value: ir.Value) -> ir.DataType:

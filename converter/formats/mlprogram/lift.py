@@ -256,19 +256,27 @@ class BlockLifting(Lifting):
             value = operation.attributes["val"]
             self.env[operation.outputs[0].name] = constant(value, self.blobs)
             return True
-        given = self._parameters(operation)
-        if given is None:
-            return False
-        attrs = {k: self._plain(v) for k, v in given.items()}
-        outputs = [ir.Value() for _ in operation.outputs]
-        layer = Layer(operation.type, where.layer, attrs, {}, [], outputs, where, given)
-        self.current = operation
-        results = self.layer(layer)
+        layer = self.layer_of(operation, where)
+        results = None if layer is None else self.layer(layer)
         if results is None:
             return False
+        self.enter(operation, results)
+        return True
+
+    def layer_of(self, operation: Any, where: Where) -> Layer | None:
+        """An operation with its parameters; None where one of them was refused."""
+        given = self._parameters(operation)
+        if given is None:
+            return None
+        attrs = {k: self._plain(v) for k, v in given.items()}
+        outputs = [ir.Value() for _ in operation.outputs]
+        self.current = operation
+        return Layer(operation.type, where.layer, attrs, {}, [], outputs, where, given)
+
+    def enter(self, operation: Any, results: Sequence[Given]) -> None:
+        """The results of an operation in the types that it declares, under their names."""
         for out, value in zip(operation.outputs, results, strict=False):
             self.env[out.name] = self._settled(value, out)
-        return True
 
     def _parameters(self, operation: Any) -> dict[str, list[Given]] | None:
         """What the parameters are bound to; None where one of them was refused."""

@@ -122,6 +122,7 @@ def _lowered(
     for node in model.graph:
         low.node(node)
     refuse(low.problems)
+    notes.extend(low.notes)
     low.layers = needed(low.layers, model.graph.outputs)
     return _program(network, model, low, classifier, notes)
 

@@ -130,9 +130,14 @@ class SubgraphLift:
 
     def lift(self, operation: Operation, binding: Binding) -> list[ir.Value]:
         """The results of an operation as they are stored."""
+        return self.stored(operation, MAPPING.table.lift(self.reading(binding)))
+
+    def reading(self, binding: Binding) -> Reading:
+        return Reading(self.b, binding, self.subgraph.operands, self.values, self.reals)
+
+    def stored(self, operation: Operation, results: Sequence[ir.Value]) -> list[ir.Value]:
+        """Results of an operation, of the types and scales of their operands."""
         operands = self.subgraph.operands
-        reading = Reading(self.b, binding, operands, self.values, self.reals)
-        results = MAPPING.table.lift(reading)
         self.settle(operation, results)
         pairs = list(zip(results, operation.outputs, strict=False))
         stored = [self._vector(quantise(self.b, v, operands[i]), i) for v, i in pairs]

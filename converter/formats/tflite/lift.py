@@ -233,11 +233,7 @@ class GraphLifting(Lifting):
         where = Where(self.file, path=place, layer=name, kind=kind)
         results: list[ir.Value] | None = None
         with self.noting(where):
-            inputs = self._operands(kind, operator)
-            attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
-            outputs = [ir.Value() for _ in operator.outputs]
-            layer = Layer(kind, name, dict(attrs), {}, inputs, outputs, where, operator)
-            results = self.layer(layer)
+            results = self.layer(self.layer_of(operator, where))
         if results is None:
             self.refused.update(operator.outputs)
             return
@@ -245,6 +241,13 @@ class GraphLifting(Lifting):
             self.values[index] = value
             if value.producer() is not None and known(value) is None:
                 value.name = self.builder.names.fresh(self.name(index))
+
+    def layer_of(self, operator: LiteOperator, where: Where) -> Layer:
+        """An operator with the values that it reads; `where` has its kind and its name."""
+        inputs = self._operands(where.kind, operator)
+        attrs = parameters_of(operator) if operator.builtin == "CUSTOM" else operator.options
+        outputs = [ir.Value() for _ in operator.outputs]
+        return Layer(where.kind, where.layer, dict(attrs), {}, inputs, outputs, where, operator)
 
     def _operands(self, kind: str, operator: LiteOperator) -> list[ir.Value | None]:
         """The inputs of an operator as its kernel reads them: real numbers, or quantized values
@@ -290,7 +293,11 @@ class GraphLifting(Lifting):
             raise MappingError(reason, "X201")
         tensors = [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
         pairs = layer.kind not in PAIRS and any(t.type in COMPLEX for t in tensors)
-        results, stored = self._by_parts(layer) if pairs else super().lift(layer), []
+        return self.stored(operator, self._by_parts(layer) if pairs else super().lift(layer))
+
+    def stored(self, operator: LiteOperator, results: Sequence[ir.Value]) -> list[ir.Value]:
+        """Results of an operator, of the types and scales of their tensors."""
+        stored = []
         for value, index in zip(results, operator.outputs, strict=False):
             tensor = self.tensors[index]
             integers = quantise(self.builder, value, tensor)

@@ -195,6 +195,7 @@ class GraphWriter:
             self.low.node(node)
         self.low.layers += more
         self.file.problems += self.low.problems
+        self.file.notes += self.low.notes
         self.low.spread_scales()
         return self.low.used([v for v in outputs if v not in self.low.held])
 

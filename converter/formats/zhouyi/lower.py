@@ -69,6 +69,7 @@ def lower(
     notes.extend(to_nhwc(graph, flavour.io_layout or "keep"))
     layers, problems = lowered(graph.graph)
     refuse(problems)
+    notes.extend(d for d in problems if d.level != "error")
     writer = DocumentWriter(graph.graph, notes)
     writer.run(layers)
     refuse(writer.problems)
@@ -104,7 +105,7 @@ def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
     low = Lowering(MAPPING)
     for node in graph:
         low.node(node)
-    problems = list(low.problems)
+    problems = [*low.problems, *low.notes]
     for layer in low.layers:
         for body in layer.extra or ():
             body.layers, more = lowered(body.graph)

@@ -9,7 +9,7 @@ from typing import Any
 
 from layers.cases import FOLDER, Case
 
-FORMATS = ("opset", "zhouyi", "coreml", "legacy", "nnapi", "mlprogram")
+FORMATS = ("opset", "zhouyi", "coreml", "legacy", "nnapi", "mlprogram", "tflite")
 
 
 def model_of(format: str) -> Any:

@@ -20,7 +20,7 @@ Value = ir.Value
 def apart(low: CoreLowering) -> CoreLowering:
     """What collects the layers of a body."""
     inner = CoreLowering(low.mapping, low.version, low.half)
-    inner.aliases = low.aliases
+    inner.aliases, inner.notes = low.aliases, low.notes
     return inner
 
 

@@ -195,7 +195,7 @@ RULES: list[Rule | Custom] = [
         Whole(1),
         FromFront(),
         CHECKED,
-        given="2,3 i64:2,3",
+        given="4,4 i64:4,4",
     ),
     mil(
         "GatherND",
@@ -204,7 +204,7 @@ RULES: list[Rule | Custom] = [
         Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
         Whole(1),
         CHECKED,
-        given="2,3 i64:2,1",
+        given="4,4 i64:4,1",
     ),
     mil("ScatterND", "scatter", UPDATED, Whole(1), Joined(), Slices(), CHECKED, lift_only=True),
     mil(
@@ -224,7 +224,7 @@ RULES: list[Rule | Custom] = [
         Whole(1),
         Joined(),
         CHECKED,
-        given="2,3 i64:2,3 2,3",
+        given="4,4 i64:4,4 4,4",
     ),
     mil(
         "netconv::OneHotFromFront",

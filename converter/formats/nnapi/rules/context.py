@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError
+from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.nnapi.collector import Ref, Writer, one_scale
 from converter.formats.nnapi.operations import (
     Argument,
@@ -249,6 +249,10 @@ class Writing(context.Writing):
     def undo(self, mark: Any) -> None:
         self.writer.undo(mark)
         self.activation = 0
+
+    def note(self, message: str) -> None:
+        own = Where(layer=self.source.name or "", kind=self.node.op)
+        self.writer.narrowing.notes.append(Diagnostic("X207", message, "warning", own))
 
     def set(self, **attrs: Any) -> None:
         """Arguments of the operation of a row: operands, numbers or lists."""

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
-from converter.mapping.fields import Attr, Field, Group, Guard, Only
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
 
@@ -48,7 +48,7 @@ RULES = [
         Seeds(),
         Only("logits", 1),
         Only("temperature", 1.0),
-        Group(("eps",)),  # of probabilities
+        Implied(("eps",)),  # of probabilities
         WholeClasses(),
     ),
 ]

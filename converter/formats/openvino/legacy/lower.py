@@ -228,6 +228,7 @@ class NetWriter:
         for node in graph:
             low.node(node)
         self.problems.extend(low.problems)
+        self.narrowing.notes.extend(low.notes)
         return fitted(low.layers)
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:

@@ -313,6 +313,8 @@ class NetWriter(BodyWriter):
             elif self._boundary is None or node.outputs[0] not in self._boundary.again:
                 low.node(node)
         refuse(low.problems)
+        if self._boundary is not None:
+            self._boundary.notes.extend(low.notes)
         read = {v for layer in low.layers for v in layer.inputs} | set(graph.outputs)
         for layer in low.layers:
             if not (_converts_constant(layer) and read.isdisjoint(layer.outputs)):

@@ -408,7 +408,7 @@ RULES: list[Rule | Custom] = [
         "RIGHT_SHIFT",
         Only("direction", "RIGHT"),
         lower_only=True,
-        given="i32:2,3 i32:2,3",
+        given="u8:2,3 u8:2,3",
     ),
     op("Cast", "CAST", To(), Implied(("saturate", "round_mode")), given="i32:2,3"),
     op("netconv::BitCast", "BITCAST", before_lift=other_bits, lift_only=True),

@@ -77,8 +77,13 @@ def size(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP"),
-    op("netconv::LSHProjection", "LSH_PROJECTION", Attr("kind", "type", KINDS)),
+    op("netconv::HashtableLookup", "HASHTABLE_LOOKUP", given="i32:2 =i32:[0,1,2] 3,4 -> 2"),
+    op(
+        "netconv::LSHProjection",
+        "LSH_PROJECTION",
+        Attr("kind", "type", KINDS),
+        given="=3,2 i32:2,3 =2",
+    ),
     custom("", "HASHTABLE", handle),
     custom("", "HASHTABLE_IMPORT", filled),
     custom("", "HASHTABLE_FIND", found),

@@ -107,6 +107,13 @@ class MeanWindow(MaxWindow):
         t.layer.inputs[0] = in_front(t, pads)
 
 
+class SquaresWindow(Window):
+    """Padding never counts in the mean of squares, while zeros of a PAD would."""
+
+    def padded(self, t: Writing, pads: list[int]) -> None:
+        raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
+
+
 class Counted(Field):
     names = ("count_include_pad",)
 
@@ -128,6 +135,12 @@ RULES = [
         Only("storage_order", 0),
         FusedActivation(),
     ),
-    op("netconv::L2Pool", "L2_POOL_2D", Window(dilated=False, sized=True), FusedActivation()),
+    op(
+        "netconv::L2Pool",
+        "L2_POOL_2D",
+        SquaresWindow(dilated=False, sized=True),
+        FusedActivation(),
+        given="1,3,6,6",
+    ),
     op("Add", "REDUCE_WINDOW", Function(), JoinedWindows(), lift_only=True),
 ]

@@ -16,6 +16,7 @@ class DrawnShape(Field):
     """The shape is an input; where it is computed, that of a tensor of zeros."""
 
     names = ("shape", "dtype", "seed")
+    ignored = ("seed",)
 
     def lift(self, r: Reading) -> None:
         shape = known(data(r))

@@ -736,7 +736,12 @@ RULES: list[Rule | Custom] = [
     op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
     op("Slice", "DILATE", Dilations(), lift_only=True),
     op("Slice", "SLICE", STEPLESS, BeginSize(), lower_only=True, given="4,6 =[1] =[4]"),
-    op("Slice", "SLICE", Sizes(), given="4,6 =[1] =[4]"),
+    op(
+        "Slice",
+        "SLICE",
+        Sizes(),
+        given=f"4,6 =i64:[1,2] Where(Equal(i64:2;=i64:[-1,-1]);=i64:[{LARGE},{LARGE}];Add($1;#1))",
+    ),
     op("Slice", "STRIDED_SLICE", Ranges(), given="4,6 =[1] =[4] =[1] =[2]"),
     op("Slice", "REVERSE_V2", before_lift=reversed_axes, lift_only=True),
     op(

@@ -21,7 +21,7 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.graph.demands import at_least, axis_of, held, of_length
 from converter.graph.infer import Array, constant
-from converter.graph.sizes import arange, demand_small
+from converter.graph.sizes import arange, demand_small, mirrored
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.context import Writing, static, whole_numbers
@@ -254,15 +254,12 @@ class Amounts(Field):
         w.set(constant_value=float(bool(value)) if x.dtype == ir.DataType.BOOL else value)
 
 
-def mirrored(r: Reading) -> Value:
+def by_mirror(r: Reading) -> Value:
     """Mirrored at the edge, the edge included."""
     x = r.data
     for axis, (begin, end) in enumerate(checked_pairs(r, "pads")):
-        at_least(0, pads=[begin, end])
         if begin or end:
-            demand_small(begin + end)
-            index = np.pad(arange(r.static(x)[axis]), (begin, end), mode="symmetric")
-            x = r.b.Gather(x, index, axis=axis)
+            x = r.b.Gather(x, mirrored(r.static(x)[axis], begin, end), axis=axis)
     return x
 
 
@@ -307,7 +304,7 @@ def _is_square(r: Reading) -> bool:
 def space_of_depth(r: Reading) -> None:
     """Channel order block y, block x, C (DCR) or C, block y, block x (CRD)."""
     x, (by, bx), b = r.input(0), block_of(r), r.b
-    n, h, w, c = r.static(x)
+    n, h, w, c = r.static(x, axes=4)
     rest = c // (by * bx)
     modes = {
         "DCR": ([by, bx, rest], [0, 1, 3, 2, 4, 5]),
@@ -320,7 +317,7 @@ def space_of_depth(r: Reading) -> None:
 
 def depth_of_space(r: Reading) -> None:
     x, (by, bx), b = r.input(0), block_of(r), r.b
-    n, h, w, c = r.static(x)
+    n, h, w, c = r.static(x, axes=4)
     split = b.Reshape(x, [n, h // by, by, w // bx, bx, c])
     moved = b.Transpose(split, perm=[0, 1, 3, 2, 4, 5])
     r.node.inputs = [moved, b.const([n, h // by, w // bx, by * bx * c])]
@@ -437,7 +434,7 @@ RULES = [
         "Pad",
         SYMMETRIC,
         reads("pads", "mode", "constant_value"),
-        before_lift=mirrored,
+        before_lift=by_mirror,
         lift_only=True,
     ),
     op("Concat", "Concat", Axis(), given="2,3 2,3"),

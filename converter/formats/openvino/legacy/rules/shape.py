@@ -25,7 +25,7 @@ from converter.formats.openvino.legacy.rules.fields import (
 )
 from converter.graph.demands import axis_of, of_length
 from converter.graph.record import record
-from converter.graph.sizes import arange
+from converter.graph.sizes import mirrored
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -408,14 +408,14 @@ class Amounts(Field):
             w.set(pad_value=value)
 
 
-def mirrored(r: Reading) -> None:
+def by_mirror(r: Reading) -> None:
     """`symmetric` repeats the edge, which ONNX cannot say: the index of each axis says it."""
     x = r.input(0)
-    amounts = (r.attr(k, list) for k in ("pads_begin", "pads_end"))
+    amounts = [r.attr(k, list) for k in ("pads_begin", "pads_end")]
+    of_length(r.rank(x), pads_begin=amounts[0], pads_end=amounts[1])
     for axis, pair in enumerate(zip(*amounts, strict=True)):
         if any(pair):
-            index = np.pad(arange(r.static(x)[axis]), pair, "symmetric")
-            x = r.b.Gather(x, index, axis=axis)
+            x = r.b.Gather(x, mirrored(r.static(x)[axis], *pair), axis=axis)
     r.set_inputs(x)
 
 
@@ -515,7 +515,7 @@ RULES: list[Rule | Custom] = [
         "Pad",
         Fixed("pad_mode", "symmetric", kind=str),
         ignore(*Amounts.keys),
-        before_lift=mirrored,
+        before_lift=by_mirror,
         lift_only=True,
     ),
     op(

@@ -43,9 +43,9 @@ class FloatSeed(Field):
     keys = ("global_seed", "op_seed")
 
     def lower(self, w: Writing) -> None:
-        seed = w.attr("seed", 0)
-        at_least(0, seed=seed)
-        w.set(global_seed=0, op_seed=int(seed))
+        seed = w.attr("seed", None)
+        at_least(0, seed=seed or 0)
+        w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
 
 
 SEEDS = attrs(global_seed=0, op_seed=0)

@@ -1,0 +1,28 @@
+"""The table of kernels, which says what types LiteRT takes, and the rows."""
+
+from __future__ import annotations
+
+from converter.formats.tflite.codec import BUILTINS
+from converter.formats.tflite.kernels import kernels
+from converter.formats.tflite.rules import TABLE
+from converter.mapping.rules import Custom
+
+# what says nothing of types: control flow, and operators whose types nothing but they themselves
+# have
+UNDECLARED = [
+    "HASHTABLE_LOOKUP",
+    "LSH_PROJECTION",
+    "NON_MAX_SUPPRESSION_V4",
+    "TFLite_Detection_PostProcess",
+    "WHILE",
+]
+
+
+def test_kernels_are_those_of_builtins() -> None:
+    assert kernels().keys() <= BUILTINS.keys()
+
+
+def test_what_is_written_has_a_kernel_declared() -> None:
+    written = {r.kind for r in TABLE.rules if not r.lift_only}
+    written |= {k for e in TABLE.entries if isinstance(e, Custom) and e.lower_ for k in e.kinds}
+    assert sorted(written - kernels().keys()) == UNDECLARED
