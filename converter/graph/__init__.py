@@ -13,6 +13,7 @@ windows.py        padding of sliding windows that is said by name
 demands.py        what attributes must be before something is computed with them
 loops.py          If and Loop of bodies that are functions
 recurrent.py      LSTM, GRU and RNN written with simpler operators
+fixed_point.py    products, roots and activations of integers as gemmlowp rounds them
 pools.py          what onnx's inference gets wrong about pooling that rounds up
 shapes.py         fixing input shapes and inferring a whole graph again
 sizes.py          shapes that must be known, and arrays whose size a file says

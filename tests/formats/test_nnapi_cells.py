@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from nnapi_models import I32, constant, scalar, tensor
 
-from converter.api import Model
+from converter.api import Model, load
+from converter.errors import UnsupportedError
 from converter.formats.nnapi.levels import feature_level
 from converter.formats.nnapi.lift import lift
 from converter.formats.nnapi.lower import lower
 from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.nnapi.validate import validate
+from converter.graph.fixed_point import logistic_table, tanh_table
+from support import corpus_cases
 
 rng = np.random.default_rng(7)
 BATCH, INPUTS, UNITS = 2, 3, 4
@@ -130,20 +135,66 @@ def test_wrong_dimensions_of_a_cell_are_found_out(name: str) -> None:
 # QUANTIZED_LSTM, in the integers that AOSP computes with -----------------------------------------
 
 
-def whole(x: Any, bits: int) -> Any:
-    return np.clip(np.round(x), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+def whole(x: Any, bits: int = 16) -> Any:
+    return np.clip(x, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def quantized(project: bool) -> tuple[Table, dict[str, Any], list[Any]]:
+def shifted_down(x: int, bits: int) -> int:
+    """gemmlowp's RoundingDivideByPOT."""
+    rest, threshold = x & ((1 << bits) - 1), ((1 << bits) - 1 >> 1) + (x < 0)
+    return (x >> bits) + (rest > threshold)
+
+
+def doubled_high(x: int, y: int, bits: int = 32) -> int:
+    """gemmlowp's SaturatingRoundingDoublingHighMul."""
+    product, unit = x * y, 1 << (bits - 1)
+    nudged = product + (unit // 2 if product >= 0 else 1 - unit // 2)
+    return min(abs(nudged) // unit * (1 if nudged >= 0 else -1), unit - 1)
+
+
+def times(x: int, factor: Any) -> int:
+    """TensorFlow Lite's QuantizeMultiplier, MultiplyByQuantizedMultiplier."""
+    fraction, shift = math.frexp(float(np.float32(factor)))
+    high = doubled_high(x << max(shift, 0), round(fraction * 2**31))
+    return shifted_down(high, max(-shift, 0))
+
+
+def exact_root(x: int) -> float:
+    return 1 / math.sqrt(max(x, 1))
+
+
+def layer_norm(gate: list[int], weights: Any, bias: Any, scale: float) -> list[int]:
+    """ApplyLayerNorm, with the inverse root as a real number."""
+    n = len(gate)
+    mean = math.trunc(sum(gate) * 1024 / n)
+    variance = math.trunc((sum(g * g for g in gate) * (2**20 // n) - mean * mean) / 2**20)
+    found = []
+    for g, w, b in zip(gate, weights, bias, strict=True):
+        product = round((1024 * g - mean) * exact_root(variance)) * int(w) + int(b)
+        tenth = (abs(product) + 512) // 1024 * (1 if product > 0 else -1)
+        found.append(int(whole(times(tenth, np.float32(scale) * np.float32(4096)))))
+    return found
+
+
+SCALES = {"x": 1 / 64, "w": 1 / 100, "p": 1 / 4096, "c": 1 / 8192, "h": 1 / 128, "y": 1 / 96}
+NORM_SCALE = 1 / 20000
+
+
+def quantized(
+    project: bool, normalize: bool = False, clip: float = 0.0
+) -> tuple[Table, dict[str, Any], list[Any]]:
     """With all gates and peepholes; biases have the scales of input * weights."""
     outputs = 3 if project else UNITS
-    sx, sw, sp, sc, sh, sy = 1 / 64, 1 / 100, 1 / 4096, 1 / 8192, 1 / 128, 1 / 96
+    sx, sw, sp, sc, sh, sy = SCALES.values()
+    unit = 2.0**-8 if normalize else 2.0**-12
     kinds = OperandType.TENSOR_QUANT8_SYMM, OperandType.TENSOR_QUANT16_SYMM
     signed = OperandType.TENSOR_QUANT8_ASYMM_SIGNED
     x, h = rng.integers(-99, 99, (BATCH, INPUTS)), rng.integers(-99, 99, (BATCH, outputs))
     c = rng.integers(-9999, 9999, (BATCH, UNITS))
     w, r = rng.integers(-127, 127, (4, UNITS, INPUTS)), rng.integers(-127, 127, (4, UNITS, outputs))
-    peephole, bias = rng.integers(-4096, 4096, (3, UNITS)), rng.integers(-999, 999, (4, UNITS))
+    peephole = rng.integers(-4096, 4096, (3, UNITS))
+    bias = rng.integers(-999, 999, (4, UNITS)) * (5000 if normalize else 1)
+    norms = rng.integers(5000, 20000, (4, UNITS))
     weights, more = rng.integers(-127, 127, (outputs, UNITS)), rng.integers(-99, 99, outputs)
     table = Table()
 
@@ -157,15 +208,18 @@ def quantized(project: bool) -> tuple[Table, dict[str, Any], list[Any]]:
     ]
     inputs = [ends[0], *(one(a, kinds[0], sw) for a in (*w, *r))]
     inputs += [one(a, kinds[1], sp) for a in peephole] + [one(a, I32, sx * sw) for a in bias]
+    absent: dict[str, Any] = {"lifetime": Lifetime.NO_VALUE}
     if project:
         inputs += [one(weights, kinds[0], sw), one(more, I32, sh * sw)]
     else:
-        absent: dict[str, Any] = {"lifetime": Lifetime.NO_VALUE}
         inputs += [tensor(table, [0, 0], kinds[0], scale=1.0, **absent)]
         inputs += [tensor(table, [0], I32, **absent)]
     inputs += ends[1:]
-    inputs += [tensor(table, [0], kinds[1], scale=1.0, lifetime=Lifetime.NO_VALUE) for _ in "1234"]
-    numbers = [0.0, 0.0, *[2.0**-12] * 4, 5, sh]
+    if normalize:
+        inputs += [one(a, kinds[1], NORM_SCALE) for a in norms]
+    else:
+        inputs += [tensor(table, [0], kinds[1], scale=1.0, **absent) for _ in "1234"]
+    numbers = [clip, clip, *[unit] * 4, 5, sh]
     inputs += [scalar(table, n, SCALARS[type(n)]) for n in numbers]
     table.inputs = ends
     table.outputs = [
@@ -174,31 +228,67 @@ def quantized(project: bool) -> tuple[Table, dict[str, Any], list[Any]]:
         tensor(table, [BATCH, outputs], signed, "y", scale=sy, zero_point=-2),
     ]
     table.operations = [Operation("QUANTIZED_LSTM", inputs, table.outputs)]
+    f32 = np.float32
+    by = np.vectorize(times, otypes=[np.int64])
+    down = np.vectorize(shifted_down, otypes=[np.int64])
 
     def gate(i: int, cell: Any = None) -> Any:
-        own = whole(((x - 3) @ w[i].T + bias[i]) * (sx * sw * 4096), 16)
-        g = whole(own + whole((h + 2) @ r[i].T * (sy * sw * 4096), 16), 16)
+        own = (x - 3) @ w[i].T + (0 if normalize else bias[i])
+        g = whole(by(own, f32(sw) * f32(sx) / f32(unit)))
+        g = whole(g + by((h + 2) @ r[i].T, f32(sw) * f32(sy) / f32(unit)))
         if cell is not None:
-            g = whole(g + whole(cell * peephole[min(i, 2)] * (sc * sp * 4096), 16), 16)
-        return g / 4096
+            g = whole(g + by(cell * peephole[min(i, 2)], f32(sc) * f32(sp) / f32(unit)))
+        if normalize:
+            rows = [layer_norm([int(n) for n in row], norms[i], bias[i], NORM_SCALE) for row in g]
+            return np.array(rows)
+        return g
 
-    enter, forget = (whole(sigmoid(gate(i, c)) * 32768, 16) for i in (0, 1))
-    candidate = whole(np.tanh(gate(2)) * 32768, 16)
-    added = whole(enter * candidate / 2**30 / sc, 16)
-    cell = whole(whole(forget * c / 32768, 16) + added, 16)
-    out = whole(sigmoid(gate(3, cell)) * 32768, 16) * whole(np.tanh(cell * sc) * 32768, 16)
-    y = whole(out / 2**30 / sh + 5, 8)
+    def logistic(z: Any) -> Any:
+        return logistic_table()[z + 32768].astype(np.int64)
+
+    def tanh(z: Any, bits: int) -> Any:
+        return tanh_table(bits)[z + 32768].astype(np.int64)
+
+    enter, forget, candidate = logistic(gate(0, c)), logistic(gate(1, c)), tanh(gate(2), 3)
+    cell = whole(down(forget * c, 15) + down(enter * candidate, 30 - 13))
+    if clip:
+        cell = np.clip(cell, -int(clip / sc), int(clip / sc))
+    out = logistic(gate(3, cell)) * tanh(cell, 2)
+    y = whole(by(out, f32(2.0**-30 / sh)) + 5, 8)
     if project:
-        y = whole(((y - 5) @ weights.T + more) * (sh * sw / sy) - 2, 8)
+        product = (y - 5) @ weights.T + more
+        y = whole(by(product, f32(sw) * f32(sh) / f32(sy)) - 2, 8)
+        if clip:
+            y = np.clip(y + 2, -int(clip / sy), int(clip / sy)) - 2
     return table, {"x": x, "h": h, "c": c}, [y, cell, y]
 
 
 @pytest.mark.parametrize("project", [False, True])
-def test_a_quantized_lstm_by_its_integers(project: bool) -> None:
-    table, feeds, wanted = quantized(project)
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("clip", [0.0, 0.625])
+def test_a_quantized_lstm_by_its_integers(project: bool, normalize: bool, clip: float) -> None:
+    table, feeds, wanted = quantized(project, normalize, clip)
     assert validate(table) == [] and feature_level(table)[0] == 4
     model = Model.of(lift(table))
     typed = {i.name: feeds[i.name].astype(i.dtype) for i in model.inputs}
     for found, right in zip(model.run(typed).values(), wanted, strict=True):
         assert np.ptp(right) > 9
-        np.testing.assert_allclose(found, right, atol=1)
+        np.testing.assert_array_equal(found, right)
+
+
+def test_a_cell_state_whose_scale_is_no_power_of_two() -> None:
+    table, _, _ = quantized(False)
+    for operand in table.operands:
+        if operand.name in ("c", "cell"):
+            operand.scale = 1 / 9000
+    with pytest.raises(UnsupportedError, match="not a power of two"):
+        lift(table)
+
+
+@pytest.mark.parametrize("case", corpus_cases("nnapi/level3plus", "*qlstm*"))
+def test_androids_integers_of_a_quantized_lstm(case: Path) -> None:
+    model = load(case / "model.nnapi.json")
+    given, wanted = (np.load(case / f"{name}.npz") for name in ("inputs", "outputs"))
+    feeds = dict(zip((i.name for i in model.inputs), given.values(), strict=True))
+    for found, right in zip(model.run(feeds).values(), wanted.values(), strict=True):
+        np.testing.assert_array_equal(found, right)

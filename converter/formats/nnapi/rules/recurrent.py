@@ -14,18 +14,29 @@ from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import CODES
 from converter.formats.nnapi.rules.indexing import put_slice
 from converter.formats.nnapi.table import Array
-from converter.graph.build import Builder, attrs_of
+from converter.graph.build import Builder, attrs_of, open_builder
 from converter.graph.catalogue.cells import (
     ACTIVATIONS,
     Cell,
     Gate,
     Step,
     dense,
-    normalised,
     rnn_step,
     steps_of,
 )
-from converter.graph.catalogue.recurrent import stored_as
+from converter.graph.fixed_point import (
+    INT16_RANGE,
+    divided,
+    double,
+    high_product,
+    inverse_root,
+    limited,
+    logistic_table,
+    looked_up,
+    scaled,
+    tanh_table,
+    toward_zero,
+)
 from converter.graph.infer import constant
 from converter.graph.recurrent import clipped
 from converter.graph.value import Value, optional, with_operators
@@ -139,59 +150,108 @@ def bidirectional_lstm(r: Reading) -> tuple[ir.Value, ...]:
     return both_directions(r, lstm_cell, states, "aux_input_to_forget_weights")
 
 
-Q10, Q12, Q15 = 2.0**-10, 2.0**-12, 2.0**-15  # units of what is normalised, of gates, of shares
+def power_of_two(scale: float) -> int:
+    """The exponent of a scale that is about a power of two; MappingError for another scale."""
+    exponent = float(np.log2(scale)) if scale > 0 else 0.0
+    if abs(exponent - round(exponent)) >= 1e-3 or not -15 <= round(exponent) <= -9:
+        message = f"the scale of the cell state is {scale}, not a power of two from 2^-15 to 2^-9"
+        raise MappingError(message, "R110")
+    return round(exponent)
+
+
+def normalized(y: Value, units: int, weights: Value, bias: Value, scale: float) -> Value:
+    """The layer normalization of whole numbers, in Q3.12: mean and deviation have 10 bits after
+    the point, and so have the products with the weights, whose scale this is.
+    """
+    b = open_builder()
+    mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / units)
+    squares = b.ReduceSum(y * y, [-1]) * (2**20 // units)
+    variance = b.Max(toward_zero((squares - mean * mean) * 2.0**-20), b.const(np.float64(0)))
+    multiplier, power = inverse_root(variance)
+    shares = divided(high_product(y * 1024 - mean, multiplier), power)
+    product = divided(shares * weights + bias, 2.0**-10)
+    return limited(scaled(product, float(np.float32(scale)) * 2.0**12), *INT16_RANGE)
 
 
 def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
-    """One step on integers of 8 bits, computed on real numbers and rounded wherever AOSP rounds.
+    """One step on integers of 8 bits, in the fixed-point arithmetic that Android computes with.
 
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
     give Q0.15. A bias has no scale of its own: that of input and weights, or beside a layer
-    normalisation 1/1024 of that of its weights. Without a projection the hidden state's integers
-    are the output's, whatever its scale. Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp.
+    normalization 1/1024 of that of its weights. Without a projection the hidden state's integers
+    are the output's, whatever its scale. Android computes the factors between scales in 32-bit
+    floats. Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp, QuantUtils.cpp.
     """
     b, out = r.b, r.output()
-    x, h, c = (r.real(n) for n in ("input", *LSTM_STATES))
 
-    def bias(name: str, unit: float) -> Value:
-        return r.cast(r.stored(name), ir.DataType.FLOAT) * unit
+    def scale(name: str) -> Any:
+        return np.float32(r.operand(name).scale)
 
-    def gate(name: str, cell: Value | None) -> Value:
-        unit = float(r.attr(f"{name}_intermediate_scale", float))
-        own, norm = f"input_to_{name}_weights", f"{name}_layer_norm_weights"
-        addend = "cell_bias" if name == "cell" else f"{name}_gate_bias"
-        product = dense(b, x, r.real(own))
-        if not r.has(norm):
-            product += bias(addend, r.operand("input").scale * r.operand(own).scale)
-        other = dense(b, h, r.real(f"recurrent_to_{name}_weights"))
-        y = stored_as(b, stored_as(b, product, unit) + stored_as(b, other, unit), unit)
-        peephole = present(r, f"cell_to_{name}_weights")
-        if cell is not None and peephole is not None:
-            y = stored_as(b, y + stored_as(b, cell * peephole, unit), unit)
-        if not r.has(norm):
-            return y * (Q12 / unit)
-        scaled = stored_as(b, normalised(b, y), Q10) * r.real(norm)
-        return stored_as(b, scaled + bias(addend, r.operand(norm).scale * Q10), Q12)
+    def number(name: str, *default: float) -> Any:
+        return np.float32(r.attr(name, float, *default))
+
+    def factor(x: Any, y: Any, unit: Any) -> float:
+        return float(np.float32(x * y / unit))
+
+    def whole(name: str) -> Value:
+        zero = r.operand(name).zero_point
+        integers = double(r.stored(name))
+        return integers - zero if zero else integers
+
+    exponent = power_of_two(r.operand("cell_state_in").scale)
 
     with b:
-        forget = stored_as(b, b.Sigmoid(gate("forget", c)), Q15)
+        x, h, c = (whole(n) for n in ("input", *LSTM_STATES))
+
+        def gate(name: str, cell: Value | None) -> Value:
+            unit, norm = number(f"{name}_intermediate_scale"), f"{name}_layer_norm_weights"
+            own, other = f"input_to_{name}_weights", f"recurrent_to_{name}_weights"
+            bias = whole("cell_bias" if name == "cell" else f"{name}_gate_bias")
+            product = dense(b, x, whole(own))
+            if not r.has(norm):
+                product += bias
+            y = limited(scaled(product, factor(scale(own), scale("input"), unit)), *INT16_RANGE)
+            product = dense(b, h, whole(other))
+            by = factor(scale(other), scale("output_state_in"), unit)
+            y = limited(y + scaled(product, by), *INT16_RANGE)
+            peephole = f"cell_to_{name}_weights"
+            if cell is not None and r.has(peephole):
+                by = factor(2.0**exponent, float(scale(peephole)), float(unit))
+                y = limited(y + scaled(cell * whole(peephole), by), *INT16_RANGE)
+            if not r.has(norm):
+                return y
+            return normalized(y, r.shape(norm)[0], whole(norm), bias, scale(norm))
+
+        def share(y: Value) -> Value:
+            return looked_up(y, logistic_table(), "logistic")
+
+        forget = share(gate("forget", c))
         own = gate("input", c) if r.has("input_to_input_weights") else None
-        enter = 32767 * Q15 - forget if own is None else stored_as(b, b.Sigmoid(own), Q15)
-        candidate = stored_as(b, b.Tanh(gate("cell", None)), Q15)
-        unit = r.operand("cell_state_in").scale
-        kept, added = stored_as(b, forget * c, unit), stored_as(b, enter * candidate, unit)
-        cell = clipped(b, stored_as(b, kept + added, unit), r.attr("cell_clip", float, 0.0))
-        y = stored_as(b, b.Sigmoid(gate("output", cell)), Q15) * stored_as(b, b.Tanh(cell), Q15)
-        hidden, zero = r.attr("hidden_state_scale", float), r.attr("hidden_state_zero_point", int)
-        whole = b.Clip(b.Round(y * (1 / hidden)) + zero, -128.0, 127.0)
+        enter = 32767 - forget if own is None else share(own)
+        candidate = looked_up(gate("cell", None), tanh_table(3), "tanh")
+        kept = divided(forget * c, 2.0**-15)
+        added = divided(enter * candidate, 2.0 ** -(30 + exponent))
+        cell = limited(kept + added, *INT16_RANGE)
+        limit = number("cell_clip", 0.0) / scale("cell_state_in")
+        cell = clipped(b, cell, min(float(np.trunc(limit)), 32767.0))
+        shares = share(gate("output", cell))
+        y = shares * looked_up(cell, tanh_table(15 + exponent), "tanh")
+        hidden, zero = number("hidden_state_scale"), r.attr("hidden_state_zero_point", int)
+        by = factor(2.0**-30, 1.0, float(hidden))
+        y = limited(scaled(y, by) + zero, -128, 127)
         if r.has("projection_weights"):
             weights = "projection_weights"
-            y = dense(b, (whole - zero) * hidden, r.real(weights))
+            product = dense(b, y - zero, whole(weights))
             if r.has("projection_bias"):
-                y += bias("projection_bias", hidden * r.operand(weights).scale)
-            y = clipped(b, y, r.attr("proj_clip", float, 0.0))
+                product += whole("projection_bias")
+            state = np.float32(out.scale)
+            y = scaled(product, factor(scale(weights), hidden, state)) + out.zero_point
+            y = limited(y, -128, 127) - out.zero_point
+            y = clipped(b, y, float(np.trunc(number("proj_clip", 0.0) / state)))
         else:
-            y = (whole - out.zero_point) * out.scale
+            y -= out.zero_point
+        y = r.cast(y * float(out.scale), ir.DataType.FLOAT)
+        cell = r.cast(cell * float(r.operand("cell_state_in").scale), ir.DataType.FLOAT)
     return y, cell, b.Identity(y)
 
 
