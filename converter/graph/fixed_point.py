@@ -158,7 +158,7 @@ def divided(x: Value, factor: float | Value) -> Value:
 def scaled(x: Value, factor: float) -> Value:
     """x times a factor, which is rounded to 31 bits."""
     multiplier, shift = multiplier_of(factor)
-    y = high_product(x * 2**shift if shift > 0 else x, multiplier)
+    y = high_product(x * 2.0**shift if shift > 0 else x, multiplier)
     return divided(y, 2.0**shift) if shift < 0 else y
 
 

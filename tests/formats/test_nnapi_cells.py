@@ -254,9 +254,9 @@ def quantized(
     if clip:
         cell = np.clip(cell, -int(clip / sc), int(clip / sc))
     out = logistic(gate(3, cell)) * tanh(cell, 2)
-    y = whole(by(out, f32(2.0**-30 / sh)) + 5, 8)
+    y = whole(by(out, f32(2.0**-30 / sh)) - 5, 8)
     if project:
-        product = (y - 5) @ weights.T + more
+        product = (y + 5) @ weights.T + more
         y = whole(by(product, f32(sw) * f32(sh) / f32(sy)) - 2, 8)
         if clip:
             y = np.clip(y + 2, -int(clip / sy), int(clip / sy)) - 2
@@ -282,6 +282,14 @@ def test_a_cell_state_whose_scale_is_no_power_of_two() -> None:
         if operand.name in ("c", "cell"):
             operand.scale = 1 / 9000
     with pytest.raises(UnsupportedError, match="not a power of two"):
+        lift(table)
+
+
+@pytest.mark.parametrize("index", [26, 27, 28, 29, 31])
+def test_scales_that_are_no_numbers(index: int) -> None:
+    table, _, _ = quantized(False)
+    table.operations[0].inputs[index] = scalar(table, 0.0, OperandType.FLOAT32)
+    with pytest.raises(UnsupportedError, match="no factor between scales"):
         lift(table)
 
 

@@ -159,18 +159,27 @@ def power_of_two(scale: float) -> int:
     return round(exponent)
 
 
-def normalized(y: Value, units: int, weights: Value, bias: Value, scale: float) -> Value:
+def normalized(y: Value, units: int, weights: Value, bias: Value, scale: Any) -> Value:
     """The layer normalization of whole numbers, in Q3.12: mean and deviation have 10 bits after
     the point, and so have the products with the weights, whose scale this is.
     """
     b = open_builder()
-    mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / units)
-    squares = b.ReduceSum(y * y, [-1]) * (2**20 // units)
+    mean = toward_zero(b.ReduceSum(y, [-1]) * 1024 / max(units, 1))
+    squares = b.ReduceSum(y * y, [-1]) * (2**20 // max(units, 1))
     variance = b.Max(toward_zero((squares - mean * mean) * 2.0**-20), b.const(np.float64(0)))
     multiplier, power = inverse_root(variance)
     shares = divided(high_product(y * 1024 - mean, multiplier), power)
     product = divided(shares * weights + bias, 2.0**-10)
-    return limited(scaled(product, float(np.float32(scale)) * 2.0**12), *INT16_RANGE)
+    return limited(scaled(product, factor(scale, 2**12, 1)), *INT16_RANGE)
+
+
+def factor(x: Any, y: Any, unit: Any) -> float:
+    """x * y / unit of scales, as a 32-bit float; MappingError where it is no factor."""
+    with np.errstate(all="ignore"):
+        found = float(np.float32(x * y / unit))
+    if not 0 <= found < 2.0**31:
+        raise MappingError(f"{x} * {y} / {unit} is no factor between scales", "R110")
+    return found
 
 
 def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
@@ -179,8 +188,10 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
     Products are whole multiples of the scale of their gate, activations take 16 bits of Q3.12 and
     give Q0.15. A bias has no scale of its own: that of input and weights, or beside a layer
     normalization 1/1024 of that of its weights. Without a projection the hidden state's integers
-    are the output's, whatever its scale. Android computes the factors between scales in 32-bit
-    floats. Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp, QuantUtils.cpp.
+    are the output's, whatever its scale, and a zero point of the hidden state is subtracted from
+    them. Factors between scales are 32-bit floats.
+
+    Source: NNAPI, QUANTIZED_LSTM; AOSP, QLSTM.cpp, QuantUtils.cpp.
     """
     b, out = r.b, r.output()
 
@@ -189,9 +200,6 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
 
     def number(name: str, *default: float) -> Any:
         return np.float32(r.attr(name, float, *default))
-
-    def factor(x: Any, y: Any, unit: Any) -> float:
-        return float(np.float32(x * y / unit))
 
     def whole(name: str) -> Value:
         zero = r.operand(name).zero_point
@@ -216,7 +224,7 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
             y = limited(y + scaled(product, by), *INT16_RANGE)
             peephole = f"cell_to_{name}_weights"
             if cell is not None and r.has(peephole):
-                by = factor(2.0**exponent, float(scale(peephole)), float(unit))
+                by = factor(np.float64(2.0**exponent), scale(peephole), unit)
                 y = limited(y + scaled(cell * whole(peephole), by), *INT16_RANGE)
             if not r.has(norm):
                 return y
@@ -237,11 +245,11 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
         shares = share(gate("output", cell))
         y = shares * looked_up(cell, tanh_table(15 + exponent), "tanh")
         hidden, zero = number("hidden_state_scale"), r.attr("hidden_state_zero_point", int)
-        by = factor(2.0**-30, 1.0, float(hidden))
-        y = limited(scaled(y, by) + zero, -128, 127)
+        by = factor(np.float64(2.0**-30), 1, hidden)
+        y = limited(scaled(y, by) - zero, -128, 127)  # as Android has it: subtracted here
         if r.has("projection_weights"):
             weights = "projection_weights"
-            product = dense(b, y - zero, whole(weights))
+            product = dense(b, y + zero, whole(weights))
             if r.has("projection_bias"):
                 product += whole("projection_bias")
             state = np.float32(out.scale)
