@@ -26,6 +26,7 @@ from converter.formats.coreai import bindings, bytecode, package
 from converter.formats.coreai.elements import dense, type_of
 from converter.formats.coreai.format import FORMAT
 from converter.formats.coreai.lower import write_model
+from converter.formats.coreai.worker import unquoted
 from converter.formats.coreml_bits import packed_tensor
 from converter.formats.format import Flavour
 from converter.graph.build import Builder, new_model
@@ -484,3 +485,18 @@ def test_a_package_is_one_model_everywhere(tmp_path: Path) -> None:
         converter.convert(source, tmp_path / "mine.aimodel", force=True)
     result = converter.verify(source, tmp_path / "in" / "a.aimodel")
     assert result.passed and [n.status for n in result.native] == ["same"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "text"),
+    [
+        ("plain", "plain"),
+        ('"a b"', "a b"),
+        (r'"a\09b\0A"', "a\tb\n"),
+        (r'"\22 and \\"', '" and \\'),
+        (r'"\C3\A4"', "ä"),
+        (r'"\FF"', "\\xff"),
+    ],
+)
+def test_names_are_read_as_mlir_prints_them(printed: str, text: str) -> None:
+    assert unquoted(printed) == text

@@ -213,7 +213,7 @@ class BlockLifting(Lifting):
         return [self._operand(n) for n in last["inputs"]]
 
     def _name(self, op: Operation) -> str:
-        name = str(json.loads(op["name"])) if "name" in op else ""
+        name = str(op.get("name", ""))
         return "" if name == _UNKNOWN else name
 
     def is_seen(self, but: str) -> bool:

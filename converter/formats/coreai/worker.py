@@ -51,7 +51,7 @@ class Description:
         else:
             found["attrs"] = {a.name: plain(a.attr) for a in op.attributes}
         if place := re.search(r'loc\(("(?:[^"\\]|\\.)*"):', str(op.location)):
-            found["name"] = place[1]
+            found["name"] = unquoted(place[1])
         if regions := [[self.block(b) for b in r.blocks] for r in op.regions]:
             found["regions"] = regions
         return found
@@ -75,7 +75,7 @@ class Description:
         text = op.get_asm(large_resource_limit=0, print_generic_op_form=True, use_local_scope=True)
         text = text[text.index("value = ") + 8 :].partition(" : ")[0]
         if text.startswith("dense_resource<"):
-            return {"resource": json_name(text[15:-1])}
+            return {"resource": unquoted(text[15:-1])}
         return {"text": text}
 
 
@@ -93,9 +93,25 @@ def plain(attribute: Any) -> Any:
     return str(attribute)
 
 
-def json_name(word: str) -> str:
-    """The name of a resource, which MLIR quotes where it is no identifier."""
-    return str(json.loads(word)) if word.startswith('"') else word
+def unquoted(word: str) -> str:
+    """Return the text of a string as MLIR prints it; a name without quotes as it is.
+
+    MLIR escapes a backslash, a quote, and any other byte by two hexadecimal digits.
+    """
+    if not word.startswith('"'):
+        return word
+    text = word[1:-1].encode()
+    plain = re.sub(rb"\\([0-9A-Fa-f]{2}|.)", _unescaped, text, flags=re.DOTALL)
+    return plain.decode(errors="backslashreplace")
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    code = found[1]
+    return (
+        bytes.fromhex(code.decode())
+        if len(code) == 2
+        else {b"n": b"\n", b"t": b"\t"}.get(code, code)
+    )
 
 
 def read(source: str, target: str) -> None:
