@@ -23,9 +23,10 @@ CODES: dict[str, Explanation] = {
         "The path does not exist, is a folder, or the system refused to open it.",
     ),
     "R101": Explanation(
-        "the format cannot be told",
-        "netconv looks at the content first and at the suffix second. Nothing it knows "
-        "matched; -f FORMAT names the format.",
+        "netconv does not recognize this file format",
+        "netconv looks at the content first and at the suffix second. Where the file is a model "
+        "of another framework, a part of a model, or a download that went wrong, the message "
+        "says which, and what to give instead; -f FORMAT overrides the detection.",
     ),
     "R102": Explanation(
         "the weights file is missing or too small",

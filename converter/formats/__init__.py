@@ -12,7 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from converter.errors import Diagnostic, cannot_read, did_you_mean, unreadable, wrong_call
+from converter.errors import (
+    Diagnostic,
+    ReadError,
+    cannot_read,
+    did_you_mean,
+    unreadable,
+    wrong_call,
+)
 from converter.formats.format import Flavour, Format
 from converter.formats.mlpackage import compiled, demand_not_compiled
 from converter.io import progress
@@ -142,8 +149,11 @@ def parse_flavour(text: str, io_layout: str = "") -> Flavour:
 
 
 def detect(path: Path) -> Format:
-    """The format of a file: content first, suffix where the content fits several. ReadError R100 or
-    R101. Where the file is absent, what a killed writer of it left is completed before.
+    """Return the format of a file: content first, suffix where the content fits several.
+
+    Where the file is absent, what a killed writer of it left is completed before. Raises ReadError:
+    R100 for what cannot be opened and for a folder that is no package, R101 for a file that is no
+    model; either says what it is instead.
     """
     if not os.path.lexists(path):
         recover(path)
@@ -151,8 +161,7 @@ def detect(path: Path) -> Format:
         packages = [f for f in map(get, present()) if f.package(path)]
         if len(packages) == 1:
             return packages[0]
-        no_package = unreadable("R100", "is a folder, no package of a model", path)
-        raise compiled(path) or no_package
+        raise compiled(path) or _unrecognized(path, b"")
     demand_file(path)
     try:
         with open(path, "rb") as f:
@@ -164,15 +173,26 @@ def detect(path: Path) -> Format:
         found = [f for f in found if any(path.name.endswith(s) for s in f.suffixes)] or found
     if len(found) != 1:
         demand_not_compiled(path)
-        tried = ", ".join(f.name for f in found) if found else ", ".join(FORMATS)
-        what = "fits several formats" if found else "is none of the known formats"
-        raise unreadable(
-            "R101",
-            f"the content {what} ({tried})",
-            path,
-            help="name the format with -f FORMAT",
-        )
+        if found:
+            names = ", ".join(f.name for f in found)
+            message = f"the content fits several formats ({names})"
+            raise unreadable("R101", message, path, help="name the format with -f FORMAT")
+        raise _unrecognized(path, head)
     return found[0]
+
+
+def _unrecognized(path: Path, head: bytes) -> ReadError:
+    """Return the refusal of a file or folder that is no model: what it is, where that is known."""
+    from converter.formats.foreign import recognize
+
+    known = f"netconv reads {', '.join(FORMATS)}"
+    code = "R100" if path.is_dir() else "R101"
+    if what := recognize(path, head):
+        return unreadable(code, f"netconv cannot read {what.title}", path, what.help)
+    if path.is_dir():
+        return unreadable(code, "this folder is not a model package", path, known)
+    message = "netconv does not recognize this file format"
+    return unreadable(code, message, path, f"{known}; -f FORMAT overrides the detection")
 
 
 def demand_file(path: Path) -> None:
