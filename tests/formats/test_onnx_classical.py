@@ -264,13 +264,24 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], list[str]]] = {
         {"keys_int64s": [1, 2], "values_floats": [0.5, 0.25], "default_float": -1.0},
         ["y"],
     ),
+    "LabelEncoder#1": (
+        np.array([[0.5, np.nan], [2.0, 3.0]], np.float32),
+        {"keys_floats": [2.0, np.nan, 0.5, 0.5], "values_floats": [7.0, 8.0, 9.0, 10.0]},
+        ["y"],
+    ),
+    "LabelEncoder#2": (
+        np.array([4, 7, 4, 5]),
+        {"keys_int64s": [5, 4], "values_int64s": [10, 20]},
+        ["y"],
+    ),
 }
-EVERYWHERE = [k for k in CASES if k != "LabelEncoder"]
+EVERYWHERE = list(CASES)
 
 
 def saved(key: str, folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     data, attributes, outputs = CASES[key]
-    version = 5 if key.split("#")[0] == "TreeEnsemble" else 3
+    # onnxruntime finds the key NaN from version 4 on, ONNX from version 2 on
+    version = {"TreeEnsemble": 5, "LabelEncoder": 4}.get(key.split("#")[0], 3)
     node = helper.make_node(key.split("#")[0], ["x"], outputs, domain="ai.onnx.ml", **attributes)
     info = helper.make_tensor_value_info(
         "x", helper.np_dtype_to_tensor_dtype(data.dtype), data.shape
@@ -314,7 +325,7 @@ def test_the_others_take_what_it_is_made_of(key: str, tmp_path: Path) -> None:
         None, feeds
     )
     for target in ("ir.xml", "coreml.mlmodel", "zhouyi.txt", "table.nnapi.json"):
-        if key in ("OneHotEncoder", "Imputer") and target != "ir.xml":
+        if key.split("#")[0] in ("OneHotEncoder", "Imputer") and target != "ir.xml":
             # whole numbers of 64 bits; the padding of constants that no format but that one has
             continue
         converter.convert(path, tmp_path / target)
@@ -335,10 +346,45 @@ def test_a_forest_stays_as_small_as_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "out.bin").stat().st_size < 2 * path.stat().st_size
 
 
+TEXTS = helper.make_node(
+    "LabelEncoder",
+    ["x"],
+    ["y"],
+    domain="ai.onnx.ml",
+    classes_strings=["a", "b", "c"],
+    default_int64=-7,
+    default_string="none",
+)
+
+
+@pytest.mark.parametrize("given", [["b", "z", "c"], [2, 0, 5]], ids=["texts", "numbers"])
+def test_a_label_encoder_of_the_first_version(given: list[Any], tmp_path: Path) -> None:
+    """Texts become their positions in the list, or the reverse."""
+    data = np.array(given, object if isinstance(given[0], str) else np.int64)
+    types = [TensorProto.STRING, TensorProto.INT64]
+    kinds = types if data.dtype == object else types[::-1]
+    x, y = (helper.make_tensor_value_info(n, k, [3]) for n, k in zip("xy", kinds, strict=True))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    graph = helper.make_graph([TEXTS], "g", [x], [y])
+    path = tmp_path / "in.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"x": data})
+    converter.convert(path, tmp_path / "out.onnx")
+    (again,) = onnxruntime.InferenceSession(tmp_path / "out.onnx").run(None, {"x": data})
+    assert again.tolist() == expected.tolist()
+    assert converter.load(path).run({"x": data})["y"].tolist() == expected.tolist()
+
+
 def test_what_is_not_is_refused_by_name(tmp_path: Path) -> None:
-    path, _ = saved("LabelEncoder", tmp_path)
+    x = helper.make_tensor_value_info("x", TensorProto.STRING, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [3])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    model = helper.make_model(
+        helper.make_graph([TEXTS], "g", [x], [y]), opset_imports=opsets, ir_version=9
+    )
+    onnx.save(model, tmp_path / "in.onnx")
     with pytest.raises(UnsupportedError, match="LabelEncoder"):
-        converter.convert(path, tmp_path / "out.xml")
+        converter.convert(tmp_path / "in.onnx", tmp_path / "out.xml")
 
 
 def test_a_declared_map_is_refused_by_name(tmp_path: Path) -> None:

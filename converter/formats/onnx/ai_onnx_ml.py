@@ -20,6 +20,7 @@ from converter.graph.value import Value
 from converter.graph.walk import all_nodes
 
 DOMAIN = "ai.onnx.ml"
+LEAST = 2  # the version whose operators are kept: only LabelEncoder is another one in version 1
 ROWS = Rows()
 _FLOAT = ir.DataType.FLOAT
 _MAPS = ("ZipMap", "CastMap", "DictVectorizer")
@@ -147,3 +148,20 @@ def linear_regressor(op: Op, b: Builder) -> Results:
         np.ascontiguousarray(weights.reshape(targets, -1).T), "coefficients"
     )
     return y + bias if bias.size else y
+
+
+@ROWS.always("LabelEncoder")
+def label_encoder(op: Op, b: Builder) -> Results:
+    """Rewrite the form of version 1, a list of texts that numbers index or the reverse, as keys and
+    values of the later versions.
+    """
+    if op.version > 1:
+        return None
+    texts = list(op.take("classes_strings") or [])
+    numbers = list(range(len(texts)))
+    absent = op.take("default_int64", -1), op.take("default_string", "_Unused")
+    if op.x.dtype == ir.DataType.STRING:
+        op.attrs.update(keys_strings=texts, values_int64s=numbers, default_int64=absent[0])
+    else:
+        op.attrs.update(keys_int64s=numbers, values_strings=texts, default_string=absent[1])
+    return None

@@ -138,7 +138,9 @@ class Lifter:
             raise UnsupportedError(self.problems)
         self.drop_replaced(model.graph, outputs)
         if ai_onnx_ml.kept(model.graph):
-            model.graph.opset_imports[ai_onnx_ml.DOMAIN] = opsets[ai_onnx_ml.DOMAIN]
+            model.graph.opset_imports[ai_onnx_ml.DOMAIN] = max(
+                opsets[ai_onnx_ml.DOMAIN], ai_onnx_ml.LEAST
+            )
         declare_outputs(model.graph, outputs, graph, b)
         take_metadata(model, self.proto)
         values = {

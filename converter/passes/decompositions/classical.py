@@ -87,6 +87,38 @@ def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
     return [_named(b, b.ArgMax(scores, axis=1, keepdims=0), labels), _after(b, scores, attrs)]
 
 
+def label_encoder(node: ir.Node, b: Builder) -> Value | None:
+    """Look numbers up in a table of numbers; the first of equal keys counts, a NaN equals NaN."""
+    attrs, x = attributes(node), x_of(node)
+    keys, values = (_table(attrs, what) for what in ("keys", "values"))
+    if keys is None or values is None or not keys.size or x.dtype is None:
+        return None
+    if x.dtype.numpy() != keys.dtype:
+        return None
+    plain = attrs["default_int64" if values.dtype.kind == "i" else "default_float"]
+    stated = attrs.get("default_tensor")
+    absent = plain if stated is None else stated.numpy().reshape(-1)[0]
+    column = b.Unsqueeze(x, [-1])
+    found = b.Equal(column, keys)
+    if keys.dtype.kind == "f" and np.isnan(keys).any():
+        found = b.Or(found, b.And(b.IsNaN(column), b.const(np.isnan(keys))))
+    hits = b.Cast(found, to=FLOAT)
+    value = b.Gather(b.const(values, "values"), b.ArgMax(hits, axis=-1, keepdims=0))
+    known = b.Cast(b.ReduceMax(hits, [-1], keepdims=0), to=ir.DataType.BOOL)
+    return b.Where(known, value, np.asarray(absent, values.dtype))
+
+
+def _table(attrs: dict[str, Any], what: str) -> np.ndarray | None:
+    """Return the numbers of an attribute that has a name for each type, None for texts."""
+    if attrs.get(f"{what}_tensor") is not None:
+        found = attrs[f"{what}_tensor"].numpy()
+        return found if found.dtype.kind in "if" else None
+    for kind, dtype in (("int64", np.int64), ("float", np.float32)):
+        if numbers := attrs.get(f"{what}_{kind}s"):
+            return np.array(numbers, dtype)
+    return None
+
+
 def normalizer(node: ir.Node, b: Builder) -> Value | None:
     """Each row over its norm; a row whose norm is 0 stays."""
     x, kind = _rows(node, b), attributes(node)["norm"]
@@ -488,6 +520,7 @@ def _reached(nodes: Sequence[TreeNode], root: int) -> dict[int, int]:
 
 TABLE: Table = {
     (DOMAIN, "LinearClassifier"): linear_classifier,
+    (DOMAIN, "LabelEncoder"): label_encoder,
     (DOMAIN, "Normalizer"): normalizer,
     (DOMAIN, "SVMRegressor"): svm_regressor,
     (DOMAIN, "TreeEnsemble"): tree_ensemble,
