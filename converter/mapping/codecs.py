@@ -88,8 +88,13 @@ def _floats(text: Any) -> list[float]:
     return [float_of(v) for v in str(text).replace(" ", "").split(",") if v]
 
 
+# OpenVINO's tools write such elements of lists, and its reader stops at the point; single integers
+# it reads strictly.
+_ZEROS = re.compile(r"\.0*$", re.ASCII)
+
+
 def _ints(text: Any) -> list[int]:
-    return [int_of(v) for v in str(text).replace(" ", "").split(",") if v]
+    return [int_of(_ZEROS.sub("", v)) for v in str(text).replace(" ", "").split(",") if v]
 
 
 same = Codec(lambda v: v, lambda v: v)
