@@ -242,6 +242,12 @@ CODES: dict[str, Explanation] = {
         "on fewer than --agreement allows; a quantised network may well, see how often either is "
         "right.",
     ),
+    "N410": Explanation(
+        "a file of a certificate is missing or has changed",
+        "A certificate holds for the very bytes of both models and of the inputs that it names, "
+        "which lie relative to it. Compare the models again (netconv verify REF CAND "
+        "--certificate FILE) to certify the new files.",
+    ),
     "B601": Explanation(
         "another run is going on",
         "Two batches may not write to the same folder at the same time; the journal there is "

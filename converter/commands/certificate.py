@@ -1,0 +1,274 @@
+"""A certificate of a comparison: an in-toto statement that anybody can check again.
+
+It names every file of both models with its SHA-256, the versions of netconv and of the engines, the
+inputs, the options and the verdict. `check` compares the files with their hashes and repeats the
+comparison. Signatures are left to the tools that exist for statements, such as cosign.
+
+Form: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, the predicate in
+schemas/report/certificate.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import converter
+from converter.commands.verify import verify
+from converter.commands.verify.result import Output, Result
+from converter.errors import Diagnostic, Where, unreadable
+from converter.formats import model_files, sidefiles
+from converter.formats.mlpackage import files_of
+from converter.io.strict_json import Json, has_form, read
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:netconv:certificate:1"
+# what computes the numbers; a package that is absent is left out
+PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "openvino", "ai-edge-litert", "coreai-core")
+# the keywords of converter.verify that decide a verdict; no other is taken from a certificate
+OPTIONS = (
+    *("tensors", "rtol", "atol", "metrics", "mode", "seed", "seeds", "map", "engine", "native"),
+    "inputs",
+)
+_VALUE = (str, int, float, bool, None, [(str, float)], {str: (str, [int])})
+_FILE = {"name": str, "digest": {"sha256": str}}
+_MODEL = {"file": str, "format": str, "weights": (str, None)}
+_FORM = {
+    "_type": STATEMENT,
+    "subject": [_FILE],
+    "predicateType": PREDICATE,
+    "predicate": {
+        "tool": {"name": str, "version": str},
+        "environment": {str: str},
+        "reference": _MODEL,
+        "candidate": _MODEL,
+        "inputs": {"data": ([str], None), "files": [_FILE], "feeds": [str]},
+        "options": {str: _VALUE},
+        "verdict": {
+            "passed": bool,
+            "status": str,
+            "exit_code": int,
+            "measured_noise": bool,
+            "outputs": [{str: (str, int, float, bool)}],
+            "engines": [{str: str}],
+            "wrong_layers": [{str: str}],
+        },
+        "coverage": {str: int},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A model of a comparison: its file, and how it was read."""
+
+    file: Path
+    format: str
+    weights: Path | None = None
+
+    def files(self) -> list[Path]:
+        """Return every file that the model consists of, those of a package one by one."""
+        beside = [self.weights] if self.weights else sidefiles.present(self.file)
+        whole = [self.file, *beside]
+        return [p for f in whole for p in (files_of(f) if f.is_dir() else [f])]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The outcome of a repeated comparison: `changed` files, or the result where none has."""
+
+    changed: tuple[Diagnostic, ...]
+    result: Result | None
+    certified: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the files are those of the certificate, and the verdict is the same."""
+        return self.result is not None and self.result.code.status == self.certified
+
+
+def statement(
+    reference: Side,
+    candidate: Side,
+    result: Result,
+    options: Mapping[str, Any],
+    data: Sequence[str] | None,
+    folder: Path,
+) -> Json:
+    """Return the statement about a comparison; files are named relative to `folder`, where the
+    certificate is going to lie.
+
+    `options` are the keywords of `converter.verify` that were given, `data` its inputs.
+    """
+    taken = [p for item in data or () for p in _data_files(item)]
+    files = {p: None for side in (reference, candidate) for p in side.files()}
+    return {
+        "_type": STATEMENT,
+        "subject": [_described(p, folder) for p in files],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "tool": {"name": "netconv", "version": converter.__version__},
+            "environment": dict(_environment()),
+            "reference": _side(reference, folder),
+            "candidate": _side(candidate, folder),
+            "inputs": {
+                "data": None if data is None else [_moved(item, folder) for item in data],
+                "files": [_described(p, folder) for p in taken],
+                "feeds": list(result.feeds),
+            },
+            "options": {k: v for k, v in options.items() if k in OPTIONS},
+            "verdict": _verdict(result),
+            "coverage": {
+                "outputs": len(result.outputs),
+                "values": sum(o.count for o in result.outputs),
+                "tensors_matched": result.aligned,
+                "only_in_reference": len(result.only_reference),
+                "only_in_candidate": len(result.only_candidate),
+            },
+        },
+    }
+
+
+def text_of(data: Json) -> str:
+    """Return a statement as text: the same for the same statement."""
+    return json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def check(path: Path) -> Checked:
+    """Compare the files of a certificate with their hashes and repeat its comparison.
+
+    Files are looked for relative to the certificate. Raises ReadError R103 for a file that is no
+    certificate, and what reading and comparing the models raise.
+    """
+    data = read(path, "a certificate")
+    if not has_form(data, _FORM, whole=True) or data["predicate"]["options"].keys() - set(OPTIONS):
+        message = f"this is not a certificate of netconv ({PREDICATE})"
+        raise unreadable(
+            "R103", message, path, "netconv verify REF CAND --certificate FILE makes one"
+        )
+    predicate = data["predicate"]
+    files = [*data["subject"], *predicate["inputs"]["files"]]
+    changed = tuple(d for f in files if (d := _difference(f, path)) is not None)
+    certified = str(predicate["verdict"]["status"])
+    if changed:
+        return Checked(changed, None, certified)
+    sides = [predicate[role] for role in ("reference", "candidate")]
+    models = [
+        model_files.load(_under(s["file"], path), s["format"], _optional(s["weights"], path))
+        for s in sides
+    ]
+    given = predicate["inputs"]["data"]
+    inputs = None if given is None else [_found(item, path) for item in given]
+    names = (str(sides[0]["file"]), str(sides[1]["file"]))
+    result = verify(models[0], models[1], inputs, names=names, **predicate["options"])
+    return Checked((), result, certified)
+
+
+def _environment() -> Iterator[tuple[str, str]]:
+    yield "python", platform.python_version()
+    yield "system", f"{platform.system()} {platform.machine()}"
+    for package in PACKAGES:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def _described(path: Path, folder: Path) -> Json:
+    """A resource descriptor of in-toto: name and digest."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": _relative(path, folder), "digest": {"sha256": digest}}
+
+
+def _side(side: Side, folder: Path) -> Json:
+    weights = None if side.weights is None else _relative(side.weights, folder)
+    return {"file": _relative(side.file, folder), "format": side.format, "weights": weights}
+
+
+def _verdict(result: Result) -> Json:
+    return {
+        "passed": result.passed,
+        "status": result.code.status,
+        "exit_code": int(result.code),
+        "measured_noise": result.measured,
+        "outputs": [_output(o) for o in result.outputs],
+        "engines": [
+            {"file": n.file, "engine": n.engine, "status": n.status} for n in result.native
+        ],
+        "wrong_layers": [{"layer": f.layer, "kind": f.kind} for f in result.findings],
+    }
+
+
+def _output(output: Output) -> Json:
+    d = output.difference
+    return {
+        "reference": output.reference,
+        "candidate": output.candidate,
+        "passed": output.passed,
+        "largest_difference": _number(d.max_abs),
+        "of_tolerance": _number(d.excess),
+        "values": output.count,
+    }
+
+
+def _number(value: float) -> float | str:
+    """A number as JSON has it; infinities and NaN as texts."""
+    return value if abs(value) < float("inf") else str(value)
+
+
+def _data_files(item: str) -> list[Path]:
+    """The files that an item of --data names: none where the inputs are made."""
+    path = Path(item.rpartition("=")[2])
+    if not path.exists():
+        return []
+    return sorted(path.glob("*.npz")) if path.is_dir() else [path]
+
+
+def _moved(item: str, folder: Path) -> str:
+    """An item of --data whose path is relative to the certificate."""
+    name, equal, place = item.rpartition("=")
+    return f"{name}{equal}{_relative(Path(place), folder)}" if Path(place).exists() else item
+
+
+def _found(item: str, certificate: Path) -> str:
+    name, equal, place = item.rpartition("=")
+    path = _under(place, certificate)
+    return f"{name}{equal}{path}" if path.exists() else item
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
+
+
+def _under(name: str, certificate: Path) -> Path:
+    return Path(os.path.normpath(certificate.parent / name))
+
+
+def _optional(name: str | None, certificate: Path) -> Path | None:
+    return None if name is None else _under(name, certificate)
+
+
+def _difference(entry: Json, certificate: Path) -> Diagnostic | None:
+    """Why a file is not the one of the certificate; None where it is."""
+    name = entry["name"]
+    path = _under(name, certificate)
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        message, help = f"{name} of the certificate is missing", "names are relative to its folder"
+        return Diagnostic("N410", message, where=Where(str(path)), help=help)
+    if digest == entry["digest"]["sha256"]:
+        return None
+    message = f"{name} has changed since it was certified"
+    help = "compare the models again: netconv verify REF CAND --certificate FILE"
+    evidence = (f"certified {entry['digest']['sha256']}", f"found {digest}")
+    return Diagnostic("N410", message, where=Where(str(path)), evidence=evidence, help=help)

@@ -1,0 +1,139 @@
+"""Certificates: what they state, and what checking them again finds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+
+import converter
+from converter.commands import certificate
+from converter.commands.certificate import Side
+from converter.errors import ReadError
+from support import ROOT, SAMPLES
+
+
+def certified(folder: Path, data: list[str] | None = None, **options: Any) -> Path:
+    """A certificate about a conversion of a sample, beside both files."""
+    source, target = folder / "net.mlmodel", folder / "out" / "net.xml"
+    target.parent.mkdir()
+    source.write_bytes((SAMPLES / "digits_cnn.mlmodel").read_bytes())
+    converter.convert(source, target)
+    result = converter.verify(source, target, data, native="off", **options)
+    sides = Side(source, "coreml"), Side(target, "openvino")
+    made = certificate.statement(*sides, result, {"native": "off", **options}, data, folder)
+    path = folder / "net.certificate.json"
+    path.write_text(certificate.text_of(made))
+    return path
+
+
+def test_it_names_every_file_with_its_hash(tmp_path: Path) -> None:
+    data = json.loads(certified(tmp_path).read_text())
+    schema = json.loads((ROOT / "schemas" / "report" / "certificate.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(data)
+    actual = {s["name"]: s["digest"]["sha256"] for s in data["subject"]}
+    expected = {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in ("net.mlmodel", "out/net.xml", "out/net.bin")
+    }
+    assert actual == expected
+    assert data["_type"] == "https://in-toto.io/Statement/v1"
+    verdict, coverage = (data["predicate"][k] for k in ("verdict", "coverage"))
+    assert verdict["passed"] and verdict["status"] == "ok"
+    assert coverage["outputs"] == len(verdict["outputs"]) == 1
+    assert data["predicate"]["tool"] == {"name": "netconv", "version": converter.__version__}
+    assert data["predicate"]["environment"]["onnxruntime"]
+
+
+def test_it_holds_as_long_as_nothing_changes(tmp_path: Path) -> None:
+    found = certificate.check(certified(tmp_path, seeds=2))
+    assert found.holds and not found.changed
+    assert found.result is not None and "normal 1" in found.result.feeds
+
+
+def test_it_holds_in_another_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    path = certified(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert certificate.check(tmp_path / "b" / path.name).holds
+
+
+@pytest.mark.parametrize("name", ["net.mlmodel", "out/net.xml", "out/net.bin"])
+def test_it_breaks_with_one_byte_of_either_model(name: str, tmp_path: Path) -> None:
+    path = certified(tmp_path)
+    content = bytearray((tmp_path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    found = certificate.check(path)
+    assert not found.holds and found.result is None
+    (why,) = found.changed
+    assert (why.code, why.message) == ("N410", f"{name} has changed since it was certified")
+
+
+def test_a_missing_file_breaks_it(tmp_path: Path) -> None:
+    path = certified(tmp_path)
+    (tmp_path / "out" / "net.bin").unlink()
+    (why,) = certificate.check(path).changed
+    assert why.message == "out/net.bin of the certificate is missing"
+
+
+def test_given_inputs_belong_to_it(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).random((1, 8, 8))
+    np.savez(tmp_path / "in.npz", image=image)
+    path = certified(tmp_path, [str(tmp_path / "in.npz")])
+    assert json.loads(path.read_text())["predicate"]["inputs"]["data"] == ["in.npz"]
+    assert certificate.check(path).holds
+    np.savez(tmp_path / "in.npz", image=image + 1)
+    assert [d.message for d in certificate.check(path).changed] == [
+        "in.npz has changed since it was certified"
+    ]
+
+
+def test_a_difference_is_certified_too(tmp_path: Path) -> None:
+    """The statement is about what was found, whatever that was."""
+    one, other = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    converter.convert(SAMPLES / "digits_cnn.mlmodel", one)
+    model = onnx.load(one)
+    weight = max(model.graph.initializer, key=lambda t: len(t.raw_data))
+    weight.raw_data = (np.frombuffer(weight.raw_data, np.float32) * 1.5).tobytes()
+    onnx.save(model, other)
+    result = converter.verify(one, other, native="off")
+    assert not result.passed
+    sides = Side(one, "onnx"), Side(other, "onnx")
+    made = certificate.statement(*sides, result, {"native": "off"}, None, tmp_path)
+    (tmp_path / "c.json").write_text(certificate.text_of(made))
+    found = certificate.check(tmp_path / "c.json")
+    assert found.holds and found.certified == "differs"
+
+
+def test_equal_comparisons_give_equal_certificates(tmp_path: Path) -> None:
+    texts = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        texts.append(certified(tmp_path / name).read_text())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.clear(),
+        lambda d: d.update(predicateType="https://example.org/other"),
+        lambda d: d["predicate"].pop("verdict"),
+        lambda d: d["predicate"]["options"].update(keep_tensors="/etc"),
+        lambda d: d["predicate"]["inputs"].update(files=[{"name": 5}]),
+    ],
+)
+def test_what_is_no_certificate_is_refused(change: Any, tmp_path: Path) -> None:
+    path = certified(tmp_path)
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(ReadError, match=r"R103.*not a certificate of netconv"):
+        certificate.check(path)
