@@ -4,6 +4,8 @@ processes.
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -103,3 +106,41 @@ def run_python(code: str, *arguments: str, cwd: Path = ROOT) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module of the package: its text, the dotted names of what it calls, its imports."""
+
+    text: str
+    calls: frozenset[str]
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+
+
+@functools.cache
+def sources() -> dict[str, Source]:
+    """The modules of the package by their paths in it, read once for all tests of a process."""
+    return {
+        p.relative_to(CONVERTER).as_posix(): _source(p) for p in sorted(CONVERTER.rglob("*.py"))
+    }
+
+
+def _source(path: Path) -> Source:
+    text = path.read_text("utf-8")
+    calls, imports = set(), []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            calls.add(_dotted(node.func))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+    return Source(text, frozenset(calls), tuple(imports))
+
+
+def _dotted(function: ast.expr) -> str:
+    """`os.path.join` of such a call; of a call on a computed value, the attribute alone."""
+    if isinstance(function, ast.Name):
+        return function.id
+    if not isinstance(function, ast.Attribute):
+        return ""
+    owner = _dotted(function.value)
+    return f"{owner}.{function.attr}" if owner else function.attr

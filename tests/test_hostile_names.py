@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import unicodedata
 from pathlib import Path
@@ -20,7 +19,7 @@ from converter.commands.batch.job import Done, Job, outcome
 from converter.commands.report.text import render
 from converter.errors import Diagnostic, Where
 from converter.io.escape import escaped
-from support import CONVERTER
+from support import sources
 
 HARM = (
     "\n::error::mark",
@@ -90,9 +89,8 @@ def refused(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "stem", [FILES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in ("net", *FILES[1:]))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["net", *FILES])
 def test_every_text_is_harmless(tmp_path: Path, stem: str) -> None:
     script = str(every_command.script(tmp_path))
     work = tmp_path / "work"
@@ -195,8 +193,6 @@ def test_nothing_is_printed_past_the_console() -> None:
         "commands/batch/progress.py",
         "formats/coreai/worker.py",
     }
-    for file in sorted(CONVERTER.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-        prints = {c for c in called if c == "print" or PRINTS.fullmatch(c)}
-        assert not prints or file.relative_to(CONVERTER).as_posix() in allowed, prints
+    for name, source in sources().items():
+        prints = {c for c in source.calls if c == "print" or PRINTS.fullmatch(c)}
+        assert not prints or name in allowed, prints

@@ -8,14 +8,13 @@ import ast
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import every_command
 from batch.models import small
-from support import CONVERTER, ROOT
+from support import ROOT, Source, sources
 
 # what lies in the working folder under the names of modules; Python itself imports the others of
 # its own that are used
@@ -69,46 +68,34 @@ def models(folder: Path) -> list[every_command.Call]:
     return every_command.calls("first.onnx", "second.onnx")
 
 
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Every command was run in the folder `work` of this one, between traps, with `home` as home
-    folder; `log` names the processes and the connections.
+@pytest.mark.slow
+def test_commands_import_nothing_of_the_folder_and_connect_to_nothing(tmp_path: Path) -> None:
+    """Every command runs in the folder `work`, between traps, with `home` as home folder; `log`
+    names the processes and the connections.
     """
-    folder = tmp_path_factory.mktemp("everything")
-    work, home, hook = (folder / n for n in ("work", "home", "hook"))
+    work, home, hook = (tmp_path / n for n in ("work", "home", "hook"))
     for place in (work, home, hook):
         place.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
-    script = every_command.script(folder)
+    script = every_command.script(tmp_path)
     calls = models(work)
     set_traps(work, TRAPS + LAUNCHER_TRAPS)
     more = {
         "HOME": str(home),
-        "NETCONV_TEST_LOG": str(folder / "log"),
+        "NETCONV_TEST_LOG": str(tmp_path / "log"),
         "PYTHONPATH": f"{ROOT}{os.pathsep}{hook}",
     }
     for call in calls:
         done = every_command.run([str(script), *call.arguments], work, **more)
         assert done.returncode == call.code, f"{call}: {done.stdout}{done.stderr}"
-    yield folder
-    shutil.rmtree(folder)
-
-
-def test_nothing_of_the_working_folder_is_imported(everything: Path) -> None:
-    assert [p.name for p in everything.glob("imported-*")] == []
-
-
-def test_no_address_is_looked_up(everything: Path) -> None:
-    lines = (everything / "log").read_text().splitlines()
+    assert [p.name for p in tmp_path.glob("imported-*")] == []
+    assert [str(p) for p in home.rglob("*")] == []
+    lines = (tmp_path / "log").read_text().splitlines()
     processes = [line for line in lines if line.startswith("process")]
     for part in ("bin/netconv", "file_child.py", "converter.commands.batch.worker"):
         assert any(part in line for line in processes), f"the hook is not active in {part}"
     addresses = [line for line in lines if line.startswith("net") and " socket.gethost" not in line]
     assert addresses == []
-
-
-def test_the_home_folder_stays_empty(everything: Path) -> None:
-    assert [str(p) for p in (everything / "home").rglob("*")] == []
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
@@ -146,45 +133,31 @@ def test_python_m_leaves_the_working_folder(tmp_path: Path, path: str) -> None:
     assert [p.name for p in tmp_path.glob("imported-*")] == []
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted(CONVERTER.rglob("*.py")):
-        yield file.relative_to(CONVERTER).as_posix(), ast.parse(file.read_text(encoding="utf-8"))
-
-
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (a.name for a in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-
-
-def called(tree: ast.Module) -> Iterator[str]:
-    return (ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call))
-
-
 STARTERS = ("multiprocessing", "concurrent.futures.process", "pty", "runpy", "code")
+
+
+def imported(source: Source) -> set[str]:
+    """The modules that a source names in its imports."""
+    found = {a.name for n in source.imports if isinstance(n, ast.Import) for a in n.names}
+    members = [n for n in source.imports if isinstance(n, ast.ImportFrom) and not n.level]
+    return found | {n.module for n in members if n.module}
 
 
 def test_one_place_makes_command_lines_of_python() -> None:
     """And nothing else starts processes: each that does takes its command from there."""
-    for name, tree in sources():
-        text = ast.unparse(tree)
-        assert not any(m.split(".")[0] in STARTERS or m in STARTERS for m in imports(tree)), name
-        names = {*called(tree)}
-        assert not any(n.startswith(("os.exec", "os.spawn", "os.posix_spawn")) for n in names), name
-        assert not names & {"os.system", "os.popen", "os.fork", "ProcessPoolExecutor"}, name
+    for name, source in sources().items():
+        modules, calls = imported(source), source.calls
+        assert not any(m.split(".")[0] in STARTERS or m in STARTERS for m in modules), name
+        assert not any(n.startswith(("os.exec", "os.spawn", "os.posix_spawn")) for n in calls), name
+        assert not calls & {"os.system", "os.popen", "os.fork", "ProcessPoolExecutor"}, name
         if name != "io/child.py":
-            assert "sys.executable" not in text, name
-        if any(n.startswith("subprocess.") for n in names):
-            assert {"python_command", "python_environment"} <= names, name
+            assert "sys.executable" not in source.text, name
+        if any(n.startswith("subprocess.") for n in calls):
+            assert {"python_command", "python_environment"} <= calls, name
 
 
 def test_one_place_imports_engines_that_phone() -> None:
-    for name, tree in sources():
-        for module in ("openvino", "onnxruntime"):
-            found = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
-            first = {
-                a.name.split(".")[0] for n in found if isinstance(n, ast.Import) for a in n.names
-            }
-            assert module not in first or name == "engines/file_child.py", name
+    for name, source in sources().items():
+        named = [a.name for n in source.imports if isinstance(n, ast.Import) for a in n.names]
+        first = {n.split(".")[0] for n in named}
+        assert not first & {"openvino", "onnxruntime"} or name == "engines/file_child.py", name

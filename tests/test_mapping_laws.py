@@ -362,6 +362,7 @@ def is_read_by_table(rule: Rule, adapter: Adapter, s: Sample) -> bool:
     return same and [made(v) for v in found[1]] == [made(v) for v in wanted[1]]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("rule", "adapter"), [p for p in SYMMETRIC if not p.values[0].lift_only])
 def test_an_attribute_that_is_dropped_is_declared(rule: Rule, adapter: Adapter) -> None:
     """An operator with another value of an attribute is another layer, is refused or computes the

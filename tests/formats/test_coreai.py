@@ -228,6 +228,7 @@ CASES: dict[str, Case] = {
 
 
 @needs_runtime
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_the_runtime_computes_what_is_written(name: str, tmp_path: Path) -> None:
     write, feeds, expected = CASES[name]
