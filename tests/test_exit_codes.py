@@ -66,6 +66,7 @@ def wrong_sizes(path: Path) -> Path:
     return onnx_file(path, helper.make_node("MatMul", ["x", "w"], ["y"]), weights)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("made", [few_weights, wrong_axis, wrong_sizes])
 def test_invalid_content_is_unreadable(tmp_path: Path, made: object) -> None:
     file = made(tmp_path)  # type: ignore[operator]

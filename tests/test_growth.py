@@ -76,6 +76,7 @@ def test_the_warning_comes_before_the_writing(tmp_path: Path) -> None:
     assert seen == [10]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expand", [False, True])
 def test_the_command_line(tmp_path: Path, expand: bool) -> None:
     script = str(every_command.script(tmp_path))

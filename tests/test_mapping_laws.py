@@ -530,6 +530,7 @@ def test_enums_are_one_to_one(name: str) -> None:
 JUDGED = [p for p in SYMMETRIC if type(p.values[1]).judge is not Adapter.judge]
 
 
+@pytest.mark.sampled(3)
 @parts(1)
 @pytest.mark.parametrize(("rule", "adapter"), [p for p in JUDGED if not p.values[0].lift_only])
 def test_an_engine_computes_what_a_row_writes(

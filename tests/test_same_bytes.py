@@ -94,6 +94,7 @@ def demand_equal(
     return sum(bool(files) for _, files in first.values())
 
 
+@pytest.mark.slow
 def test_a_network_in_every_form() -> None:
     sources = ("bytes 1",)
     assert demand_equal(sources, FORMS, SEEDS[1:]) > len(FORMS) // 4

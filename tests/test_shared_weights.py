@@ -112,6 +112,7 @@ def test_a_format_without_shared_weights_warns(tmp_path: Path) -> None:
     assert growth > GROWTH and codes.count("X212") == 1
 
 
+@pytest.mark.slow
 def test_steps_that_are_many_layers_of_text_warn(tmp_path: Path) -> None:
     _, codes = written(tmp_path, steps(100, 8), "nnapi", ".nnapi.json")
     assert codes.count("X212") == 1

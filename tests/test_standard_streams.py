@@ -75,6 +75,7 @@ def test_every_command_is_right_or_says_5(tmp_path: Path, streams: str) -> None:
         assert "Traceback" not in said and "bug in netconv" not in said
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
 def test_work_is_done_whatever_becomes_of_its_text(tmp_path: Path, streams: str) -> None:
     """What cannot be said does not stop a conversion."""
@@ -95,6 +96,7 @@ def test_work_is_done_whatever_becomes_of_its_text(tmp_path: Path, streams: str)
     assert np.isclose(weights, 0.1).any()  # and not a text that was printed into the file
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("streams", BAD.values(), ids=BAD)
 def test_errors_keep_their_exit_code(tmp_path: Path, streams: str) -> None:
     usable(streams)

@@ -546,6 +546,7 @@ def compressed(path: Path, kind: str, rows: int) -> Path:
     return path
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["int4", "uint3", "float16"])
 def test_large_weights_stay_where_they_are(kind: str, tmp_path: Path) -> None:
     """128 MB of four bits and 512 MB of two bytes are converted in hardly more memory than a few

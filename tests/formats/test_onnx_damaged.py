@@ -52,6 +52,7 @@ def convert(model: onnx.ModelProto, folder: Path) -> None:
         converter.save(converter.load(path), folder / "out.xml", "openvino")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_one_impossible_number_each(chunk: int, tmp_path: Path) -> None:
     for name, case in sorted(quick_node_cases().items())[chunk::CHUNKS]:

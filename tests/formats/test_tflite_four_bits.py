@@ -61,6 +61,7 @@ def constants(path: Path) -> list[LiteTensor]:
     return [t for g in read_flat(path).graphs for t in g.tensors if t.data is not None]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.skipif(not litert.available(), reason="LiteRT is not installed")
 @pytest.mark.parametrize("zero", [True, False])
 @pytest.mark.parametrize("kind", ["int4", "uint4"])

@@ -82,6 +82,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min"])
 def test_operands_of_any_number_and_shape(tmp_path: Path, op: str, shapes: Any) -> None:
@@ -89,6 +90,7 @@ def test_operands_of_any_number_and_shape(tmp_path: Path, op: str, shapes: Any) 
     assert_as_onnxruntime(tmp_path, [oh.make_node(op, list(feeds), ["y"])], feeds)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("kind", [F, I32, I64])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd"])

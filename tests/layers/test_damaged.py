@@ -129,6 +129,7 @@ def lift(format: str, network: Any) -> None:
         model_of(format).lift(network)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("format", "path"), FILES)
 def test_some_impossible_numbers_are_refused(format: str, path: Path) -> None:
     found = list(variants(cases.read(path)))
@@ -149,6 +150,7 @@ def read_misfits(format: str, path: Path, count: int) -> None:
         lift(format, network)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("format", "path"), FILES)
 def test_some_operands_that_do_not_fit_are_refused(format: str, path: Path) -> None:
     read_misfits(format, path, FEW)

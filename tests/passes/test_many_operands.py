@@ -39,6 +39,7 @@ def calls(source: Path, target: str) -> int:
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", FILES)
 def test_calls_grow_with_the_operands(tmp_path: Path, target: str) -> None:
     """Generators count a call for each item, so that loops over all inputs are seen."""
