@@ -193,7 +193,7 @@ def test_nothing_is_printed_past_the_console() -> None:
         "cli/waiting.py",
         "cli/commands/report.py",
         "commands/batch/progress.py",
-        "formats/coreai/worker.py",
+        "formats/coreml/coreai/worker.py",
     }
     for file in sorted(CONVERTER.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))

@@ -66,6 +66,33 @@ def strangers(file: Path) -> list[str]:
     return [name for name in imported(file) if own and format_of(name) not in (None, own)]
 
 
+def dialect_of(name: str) -> str | None:
+    """'coreml.mlprogram' for a module of that dialect; None for what dialects of a format share."""
+    parts = name.split(".")[2:4]
+    folder = CONVERTER.joinpath("formats", *parts)
+    return ".".join(parts) if len(parts) == 2 and (folder / "rules").is_dir() else None
+
+
+DIALECTS = [p.parent for p in sorted((CONVERTER / "formats").glob("*/*/rules"))]
+
+
+@pytest.mark.parametrize("folder", DIALECTS, ids=lambda p: f"{p.parent.name}.{p.name}")
+def test_a_dialect_imports_no_other_dialect(folder: Path) -> None:
+    own = dialect_of(module_name(folder / "lift.py"))
+    found = {
+        str(file.relative_to(ROOT)): names
+        for file in sorted(folder.rglob("*.py"))
+        if (names := [n for n in imported(file) if dialect_of(n) not in (None, own)])
+    }
+    assert own is not None and not found
+
+
+def test_every_module_of_a_format_is_in_its_folder() -> None:
+    """Modules beside the folders belong to all formats."""
+    beside = {p.stem for p in (CONVERTER / "formats").glob("*.py")}
+    assert beside == {"__init__", "format", "model_files", "sidefiles"}
+
+
 @pytest.mark.parametrize(
     "folder",
     [

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converter.errors import Diagnostic, cannot_read, did_you_mean, unreadable, wrong_call
+from converter.formats.coreml.package import compiled, demand_not_compiled
 from converter.formats.format import Flavour, Format
-from converter.formats.mlpackage import compiled, demand_not_compiled
 from converter.io import progress
 from converter.io.atomic import recover
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 FORMATS = {
-    "coreml": "converter.formats.coreml.format",
+    "coreml": "converter.formats.coreml.neuralnetwork.format",
     "openvino": "converter.formats.openvino.format",
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
     "tflite": "converter.formats.tflite.format",
-    "mlprogram": "converter.formats.mlprogram.format",
-    "coreai": "converter.formats.coreai.format",
+    "mlprogram": "converter.formats.coreml.mlprogram.format",
+    "coreai": "converter.formats.coreml.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096

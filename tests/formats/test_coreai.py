@@ -22,12 +22,12 @@ import pytest
 import converter
 from converter.engines import file
 from converter.errors import ConverterError, MappingError, ReadError, UsageError
-from converter.formats.coreai import bindings, bytecode, package
-from converter.formats.coreai.elements import dense, type_of
-from converter.formats.coreai.format import FORMAT
-from converter.formats.coreai.lower import write_model
-from converter.formats.coreai.worker import unquoted
-from converter.formats.coreml_bits import packed_tensor
+from converter.formats.coreml.bits import packed_tensor
+from converter.formats.coreml.coreai import bindings, bytecode, package
+from converter.formats.coreml.coreai.elements import dense, type_of
+from converter.formats.coreml.coreai.format import FORMAT
+from converter.formats.coreml.coreai.lower import write_model
+from converter.formats.coreml.coreai.worker import unquoted
 from converter.formats.format import Flavour
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor

@@ -1,0 +1,148 @@
+"""Operations -> the text of a module, and the weights that become its resources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.coreai.collector import CoreLowering, operands_of
+from converter.formats.coreml.coreai.elements import INLINE, dense, type_text
+from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.mapping.node import Layer
+
+D = ir.DataType
+TOKEN = "!coreai.token"
+# operations whose form that broadcasts stands in a namespace of its own
+_DECOMPOSABLE = "broadcasting_"
+# what an operation has beside its operands: how updates are combined
+_REGIONS = {"scatter_nd": "({{^bb0(%a: {0}, %b: {0}): {1}(%b) : ({0}) -> ()}})"}
+
+
+class Program:
+    """The text of one function. Constants stand before all operations: of the same weights, one."""
+
+    def __init__(self, low: CoreLowering) -> None:
+        self.low = low
+        self.resources: dict[str, LazyTensor] = {}
+        self._resource_of: dict[tuple[LazyTensor, str], str] = {}
+        self._numbers: dict[Any, str] = {}
+        self._constants: dict[str, str] = {}
+
+    def name(self, value: Any) -> str:
+        return self._numbers.setdefault(value, f"%{len(self._numbers)}")
+
+    def rename(self, value: Any, name: str) -> None:
+        self._numbers[value] = name
+
+    def type_of(self, value: ir.Value) -> str:
+        sizes = None if value.shape is None else list(value.shape)
+        if value.const_value is not None:
+            sizes = list(value.const_value.shape.numpy())
+        try:
+            return type_text(self.low.carried(value), sizes)
+        except MappingError as e:
+            raise MappingError(f"{value.name}: {e}", e.code, e.help) from None
+
+    def constants(self, layers: Sequence[Layer], results: Sequence[ir.Value]) -> list[str]:
+        """A line for each constant that operations and results read."""
+        lines = []
+        for value in dict.fromkeys([*operands_of(layers), *results]):
+            if value.const_value is None or value in self._numbers:
+                continue
+            kind, text = self.type_of(value), self._elements(value)
+            if text in self._constants:
+                self._numbers[value] = self._constants[text]
+                continue
+            self._constants[text] = self.name(value)
+            lines.append(
+                f'{self.name(value)} = "coreai.constant"() <{{value = {text}}}> : () -> {kind}'
+            )
+        return lines
+
+    def _elements(self, value: ir.Value) -> str:
+        """The elements of a constant in the text, or the name of their resource."""
+        assert value.const_value is not None
+        dtype, tensor = self.low.carried(value), value.const_value
+        if tensor.dtype == D.STRING:
+            raise MappingError("Core AI has no text")
+        lazy = LazyTensor.of(tensor)
+        if lazy.dtype != dtype:
+            lazy = lazy.derived(Converted(dtype), dtype)
+        if lazy.size * dtype.numpy().itemsize <= INLINE or _is_splat(lazy):
+            array = lazy.numpy().astype(dtype.numpy())
+            small = array.reshape(-1)[:1] if array.size > INLINE else array
+            text = dense(small, dtype)
+            return (
+                text if small is array else f"{text.rpartition(' : ')[0]} : {self.type_of(value)}"
+            )
+        kind = self.type_of(value)
+        key = (lazy, kind)
+        if key not in self._resource_of:
+            self._resource_of[key] = f"w{len(self.resources)}"
+            self.resources[self._resource_of[key]] = lazy
+        return f"dense_resource<{self._resource_of[key]}> : {kind}"
+
+    def lines(self, layers: Sequence[Layer]) -> Iterator[str]:
+        for layer in layers:
+            yield self._operation(layer)
+
+    def _operation(self, layer: Layer) -> str:
+        kind = layer.kind
+        full = f"coreai.decomposable.{kind}" if kind.startswith(_DECOMPOSABLE) else f"coreai.{kind}"
+        operands = [v for v in layer.inputs if v is not None]
+        given = ", ".join(map(self.name, operands))
+        types = ", ".join(map(self.type_of, operands))
+        results = ", ".join(map(self.type_of, layer.outputs))
+        attrs = ", ".join(f"{k} = {_attribute(v)}" for k, v in layer.attrs.items())
+        made = self._made(layer.outputs)
+        parts = [f'{made}"{full}"({given})', f"<{{{attrs}}}>" if attrs else ""]
+        if kind in _REGIONS:
+            scalar = type_text(self.low.carried(operands[0]), [])
+            parts.append(_REGIONS[kind].format(scalar, '"coreai.yield"'))
+        if layer.extra:
+            parts.append(f"({', '.join(self._block(*b) for b in layer.extra)})")
+        place = f" loc({json.dumps(layer.name, ensure_ascii=False)}:0:0)" if layer.name else ""
+        return " ".join(p for p in parts if p) + f" : ({types}) -> ({results}){place}"
+
+    def _made(self, outputs: Sequence[ir.Value]) -> str:
+        """The left side; results of one operation are numbered together."""
+        if not outputs:
+            return ""
+        if len(outputs) == 1:
+            return f"{self.name(outputs[0])} = "
+        group = self.name(object())
+        for i, value in enumerate(outputs):
+            self._numbers[value] = f"{group}#{i}"
+        return f"{group}:{len(outputs)} = "
+
+    def _block(
+        self, layers: list[Layer], inputs: Sequence[ir.Value], end: str, results: Sequence[ir.Value]
+    ) -> str:
+        given = ", ".join(f"{self.name(v)}: {self.type_of(v)}" for v in inputs)
+        head = f"^bb0({given}):\n" if inputs else ""
+        lines = [*self.lines(layers), self.end(end, results)]
+        return "{\n" + head + "\n".join(lines) + "\n}"
+
+    def end(self, kind: str, results: Sequence[ir.Value], tokens: Sequence[str] = ()) -> str:
+        names = [*tokens, *map(self.name, results)]
+        types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
+        return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def _is_splat(tensor: LazyTensor) -> bool:
+    """Whether all elements are equal, asked of small constants only."""
+    if tensor.size > 1 << 12 or callable(tensor.source):
+        return False
+    data = tensor.numpy().reshape(-1)
+    return bool((data == data[0]).all()) and not bool(np.signbit(data[0].astype(np.float64)))
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value} : i32" if isinstance(value, int) else str(value)
