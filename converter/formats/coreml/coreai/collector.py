@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.elements import WORDS
-from converter.mapping.lifting import FormatMapping
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer
 
 D = ir.DataType
@@ -22,7 +21,7 @@ class CoreLowering(Lowering):
     `half`: floats are computed in half precision, but those in `exact`.
     """
 
-    def __init__(self, mapping: FormatMapping, version: int = 0) -> None:
+    def __init__(self, mapping: LayerTable, version: int = 0) -> None:
         super().__init__(mapping, version)
         self.half = False
         self.exact: set[ir.Value] = set()

@@ -216,6 +216,9 @@ class BlockLifting(Lifting):
         name = str(op.get("name", ""))
         return "" if name == _UNKNOWN else name
 
+    def is_complex(self, value: ir.Value) -> bool:
+        return value in self.model.pairs
+
     def is_seen(self, but: str) -> bool:
         """Whether other operations than `coreai.{but}` read what is being read."""
         own = {n for n, _ in self.current["outputs"]}

@@ -7,7 +7,8 @@ of their own are in that of the operation's first operand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -16,6 +17,7 @@ from converter.errors import MappingError
 from converter.graph.build import Builder
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.states import Variables
 from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
@@ -26,9 +28,24 @@ from converter.passes.constants import is_constant
 
 if TYPE_CHECKING:
     from converter.formats.coreml.mlprogram.collector import MilLowering
-    from converter.formats.coreml.mlprogram.lift import BlockLifting
 
 SMALL = 1 << 10  # elements of a constant that is an attribute
+
+
+class Block(Protocol):
+    """A block that is being read, as rows see it."""
+
+    variables: Variables
+
+    @property
+    def nested(self) -> bool:
+        """Whether the block is a branch, or the body of a loop."""
+
+    def as_value(self, given: Any) -> Any:
+        """What a name stands for as a value of the graph; a state stays a state."""
+
+    def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a nested block on these inputs."""
 
 
 class Reading(context.Reading):
@@ -38,7 +55,7 @@ class Reading(context.Reading):
     `used`   the parameters that were looked at
     """
 
-    def __init__(self, layer: Layer, b: Builder, version: int, block: BlockLifting) -> None:
+    def __init__(self, layer: Layer, b: Builder, version: int, block: Block) -> None:
         super().__init__(layer, b, version, PLAIN)
         self.block = block
         self.used: set[str] = set()
