@@ -249,6 +249,12 @@ class Reading:
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
 
+    def bind(self, operands: Sequence[str]) -> None:
+        """The operator's inputs, of operands that the layer has by these names: see
+        `Rule.operands`. Formats whose layers have such operands say how.
+        """
+        raise NotImplementedError(operands)
+
     def set(self, **attrs: Any) -> None:
         """Attributes of the operator."""
         self.node.attrs |= attrs
@@ -422,6 +428,10 @@ class Writing:
             inputs.pop()
         outputs, name = list(self.node.outputs), self.low.name
         self.layer, self._behind = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
+
+    def bind(self, operands: Sequence[str]) -> None:
+        """Gives the inputs of the layer these names; the counterpart of `Reading.bind`."""
+        raise NotImplementedError(operands)
 
     def set_inputs(self, *operands: Any) -> None:
         """The inputs of the layer of a row; arrays, integers and lists of integers become

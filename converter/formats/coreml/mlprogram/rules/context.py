@@ -8,7 +8,7 @@ of their own are in that of the operation's first operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +22,6 @@ from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED
-from converter.mapping.fields import Field
 from converter.mapping.node import Layer
 from converter.passes.constants import is_constant
 
@@ -94,6 +93,25 @@ class Reading(context.Reading):
         """The same of a parameter that may be left out."""
         return self.value(name) if self.has(name) else None
 
+    def bind(self, operands: Sequence[str]) -> None:
+        """Floats of another precision than the first operand are cast to it."""
+        inputs: list[Value | None] = []
+        for name in operands:
+            if name.endswith("*"):
+                inputs += self.values(name[:-1])
+                continue
+            value = self.given(name[:-1]) if name.endswith("?") else self.value(name)
+            first = inputs[0].dtype if inputs and inputs[0] is not None else None
+            if (
+                value is not None
+                and first is not None
+                and is_float(value.dtype)
+                and is_float(first)
+            ):
+                value = self.cast(value, first)
+            inputs.append(value)
+        self.node.inputs = [*inputs]
+
     def values(self, name: str) -> list[Value]:
         """All values of a parameter that may have several."""
         if not self.has(name):
@@ -132,6 +150,19 @@ class Writing(context.Writing):
         self.low.check(self.layer)
         super().emit_layer()
 
+    def bind(self, operands: Sequence[str]) -> None:
+        given, self.layer.inputs = self.layer.inputs, []
+        if operands[-1].endswith("*"):
+            self.layer.attrs[operands[-1][:-1]] = [v for v in given if v is not None]
+            return
+        if any(v is not None for v in given[len(operands) :]):
+            raise MappingError(f"{self.layer.kind} takes {len(operands)} operands")
+        for name, value in zip(operands, [*given, *[None] * len(operands)], strict=False):
+            if value is None and not name.endswith("?"):
+                raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
+            if value is not None:
+                self.layer.attrs[name.rstrip("?")] = value
+
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
         """One more operation; its results are those of the operator unless `outputs` (values)
         says.
@@ -162,6 +193,10 @@ class Writing(context.Writing):
         return np.float16 if half else np.float32
 
 
+def is_float(dtype: ir.DataType | None) -> TypeGuard[ir.DataType]:
+    return dtype is not None and dtype.is_floating_point()
+
+
 def compressed(value: ir.Value | None) -> bool:
     """Whether a value is made of constants by a DequantizeLinear, or looked up in a table."""
     node = value.producer() if value is not None else None
@@ -176,51 +211,3 @@ def compressed(value: ir.Value | None) -> bool:
     stored = first is not None and first.const_value is not None
     known = all(v is None or is_constant(v) for v in rest)
     return stored and known and node.op_type == "DequantizeLinear"
-
-
-class Operands(Field):
-    """Parameters that are the operator's inputs, in its order; those behind `?` may be left out.
-
-    Floats of another precision than the first are cast to it.
-    """
-
-    def __init__(self, names: str) -> None:
-        split = names.split()
-        self.needed = {n for n in split if not n.endswith("?")}
-        self.keys = tuple(n.rstrip("?") for n in split)
-
-    def lift(self, r: Reading) -> None:
-        inputs: list[Value | None] = []
-        for name in self.keys:
-            value = r.value(name) if name in self.needed else r.given(name)
-            first = inputs[0].dtype if inputs and inputs[0] is not None else None
-            if value is not None and first is not None and value.dtype != first:
-                both = first.is_floating_point() and value.dtype is not None
-                if both and value.dtype.is_floating_point():  # type: ignore[union-attr]
-                    value = r.cast(value, first)
-            inputs.append(value)
-        r.node.inputs = [*inputs, *r.node.inputs]
-
-    def lower(self, w: Writing) -> None:
-        given, w.layer.inputs = w.layer.inputs, []
-        if any(v is not None for v in given[len(self.keys) :]):
-            raise MappingError(f"{w.layer.kind} takes {len(self.keys)} operands")
-        for name, value in zip(self.keys, [*given, *[None] * len(self.keys)], strict=False):
-            if value is None and name in self.needed:
-                raise MappingError(f"{w.layer.kind} needs the operand {name!r}")
-            if value is not None:
-                w.layer.attrs[name] = value
-
-
-class Several(Field):
-    """One parameter with several values: the operator's inputs."""
-
-    def __init__(self, name: str) -> None:
-        self.keys = (name,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = list(r.values(self.keys[0]))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs[self.keys[0]] = [v for v in w.layer.inputs if v is not None]
-        w.layer.inputs = []

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
-from converter.formats.coreml.mlprogram.rules.fields import Number, Results, mil
+from converter.formats.coreml.mlprogram.rules.context import Reading
+from converter.formats.coreml.mlprogram.rules.fields import REAL, Results, mil, number
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field
+from converter.mapping.fields import Attr, Const, Field
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
@@ -32,14 +33,14 @@ def exchanged(r: Reading, value: ir.Value) -> Value:
     return r.b.Transpose(value, perm=[0, 2, 1])
 
 
-class LeastScore(Number):
+class LeastScore(Const):
     """The least score, which operations since iOS17 do not have."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         least = float(np.finfo(floating_type(r.data)).min)
         r.set_input(self.index, np.float32(r.attr(self.key, float, least)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         if w.version >= IOS17:
             raise MappingError("a least score, which operations since iOS17 do not have", "X206")
         super().lower(w)
@@ -66,9 +67,9 @@ RULES: list[Rule | Custom] = [
         "non_maximum_suppression",
         "boxes scores",
         BoxesLast(),
-        Number("iou_threshold", 2, np.float32),
-        LeastScore("score_threshold", 3, np.float32),
-        Number("max_boxes", 4, np.int64),
+        number("iou_threshold", 2, np.float32),
+        LeastScore(3, "score_threshold", REAL, np.float32),
+        number("max_boxes", 4, np.int64),
         Attr("per_class", "per_class_suppression", bool, 0),
         Results(4),
         given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",

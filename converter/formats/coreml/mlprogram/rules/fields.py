@@ -9,13 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Operands, Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
 from converter.mapping.codecs import Codec
 from converter.mapping.context import REQUIRED
-from converter.mapping.fields import Field
+from converter.mapping.fields import Const, Field, InputType
 from converter.mapping.rules import Rule, op
 
 INT32 = ir.DataType.INT32
@@ -26,7 +26,7 @@ OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that sa
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
     """A row whose operation has these parameters as the operator's inputs."""
-    return op(name, kind, Operands(operands), *fields, **options)
+    return op(name, kind, *fields, operands=tuple(operands.split()), **options)
 
 
 def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:
@@ -79,40 +79,25 @@ class Parameter(Field):
         self.keys = (self.key,)
 
 
-@record
-class Number(Parameter):
+def _one(value: Any) -> Any:
+    found = np.asarray(value)
+    if found.size != 1:
+        raise MappingError(f"{found.size} numbers where one is needed")
+    return found.reshape(-1)[0].item()
+
+
+REAL, COUNT = Codec(float, _one), Codec(int, _one)  # a parameter that is one number
+
+
+def number(key: str, index: int, dtype: Any = None, default: Any = REQUIRED) -> Const:
     """A parameter that is a constant input of the operator, in the type of its first or `dtype`."""
-
-    index: int
-    dtype: Any = None
-    default: Any = REQUIRED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.inputs = (self.index,)
-
-    def lift(self, r: Reading) -> None:
-        value = r.attr(self.key, int if self.dtype is np.int64 else float, self.default)
-        typed = r.b.like(r.data, value) if self.dtype is None else self.dtype(value)
-        r.set_input(self.index, typed)
-
-    def lower(self, w: Writing) -> None:
-        array = w.constant(self.index, self.key)
-        if array.size != 1:
-            raise MappingError(f"{self.key} must be one number")
-        w.set(**{self.key: array.reshape(-1)[0].item()})
+    kind = COUNT if dtype is np.int64 else REAL
+    return Const(index, key, kind, dtype, default=default)
 
 
-class Whole(Field):
+def whole(*positions: int) -> InputType:
     """Inputs of the operator that are indices, sizes or axes."""
-
-    def __init__(self, *positions: int) -> None:
-        self.positions = positions
-
-    def lift(self, r: Reading) -> None:
-        for i in self.positions:
-            if (value := r.node.input(i)) is not None:
-                r.node.inputs[i] = r.whole(value)
+    return InputType(positions)
 
 
 @record

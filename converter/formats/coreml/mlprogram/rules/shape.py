@@ -9,17 +9,17 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Several, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
     Axis,
     Scalars,
-    Whole,
     axes_of,
     first_axis,
     listed,
     mil,
     numbers,
     size_of,
+    whole,
 )
 from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
@@ -27,7 +27,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
@@ -514,7 +514,7 @@ class Crops(Field):
 
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
-JOINED = (Several("values"), Lines(), Axis())
+JOINED = (Lines(), Axis())
 
 
 class HalvesAsFloats(Field):
@@ -535,32 +535,34 @@ RULES: list[Rule | Custom] = [
     mil("Transpose", "transpose", "x", Permutation()),
     mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
     mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
-    op(
+    mil(
         "Concat",
         "concat",
+        "values*",
         Guard("one value is joined with none", lambda w: len(w.node.inputs) > 1),
         *JOINED,
         Fixed("interleave", False, absent=True, kind=bool),
         given="2,3 2,3",
     ),
-    op(
+    mil(
         "Concat",
         "concat",
+        "values*",
         *JOINED,
         Fixed("interleave", True, kind=bool),
         before_lift=interleaved,
         lift_only=True,
     ),
-    op(
+    mil(
         "Concat",
         "stack",
-        Several("values"),
+        "values*",
         Attr("axis", kind=int),
         before_lift=stacked,
         lift_only=True,
     ),
     mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
-    mil("Tile", "tile", "x reps", Whole(1), Repeats(), given="2,3 =[2,1]"),
+    mil("Tile", "tile", "x reps", whole(1), Repeats(), given="2,3 =[2,1]"),
     mil(
         "Shape",
         "shape",
@@ -607,12 +609,12 @@ RULES: list[Rule | Custom] = [
         "ReverseSequence",
         "reverse_sequence",
         "x lengths",
-        Whole(1),
+        whole(1),
         TimeAndBatch(),
         given="3,2,4 i64:2",
     ),
     mil("Gather", "sliding_windows", "x", Windows(), lift_only=True),
-    mil("Expand", "fill", "value? shape", Whole(1), before_lift=zero, lift_only=True),
+    mil("Expand", "fill", "value? shape", whole(1), before_lift=zero, lift_only=True),
     mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
     mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
     mil(
