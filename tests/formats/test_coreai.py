@@ -365,6 +365,31 @@ def test_half_precision_keeps_the_boundary_and_warns_of_long_sums(tmp_path: Path
     assert (tmp_path / "m.aimodel" / "main.mlirb").stat().st_size < 18000
 
 
+@needs_runtime
+def test_numbers_beyond_half_precision_become_the_largest(tmp_path: Path) -> None:
+    least = np.array([np.finfo(F).min, -np.inf, 2], F)
+    network = model_of(lambda b, x: x * b.const(least), {"x": (x := F([0, 1, 3]))})
+    (y,) = native(written(network, tmp_path / "m.aimodel", "fp16"), {"x": x})
+    assert y.tolist() == [0, -np.inf, 6]
+
+
+@needs_runtime
+def test_a_tensor_that_may_be_empty_is_padded_by_joining(tmp_path: Path) -> None:
+    """The runtime ends its process where it pads a tensor without elements."""
+
+    def write(b: Builder, x: Any, n: Any) -> Any:
+        part = b.Slice(x, b.const([0]), n, b.const([0]))
+        rest = b.const([3]) - n
+        return b.Pad(part, b.Concat(b.const([0, 1]), rest, b.const([0]), axis=0), b.const(F(7)))
+
+    x = np.arange(6, dtype=F).reshape(3, 2)
+    for count in (0, 2):
+        feeds = {"x": x, "n": np.array([count], np.int64)}
+        path = written(model_of(write, feeds), tmp_path / f"{count}.aimodel")
+        expected = np.pad(x[:count], ((0, 3 - count), (1, 0)), constant_values=7)
+        np.testing.assert_array_equal(native(path, feeds)[0], expected)
+
+
 FUNCTIONS = """"builtin.module"() ({
 "coreai.graph"() <{arg_attrs = [{coreai.name = "x"}], function_type = (tensor<2xf32>) -> (tensor<2xf32>), param_decls = #param.decl.array<[]>, res_attrs = [{coreai.name = "y"}], sym_name = "twice"}> ({
 ^bb0(%0: tensor<2xf32>):
@@ -393,6 +418,9 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
     path = authored(FUNCTIONS, tmp_path / "m.aimodel")
     model = converter.load(path)
     assert list(model.run({"x": F([1, 2])})) == ["y"]
+    (note,) = model.notes
+    assert note.level == "note" and "2 functions; 'twice'" in note.message
+    assert not converter.load(path, signature="twice").notes
     assert [n.metadata_props["netconv.layer"] for n in model.ir.graph] == ["the sum"]
     other = converter.load(path, signature="quotient")
     assert other.run({"x": [7, -7], "n": [2, 2]})["q"].tolist() == [3, -3]

@@ -30,6 +30,7 @@ class CoreLowering(Lowering):
         """What collects the operations of a block."""
         low = CoreLowering(self.mapping, self.version)
         low.name, low.half, low.exact = self.name, self.half, self.exact
+        low.notes = self.notes
         return low
 
     def carried(self, value: ir.Value) -> ir.DataType:

@@ -55,7 +55,7 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
         low = lowered(model, low.half)
     refuse(low.problems)
     keep_apart(low)
-    notes += long_sums(low)
+    notes += [*low.notes, *long_sums(low)]
     try:
         function = Function(network, model.graph, low, notes)
         text = function.text()

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.collector import CoreLowering, operands_of
 from converter.formats.coreml.coreai.elements import INLINE, dense, type_text
+from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping.node import Layer
 
@@ -72,7 +73,7 @@ class Program:
             raise MappingError("Core AI has no text")
         lazy = LazyTensor.of(tensor)
         if lazy.dtype != dtype:
-            lazy = lazy.derived(Converted(dtype), dtype)
+            lazy = lazy.derived(_halved if dtype == D.FLOAT16 else Converted(dtype), dtype)
         if lazy.size * dtype.numpy().itemsize <= INLINE or _is_splat(lazy):
             array = lazy.numpy().astype(dtype.numpy())
             small = array.reshape(-1)[:1] if array.size > INLINE else array
@@ -132,6 +133,14 @@ class Program:
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def _halved(array: Array) -> Array:
+    """Numbers in half precision. What is beyond it, as the least float of a mask, becomes the
+    largest number there is: an infinity times 0 would be no number.
+    """
+    largest = float(D.FLOAT16.max)
+    return np.where(np.isinf(array), array, np.clip(array, -largest, largest)).astype(np.float16)
 
 
 def _is_splat(tensor: LazyTensor) -> bool:
