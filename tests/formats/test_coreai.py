@@ -390,6 +390,40 @@ def test_a_tensor_that_may_be_empty_is_padded_by_joining(tmp_path: Path) -> None
         np.testing.assert_array_equal(native(path, feeds)[0], expected)
 
 
+@needs_runtime
+@pytest.mark.parametrize("flavour", ["", "fp16"])
+def test_normalization_and_attention_are_graphs_with_a_declaration(
+    tmp_path: Path, flavour: str
+) -> None:
+    """As Apple's tools write them; equal ones are one graph."""
+    rng = np.random.default_rng(0)
+    x, mask = (rng.normal(size=s).astype(F) for s in ((1, 4, 17, 16), (17, 17)))
+    one, other = (rng.normal(size=16).astype(F) for _ in range(2))
+
+    def write(b: Builder, x: Any) -> Any:
+        n = b.LayerNormalization(x, b.const(one), b.const(other), axis=-1, epsilon=1e-3)
+        m = b.LayerNormalization(n, b.const(other), b.const(one), axis=-1, epsilon=1e-3)
+        return b.ScaledDotProductAttention(n, m, x, b.const(mask), scale=0.5)
+
+    def normalized(x: np.ndarray, factor: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-3) * factor + bias
+
+    n = normalized(x, one, other)
+    scores = n @ normalized(n, other, one).swapaxes(-1, -2) * 0.5 + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ x
+    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel", flavour)
+    found = native(path, {"x": x})[0]
+    np.testing.assert_allclose(found, expected, atol=0.02 if flavour else 1e-5)
+    graphs = [op["attrs"] for op in bindings.program(path / "main.mlirb")]
+    declared = [str(a.get("composite_decl", "")).split('"')[1:2] for a in graphs]
+    assert declared == [["layer_norm"], ["scaled_dot_product_attention"], []]
+    assert "axes = [3 : si64], eps = 1.0" in str(graphs[0]["composite_decl"])
+    operators = [n.op_type for n in converter.load(path).ir.graph]
+    assert operators.count("LayerNormalization") == 2
+
+
 FUNCTIONS = """"builtin.module"() ({
 "coreai.graph"() <{arg_attrs = [{coreai.name = "x"}], function_type = (tensor<2xf32>) -> (tensor<2xf32>), param_decls = #param.decl.array<[]>, res_attrs = [{coreai.name = "y"}], sym_name = "twice"}> ({
 ^bb0(%0: tensor<2xf32>):

@@ -10,7 +10,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.collector import CoreLowering, operands_of
+from converter.formats.coreml.coreai.collector import (
+    Composite,
+    CoreLowering,
+    composite_of,
+    operands_of,
+)
 from converter.formats.coreml.coreai.elements import INLINE, dense, type_text
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
@@ -33,6 +38,7 @@ class Program:
         self._resource_of: dict[tuple[LazyTensor, str], str] = {}
         self._numbers: dict[Any, str] = {}
         self._constants: dict[str, str] = {}
+        self.graphs: dict[str, str] = {}  # the text of a graph without its name -> its name
 
     def name(self, value: Any) -> str:
         return self._numbers.setdefault(value, f"%{len(self._numbers)}")
@@ -100,6 +106,8 @@ class Program:
         types = ", ".join(map(self.type_of, operands))
         results = ", ".join(map(self.type_of, layer.outputs))
         attrs = ", ".join(f"{k} = {_attribute(v)}" for k, v in layer.attrs.items())
+        if (graph := composite_of(layer)) is not None:
+            attrs = f"callee = #param.constant<@{self._called(graph)}> : !param.symbol"
         made = self._made(layer.outputs)
         parts = [f'{made}"{full}"({given})', f"<{{{attrs}}}>" if attrs else ""]
         if kind in _REGIONS:
@@ -109,6 +117,31 @@ class Program:
             parts.append(f"({', '.join(self._block(*b) for b in layer.extra)})")
         place = f" loc({json.dumps(layer.name, ensure_ascii=False)}:0:0)" if layer.name else ""
         return " ".join(p for p in parts if p) + f" : ({types}) -> ({results}){place}"
+
+    def _called(self, graph: Composite) -> str:
+        """The name of a private graph; graphs with the same text are one."""
+        p = Program(graph.low)
+        p.resources, p._resource_of = self.resources, self._resource_of
+        given = ", ".join(f"{p.name(v)}: {p.type_of(v)}" for v in graph.inputs)
+        lines = p.constants(graph.low.layers, graph.results)
+        lines += [*p.lines(graph.low.layers), p.end("output", graph.results)]
+        quoted = ", ".join(map(json.dumps, graph.names))
+        attrs = (
+            f"arg_attrs = {interface(graph.names)}, "
+            f'composite_decl = #coreai.composite_declaration<"{graph.kind}" = '
+            f"{{input_names = [{quoted}], op_attrs = {{{graph.attributes}}}, "
+            'output_names = ["output"]}>, '
+            f"function_type = ({', '.join(map(p.type_of, graph.inputs))}) -> "
+            f"({', '.join(map(p.type_of, graph.results))}), no_inline, "
+            "param_decls = #param.decl.array<[]>, priv, res_attrs = [{}], sym_name = "
+        )
+        body = "\n".join([f"^bb0({given}):", *lines])
+        text = f'"coreai.graph"() <{{{attrs}"%s"}}> ({{\n{body}\n}}) : () -> ()'
+        return self.graphs.setdefault(text, f"{graph.kind}_{len(self.graphs)}")
+
+    def private_graphs(self) -> list[str]:
+        """The graphs that operations call."""
+        return [text.replace('"%s"', f'"{name}"') for text, name in self.graphs.items()]
 
     def _made(self, outputs: Sequence[ir.Value]) -> str:
         """The left side; results of one operation are numbered together."""
@@ -133,6 +166,12 @@ class Program:
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def interface(names: Sequence[str]) -> str:
+    """The attributes that name inputs or outputs."""
+    entries = (f"{{coreai.name = {json.dumps(n, ensure_ascii=False)}}}" for n in names)
+    return f"[{', '.join(entries)}]"
 
 
 def _halved(array: Array) -> Array:
