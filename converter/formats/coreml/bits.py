@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import LazyTensor
+
+_PIECE = 1 << 20  # numbers that are packed at once, a multiple of 8
 
 
 def unpacked(data: Array, bits: int) -> Array:
@@ -28,6 +31,24 @@ def unpacked(data: Array, bits: int) -> Array:
             numbers = numbers | groups[:, first + 1] << (8 - shift)
         found[:, i] = numbers & mask
     return found.reshape(-1)[: len(flat) * 8 // bits]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The change of bytes to a stream of numbers of so many bits, for `LazyTensor.derived`."""
+
+    bits: int
+
+    def __call__(self, array: Array) -> Array:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        made = np.empty(-(-flat.size * self.bits // 8), np.uint8)
+        for start in range(0, flat.size, _PIECE):
+            piece = flat[start : start + _PIECE, None]
+            single = np.unpackbits(piece, axis=1, count=self.bits, bitorder="little")
+            packed = np.packbits(single.reshape(-1), bitorder="little")
+            first = start * self.bits // 8
+            made[first : first + packed.size] = packed
+        return made
 
 
 def packed_tensor(data: Array, bits: int, dtype: ir.DataType, sizes: Sequence[int]) -> LazyTensor:

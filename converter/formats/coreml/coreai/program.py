@@ -10,13 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.coreml.bits import Packed
 from converter.formats.coreml.coreai.collector import (
     Composite,
     CoreLowering,
     composite_of,
     operands_of,
 )
-from converter.formats.coreml.coreai.elements import INLINE, dense, type_text
+from converter.formats.coreml.coreai.elements import INLINE, STORED_BITS, dense, type_text
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping.node import Layer
@@ -51,7 +52,7 @@ class Program:
         if value.const_value is not None:
             sizes = list(value.const_value.shape.numpy())
         try:
-            return type_text(self.low.carried(value), sizes)
+            return type_text(self.low.carried(value), sizes, _word(value))
         except MappingError as e:
             raise MappingError(f"{value.name}: {e}", e.code, e.help) from None
 
@@ -78,6 +79,10 @@ class Program:
         if tensor.dtype == D.STRING:
             raise MappingError("Core AI has no text")
         lazy = LazyTensor.of(tensor)
+        if word := _word(value):
+            bits = STORED_BITS[word]
+            stored = lazy.derived(Packed(bits), D.UINT8, [-(-lazy.size * bits // 8)])
+            return self._resource((lazy, word), stored, self.type_of(value))
         if lazy.dtype != dtype:
             lazy = lazy.derived(_halved if dtype == D.FLOAT16 else Converted(dtype), dtype)
         if lazy.size * dtype.numpy().itemsize <= INLINE or _is_splat(lazy):
@@ -88,10 +93,13 @@ class Program:
                 text if small is array else f"{text.rpartition(' : ')[0]} : {self.type_of(value)}"
             )
         kind = self.type_of(value)
-        key = (lazy, kind)
+        return self._resource((lazy, kind), lazy, kind)
+
+    def _resource(self, key: tuple[LazyTensor, str], stored: LazyTensor, kind: str) -> str:
+        """The bytes of a constant under a name; those of equal constants are stored once."""
         if key not in self._resource_of:
             self._resource_of[key] = f"w{len(self.resources)}"
-            self.resources[self._resource_of[key]] = lazy
+            self.resources[self._resource_of[key]] = stored
         return f"dense_resource<{self._resource_of[key]}> : {kind}"
 
     def lines(self, layers: Sequence[Layer]) -> Iterator[str]:
@@ -166,6 +174,13 @@ class Program:
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def _word(value: ir.Value) -> str:
+    """The type of a constant that is stored in fewer bits than the graph has types for."""
+    tensor = value.const_value
+    word = tensor.element if isinstance(tensor, LazyTensor) else ""
+    return word if word in STORED_BITS else ""
 
 
 def interface(names: Sequence[str]) -> str:

@@ -215,13 +215,17 @@ def write_table(w: Writing) -> None:
     if source.dtype != D.UINT8 or not source.shape or table.size > 256:
         raise MappingError("a table of more than 256 values")
     rank = len(source.shape)
-    few = table.size <= 16  # indices of four bits
-    wide = np.zeros(16 if few else 256, table.dtype.numpy())
+    bits = next(n for n in (1, 2, 3, 4, 6, 8) if table.size <= 1 << n)
+    if source.const_value.size <= INLINE:
+        bits = 4 if bits <= 4 else 8
+    wide = np.zeros(1 << bits, table.dtype.numpy())
     wide[: table.size] = table.numpy()
     axis, indices = w.const(np.array(0, np.int16)), source
-    if few:
-        stored_ = LazyTensor.of(source.const_value).derived(Converted(D.UINT4), D.UINT4)
-        indices = w.const(stored_, "indices")
+    places = LazyTensor.of(source.const_value).decoded()
+    if bits == 4:
+        indices = w.const(places.derived(Converted(D.UINT4), D.UINT4), "indices")
+    elif bits < 8:
+        indices = w.const(places.called(f"ui{bits}"), "indices")
     w.put("lut_to_dense", indices, w.const(wide.reshape([*[1] * rank, -1, 1])), axis)
 
 
