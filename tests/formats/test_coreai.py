@@ -23,6 +23,7 @@ import converter
 from converter.engines import file
 from converter.errors import ConverterError, MappingError, ReadError, UsageError
 from converter.formats.coreml.bits import packed_tensor
+from converter.formats.coreml.compressed import Scattered
 from converter.formats.coreml.coreai import bindings, bytecode, package
 from converter.formats.coreml.coreai.elements import dense, type_of
 from converter.formats.coreml.coreai.format import FORMAT
@@ -308,7 +309,28 @@ def test_palettes_have_indices_of_few_bits(tmp_path: Path, count: int, bits: int
     np.testing.assert_allclose(native(path, {"x": x})[0], x @ table[places], rtol=1e-4, atol=1e-5)
     assert 0 < (path / "main.mlirb").stat().st_size - places.size * bits // 8 < 2500
     again = converter.load(path)
-    np.testing.assert_allclose(next(iter(again.run({"x": x}).values())), x @ table[places], atol=1e-5)
+    np.testing.assert_allclose(
+        next(iter(again.run({"x": x}).values())), x @ table[places], atol=1e-5
+    )
+
+
+@needs_runtime
+@pytest.mark.parametrize("flavour", ["", "fp16"])
+def test_sparse_weights_stay_sparse(tmp_path: Path, flavour: str) -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((300, 70)) < 0.2
+    w, x = np.zeros(mask.shape, F), rng.normal(size=(3, 300)).astype(F)
+    w[mask] = values = rng.normal(size=int(mask.sum())).astype(F)
+    source = Scattered(LazyTensor(mask.astype(np.uint8)), values)
+    network = model_of(lambda b, x: x @ b.const(LazyTensor(source, D.FLOAT, mask.shape)), {"x": x})
+    first = written(network, tmp_path / "m.aimodel", flavour)
+    again = tmp_path / "again.aimodel"
+    converter.convert(first, again, target="coreai" + (flavour and f"+{flavour}"))
+    stored = values.nbytes // (2 if flavour else 1) + mask.size // 8
+    for path in (first, again):
+        found = native(path, {"x": x})[0]
+        np.testing.assert_allclose(found, x @ w, atol=0.1 if flavour else 1e-4)
+        assert 0 < (path / "main.mlirb").stat().st_size - stored < 2500
 
 
 @needs_runtime

@@ -5,6 +5,7 @@ elements under a mask.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,24 @@ def demand_as_many(mask: Array, values: Array) -> None:
     """MappingError R103 unless there is a value for each place of the mask."""
     if int(mask.sum()) != values.size:
         raise MappingError(f"{values.size} values for {int(mask.sum())} places", "R103")
+
+
+@dataclass(frozen=True, eq=False)
+class Scattered:
+    """A constant most of whose elements are zeros: where the others are, and what they are. It is
+    the source of a lazy tensor, by which a format with such constants recognizes it.
+    """
+
+    mask: LazyTensor
+    values: Array
+
+    def __call__(self) -> Array:
+        return full(self.mask.numpy() != 0, self.values)
+
+
+def scattered(r: Reading, mask: LazyTensor, values: Array) -> Value:
+    """The constant of these elements under a mask."""
+    return later(r, Scattered(mask, values), values.dtype, mask.shape.numpy())
 
 
 def full(mask: Array, values: Array) -> Array:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.bits import Packed
+from converter.formats.coreml.compressed import Scattered
 from converter.formats.coreml.coreai.collector import (
     Composite,
     CoreLowering,
@@ -25,6 +26,7 @@ from converter.mapping.node import Layer
 D = ir.DataType
 TOKEN = "!coreai.token"
 # operations whose form that broadcasts stands in a namespace of its own
+_ENCODING = "#coreai.sparse_tensor_encoding<bitmask, numNonZero = %d, posWidth = 1, crdWidth = 1>"
 _DECOMPOSABLE = "broadcasting_"
 # what an operation has beside its operands: how updates are combined
 _REGIONS = {"scatter_nd": "({{^bb0(%a: {0}, %b: {0}): {1}(%b) : ({0}) -> ()}})"}
@@ -62,15 +64,38 @@ class Program:
         for value in dict.fromkeys([*operands_of(layers), *results]):
             if value.const_value is None or value in self._numbers:
                 continue
-            kind, text = self.type_of(value), self._elements(value)
+            if (given := scattered_in(value)) is not None:
+                lines += self._sparse(value, given)
+                continue
+            text = self._elements(value)
             if text in self._constants:
                 self._numbers[value] = self._constants[text]
                 continue
             self._constants[text] = self.name(value)
-            lines.append(
-                f'{self.name(value)} = "coreai.constant"() <{{value = {text}}}> : () -> {kind}'
-            )
+            lines.append(self._constant(value, text))
         return lines
+
+    def _sparse(self, value: ir.Value, given: Scattered) -> list[str]:
+        """A constant by the elements that are no zeros, and a bit for each place."""
+        parts = [ir.Value(name=value.name, type=value.type) for _ in range(2)]
+        parts[0].const_value = LazyTensor(np.ascontiguousarray(given.values.reshape(-1)))
+        parts[1].const_value = given.mask.decoded().called("ui1")
+        if value in self.low.exact:
+            self.low.exact.add(parts[0])
+        kind, built = self.type_of(value), self.name(object())
+        encoded = f"{kind.removesuffix('>')}, {_ENCODING % given.values.size}>"
+        names, types = (", ".join(map(f, parts)) for f in (self.name, self.type_of))
+        dense = self.name(value)
+        return [
+            *map(self._constant, parts),
+            f'{built} = "coreai.build_sparse_with_bitmask"({names}) : ({types}) -> {encoded}',
+            f'{dense} = "coreai.sparse_with_bitmask_to_dense"({built}) : ({encoded}) -> {kind}',
+        ]
+
+    def _constant(self, value: ir.Value, text: str = "") -> str:
+        text = text or self._elements(value)
+        made = f'{self.name(value)} = "coreai.constant"() <{{value = {text}}}>'
+        return f"{made} : () -> {self.type_of(value)}"
 
     def _elements(self, value: ir.Value) -> str:
         """The elements of a constant in the text, or the name of their resource."""
@@ -174,6 +199,17 @@ class Program:
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def scattered_in(value: ir.Value) -> Scattered | None:
+    """A constant that is stored by the elements that are no zeros, where that is shorter."""
+    tensor = value.const_value
+    given = tensor.source if isinstance(tensor, LazyTensor) else None
+    if not isinstance(given, Scattered) or given.mask.size <= INLINE * 8:
+        return None
+    size = given.values.dtype.itemsize
+    shorter = given.values.nbytes + given.mask.size // 8 < given.mask.size * size
+    return given if shorter and given.values.size else None
 
 
 def _word(value: ir.Value) -> str:

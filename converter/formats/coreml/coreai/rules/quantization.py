@@ -13,6 +13,7 @@ from converter.formats.coreml.compressed import (
     full,
     later,
     looked_up,
+    scattered,
     spread,
 )
 from converter.formats.coreml.coreai.elements import INLINE
@@ -154,7 +155,7 @@ def sparse_of(r: Reading) -> Sparse:
 
 def densified(r: Reading) -> Value:
     found = sparse_of(r)
-    return later(r, lambda: full(found.mask, found.values), found.values.dtype, found.mask.shape)
+    return scattered(r, LazyTensor(found.mask), found.values)
 
 
 def sparse_table(r: Reading) -> ir.Value:

@@ -21,6 +21,7 @@ from converter.formats.coreml.compressed import (
     full,
     later,
     looked_up,
+    scattered,
     spread,
 )
 from converter.formats.coreml.mlprogram.operations import FLOATS
@@ -232,8 +233,7 @@ def mask_of(r: Reading, name: str) -> Array:
 def sparse(r: Reading) -> Value:
     mask, values = mask_in(r, "mask"), r.array("nonzero_data")
     demand_as_many(mask.numpy(), values)
-    shape = mask.shape.numpy()
-    return later(r, lambda: full(mask.numpy(), values), values.dtype, shape)
+    return scattered(r, mask, values)
 
 
 def table_to_sparse(r: Reading) -> Any:
