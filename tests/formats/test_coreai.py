@@ -33,7 +33,9 @@ from converter.formats.format import Flavour
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
+from support import corpus_cases
 
+MODEL = "model.aimodel"
 needs_runtime = pytest.mark.skipif(
     not file.available("coreai"), reason="coreai-core is not installed: pip install '.[coreai]'"
 )
@@ -587,3 +589,31 @@ def test_a_package_is_one_model_everywhere(tmp_path: Path) -> None:
 )
 def test_names_are_read_as_mlir_prints_them(printed: str, text: str) -> None:
     assert unquoted(printed) == text
+
+
+# the corpus ---------------------------------------------------------------------------------------
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=True) as found:
+        return dict(found)
+
+
+@needs_runtime
+@pytest.mark.corpus
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize(
+    "case", [*corpus_cases("coreai/coreai-ops"), *corpus_cases("coreai/coreai-nets")]
+)
+def test_programs_of_the_corpus(case: Path) -> None:
+    info, model = json.loads((case / "case.json").read_text()), converter.load(case / MODEL)
+    left: dict[str, Any] = {}
+    for step in range(int(info.get("steps") or 1)):
+        suffix = f"_step{step}" if step else ""
+        feeds, expected = (arrays(case / f"{k}{suffix}.npz") for k in ("inputs", "outputs"))
+        found = model.run({**feeds, **left})
+        for name, value in expected.items():
+            atol = info["atol"][name] if isinstance(info["atol"], dict) else info["atol"]
+            actual = found[name].astype(complex)
+            np.testing.assert_allclose(actual, value.astype(complex), info["rtol"], atol)
+        left = {i: found[o] for i, o in model.interface["states"].items()}
