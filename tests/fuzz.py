@@ -23,6 +23,7 @@ from pathlib import Path
 import mutations
 import random_graphs
 import random_variants
+from converter.engines.file import available
 from hostile import structure, supervise
 from hostile.judge import ACTIONS
 
@@ -191,6 +192,7 @@ def _tasks(
         )
         return
     forms = [f for f in mutations.FORMS if f != "nnapi+c"]
+    forms += [f for f in mutations.APART if available(f)]
     each = -(-given.mutants // len(forms))
     for i in range(0, each, CHUNK):
         yield from (

@@ -25,13 +25,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # format -> its rows, and the word by which pytest finds its tests
 FORMATS = {
-    "coreml": ("coreml", "coreml"),
+    "coreml": ("coreml/neuralnetwork", "coreml"),
     "openvino.legacy": ("openvino/legacy", "openvino"),
     "openvino.opset": ("openvino/opset", "openvino"),
     "zhouyi": ("zhouyi", "zhouyi"),
     "nnapi": ("nnapi", "nnapi"),
     "tflite": ("tflite", "tflite"),
-    "mlprogram": ("mlprogram", "mlprogram"),
+    "mlprogram": ("coreml/mlprogram", "mlprogram"),
 }
 TESTS = ("tests/test_mapping_laws.py", "tests/layers", "tests/formats")
 KINDS = ("condition", "default", "order")

@@ -40,6 +40,8 @@ FORMS = {
         "tflite": ".tflite",
     },
 }
+# read and written in a process of its own each time, a second long, and where its package is
+APART = {"coreai": ".aimodel"}
 SUFFIXES = {
     "onnx": ".onnx",
     "coreml": ".mlmodel",
@@ -48,6 +50,7 @@ SUFFIXES = {
     "zhouyi": ".txt",
     "nnapi": ".nnapi.json",
 }
+PACKAGED = "Data/com.apple.CoreML/model.mlmodel"
 NUMBERS = (
     "0",
     "-1",
@@ -90,7 +93,7 @@ def seeds(
     it and that is read; by target.
     """
     made = {}
-    for target, suffix in ((t, FORMS[t]) for t in forms):
+    for target, suffix in ((t, {**FORMS, **APART}[t]) for t in forms):
         path = folder / target.replace("+", "_").replace("=", "") / f"net{suffix}"
         path.parent.mkdir(parents=True)
         try:
@@ -125,7 +128,9 @@ def lay_out(files: dict[str, bytes], folder: Path) -> None:
 
 def model_file(path: Path) -> Path:
     """The file with the network: in a package one of several."""
-    return path / "Data/com.apple.CoreML/model.mlmodel" if path.is_dir() else path
+    if not path.is_dir():
+        return path
+    return path / ("main.mlirb" if path.suffix == ".aimodel" else PACKAGED)
 
 
 def flip(data: bytes, rng: random.Random) -> bytes:

@@ -178,7 +178,7 @@ def test_every_format_has_the_files_that_the_table_lists() -> None:
     rows = re.findall(r"^\| `([\w./]+)` \| [^|]+ \| ((?:all|[a-z]+)[^|]*) \|$", text, re.M)
     listed = {file: where for file, where in rows if not file.startswith("converter/")}
     assert len(listed) > 10
-    folders = {p.parent.name: p.parent for p in CONVERTER.glob("formats/*/format.py")}
+    folders = {p.parent.name: p.parent for p in CONVERTER.glob("formats/*/**/format.py")}
     for file, where in listed.items():
         words = set(re.findall(r"\w+", where)) & folders.keys()
         there = {name for name, folder in folders.items() if (folder / file).exists()} | {

@@ -24,7 +24,7 @@ from converter.errors import (
     most_severe,
     refused_file,
 )
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 
 
 def few_weights(path: Path) -> Path:

@@ -191,7 +191,7 @@ def test_nothing_is_printed_past_the_console() -> None:
         "cli/waiting.py",
         "cli/commands/report.py",
         "commands/batch/progress.py",
-        "formats/coreai/worker.py",
+        "formats/coreml/coreai/worker.py",
     }
     for name, source in sources().items():
         prints = {c for c in source.calls if c == "print" or PRINTS.fullmatch(c)}

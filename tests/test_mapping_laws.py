@@ -20,8 +20,8 @@ import pytest
 
 from converter.api import Model
 from converter.errors import ConverterError, MappingError, UnsupportedError
-from converter.formats.coreai.mapping import MAPPING as COREAI
-from converter.formats.coreml.mapping import MAPPING as COREML
+from converter.formats.coreml.coreai.mapping import MAPPING as COREAI
+from converter.formats.coreml.neuralnetwork.mapping import MAPPING as COREML
 from converter.formats.openvino.legacy.mapping import MAPPING as LEGACY
 from converter.formats.openvino.opset.mapping import MAPPING as OPSETS
 from converter.formats.zhouyi.mapping import MAPPING as ZHOUYI

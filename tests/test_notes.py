@@ -287,7 +287,7 @@ def test_nothing_else_reads_json_of_others() -> None:
         "commands/batch/worker.py",
         "commands/profile.py",
         "engines/file.py",
-        "formats/coreai/bindings.py",
+        "formats/coreml/coreai/bindings.py",
         "formats/onnx/onnxruntime_kernels.py",
         "formats/nnapi/operations.py",
     }

@@ -25,7 +25,7 @@ from converter.commands.verify import verify
 from converter.commands.verify.result import Output, Result
 from converter.errors import Diagnostic, Where, unreadable
 from converter.formats import model_files, sidefiles
-from converter.formats.mlpackage import files_of
+from converter.formats.coreml.package import files_of
 from converter.io.strict_json import Json, has_form, read
 
 STATEMENT = "https://in-toto.io/Statement/v1"

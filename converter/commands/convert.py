@@ -22,8 +22,8 @@ from converter.errors import (
     wrong_call,
 )
 from converter.formats import model_files, sidefiles
+from converter.formats.coreml.package import size_of
 from converter.formats.format import Flavour
-from converter.formats.mlpackage import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.network import Network
 from converter.graph.record import record

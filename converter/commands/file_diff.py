@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from converter.formats import sidefiles
-from converter.formats.mlpackage import files_of, model_in, open_model
+from converter.formats.coreml.package import files_of, model_in, open_model
 from converter.io.strict_json import parse
 
 Fields = Iterator[tuple[str, str]]  # place and value
@@ -90,7 +90,7 @@ def _protobuf(data: bytes) -> Fields:
     """An ONNX or Core ML model by field names; nothing when it is neither."""
     from google.protobuf.message import DecodeError
 
-    for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml_proto", "Model_pb2")):
+    for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml.proto", "Model_pb2")):
         found = getattr(importlib.import_module(module), name)
         try:
             message = getattr(found, "Model", found).FromString(data)

@@ -27,7 +27,7 @@ def prepare(model: Network) -> Prepared:
     what that cannot express, UsageError U502 where the package is not installed.
     """
     from converter.formats import get
-    from converter.formats.coreai.bindings import demand_installed
+    from converter.formats.coreml.coreai.bindings import demand_installed
 
     demand_installed()
     folder = tempfile.TemporaryDirectory(prefix="netconv-")

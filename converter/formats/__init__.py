@@ -8,11 +8,13 @@ import importlib
 import importlib.util
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from converter.errors import (
+    ConverterError,
     Diagnostic,
     ReadError,
     cannot_read,
@@ -20,8 +22,8 @@ from converter.errors import (
     unreadable,
     wrong_call,
 )
+from converter.formats.coreml.package import compiled, demand_not_compiled
 from converter.formats.format import Flavour, Format
-from converter.formats.mlpackage import compiled, demand_not_compiled
 from converter.io import progress
 from converter.io.atomic import recover
 
@@ -29,13 +31,13 @@ if TYPE_CHECKING:
     from converter.graph.network import Network
 
 FORMATS = {
-    "coreml": "converter.formats.coreml.format",
+    "coreml": "converter.formats.coreml.neuralnetwork.format",
     "openvino": "converter.formats.openvino.format",
     "zhouyi": "converter.formats.zhouyi.format",
     "nnapi": "converter.formats.nnapi.format",
     "tflite": "converter.formats.tflite.format",
-    "mlprogram": "converter.formats.mlprogram.format",
-    "coreai": "converter.formats.coreai.format",
+    "mlprogram": "converter.formats.coreml.mlprogram.format",
+    "coreai": "converter.formats.coreml.coreai.format",
     "onnx": "converter.formats.onnx.format",
 }
 HEAD = 4096
@@ -183,16 +185,28 @@ def detect(path: Path) -> Format:
 
 def _unrecognized(path: Path, head: bytes) -> ReadError:
     """Return the refusal of a file or folder that is no model: what it is, where that is known."""
-    from converter.formats.foreign import recognize
+    from converter.formats.foreign import Models, recognize
 
+    suffixes = tuple(s for n in present() for s in get(n).suffixes if s != ".txt")
     known = f"netconv reads {', '.join(FORMATS)}"
     code = "R100" if path.is_dir() else "R101"
-    if what := recognize(path, head):
+    if what := recognize(path, head, Models(suffixes, _side_names)):
         return unreadable(code, f"netconv cannot read {what.title}", path, what.help)
     if path.is_dir():
         return unreadable(code, "this folder is not a model package", path, known)
     message = "netconv does not recognize this file format"
     return unreadable(code, message, path, f"{known}; -f FORMAT overrides the detection")
+
+
+def _side_names(model: Path) -> Sequence[str]:
+    """Return the names of the side files of a model, whose format its suffix says; none where it
+    cannot be read.
+    """
+    chosen = get(of_suffix(model) or "")
+    try:
+        return chosen.side_names(model) if chosen.side_names is not None else ()
+    except ConverterError:
+        return ()
 
 
 def demand_file(path: Path) -> None:

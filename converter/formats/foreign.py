@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from converter.errors import ConverterError
+from converter.formats.coreml import package
 
 # https://docs.pytorch.org/docs/stable/onnx.html
 _FROM_TORCH = (
@@ -54,6 +54,16 @@ class Foreign:
 
 def _marks(*entries: tuple[int, bytes, str, str]) -> tuple[tuple[int, bytes, Foreign], ...]:
     return tuple((offset, mark, Foreign(title, help)) for offset, mark, title, help in entries)
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is known of models: the suffixes of their files, and the names of the files that a model
+    takes besides its own, relative to its folder.
+    """
+
+    suffixes: tuple[str, ...]
+    side_names: Callable[[Path], Sequence[str]]
 
 
 # Bytes that begin a file, or stand at an offset of it.
@@ -167,16 +177,17 @@ _OLD_TORCH = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _ENOUGH = 1 << 16  # bytes that are looked at where a file begins with zeros
 
 
-def recognize(path: Path, head: bytes) -> Foreign | None:
+def recognize(path: Path, head: bytes, models: Models) -> Foreign | None:
     """Return what a file or folder is that no format reads, None where nothing is known of it.
 
     `head` are the first bytes of a file, empty for a folder. Nothing is raised.
     """
     try:
         if path.is_dir():
-            return _folder(path)
-        found: Iterator[Foreign | None] = (check(path, head) for check in _CHECKS)
-        return next(filter(None, found), None)
+            return _folder(path, models)
+        checks: Iterator[Foreign | None] = (check(path, head) for check in _CHECKS)
+        found = _empty(path, head) or _beside(path, models) or next(filter(None, checks), None)
+        return found or _zip(path, head, models) or SUFFIXES.get(path.suffix.lower())
     except OSError:
         return None
 
@@ -224,7 +235,7 @@ def _safetensors(path: Path, head: bytes) -> Foreign | None:
     return Foreign("a safetensors file", _FROM_HUB)
 
 
-def _zip(path: Path, head: bytes) -> Foreign | None:
+def _zip(path: Path, head: bytes, known: Models) -> Foreign | None:
     if not head.startswith(b"PK\x03\x04"):
         return None
     try:
@@ -237,7 +248,7 @@ def _zip(path: Path, head: bytes) -> Foreign | None:
             return what
     if path.suffix in SUFFIXES:
         return SUFFIXES[path.suffix]
-    models = [n for n in names if n.endswith(_model_suffixes())]
+    models = [n for n in names if n.endswith(known.suffixes)]
     inside = f": {', '.join(models[:3])}" if models else ""
     return Foreign(f"a zip archive{inside}", _ARCHIVE if models else "name the model")
 
@@ -263,48 +274,34 @@ def _json(path: Path, head: bytes) -> Foreign | None:
     return None
 
 
-def _beside(path: Path, head: bytes) -> Foreign | None:
+def _beside(path: Path, models: Models) -> Foreign | None:
     """A file that a model beside it, or the package around it, reads."""
-    from converter.formats import mlpackage
-
     for folder in path.parents:
-        if mlpackage.is_model_folder(folder):
+        if package.is_model_folder(folder):
             return Foreign(
                 f"a part of the package {folder.name}", f"give the whole package: {folder}"
             )
-    if (model := _reader_of(path)) is not None:
+    if (model := _reader_of(path, models)) is not None:
         return Foreign(f"a file with weights of {model.name}", f"give the model: {model}")
     return None
 
 
-def _reader_of(path: Path) -> Path | None:
+def _reader_of(path: Path, models: Models) -> Path | None:
     """The model in the same folder that names this file as one of its own."""
-    from converter import formats
-    from converter.formats import sidefiles
-
-    suffixes = _model_suffixes()
     with os.scandir(path.parent) as entries:
-        beside = sorted(e.path for e in entries if e.name.endswith(suffixes) and e.is_file())
+        beside = sorted(e.path for e in entries if e.name.endswith(models.suffixes) and e.is_file())
     stem = path.name.partition(".")[0]
     # the likely one first: reading all models of a large folder takes time
-    near = sorted(beside, key=lambda p: not Path(p).name.startswith(stem))[:20]
-    for model in map(Path, near):
-        # by the suffix: recognizing the model by its content might ask for this file in turn
-        if model != path and path.name in sidefiles.names(model, formats.of_suffix(model)):
-            return model
-    return None
-
-
-def _named(path: Path, head: bytes) -> Foreign | None:
-    return SUFFIXES.get(path.suffix.lower())
+    near = sorted(map(Path, beside), key=lambda p: not p.name.startswith(stem))[:20]
+    return next((m for m in near if m != path and path.name in models.side_names(m)), None)
 
 
 _CHECKS: Sequence[Callable[[Path, bytes], Foreign | None]] = (
-    *(_empty, _beside, _marked, _page, _pickle, _zip, _safetensors, _json, _named),
+    *(_marked, _page, _pickle, _safetensors, _json),
 )
 
 
-def _folder(path: Path) -> Foreign | None:
+def _folder(path: Path, known: Models) -> Foreign | None:
     """What a folder is that is no package."""
     there = set(os.listdir(path))
     if "saved_model.pb" in there or "saved_model.pbtxt" in there:
@@ -313,7 +310,7 @@ def _folder(path: Path) -> Foreign | None:
         return Foreign("a checkpoint of the Hugging Face hub", _FROM_HUB)
     if there & {"__model__", "inference.pdmodel", "inference.json"}:
         return Foreign("a PaddlePaddle model", _FROM_PADDLE)
-    models = sorted(n for n in there if n.endswith(_model_suffixes()))
+    models = sorted(n for n in there if n.endswith(known.suffixes))
     if len(models) == 1:
         return Foreign(f"a folder with the model {models[0]}", f"give it: {path / models[0]}")
     if models:
@@ -322,12 +319,3 @@ def _folder(path: Path) -> Foreign | None:
             f"convert all of them: netconv batch {path} -t FORMAT",
         )
     return Foreign("a folder without a model", "name a model file") if not there else None
-
-
-def _model_suffixes() -> tuple[str, ...]:
-    from converter import formats
-
-    try:
-        return tuple(s for n in formats.present() for s in formats.get(n).suffixes if s != ".txt")
-    except ConverterError:
-        return ()

@@ -18,7 +18,7 @@ from converter.errors import (
     unreadable,
     wrong_call,
 )
-from converter.formats.mlpackage import size_of
+from converter.formats.coreml.package import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import LazyTensor

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from converter import formats
 from converter.errors import ConverterError, output_exists, overwrites_input, unwritable
-from converter.formats.mlpackage import holds_model
+from converter.formats.coreml.package import holds_model
 
 _ELSEWHERE = "give the output another name or folder"
 

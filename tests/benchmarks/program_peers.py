@@ -1,13 +1,15 @@
-"""netconv, onnx2coreml and onnxsim beside each other: the operator tests of the onnx package as ML
-Programs.
+"""netconv and other tools beside each other: the operator tests of the onnx package as ML Programs
+(onnx2coreml, onnxsim), or as Core AI models (coreai-onnx).
 
-    python tests/benchmarks/program_peers.py --judge "COMMAND" [--peer-python PYTHON] [--sample N]
+    python tests/benchmarks/program_peers.py --judge "COMMAND" [--target mlprogram|coreai]
+        [--peer-python PYTHON] [--sample N] [--list]
 
 Operands that a real exporter writes as constants (weights, shapes, axes, pads) are constants here.
 Each tool converts all cases in a process of its own, which begins anew behind a case that ends it.
 COMMAND is called with `- --batch LIST`: each line of LIST is PACKAGE, INPUTS.npz and OUTPUTS.npz,
 between tabs; it runs the package and writes the outputs, and an interpreter that is independent of
-all three is what makes the figures mean something. `--peer-python` has the two packages.
+all of them, or the runtime itself, is what makes the figures mean something. `--peer-python` has
+the packages of the other tools.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-TOOLS = ("netconv", "onnx2coreml", "onnxsim")
+# target -> suffix of its packages, and the tools that write them
+TARGETS = {
+    "mlprogram": (".mlpackage", ("netconv", "onnx2coreml", "onnxsim")),
+    "coreai": (".aimodel", ("netconv", "coreai_onnx")),
+}
 LIMIT = 60  # seconds for one conversion
 # operators whose operands behind the first are weights
 WEIGHTS = """Conv ConvTranspose ConvInteger QLinearConv BatchNormalization InstanceNormalization
@@ -46,25 +52,30 @@ def convert(tool: str, source: Path, package: Path) -> None:
     if tool == "netconv":
         import converter
 
-        converter.convert(source, package, target="mlprogram")
+        target = next(t for t, (suffix, _) in TARGETS.items() if suffix == package.suffix)
+        converter.convert(source, package, target=target)
     elif tool == "onnx2coreml":
         import onnx2coreml
 
         made: Any = onnx2coreml.convert(str(source), compute_precision="fp32")
         made.save(str(package))
+    elif tool == "coreai_onnx":
+        import coreai_onnx
+
+        coreai_onnx.convert(source).save_asset(package)
     else:
         import onnxsim
 
         onnxsim.export_coreml(onnx.load(source), str(package))
 
 
-def work(tool: str, folder: Path, begin: int) -> None:
+def work(tool: str, folder: Path, begin: int, suffix: str) -> None:
     """Writes a line for each case: its number, seconds, what went wrong, peak memory so far."""
     import resource
 
     sources = sorted((folder / "cases").glob("*.onnx"))
     for i, source in enumerate(sources[begin:], begin):
-        package, problem = folder / tool / f"{source.stem}.mlpackage", ""
+        package, problem = folder / tool / f"{source.stem}{suffix}", ""
         start = time.perf_counter()
         try:
             convert(tool, source, package)
@@ -75,7 +86,7 @@ def work(tool: str, folder: Path, begin: int) -> None:
         print("\n" + json.dumps([i, seconds, problem, peak]), flush=True)
 
 
-def converted(tool: str, python: str, folder: Path) -> dict[str, list[Any]]:
+def converted(tool: str, python: str, folder: Path, suffix: str) -> dict[str, list[Any]]:
     """What `work` says of each case."""
     sources = sorted((folder / "cases").glob("*.onnx"))
     (folder / tool).mkdir()
@@ -83,7 +94,7 @@ def converted(tool: str, python: str, folder: Path) -> dict[str, list[Any]]:
     begin = 0
     while begin < len(sources):
         limit = LIMIT * (len(sources) - begin)
-        command = [python, __file__, "--work", tool, str(folder), str(begin)]
+        command = [python, __file__, "--work", tool, str(folder), str(begin), suffix]
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
         for line in done.stdout.splitlines():
             if line.startswith("["):
@@ -147,11 +158,11 @@ def make_cases(folder: Path, sample: int) -> None:
 # verdicts -----------------------------------------------------------------------------------------
 
 
-def judged(tool: str, names: list[str], folder: Path, judge: str) -> dict[str, str]:
+def judged(tool: str, names: list[str], folder: Path, judge: str, suffix: str) -> dict[str, str]:
     """right, wrong or cannot (the program is invalid, or the interpreter fails)."""
     rows = []
     for name in names:
-        package = folder / tool / f"{name}.mlpackage"
+        package = folder / tool / f"{name}{suffix}"
         feeds = in_order(package, folder / "cases" / f"{name}.in.npz")
         rows.append(f"{package}\t{feeds}\t{package.with_suffix('.npz')}")
     (folder / "list").write_text("\n".join(rows))
@@ -164,6 +175,8 @@ def judged(tool: str, names: list[str], folder: Path, judge: str) -> dict[str, s
 
 def in_order(package: Path, feeds: Path) -> Path:
     """The feeds by the names that the package gives its inputs, which keep their order."""
+    if package.suffix == ".aimodel":
+        return feeds
     from coremltools.proto import Model_pb2
 
     model = Model_pb2.Model()
@@ -197,6 +210,7 @@ def verdict(made: Path, wanted: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--judge", required=True, metavar="COMMAND")
+    parser.add_argument("--target", choices=TARGETS, default="mlprogram")
     parser.add_argument("--peer-python", default=sys.executable, metavar="PYTHON")
     parser.add_argument("--sample", type=int, default=200, metavar="N")
     parser.add_argument("--list", action="store_true", help="all cases that are not right")
@@ -206,19 +220,20 @@ def main() -> int:
         make_cases(folder, args.sample)
         total = len(list((folder / "cases").glob("*.onnx")))
         print(f"{total} cases\n{'':12} right wrong cannot refused   seconds   peak MB")
-        for tool in TOOLS:
+        suffix, tools = TARGETS[args.target]
+        for tool in tools:
             python = sys.executable if tool == "netconv" else args.peer_python
             have = [python, "-c", f"import {tool}"]
             if tool != "netconv" and subprocess.run(have, capture_output=True).returncode:
                 print(f"{tool:12} not installed in {python}")
                 continue
-            found = converted(tool, python, folder)
+            found = converted(tool, python, folder, suffix)
             written = [
                 n
                 for n, (_, problem, _) in found.items()
-                if not problem and (folder / tool / f"{n}.mlpackage").exists()
+                if not problem and (folder / tool / f"{n}{suffix}").exists()
             ]
-            judgements = judged(tool, written, folder, args.judge)
+            judgements = judged(tool, written, folder, args.judge, suffix)
             counts = list(judgements.values())
             seconds, peak = sum(v[0] for v in found.values()), max(v[2] for v in found.values())
             figures = [counts.count(k) for k in ("right", "wrong", "cannot")]
@@ -235,6 +250,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--work"]:
-        work(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+        work(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
     else:
         sys.exit(main())

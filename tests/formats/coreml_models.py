@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.formats.coreml.codec import write_mlmodel
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.params import message_at, write_params
-from converter.formats.coreml.weights import WeightData
+from converter.formats.coreml.neuralnetwork.codec import write_mlmodel
+from converter.formats.coreml.neuralnetwork.model import MLModel
+from converter.formats.coreml.neuralnetwork.params import message_at, write_params
+from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.io.files import Output
 
 Array = np.ndarray[Any, Any]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 
 TYPES = {
     **{"float32": 11, "float16": 10, "int32": 23, "bool": 1, "int8": 21, "uint8": 31},

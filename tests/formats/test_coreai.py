@@ -22,17 +22,20 @@ import pytest
 import converter
 from converter.engines import file
 from converter.errors import ConverterError, MappingError, ReadError, UsageError
-from converter.formats.coreai import bindings, bytecode, package
-from converter.formats.coreai.elements import dense, type_of
-from converter.formats.coreai.format import FORMAT
-from converter.formats.coreai.lower import write_model
-from converter.formats.coreai.worker import unquoted
-from converter.formats.coreml_bits import packed_tensor
+from converter.formats.coreml.bits import packed_tensor
+from converter.formats.coreml.compressed import Scattered
+from converter.formats.coreml.coreai import bindings, bytecode, package
+from converter.formats.coreml.coreai.elements import dense, type_of
+from converter.formats.coreml.coreai.format import FORMAT
+from converter.formats.coreml.coreai.lower import write_model
+from converter.formats.coreml.coreai.worker import unquoted
 from converter.formats.format import Flavour
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.network import Network
+from support import corpus_cases
 
+MODEL = "model.aimodel"
 needs_runtime = pytest.mark.skipif(
     not file.available("coreai"), reason="coreai-core is not installed: pip install '.[coreai]'"
 )
@@ -294,8 +297,9 @@ def test_weights_of_four_bits_stay_packed(tmp_path: Path) -> None:
 
 
 @needs_runtime
-def test_palettes_of_sixteen_values_have_indices_of_four_bits(tmp_path: Path) -> None:
-    table, places = np.linspace(-1, 1, 16, dtype=F), np.arange(64 * 64).reshape(64, 64) % 16
+@pytest.mark.parametrize(("count", "bits"), [(2, 1), (3, 2), (8, 3), (16, 4), (33, 6), (200, 8)])
+def test_palettes_have_indices_of_few_bits(tmp_path: Path, count: int, bits: int) -> None:
+    table, places = np.linspace(-1, 1, count, dtype=F), np.arange(63 * 65).reshape(65, 63) % count
 
     def write(b: Builder, x: Any) -> Any:
         found = b.Gather(
@@ -303,10 +307,33 @@ def test_palettes_of_sixteen_values_have_indices_of_four_bits(tmp_path: Path) ->
         )
         return x @ found
 
-    x = np.random.default_rng(0).normal(size=(3, 64)).astype(F)
+    x = np.random.default_rng(0).normal(size=(3, 65)).astype(F)
     path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel")
     np.testing.assert_allclose(native(path, {"x": x})[0], x @ table[places], rtol=1e-4, atol=1e-5)
-    assert 2048 < (path / "main.mlirb").stat().st_size < 3500
+    assert 0 < (path / "main.mlirb").stat().st_size - places.size * bits // 8 < 2500
+    again = converter.load(path)
+    np.testing.assert_allclose(
+        next(iter(again.run({"x": x}).values())), x @ table[places], atol=1e-5
+    )
+
+
+@needs_runtime
+@pytest.mark.parametrize("flavour", ["", "fp16"])
+def test_sparse_weights_stay_sparse(tmp_path: Path, flavour: str) -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((300, 70)) < 0.2
+    w, x = np.zeros(mask.shape, F), rng.normal(size=(3, 300)).astype(F)
+    w[mask] = values = rng.normal(size=int(mask.sum())).astype(F)
+    source = Scattered(LazyTensor(mask.astype(np.uint8)), values)
+    network = model_of(lambda b, x: x @ b.const(LazyTensor(source, D.FLOAT, mask.shape)), {"x": x})
+    first = written(network, tmp_path / "m.aimodel", flavour)
+    again = tmp_path / "again.aimodel"
+    converter.convert(first, again, target="coreai" + (flavour and f"+{flavour}"))
+    stored = values.nbytes // (2 if flavour else 1) + mask.size // 8
+    for path in (first, again):
+        found = native(path, {"x": x})[0]
+        np.testing.assert_allclose(found, x @ w, atol=0.1 if flavour else 1e-4)
+        assert 0 < (path / "main.mlirb").stat().st_size - stored < 2500
 
 
 @needs_runtime
@@ -366,6 +393,65 @@ def test_half_precision_keeps_the_boundary_and_warns_of_long_sums(tmp_path: Path
     assert (tmp_path / "m.aimodel" / "main.mlirb").stat().st_size < 18000
 
 
+@needs_runtime
+def test_numbers_beyond_half_precision_become_the_largest(tmp_path: Path) -> None:
+    least = np.array([np.finfo(F).min, -np.inf, 2], F)
+    network = model_of(lambda b, x: x * b.const(least), {"x": (x := F([0, 1, 3]))})
+    (y,) = native(written(network, tmp_path / "m.aimodel", "fp16"), {"x": x})
+    assert y.tolist() == [0, -np.inf, 6]
+
+
+@needs_runtime
+def test_a_tensor_that_may_be_empty_is_padded_by_joining(tmp_path: Path) -> None:
+    """The runtime ends its process where it pads a tensor without elements."""
+
+    def write(b: Builder, x: Any, n: Any) -> Any:
+        part = b.Slice(x, b.const([0]), n, b.const([0]))
+        rest = b.const([3]) - n
+        return b.Pad(part, b.Concat(b.const([0, 1]), rest, b.const([0]), axis=0), b.const(F(7)))
+
+    x = np.arange(6, dtype=F).reshape(3, 2)
+    for count in (0, 2):
+        feeds = {"x": x, "n": np.array([count], np.int64)}
+        path = written(model_of(write, feeds), tmp_path / f"{count}.aimodel")
+        expected = np.pad(x[:count], ((0, 3 - count), (1, 0)), constant_values=7)
+        np.testing.assert_array_equal(native(path, feeds)[0], expected)
+
+
+@needs_runtime
+@pytest.mark.parametrize("flavour", ["", "fp16"])
+def test_normalization_and_attention_are_graphs_with_a_declaration(
+    tmp_path: Path, flavour: str
+) -> None:
+    """As Apple's tools write them; equal ones are one graph."""
+    rng = np.random.default_rng(0)
+    x, mask = (rng.normal(size=s).astype(F) for s in ((1, 4, 17, 16), (17, 17)))
+    one, other = (rng.normal(size=16).astype(F) for _ in range(2))
+
+    def write(b: Builder, x: Any) -> Any:
+        n = b.LayerNormalization(x, b.const(one), b.const(other), axis=-1, epsilon=1e-3)
+        m = b.LayerNormalization(n, b.const(other), b.const(one), axis=-1, epsilon=1e-3)
+        return b.ScaledDotProductAttention(n, m, x, b.const(mask), scale=0.5)
+
+    def normalized(x: np.ndarray, factor: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-3) * factor + bias
+
+    n = normalized(x, one, other)
+    scores = n @ normalized(n, other, one).swapaxes(-1, -2) * 0.5 + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ x
+    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel", flavour)
+    found = native(path, {"x": x})[0]
+    np.testing.assert_allclose(found, expected, atol=0.02 if flavour else 1e-5)
+    graphs = [op["attrs"] for op in bindings.program(path / "main.mlirb")]
+    declared = [str(a.get("composite_decl", "")).split('"')[1:2] for a in graphs]
+    assert declared == [["layer_norm"], ["scaled_dot_product_attention"], []]
+    assert "axes = [3 : si64], eps = 1.0" in str(graphs[0]["composite_decl"])
+    operators = [n.op_type for n in converter.load(path).ir.graph]
+    assert operators.count("LayerNormalization") == 2
+
+
 FUNCTIONS = """"builtin.module"() ({
 "coreai.graph"() <{arg_attrs = [{coreai.name = "x"}], function_type = (tensor<2xf32>) -> (tensor<2xf32>), param_decls = #param.decl.array<[]>, res_attrs = [{coreai.name = "y"}], sym_name = "twice"}> ({
 ^bb0(%0: tensor<2xf32>):
@@ -394,6 +480,9 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
     path = authored(FUNCTIONS, tmp_path / "m.aimodel")
     model = converter.load(path)
     assert list(model.run({"x": F([1, 2])})) == ["y"]
+    (note,) = model.notes
+    assert note.level == "note" and "2 functions; 'twice'" in note.message
+    assert not converter.load(path, signature="twice").notes
     assert [n.metadata_props["netconv.layer"] for n in model.ir.graph] == ["the sum"]
     other = converter.load(path, signature="quotient")
     assert other.run({"x": [7, -7], "n": [2, 2]})["q"].tolist() == [3, -3]
@@ -501,3 +590,32 @@ def test_a_package_is_one_model_everywhere(tmp_path: Path) -> None:
 )
 def test_names_are_read_as_mlir_prints_them(printed: str, text: str) -> None:
     assert unquoted(printed) == text
+
+
+# the corpus ---------------------------------------------------------------------------------------
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=True) as found:
+        return dict(found)
+
+
+@needs_runtime
+@pytest.mark.corpus
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize(
+    "case", [*corpus_cases("coreai/coreai-ops"), *corpus_cases("coreai/coreai-nets")]
+)
+def test_programs_of_the_corpus(case: Path) -> None:
+    info = json.loads((case / "case.json").read_text())
+    model = converter.load(case / MODEL, signature=info.get("function", ""))
+    left: dict[str, Any] = {}
+    for step in range(int(info.get("steps") or 1)):
+        suffix = f"_step{step}" if step else ""
+        feeds, expected = (arrays(case / f"{k}{suffix}.npz") for k in ("inputs", "outputs"))
+        found = model.run({**feeds, **left})
+        for name, value in expected.items():
+            atol = info["atol"][name] if isinstance(info["atol"], dict) else info["atol"]
+            actual = found[name].astype(complex)
+            np.testing.assert_allclose(actual, value.astype(complex), info["rtol"], atol)
+        left = {i: found[o] for i, o in model.interface["states"].items()}

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converter.errors import ConverterError, ReadError, UnsupportedError
-from converter.formats.coreml.codec import read_mlmodel, write_mlmodel
-from converter.formats.coreml.format import sniff
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml.weights import REFERENCE, WeightData
-from converter.formats.coreml_proto import Model_pb2, NeuralNetwork_pb2
+from converter.formats.coreml.neuralnetwork.codec import read_mlmodel, write_mlmodel
+from converter.formats.coreml.neuralnetwork.format import sniff
+from converter.formats.coreml.neuralnetwork.model import MLModel
+from converter.formats.coreml.neuralnetwork.weights import REFERENCE, WeightData
+from converter.formats.coreml.proto import Model_pb2, NeuralNetwork_pb2
 from converter.graph.lazy_tensor import LazyTensor
 from converter.io.files import Output
 from converter.io.protobuf import LEN, WireError, encode_tag, encode_varint, fields
@@ -97,7 +97,7 @@ def assert_same(model: MLModel, raw: bytes) -> None:
 @pytest.mark.parametrize("order", ["first", "last"])
 def test_the_real_coremltools_can_be_imported_before_and_after(order: str) -> None:
     ours = (
-        "from converter.formats.coreml_proto import Model_pb2; m = "
+        "from converter.formats.coreml.proto import Model_pb2; m = "
         "Model_pb2.Model(specificationVersion=4)"
     )
     quiet = "assert not [n for n in sys.modules if n.split('.')[0] == 'coremltools']"

@@ -18,11 +18,11 @@ import pytest
 import converter
 from converter.api import Model
 from converter.errors import ReadError, UnsupportedError
-from converter.formats.coreml.codec import read_mlmodel
-from converter.formats.coreml.format import FORMAT
-from converter.formats.coreml.network import all_layers, kind_of
-from converter.formats.coreml.weights import WeightData
-from converter.formats.coreml_proto import NeuralNetwork_pb2
+from converter.formats.coreml.neuralnetwork.codec import read_mlmodel
+from converter.formats.coreml.neuralnetwork.format import FORMAT
+from converter.formats.coreml.neuralnetwork.network import all_layers, kind_of
+from converter.formats.coreml.neuralnetwork.weights import WeightData
+from converter.formats.coreml.proto import NeuralNetwork_pb2
 from converter.graph.build import new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved
@@ -214,7 +214,7 @@ def test_classifier_with_texts(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_is_one_graph(tmp_path: Path) -> None:
-    from converter.formats.coreml.model import MLModel
+    from converter.formats.coreml.neuralnetwork.model import MLModel
 
     first = network([layer("unary", "x", "boxes", type="ABS", scale=1.0)], {"x": (3, 4)}, ["boxes"])
     pipeline = MLModel()

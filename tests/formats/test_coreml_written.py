@@ -16,10 +16,10 @@ import pytest
 import converter
 from converter.api import Model
 from converter.errors import UnsupportedError
-from converter.formats.coreml.codec import read_mlmodel
-from converter.formats.coreml.network import all_layers, kind_of
-from converter.formats.coreml.weights import WeightData
-from converter.formats.coreml_features import from_json
+from converter.formats.coreml.features import from_json
+from converter.formats.coreml.neuralnetwork.codec import read_mlmodel
+from converter.formats.coreml.neuralnetwork.network import all_layers, kind_of
+from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.build import Builder, new_model
 from converter.graph.lazy_tensor import LazyTensor
 from formats.coreml_models import Array, layer, network, saved
@@ -917,7 +917,7 @@ def test_what_is_too_long_is_refused_before_weights_are_computed(
     b.output(b.op("MatMul", b.input("x", ir.DataType.FLOAT, [1, 256]), real))
     computed = []
     monkeypatch.setattr("converter.passes.constants.evaluate", lambda *a: computed.append(a) or [])
-    monkeypatch.setattr("converter.formats.coreml.codec.LONGEST_FILE", 100_000)
+    monkeypatch.setattr("converter.formats.coreml.neuralnetwork.codec.LONGEST_FILE", 100_000)
     with pytest.raises(UnsupportedError) as error:
         converter.save(Model(model, "test"), tmp_path / "m.mlmodel")
     assert error.value.diagnostics[0].code == "X206"

@@ -23,7 +23,7 @@ import converter
 from converter.cli.streams import DASH, named_output
 from converter.commands.batch import content, plan, run, staging
 from converter.errors import ConverterError, ReadError, UsageError
-from converter.formats import mlpackage
+from converter.formats.coreml import package as mlpackage
 from support import HANG, ROOT
 
 SAMPLE = ROOT / "samples" / "digits_cnn.mlmodel"
@@ -154,7 +154,7 @@ def test_a_package_is_read_from_its_own_folder_whatever_is_put_in_its_way(
 
 def read_whole(path: Path) -> None:
     """The model and its weights, without the first look at the package."""
-    from converter.formats.mlprogram.lift import read_model
+    from converter.formats.coreml.mlprogram.lift import read_model
 
     read_model(path)
 

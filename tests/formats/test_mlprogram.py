@@ -15,7 +15,7 @@ from mil_files import PACKED, Blob, Block, Op, package
 
 import converter
 from converter.errors import ConverterError, ReadError, UnsupportedError
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 from support import corpus_cases, run_python
 
 F = np.float32

@@ -16,7 +16,7 @@ from mil_files import Blob, Block, Op, package
 import converter
 from converter.api import check
 from converter.errors import ConverterError, ReadError, UsageError
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 from support import ROOT
 
 INNER = "Data/com.apple.CoreML/model.mlmodel"

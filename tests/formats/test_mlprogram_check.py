@@ -13,7 +13,7 @@ from mil_files import Blob, Block, Op, package
 
 from converter.api import check
 from converter.errors import ReadError
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 from support import corpus_cases
 
 INNER = "Data/com.apple.CoreML/model.mlmodel"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from converter.formats.mlprogram.rules import TABLE
+from converter.formats.coreml.mlprogram.rules import TABLE
 from converter.mapping.codecs import PLAIN, Codec, codec_of
 from converter.mapping.fields import MISSING, Attr, Fixed
 from converter.mapping.rules import Rule

@@ -19,7 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 import converter
 from converter.errors import ConverterError, UnsupportedError
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 
 F = np.float32
 RNG = np.random.default_rng(18)

@@ -15,7 +15,7 @@ from onnx import helper as h
 import converter
 from converter.cli import app, console
 from converter.errors import ConverterError
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.proto import Model_pb2
 
 
 def accumulator(path: Path, size: Any = 4, grown: bool = False) -> Path:

@@ -97,7 +97,7 @@ def changes_of(data: bytes, suffix: str) -> list[Change]:
     if suffix == ".onnx":
         return list(_protobuf(onnx.ModelProto.FromString(data)))
     if suffix == ".mlmodel":
-        from converter.formats.coreml_proto import Model_pb2
+        from converter.formats.coreml.proto import Model_pb2
 
         return list(_protobuf(Model_pb2.Model.FromString(data)))
     if suffix == ".xml":

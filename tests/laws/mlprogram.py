@@ -11,14 +11,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Where
-from converter.formats.coreml_proto import Model_pb2
-from converter.formats.mlprogram.blobs import Blobs, NewBlobs
-from converter.formats.mlprogram.collector import MilLowering
-from converter.formats.mlprogram.lift import BlockLifting
-from converter.formats.mlprogram.lower import OPSETS
-from converter.formats.mlprogram.mapping import MAPPING
-from converter.formats.mlprogram.program import WEIGHTS, ProgramWriter
-from converter.formats.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.blobs import Blobs, NewBlobs
+from converter.formats.coreml.mlprogram.collector import MilLowering
+from converter.formats.coreml.mlprogram.lift import BlockLifting
+from converter.formats.coreml.mlprogram.lower import OPSETS
+from converter.formats.coreml.mlprogram.mapping import MAPPING
+from converter.formats.coreml.mlprogram.program import WEIGHTS, ProgramWriter
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.proto import Model_pb2
 from converter.graph.build import Builder
 from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import LazyTensor

@@ -103,7 +103,7 @@ def write(console: Console, file: Path, output: str, options: dict[str, Any], **
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:
-    from converter.formats.mlpackage import size_of
+    from converter.formats.coreml.package import size_of
     from converter.io.files import size_text
 
     names = " + ".join(p.name for p in written.files)

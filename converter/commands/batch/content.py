@@ -13,7 +13,7 @@ import converter
 from converter.commands.batch.job import Job
 from converter.errors import ReadError
 from converter.formats import sidefiles
-from converter.formats.mlpackage import files_of
+from converter.formats.coreml.package import files_of
 from converter.io.atomic import recover
 from converter.io.files import open_part
 

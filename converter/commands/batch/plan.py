@@ -16,7 +16,7 @@ from typing import Any
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
 from converter.errors import UsageError, did_you_mean, wrong_call
-from converter.formats.mlpackage import COMPILED, FOLDERS, is_inside, is_model_folder
+from converter.formats.coreml.package import COMPILED, FOLDERS, is_inside, is_model_folder
 from converter.io import growth, toml
 from converter.io.atomic import PREFIX, recover_folder
 from converter.io.limits import size

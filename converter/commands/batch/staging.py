@@ -26,7 +26,7 @@ from converter.errors import (
     unwritable,
     wrong_call,
 )
-from converter.formats.mlpackage import size_of
+from converter.formats.coreml.package import size_of
 from converter.formats.sidefiles import demand_replaceable
 from converter.io.atomic import belongs, recover
 from converter.io.files import Output

@@ -31,7 +31,7 @@ from converter.errors import (
     unwritable,
 )
 from converter.formats import sidefiles
-from converter.formats.mlpackage import MANIFEST, PROGRAM, is_model_folder
+from converter.formats.coreml.package import MANIFEST, PROGRAM, is_model_folder
 from converter.io.atomic import PREFIX, uninterrupted
 
 ATTEMPTS = 3

@@ -1,29 +1,16 @@
-"""Core ML neural networks (`.mlmodel`): protobuf messages of layers, weights inside the file.
+"""Apple's files: three dialects, each a format with a value `FORMAT`, and what they share.
 
-format.py           the format as one value
-
-bytes <-> model
-codec.py            files with their weights
-model.py            a model in memory: the message, and its weights beside it
-weights.py          payloads of weights as slices of the file, or made while they are written
-locate_error.py     where a damaged file is damaged
-
-layers <-> graph
-params.py           parameters of layers: messages <-> attributes and weights
-weight_encoding.py  stored weights <-> values of the graph
-mapping.py          what the format holds, with the table, in one value
-rules/              the table of operators and layers
-operands.py         tensors of one type and at least one axis, in a graph that knows types
-boundary.py         declared features <-> inputs and outputs
-
-model -> graph
-lift.py             a model, its classifier or its pipeline
-network.py          the layers of one network
-lift_bodies.py      branches and loops
-
-graph -> model
-lower.py            a graph as a network
-legalise.py         operators that the format lacks
-collector.py        what layers are collected in, and the version that they need
-description.py      the declaration of a written model
+package.py      folders that are one model: .mlpackage and .aimodel
+package_zip.py  a package in a .zip
+kind.py         the kind of model that a Core ML file holds, detected without decoding it
+proto.py        the protobuf messages of Core ML files
+description.py  what a file declares of inputs and outputs, written again
+features.py     what a file declares of inputs and outputs, read
+classifier.py   classifiers <-> operators
+suppression.py  a model of non-maximum suppression in a pipeline -> operators
+bits.py         numbers of 1 to 8 bits
+compressed.py   weights that are stored as codes, tables and masks
+neuralnetwork/  neural networks, in an .mlmodel or an .mlpackage
+mlprogram/      ML Programs, in an .mlpackage
+coreai/         Core AI models, in an .aimodel
 """

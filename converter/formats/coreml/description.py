@@ -1,118 +1,214 @@
-"""The declaration of a written model: features, kind of model, labels, versions."""
+"""What a Core ML file says of inputs and outputs beside their types, declared again in a model of
+whatever kind that is written: sizes that a caller may choose, pictures, what the author says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, Where
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml_classifier import Classifier, take_out
-from converter.formats.coreml_declared import DOUBLE, INT32, Declared, said_of
-from converter.graph.infer import constant
-from converter.graph.names import public_name, set_public_name
+from converter.errors import Diagnostic
+from converter.formats.coreml.features import (
+    COLOURS,
+    OPTIONAL,
+    PICTURES,
+    REMEMBERED,
+    SIZES,
+    TEXTS,
+    Sizes,
+    declare_array,
+    declare_image,
+    dropped,
+    from_json,
+    less,
+)
+from converter.graph.infer import Array
+from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.record import record
-from converter.graph.value import maker
-from converter.passes.labels import take_out_labels
-from converter.passes.promote_types import FLOAT8
+from converter.graph.value import known_sizes
+from converter.io.strict_json import note
 
-Value = ir.Value
-T = ir.DataType
-FLOAT32 = 65568
-_TYPES = {**dict.fromkeys((T.FLOAT, T.FLOAT16, T.BFLOAT16, *FLOAT8), FLOAT32), T.DOUBLE: DOUBLE}
-_EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
+DOUBLE, INT32 = 65600, 131104  # types of arrays in a description
+GRAYSCALE16 = "grayscale16"
+GRAYSCALE16_SINCE = 7  # the specification version
+_SIZES = {"default": [int], "ranges": [[int]], "choices": [[int]]}
+_REMEMBERED = {
+    "metadata": {**dict.fromkeys(TEXTS, str), "userDefined": {str: str}},
+    "images": {str: {"colour": str}},
+    "classifier": {"label": str},
+    SIZES: {str: _SIZES},
+    OPTIONAL: [str],
+    PICTURES: {str: {"colour": str, "size": [int], SIZES: _SIZES}},
+}
+_COLOURS = {name: number for number, name in COLOURS.items()}
+
+
+def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a Core ML file said of the boundary, and of its images: of the file that was read, or as
+    another format kept it in the metadata.
+    """
+    kept = note(model.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
+    said = network.interface.get("coreml") or kept
+    return said, network.interface.get("images") or kept.get("images", {})
+
+
+def has_halves(network: Network, model: ir.Model) -> bool:
+    """Whether there is an image whose pixels have half precision."""
+    said, images = said_of(network, model)
+    found = [images, said.get(PICTURES)]
+    told = [v for kind in found if isinstance(kind, dict) for v in kind.values()]
+    return any(isinstance(v, dict) and v.get("colour") == GRAYSCALE16 for v in told)
 
 
 @record
-class Boundary(Declared):
-    """What is decided about a model before its layers are written."""
+class Declared:
+    """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
+    has what was declared, `version` the highest one that may be written.
+    """
 
-    model: MLModel = field(default_factory=MLModel)
-    kind: str = "neuralNetwork"
-    image_mapping: int = 1
-    labels: Classifier | None = None
+    said: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, Any] = field(default_factory=dict)
+    notes: list[Diagnostic] = field(default_factory=list)
+    spec: int = 4
+    version: int = 5
 
-    def finish(self, name: Callable[[Value], str], spec: int) -> None:
-        """Fills in what is known only when blobs have names."""
-        self.model.proto.specificationVersion = max(spec, self.spec)
-        if self.labels is None:
+    def told(self, key: str) -> dict[str, Any]:
+        """What a Core ML file said under `key`, by the names of inputs or outputs."""
+        found = self.said.get(key)
+        return found if isinstance(found, dict) else {}
+
+    def metadata(self, meta: Any) -> None:
+        """What the author says of the model."""
+        given = self.said.get("metadata", {})
+        for key in TEXTS:
+            if key in given:
+                setattr(meta, key, given[key])
+        for key, value in given.get("userDefined", {}).items():
+            meta.userDefined[key] = value
+
+    def shape(self, array: Any, value: ir.Value) -> None:
+        """The shape of an array; dimensions that are not static have the bounds that the source
+        gives, else they are ranges from 1 on.
+        """
+        name, shape = public_name(value), known_sizes(value)
+        if shape is None:
             return
-        network = self.model.proto.neuralNetworkClassifier
-        description = self.model.proto.description
-        text = isinstance(self.labels.labels[0], str)
-        table = network.stringClassLabels if text else network.int64ClassLabels
-        table.vector.extend(self.labels.labels)
-        scores = network.labelProbabilityLayerName = name(self.labels.scores)
-        feature = description.output.add(name=self.labels.probabilities or f"{scores}_by_label")
-        by_label = feature.type.dictionaryType
-        (by_label.stringKeyType if text else by_label.int64KeyType).SetInParent()
-        label = description.output.add(name=self.labels.label)
-        (label.type.stringType if text else label.type.int64Type).SetInParent()
-        description.predictedFeatureName = label.name
-        description.predictedProbabilitiesName = feature.name
+        shape, sizes = shape or [1], self._sizes_of(value)
+        if None not in shape or not value.is_graph_input():
+            array.shape.extend(d for d in shape if d is not None and None not in shape)
+            self._tell(name, sizes, None, Sizes(tuple(d or 1 for d in shape)))
+            return
+        left = sizes.fitted(shape) if sizes is not None else None
+        ends = tuple((1, -1) if d is None else (d, d) for d in shape)
+        open_ = Sizes(tuple(d or 1 for d in shape), ends)
+        declare_array(array, left or open_)
+        self._tell(name, sizes, left, open_)
+
+    def _sizes_of(self, value: ir.Value) -> Sizes | None:
+        own = value.is_graph_input()
+        return from_json(self.told(SIZES).get(public_name(value))) if own else None
+
+    def image(self, kind: Any, value: ir.Value, ranks: Sequence[int]) -> bool:
+        """Declares an input that is an image in the source, of one of these numbers of axes; False
+        where it is none, with a warning where its shape is none of an image, or open without
+        bounds.
+        """
+        name, shape = public_name(value), known_sizes(value) or []
+        if name not in self.images:
+            return False
+        sizes = self._sizes_of(value)
+        colour = self._colour(self.images[name], shape[-3:-2])
+        left = sizes.fitted(shape[-2:]) if sizes is not None else None
+        known = colour is not None and (None not in shape[-2:] or left is not None)
+        if len(shape) not in ranks or not set(shape[:-3]) <= {1} or not known:
+            self.notes.append(_no_image(name))
+            return False
+        fixed = Sizes(tuple(int(d or 1) for d in shape[-2:]))
+        kind.imageType.colorSpace = colour
+        declare_image(kind.imageType, left or fixed)
+        self._tell(name, sizes, left, fixed)
+        return True
+
+    def picture(self, feature: Any, value: ir.Value, fixed: bool = False) -> bool:
+        """Declares an output that is an image in the source as one again; `fixed`: only one whose
+        sizes are known.
+        """
+        said = self.told(PICTURES).get(public_name(value))
+        if not isinstance(said, dict):
+            return False
+        shape = known_sizes(value) or []
+        given = said.get("size", [])
+        size = [n if d is None else d for d, n in zip(shape[-2:], given, strict=False)]
+        coloured = said.get("colour") in ("RGB", "BGR")
+        channels = [3 if d is None and coloured else d or 1 for d in shape[-3:-2]]
+        colour = self._colour(said, channels)
+        sound = len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+        if fixed and (None in shape or len(shape) != 4 or shape[0] != 1):
+            sound = False
+        if colour is None or not sound:
+            self.notes.append(_no_image(public_name(value)))
+            return False
+        sizes = from_json(said.get(SIZES))
+        left = sizes.fitted(shape[-2:]) if sizes is not None else None
+        feature.type.imageType.colorSpace = colour
+        declare_image(feature.type.imageType, left or Sizes(tuple(size)))
+        return True
+
+    def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
+        """The number of the colour space of a picture with so many channels; None when there is
+        none.
+        """
+        named = said.get("colour") if isinstance(said, dict) else None
+        if list(channels) == [1] and named == GRAYSCALE16:
+            self.spec = max(self.spec, GRAYSCALE16_SINCE)
+            return _COLOURS[named] if self.version >= GRAYSCALE16_SINCE else None
+        if list(channels) == [1]:
+            return _COLOURS["grayscale"]
+        return _COLOURS.get(str(named), _COLOURS["RGB"]) if list(channels) == [3] else None
+
+    def _tell(self, name: str, sizes: Sizes | None, left: Sizes | None, fixed: Sizes) -> None:
+        """Warns where less is left of the sizes that the source declares."""
+        if sizes is not None and (left is None or not left.includes(sizes)):
+            now = left or "x".join(map(str, fixed.default))
+            self.notes.append(dropped(name, sizes, f"they are {now}"))
+
+    def default(self, feature: Any, default: Array | None) -> None:
+        """What an array is that is left out, where all its numbers are one; without a value,
+        whether the source says that it may be.
+        """
+        if default is None:
+            feature.type.isOptional = feature.name in self.said.get(OPTIONAL, [])
+            return
+        if not default.size or (default != default.flat[0]).any():
+            text = "has several numbers where it is left out, which Core ML does not say"
+            self.notes.append(less(feature.name, f"{feature.name} {text}: it must be given"))
+            return
+        feature.type.isOptional = True
+        array = feature.type.multiArrayType
+        key = {INT32: "int", DOUBLE: "double"}.get(array.dataType, "float")
+        number = int(default.flat[0]) if key == "int" else float(default.flat[0])
+        setattr(array, f"{key}DefaultValue", number)
+
+    def demand_one(self, inputs: Any) -> None:
+        """One input at least has to be given: where all have values of their own, the first one
+        loses its.
+        """
+        if inputs and all(feature.type.isOptional for feature in inputs):
+            first, array = inputs[0], inputs[0].type.multiArrayType
+            first.type.isOptional = False
+            if (chosen := array.WhichOneof("defaultOptionalValue")) is not None:
+                array.ClearField(chosen)
+            text = "Core ML wants one input at least without a value of its own"
+            self.notes.append(less(first.name, f"{first.name} must be given: {text}"))
+        arrays = [feature.type.multiArrayType for feature in inputs if feature.type.isOptional]
+        if any(array.WhichOneof("defaultOptionalValue") is not None for array in arrays):
+            self.spec = max(self.spec, 5)
 
 
-def declare(
-    model: Network, clone: ir.Model, written: MLModel, version: int, notes: list[Diagnostic]
-) -> Boundary:
-    """Writes the features; takes the outputs of a classifier out of `clone`."""
-    said, images = said_of(model, clone)
-    boundary = Boundary(said, images, notes, version=version, model=written)
-    boundary.labels = take_out(boundary.said, clone)
-    notes.extend(take_out_labels(clone))
-    if boundary.labels is not None:
-        boundary.kind = "neuralNetworkClassifier"
-    getattr(written.proto, boundary.kind).SetInParent()
-    for value in clone.graph.inputs:
-        _input(model, value, boundary)
-    boundary.demand_one(written.proto.description.input)
-    for index, value in enumerate(clone.graph.outputs[: None if boundary.labels is None else -1]):
-        feature = written.proto.description.output.add(name=public_name(value))
-        if boundary.picture(feature, value):
-            _without_pixels(clone.graph, index)
-        else:
-            _array(feature.type.multiArrayType, value, boundary)
-    boundary.metadata(written.proto.description.metadata)
-    return boundary
-
-
-def _input(model: Network, value: Value, boundary: Boundary) -> None:
-    name = public_name(value)
-    feature = boundary.model.proto.description.input.add(name=name)
-    if boundary.image(feature.type, value, ranks=(4, 5)):
-        boundary.image_mapping = 1 if len(value.shape or ()) == 4 else 0
-    else:
-        _array(feature.type.multiArrayType, value, boundary)
-    boundary.default(feature, model.interface.get("defaults", {}).get(name))
-
-
-def _without_pixels(graph: ir.Graph, index: int) -> None:
-    """An image rounds and limits its numbers by itself, so the operators that say so stay away."""
-    value = graph.outputs[index]
-    clip = maker(value, "Clip")
-    limits = [] if clip is None else [constant(v) for v in clip.inputs[1:]]
-    inner = None if clip is None else maker(clip.inputs[0], "Round")
-    known = [None if n is None else float(n) for n in limits] == [0.0, 255.0]
-    if inner is None or not known or value.uses():
-        return
-    source = inner.inputs[0]
-    assert source is not None
-    anchor = Value(name=value.name, type=value.type, shape=value.shape)
-    set_public_name(anchor, public_name(value))
-    graph.append(ir.Node("", "Identity", [source], outputs=[anchor]))
-    graph.outputs[index] = anchor
-
-
-def _array(array: Any, value: Value, boundary: Boundary) -> None:
-    """Declared type and shape."""
-    name, dtype = public_name(value), value.dtype or T.FLOAT
-    array.dataType = _TYPES.get(dtype, INT32)
-    if dtype not in _EXACT:
-        written = "INT32" if array.dataType == INT32 else "FLOAT32"
-        text = f"{name} is {dtype.name}, written as {written}; Core ML computes in float32"
-        boundary.notes.append(Diagnostic("X205", text, level="warning", where=Where(layer=name)))
-    boundary.shape(array, value)
+def _no_image(name: str) -> Diagnostic:
+    text = "is an image in the source, but not one that can be declared here"
+    return less(name, f"{name} {text}: it is written as numbers")

@@ -14,12 +14,12 @@ import numpy as np
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
-from converter.formats.coreml.boundary import DTYPES
-from converter.formats.coreml.codec import write_mlmodel
-from converter.formats.coreml.lift import lift as lift
-from converter.formats.coreml.mapping import MAPPING as MAPPING
-from converter.formats.coreml.model import MLModel
-from converter.formats.coreml_proto import Model_pb2
+from converter.formats.coreml.neuralnetwork.boundary import DTYPES
+from converter.formats.coreml.neuralnetwork.codec import write_mlmodel
+from converter.formats.coreml.neuralnetwork.lift import lift as lift
+from converter.formats.coreml.neuralnetwork.mapping import MAPPING as MAPPING
+from converter.formats.coreml.neuralnetwork.model import MLModel
+from converter.formats.coreml.proto import Model_pb2
 from converter.io.files import Output
 from layers.cases import Case, Tensor
 from layers.models.judged import JudgeEngine

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from converter.formats.coreml_proto import Model_pb2
-from converter.formats.mlpackage import write_package
-from converter.formats.mlprogram.lift import VERSIONS, read_model
-from converter.formats.mlprogram.mapping import MAPPING as MAPPING
+from converter.formats.coreml.mlprogram.lift import VERSIONS, read_model
+from converter.formats.coreml.mlprogram.mapping import MAPPING as MAPPING
+from converter.formats.coreml.package import write_package
+from converter.formats.coreml.proto import Model_pb2
 from converter.graph.network import Network
 from converter.io.files import Output
 from formats.mil_files import ARRAYS, Block, Op, Storage, set_block, tensor_type

@@ -1,0 +1,79 @@
+"""Apple's bindings for Core AI, which only a process of their own imports; see worker.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from converter.errors import unreadable, wrong_call
+from converter.formats.coreml.coreai.worker import MARK
+from converter.io.child import how_it_ended, run_captured
+
+EXTRA = "netconv[coreai]"
+TIMEOUT = 600  # seconds that reading or writing one program may take
+_REPORTED, _ABSENT = 3, 4  # exit codes of the worker
+
+
+class Refused(Exception):
+    """The bindings do not take a program: their own words."""
+
+
+class Ended(Refused):
+    """The bindings ended their process."""
+
+
+def is_installed() -> bool:
+    """Whether the package is installed; nothing is imported."""
+    try:
+        return importlib.util.find_spec("coreai") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def demand_installed() -> None:
+    """UsageError U502 where the package is not installed."""
+    if not is_installed():
+        raise _absent("the package coreai-core (1.0.0 beta) is not installed")
+
+
+def _absent(message: str) -> Exception:
+    systems = "for Linux on x86-64 with glibc 2.34 and macOS 26 on arm64, Python 3.11 to 3.14"
+    help = f"pip install '{EXTRA}' (Apple has it {systems})"
+    return wrong_call(f"Core AI models need Apple's bindings: {message}", help=help, code="U502")
+
+
+def program(main: Path) -> list[dict[str, Any]]:
+    """The operations of a module of bytecode. ReadError R103 where the bindings do not take it."""
+    with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
+        described = Path(folder) / "program.json"
+        try:
+            call("read", main.absolute(), described)
+        except Refused as e:
+            raise unreadable("R103", f"Core AI does not read the program: {e}", main) from None
+        with open(described, encoding="utf-8") as f:
+            found: list[dict[str, Any]] = json.load(f)
+            return found
+
+
+def call(command: str, *arguments: Path) -> None:
+    """Runs one command of the worker; Refused with the words of the bindings, Ended where they
+    ended the process.
+    """
+    demand_installed()
+    worker = Path(__file__).with_name("worker.py")
+    try:
+        done = run_captured(worker, command, *map(str, arguments), timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise Ended(f"it did not finish within {TIMEOUT} seconds") from None
+    if not done.returncode:
+        return
+    said = next((s for s in done.stderr.splitlines() if s.startswith(MARK)), "")
+    if done.returncode == _ABSENT:
+        raise _absent(said.removeprefix(MARK))
+    if done.returncode == _REPORTED:
+        raise Refused(said.removeprefix(MARK))
+    raise Ended(how_it_ended(done.returncode))

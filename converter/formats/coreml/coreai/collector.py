@@ -1,0 +1,118 @@
+"""Collects the operations of a graph, and refuses what Core AI does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.coreai.elements import WORDS
+from converter.mapping.lowering import LayerTable, Lowering
+from converter.mapping.node import Layer
+
+D = ir.DataType
+
+
+class CoreLowering(Lowering):
+    """The operations of a graph or of a block of an operation.
+
+    `half`: floats are computed in half precision, but those in `exact`.
+    """
+
+    def __init__(self, mapping: LayerTable, version: int = 0) -> None:
+        super().__init__(mapping, version)
+        self.half = False
+        self.exact: set[ir.Value] = set()
+
+    def inner(self) -> CoreLowering:
+        """What collects the operations of a block."""
+        low = CoreLowering(self.mapping, self.version)
+        low.name, low.half, low.exact = self.name, self.half, self.exact
+        low.notes = self.notes
+        return low
+
+    def carried(self, value: ir.Value) -> ir.DataType:
+        """The type in which a value is written."""
+        dtype = value.dtype or D.FLOAT
+        return D.FLOAT16 if self.half and dtype == D.FLOAT and value not in self.exact else dtype
+
+    def layer(self, kind: str, inputs: Sequence[Any], outputs: Sequence[ir.Value]) -> Layer:
+        """An operation that is not appended yet."""
+        return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
+        extra: Any = None,
+    ) -> Layer:
+        layer = super().add(kind, inputs, outputs, attrs, blobs, extra)
+        check(layer)
+        return layer
+
+
+@dataclass(eq=False)
+class Composite:
+    """A graph of its own that Apple's tools take for one operation, by the operations that compute
+    the same: what an `invoke` calls.
+
+    `kind` and `attributes` are those of the operation, `names` those of its operands.
+    """
+
+    kind: str
+    attributes: str
+    names: Sequence[str]
+    inputs: list[ir.Value]
+    low: CoreLowering
+    results: list[ir.Value]
+
+
+def composite_of(layer: Layer) -> Composite | None:
+    """The graph that an operation calls."""
+    found = layer.blobs.get("graph")
+    return found if isinstance(found, Composite) else None
+
+
+def check(layer: Layer) -> None:
+    """Refuses operands and results of types that tensors of Core AI do not have."""
+    for value in (*layer.inputs, *layer.outputs):
+        if value is not None and value.dtype is not None and value.dtype not in WORDS:
+            raise MappingError(f"{layer.kind} takes no {value.dtype.name}")
+
+
+def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
+    """What operations and the blocks in them read."""
+    for layer in layers:
+        yield from (v for v in layer.inputs if v is not None)
+        for inner, _, _, results in layer.extra or ():
+            yield from results
+            yield from operands_of(inner)
+
+
+def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """Operations and those of the blocks in them, and of the graphs that they call."""
+    for layer in layers:
+        yield layer
+        if (graph := composite_of(layer)) is not None:
+            yield from all_layers(graph.low.layers)
+        for inner, *_ in layer.extra or ():
+            yield from all_layers(inner)
+
+
+def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
+    """The operations that results depend on, in their order; also in blocks."""
+    wanted, kept = set(results), []
+    for layer in reversed(layers):
+        if layer.outputs and wanted.isdisjoint(layer.outputs):
+            continue
+        if layer.extra:
+            layer.extra = [(needed(i, outs), args, end, outs) for i, args, end, outs in layer.extra]
+        kept.append(layer)
+        wanted.update(operands_of([layer]))
+    return kept[::-1]

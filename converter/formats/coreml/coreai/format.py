@@ -1,0 +1,86 @@
+"""Core AI models as one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.formats.format import Flavour, Format, Option, Written
+
+if TYPE_CHECKING:
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether a file is MLIR bytecode, as a package has it beside its metadata."""
+    return head[:4] == b"ML\xefR"
+
+
+def package(path: Path) -> bool:
+    """Whether a folder is a Core AI model, or one that Apple's compiler made."""
+    from converter.formats.coreml.package import is_core_ai
+
+    return is_core_ai(path) or (path.is_dir() and path.name.endswith(".aimodelx"))
+
+
+def read(path: Path, weights: Path | None) -> Network:
+    model = read_signature(path, "", weights)
+    # that of the file, which an engine may run
+    model.interface["coreai_boundary"] = (model.inputs, model.outputs)
+    return model
+
+
+def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
+    from converter.formats.coreml.coreai.lift import read_model
+
+    return read_model(path, key)
+
+
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.formats.coreml.coreai.lower import write_model
+
+    return write_model(model, path, flavour)
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """What reading says, and whether the program is the one that was written."""
+    from converter.formats.coreml.coreai.package import hash_note, main_of
+
+    return [*read(path, weights).notes, *hash_note(main_of(path))]
+
+
+def kinds() -> Mapping[str, str]:
+    """The operations that are read, and what they become."""
+    from converter.formats.coreml.coreai.rules import TABLE
+
+    return TABLE.operators()
+
+
+def written() -> Written:
+    from converter.formats.coreml.coreai.legalise import REWRITES
+    from converter.formats.coreml.coreai.rules import TABLE
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(TABLE, REWRITES))
+
+
+FORMAT = Format(
+    name="coreai",
+    title="Core AI",
+    suffixes=(".aimodel",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    written=written,
+    package=package,
+    read_signature=read_signature,
+    options=(Option("fp16", "compute floats in half precision"),),
+    versions="asset version 2.0, macOS and iOS 27 (coreai-core 1.0.0 beta)",
+    states=lambda flavour: "static",
+    engine=lambda path: "coreai",
+)

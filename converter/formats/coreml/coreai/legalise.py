@@ -1,0 +1,569 @@
+"""Operators that Core AI lacks, where no common decomposition (`converter/passes/decompositions`)
+does as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.coreai.rules.fields import pad_ends_runtime
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.build import Builder, Value, attributes, attrs_of, same_attrs
+from converter.graph.catalogue.overlaps import corner_overlap, greedy, plain_corners
+from converter.graph.catalogue.suppression import LOWEST
+from converter.graph.infer import constant, known, rank_of, shape_of, sizes_in
+from converter.graph.value import known_sizes, optional
+from converter.graph.windows import halves, of_all_axes, overhang
+from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
+from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.decompositions.activations import x_of
+from converter.passes.decompositions.recurrent import looped, recurrent
+from converter.passes.indices import cut_elements
+from converter.passes.legalise import Rewrite, Rewrites, either
+from converter.passes.transposed_windows import transposed
+
+D = ir.DataType
+_SMALL = (D.INT8, D.UINT8, D.INT16, D.UINT16)
+_LINES = ("kernel_shape", "strides", "dilations", "output_padding", "output_shape")
+_LEAST = np.iinfo(np.int64).min
+
+
+# comparisons and rounding -------------------------------------------------------------------------
+
+
+def less(node: ir.Node, b: Builder) -> Value:
+    return b.Greater(x_of(node, 1), x_of(node))
+
+
+def or_equal(node: ir.Node, b: Builder) -> Value:
+    """Greater or equal, which of NaN neither holds: not the contrary of less."""
+    x, y = x_of(node), x_of(node, 1)
+    if node.op_type == "LessOrEqual":
+        x, y = y, x
+    return b.Or(b.Greater(x, y), b.Equal(x, y))
+
+
+def floor(node: ir.Node, b: Builder) -> Value:
+    """The nearest integer, less 1 where that is too large; infinities stay, as in no division."""
+    x = x_of(node)
+    near = b.Round(x)
+    if node.op_type == "Floor":
+        return b.Where(b.Greater(near, x), near - 1.0, near)
+    return b.Where(b.Greater(x, near), near + 1.0, near)
+
+
+def sign(node: ir.Node, b: Builder) -> Value:
+    x = x_of(node)
+    zero, one = b.like(x, 0), b.like(x, 1)
+    if x.dtype is not None and x.dtype.is_integer() and not x.dtype.is_signed():
+        return b.Where(b.Equal(x, zero), zero, one)
+    below = b.Where(b.Greater(zero, x), b.like(x, -1), b.Where(b.Equal(x, zero), zero, x))
+    return b.Where(b.Greater(x, zero), one, below)
+
+
+def modulo(node: ir.Node, b: Builder) -> Value | None:
+    """The remainder with the sign of the divisor, from that with the sign of the dividend."""
+    x, y = x_of(node), x_of(node, 1)
+    if attributes(node)["fmod"]:
+        return None
+    rest = b.Mod(x, y, fmod=1)
+    zero = b.like(x, 0)
+    if x.dtype is not None and x.dtype.is_integer() and not x.dtype.is_signed():
+        return rest
+    differ = b.Xor(b.Greater(zero, rest), b.Greater(zero, y))
+    return b.Where(b.And(differ, ~b.Equal(rest, zero)), rest + y, rest)
+
+
+def power(node: ir.Node, b: Builder) -> Value | None:
+    """An exponent in the type of the base; powers of integers in doubles."""
+    x, y = x_of(node), x_of(node, 1)
+    if x.dtype is None or (y.dtype == x.dtype and x.dtype.is_floating_point()):
+        return None
+    if x.dtype.is_integer():
+        return b.Cast(b.Pow(b.Cast(x, to=D.DOUBLE), b.Cast(y, to=D.DOUBLE)), to=x.dtype)
+    return b.Pow(x, b.Cast(y, to=x.dtype))
+
+
+def negated(node: ir.Node, b: Builder) -> Value:
+    return x_of(node) * -1
+
+
+def in_integers(node: ir.Node, b: Builder) -> Value | None:
+    """Of booleans, in si32."""
+    x = x_of(node)
+    if x.dtype != D.BOOL:
+        return None
+    rest = [v if v is None or v.dtype != D.BOOL else b.Cast(v, to=D.INT32) for v in node.inputs[1:]]
+    y = b.op(node.op_type, b.Cast(x, to=D.INT32), *rest, **attrs_of(node))
+    return b.Cast(y, to=D.BOOL) if node.outputs[0].dtype == D.BOOL else y
+
+
+def wide_total(node: ir.Node, b: Builder) -> Value | None:
+    """Totals of integers in 64 bits: one that overflows ends the process of the runtime."""
+    x = x_of(node)
+    if x.dtype is None or not x.dtype.is_integer() or x.dtype in (D.INT64, D.UINT64):
+        return None
+    rest = [b.Cast(v, to=D.INT64) if v is not None and v.dtype == x.dtype else v
+            for v in node.inputs[1:]]  # fmt: skip
+    y = b.op(node.op_type, b.Cast(x, to=D.INT64), *rest, **attrs_of(node))
+    return b.Cast(y, to=x.dtype)
+
+
+def in_floats(node: ir.Node, b: Builder) -> Value | None:
+    """Of integers, in doubles, which hold what the operator computes of them."""
+    x = x_of(node)
+    if x.dtype is None or x.dtype.is_floating_point():
+        return None
+    rest = [b.Cast(v, to=D.DOUBLE) if v is not None and v.dtype == x.dtype else v
+            for v in node.inputs[1:]]  # fmt: skip
+    y = b.op(node.op_type, b.Cast(x, to=D.DOUBLE), *rest, **attrs_of(node))
+    return b.Cast(y, to=x.dtype)
+
+
+# windows ------------------------------------------------------------------------------------------
+
+
+def padded(node: ir.Node, b: Builder) -> Value | None:
+    """The image padded before a window, since windows have no padding: of an average by zeros that
+    count or do not, of a maximum by the least number.
+    """
+    a, x = attributes(node), x_of(node)
+    if len(node.outputs) > 1 and node.outputs[1].uses():
+        return None
+    axes = (rank_of(x) or 2) - 2
+    found = _amounts(node, a, axes)
+    if found is None or axes < 1:
+        return None
+    pads, more = found
+    if not any(pads) and not any(more):
+        return None
+    kept = same_attrs(node, "pads", "auto_pad", "ceil_mode", "count_include_pad")
+    kept = {k: v for k, v in kept.items() if k != "storage_order"}
+    window: Callable[..., Value] = b.operator(node.op_type)
+    whole = [p + m for p, m in zip(pads, more, strict=True)]
+    dtype = x.dtype or D.FLOAT
+    if node.op_type == "MaxPool":
+        least = -math.inf if dtype.is_floating_point() else int(dtype.min)
+        return window(b.Pad(x, of_all_axes(whole), b.like(x, least)), **kept)
+    padding = b.like(x, 0)
+    image = b.Pad(x, of_all_axes(whole), padding)
+    if node.op_type == "Conv":
+        return window(image, *node.inputs[1:], **kept)
+    mean = window(image, **kept)
+    if a["count_include_pad"] and not any(more):
+        return mean
+    return mean / window(_counted(x, pads, more, a["count_include_pad"], b), **kept)
+
+
+def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builder) -> Value:
+    """Ones where elements of the padded image count, for one image of one channel."""
+    sizes = known_sizes(x) or []
+    if None in sizes[2:]:
+        ones = b.Expand(b.like(x, 1), b.Concat([1, 1], b.Shape(x)[2:], axis=0))
+        inner = b.Pad(ones, of_all_axes(pads), b.like(x, include))
+        return b.Pad(inner, of_all_axes(more), b.like(x, 0))
+    array = np.ones([1, 1, *(n or 0 for n in sizes[2:])], (x.dtype or D.FLOAT).numpy())
+    for amounts, value in ((pads, include), (more, 0)):
+        pairs = np.array(of_all_axes(amounts)).reshape(2, -1).T
+        array = np.pad(array, pairs, constant_values=value)
+    return b.const(array)
+
+
+def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], list[int]] | None:
+    """The padding that the operator has, and what windows at the end reach beyond that."""
+    scheme, none = a.get("auto_pad", "NOTSET"), [0] * (2 * axes)
+    given = [int(p) for p in a.get("pads") or none] if scheme == "NOTSET" else none
+    if scheme in ("NOTSET", "VALID") and not a.get("ceil_mode", 0):
+        return given, none
+    sizes, out = shape_of(x_of(node)), shape_of(node.outputs[0])
+    kernel = a.get("kernel_shape") or (shape_of(x_of(node, 1)) or ())[2:]
+    if sizes is None or out is None or not kernel:
+        return None
+    lines = [list(a.get(k) or [1] * axes) for k in ("strides", "dilations")]
+    each = zip(sizes[2:], kernel, *lines, out[2:], strict=True)
+    totals = [overhang(*axis) for axis in each]
+    if scheme in ("SAME_UPPER", "SAME_LOWER"):
+        return halves(totals, scheme == "SAME_UPPER"), none
+    begins, ends = given[:axes], given[axes:]
+    left = [max(0, t - p - q) for t, p, q in zip(totals, begins, ends, strict=True)]
+    return given, [*[0] * axes, *left]
+
+
+def one_axis(node: ir.Node, b: Builder) -> Value | None:
+    """A window over a line is one over an image of height 1."""
+    if rank_of(x_of(node)) != 3 or (len(node.outputs) > 1 and node.outputs[1].uses()):
+        return None
+    a, rest = attrs_of(node), list(node.inputs[1:])
+    a |= {k: [int(k != "output_padding"), *a[k]] for k in _LINES if a.get(k)}
+    if a.get("pads"):
+        a["pads"] = [0, a["pads"][0], 0, a["pads"][1]]
+    if rest and rest[0] is not None and node.op_type.startswith("Conv"):
+        rest[0] = b.Unsqueeze(rest[0], [2])
+    return b.Squeeze(b.op(node.op_type, b.Unsqueeze(x_of(node), [2]), *rest, **a), [2])
+
+
+def bias_apart(node: ir.Node, b: Builder) -> Value | None:
+    """The bias of a convolution is added after it."""
+    bias, rank = optional(node, 2), rank_of(x_of(node))
+    if bias is None or rank is None:
+        return None
+    y: Value = b.operator(node.op_type)(*node.inputs[:2], **attrs_of(node))
+    return y + b.Reshape(bias, [-1, *[1] * (rank - 2)])
+
+
+# products -----------------------------------------------------------------------------------------
+
+
+def vectors(node: ir.Node, b: Builder) -> Value | None:
+    """Vectors are matrices of one row or column."""
+    x, y = x_of(node), x_of(node, 1)
+    ranks = rank_of(x), rank_of(y)
+    if 1 not in ranks or None in ranks:
+        return None
+    left = b.Unsqueeze(x, [0]) if ranks[0] == 1 else x
+    right = b.Unsqueeze(y, [1]) if ranks[1] == 1 else y
+    axes = [a for a, r in ((-2, ranks[0]), (-1, ranks[1])) if r == 1]
+    return b.Squeeze(left @ right, axes)
+
+
+# positions ----------------------------------------------------------------------------------------
+
+
+def gather(node: ir.Node, b: Builder) -> Value | None:
+    """One element of an axis is a slice; several are rows of the operand with that axis first."""
+    x, index = x_of(node), x_of(node, 1)
+    rank, depth = rank_of(x), rank_of(index)
+    if rank is None or depth is None or 0 in (known_sizes(index) or []):
+        return None
+    axis, number = int(attributes(node)["axis"]) % rank, constant(index)
+    if number is not None and not depth:
+        i = int(number)
+        part = b.Slice(x, [i], [i + 1 if i != -1 else np.iinfo(np.int64).max], [axis])
+        return b.Squeeze(part, [axis])
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    rows = x if not axis else b.Transpose(x, perm=order)
+    y = b.GatherND(rows, b.Unsqueeze(b.Cast(index, to=D.INT64), [-1]))
+    if not axis:
+        return y
+    own, rest = list(range(depth)), list(range(depth, depth + rank - 1))
+    return b.Transpose(y, perm=[*rest[:axis], *own, *rest[axis:]])
+
+
+def backwards(node: ir.Node, b: Builder) -> Value | None:
+    """Negative steps: the elements in their order, and then the axes reversed."""
+    x, sizes = x_of(node), known_sizes(x_of(node))
+    found = [known(optional(node, i)) for i in range(1, 5)]
+    if sizes is None or found[3] is None or found[0] is None or found[1] is None:
+        return None
+    axes = range(len(found[0])) if found[2] is None else found[2]
+    parts: list[list[int]] = []
+    turned = []
+    for start, end, axis, step in zip(found[0], found[1], axes, found[3], strict=True):
+        place = int(axis) % len(sizes)
+        n = sizes[place]
+        if step < 0:
+            if n is None:
+                return None
+            chosen = range(n)[int(start) : int(end) : int(step)]
+            first, last = (chosen[-1], chosen[0] + 1) if chosen else (0, 0)
+            parts.append([first, last, place, -int(step)])
+            turned.append(place)
+        else:
+            parts.append([int(start), int(end), place, int(step)])
+    if not turned:
+        return None
+    y = b.Slice(x, *(list(line) for line in zip(*parts, strict=True)))
+    many = len(turned)
+    return b.Slice(y, [-1] * many, [_LEAST] * many, turned, [-1] * many)
+
+
+def slice_of_all(node: ir.Node, b: Builder) -> Value | None:
+    """Axes that are computed: bounds of all axes, those that are not named whole."""
+    x, rank = x_of(node), rank_of(x_of(node))
+    axes, steps = optional(node, 3), known(optional(node, 4))
+    if rank is None or axes is None or known(axes) is not None:
+        return None
+    if optional(node, 4) is not None and (steps is None or (steps != 1).any()):
+        return None
+    index = b.Cast(axes, to=D.INT64)
+    index = b.Where(b.Greater(b.const(np.int64(0)), index), index + rank, index)
+    whole = ([0] * rank, [np.iinfo(np.int64).max] * rank)
+    given = [b.Cast(x_of(node, i), to=D.INT64) for i in (1, 2)]
+    lines = [
+        b.ScatterElements(b.const(np.array(w, np.int64)), index, g, axis=0)
+        for w, g in zip(whole, given, strict=True)
+    ]
+    return b.Slice(x, *lines, list(range(rank)))
+
+
+def picked_slice(node: ir.Node, b: Builder) -> Value | None:
+    """Steps that are computed, or negative between computed bounds: the elements by position."""
+    x, rank, axes = x_of(node), rank_of(x_of(node)), known(optional(node, 3))
+    count = known_sizes(optional(node, 1))
+    if rank is None or not count or count[0] is None or (axes is None and optional(node, 3)):
+        return None
+    own = list(range(count[0])) if axes is None else [int(a) % rank for a in axes]
+    made = gathered_slice(node, b, own)
+    return made if made is not x else None
+
+
+def squeeze(node: ir.Node, b: Builder) -> Value | None:
+    """Axes whose size is not known to be 1 go by a reshape."""
+    x, rank = x_of(node), rank_of(x_of(node))
+    given, sizes = known(optional(node, 1)), known_sizes(x_of(node))
+    if rank is None or sizes is None:
+        return None
+    if 0 in sizes:
+        out = shape_of(node.outputs[0])
+        return None if out is None else b.Reshape(x, list(out), allowzero=1)
+    if given is None or node.op_type == "Unsqueeze":
+        return None
+    axes = {int(a) % rank for a in given}
+    kept = [b.Shape(x)[i : i + 1] for i in range(rank) if i not in axes]
+    return b.Reshape(x, b.Concat(*kept, axis=0) if kept else [])
+
+
+def _joined(node: ir.Node, b: Builder) -> Value:
+    """A Pad of every axis in turn, by joining the operand with what stands before and after it."""
+    x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
+    rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
+    value = optional(node, 2)
+    fill = b.like(x, 0) if value is None else b.Reshape(value, [1] * rank)
+    for axis in range(rank):
+        ends = [axis, axis + rank]
+        if [amounts[i] for i in ends if i < len(amounts)] == [0, 0]:
+            continue
+        own = b.Shape(x)
+        sizes = [b.Concat(own[:axis], given[i : i + 1], own[axis + 1 :], axis=0) for i in ends]
+        before, after = (b.Expand(fill, s) for s in sizes)
+        x = b.Concat(before, x, after, axis=axis)
+    return x
+
+
+def pad(node: ir.Node, b: Builder) -> Value | None:
+    """Amounts of all axes; elements that a Pad removes are cut off first."""
+    x, rank, mode = x_of(node), rank_of(x_of(node)), attributes(node)["mode"]
+    axes, amounts = known(optional(node, 3)), constant(optional(node, 1))
+    if rank is None or (axes is None and optional(node, 3) is not None):
+        return None
+    own = list(range(rank)) if axes is None else [int(i) % rank for i in axes]
+    sizes = known_sizes(x) or [None] * rank
+    if mode == "constant" and own == list(range(rank)) and pad_ends_runtime(sizes, amounts is None):
+        return _joined(node, b)
+    if amounts is None:
+        if own == list(range(rank)):
+            return None
+        zero, given, count = b.const([0]), b.Cast(x_of(node, 1), to=D.INT64), len(own)
+        pieces = [
+            given[own.index(i) + k : own.index(i) + k + 1] if i in own else zero
+            for k in (0, count)
+            for i in range(rank)
+        ]
+        return b.Pad(x, b.Concat(*pieces, axis=0), optional(node, 2), mode=mode)
+    whole = np.zeros((2, rank), np.int64)
+    whole[:, own] = amounts.reshape(2, -1)
+    cut = np.minimum(whole, 0)
+    if cut.any():
+        ends = [int(n) or np.iinfo(np.int64).max for n in cut[1]]
+        x = b.Slice(x, (-cut[0]).tolist(), ends, list(range(rank)))
+    elif axes is None:
+        return None
+    return b.Pad(x, np.maximum(whole, 0).reshape(-1), optional(node, 2), mode=mode)
+
+
+def scattered(node: ir.Node, b: Builder) -> Value | None:
+    """A ScatterND that combines elements: along the elements of the operand in a line."""
+    x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
+    reduction = attributes(node)["reduction"]
+    sizes, depth = shape_of(x), (known_sizes(index) or [None])[-1]
+    if reduction == "none":
+        return _in_rows(node, b)
+    if sizes is None or depth is None or shape_of(index) is None:
+        return None
+    rest = math.prod(sizes[depth:])
+    steps = [math.prod(sizes[i + 1 :]) for i in range(depth)]
+    extents = np.array(sizes[:depth], np.int64)
+    index = b.Cast(index, to=D.INT64)
+    index = b.Where(b.Greater(b.const(np.int64(0)), index), index + extents, index)
+    first = b.ReduceSum(index * np.array(steps, np.int64), np.array([-1]), keepdims=0)
+    each = b.Reshape(first, [-1, 1]) + np.arange(rest, dtype=np.int64)[None]
+    line = [-1]
+    y = b.ScatterElements(
+        b.Reshape(x, line), b.Reshape(each, line), b.Reshape(updates, line),
+        axis=0, reduction=reduction,
+    )  # fmt: skip
+    return b.Reshape(y, list(sizes))
+
+
+def scattered_elements(node: ir.Node, b: Builder) -> Value | None:
+    """A ScatterElements whose indices are fewer along other axes: along the elements in a line."""
+    x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
+    sizes, places, a = shape_of(x), shape_of(index), attrs_of(node)
+    if sizes is None or places is None:
+        return None
+    axis = int(a.get("axis", 0)) % len(sizes)
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    index = b.Cast(index, to=D.INT64)
+    index = b.Where(b.Greater(b.const(np.int64(0)), index), index + sizes[axis], index)
+    own = sum(
+        (np.indices(places)[i] * n for i, n in enumerate(steps) if i != axis), np.zeros(places, int)
+    )
+    line = [-1]
+    each = index * steps[axis] + b.const(np.asarray(own, np.int64))
+    operands = (b.Reshape(v, line) for v in (x, each, updates))
+    return b.Reshape(b.ScatterElements(*operands, **{**a, "axis": 0}), list(sizes))
+
+
+def _in_rows(node: ir.Node, b: Builder) -> Value | None:
+    """The same with the indices in rows."""
+    x, index, updates = x_of(node), x_of(node, 1), x_of(node, 2)
+    own, depth, rank = known_sizes(x), (known_sizes(index) or [None])[-1], rank_of(index)
+    if own is None or depth is None or rank is None or rank <= 2:
+        return None
+    rows = b.Reshape(index, [-1, depth])
+    tail = b.Shape(x)[depth:] if depth < len(own) else b.const(np.zeros(0, np.int64))
+    return b.ScatterND(x, rows, b.Reshape(updates, b.Concat([-1], tail, axis=0)))
+
+
+def reduced(node: ir.Node, b: Builder) -> Value | None:
+    """Over no elements: what ONNX says of these; over no axes: each element alone."""
+    x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
+    if sizes is None or 0 not in sizes or out is None:
+        return in_integers(node, b) or (
+            in_floats(node, b) if node.op_type == "ReduceMean" else None
+        )
+    dtype = (x.dtype or D.FLOAT).numpy()
+    ends = (
+        [-np.inf, np.inf] if dtype.kind not in "iu" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    )
+    empty = {"ReduceSum": 0, "ReduceProd": 1, "ReduceMax": ends[0], "ReduceMin": ends[1]}
+    value = empty.get(node.op_type, np.nan)
+    return b.Expand(b.const(np.array(value, dtype)), list(out))
+
+
+def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
+    """The last of equal elements is the first from the end."""
+    x, a = x_of(node), attrs_of(node)
+    rank = rank_of(x)
+    if not a.get("select_last_index") or rank is None:
+        return None
+    axis = int(a.get("axis", 0)) % rank
+    turned = b.Slice(x, [-1], [_LEAST], [axis], [-1])
+    first = b.op(node.op_type, turned, **{**a, "select_last_index": 0})
+    length = b.Shape(x)[axis : axis + 1] - 1
+    return b.Reshape(length, []) - first
+
+
+def repeated(node: ir.Node, b: Builder) -> Value | None:
+    """Elements of an image of dynamic size, each repeated as often as the whole factors say."""
+    x, a, factors = x_of(node), attributes(node), constant(optional(node, 2))
+    rank, rule = rank_of(x), a["coordinate_transformation_mode"]
+    nearest = a["mode"] == "nearest" and (
+        rule == "half_pixel" or (rule == "asymmetric" and a["nearest_mode"] == "floor")
+    )
+    if factors is None or rank is None or not nearest or shape_of(x) is not None:
+        return None
+    axes = [int(i) % rank for i in a.get("axes") or range(rank)]
+    if len(factors) != len(axes) or (factors < 1).any() or (factors % 1).any():
+        return None
+    counts = np.ones(rank, np.int64)
+    counts[axes] = factors.astype(np.int64)
+    after = [2 * i + 1 for i in range(rank)]
+    line = np.stack([np.ones(rank, np.int64), counts], 1).reshape(-1)
+    return b.Reshape(b.Tile(b.Unsqueeze(x, after), line), b.Shape(x) * counts)
+
+
+# boxes --------------------------------------------------------------------------------------------
+
+
+def suppression_mask(node: ir.Node, b: Builder) -> Value:
+    """One box after the other, from the best score down, in a loop."""
+    boxes, scores, iou = (x_of(node, i) for i in range(3))
+    size = b.Shape(scores)
+    count = size[2:3]
+    corners = plain_corners(b, boxes, bool(attributes(node).get("center_point_box", 0)))
+    values, order = b.TopK(scores, count, axis=2, largest=1, sorted=1, outputs=2)
+    shape = b.Concat(size, [4], axis=0)
+    chosen = b.GatherElements(
+        b.Expand(b.Unsqueeze(corners, [1]), shape), b.Expand(b.Unsqueeze(order, [3]), shape), axis=2
+    )
+    groups = b.Concat([-1], count, [4], axis=0)
+    usable = b.Reshape(b.Greater(values, b.like(values, LOWEST)), b.Concat([-1], count, axis=0))
+    limit = b.Reshape(iou, [1, 1])
+    stays = greedy(b, b.Reshape(chosen, groups), usable, corner_overlap(0.0), limit)
+    none = b.Expand(b.const(np.array(False)), size)
+    return b.ScatterElements(none, order, b.Reshape(stays, size), axis=2)
+
+
+def suppress(node: ir.Node, b: Builder) -> Value | None:
+    """Rows (image, class, box) of the boxes that stay, the best of each class first."""
+    boxes, scores, most = x_of(node), x_of(node, 1), optional(node, 2)
+    if most is None:
+        return None
+    iou = optional(node, 3) or b.const(np.float32(0))
+    least = optional(node, 4)
+    high = scores
+    if least is not None:
+        real = b.Greater(scores, b.Reshape(least, []))
+        high = b.Where(real, scores, b.like(scores, -np.inf))
+    centred = attributes(node)["center_point_box"]
+    mask = b.SuppressionMask(boxes, high, b.Reshape(iou, [1]), center_point_box=centred)
+    key = b.Where(mask, high, b.like(scores, -np.inf))
+    limit = b.Min(b.Shape(scores)[2:3], b.Max(b.Reshape(most, [1]), b.const([0])))
+    values, places = b.TopK(key, limit, axis=2, largest=1, sorted=1, outputs=2)
+    rows = b.Transpose(b.NonZero(b.Greater(values, b.like(values, -np.inf))), perm=[1, 0])
+    found = b.Unsqueeze(b.GatherND(places, rows), [1])
+    return b.Concat(rows[:, :2], found, axis=1)
+
+
+def _after(own: Rewrite, name: str) -> Rewrite:
+    """The own rewrite, else the common decomposition."""
+    return either(own, DECOMPOSITIONS["", name])
+
+
+def _chain(*rewrites: Rewrite) -> Rewrite:
+    return reduce(either, rewrites)
+
+
+REWRITES: Rewrites = {
+    ("", "Less"): less,
+    **{("", n): or_equal for n in ("LessOrEqual", "GreaterOrEqual")},
+    **{("", n): floor for n in ("Floor", "Ceil")},
+    ("", "Sign"): sign,
+    ("", "Mod"): modulo,
+    ("", "Neg"): negated,
+    ("", "CumSum"): wide_total,
+    ("", "Pow"): power,
+    **{("", n): in_floats for n in ("Sqrt", "Exp", "Log", "Softmax")},
+    **{("", n): in_integers for n in ("Max", "Min", "Add", "Mul", "Sub", "Abs", "ArgMax", "TopK")},
+    **{("", n): reduced for n in ("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin")},
+    ("", "ReduceMean"): reduced,
+    ("", "ArgMax"): _chain(last_of_equals, in_integers),
+    ("", "ArgMin"): _after(last_of_equals, "ArgMin"),
+    ("", "Conv"): _chain(padded, bias_apart, one_axis),
+    ("", "ConvTranspose"): _chain(bias_apart, one_axis, transposed),
+    ("", "MaxPool"): _chain(padded, one_axis),
+    ("", "AveragePool"): _chain(in_floats, padded, one_axis),
+    ("", "MatMul"): either(vectors, wide_total),
+    ("", "Gather"): gather,
+    ("", "Slice"): _chain(backwards, slice_of_all, picked_slice),
+    ("", "Squeeze"): squeeze,
+    ("", "Unsqueeze"): squeeze,
+    ("", "Pad"): pad,
+    ("", "ScatterND"): scattered,
+    ("", "Resize"): repeated,
+    ("", "GatherElements"): cut_elements,
+    ("", "ScatterElements"): scattered_elements,
+    ("", "Flatten"): flatten,
+    ("", "Shape"): shape,
+    ("", "Size"): size,
+    ("", "NonMaxSuppression"): suppress,
+    (EXTENSION_DOMAIN, "SuppressionMask"): suppression_mask,
+    **{("", n): either(recurrent, looped) for n in ("LSTM", "GRU", "RNN")},
+}

@@ -1,0 +1,126 @@
+"""The contexts in which an operation of Core AI is read and written.
+
+All that an operation computes with is an operand, also strides and axes: constants of si32 where
+they count positions, of ui32 where they are sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.graph.build import Builder
+from converter.graph.infer import constant, known
+from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.graph.value import Value
+from converter.mapping import context
+from converter.mapping.codecs import PLAIN, Codec, Kind
+from converter.mapping.narrow import narrow_array
+from converter.mapping.node import Layer
+
+if TYPE_CHECKING:
+    from converter.formats.coreml.coreai.collector import CoreLowering
+
+D = ir.DataType
+INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
+
+
+class Block(Protocol):
+    """A block that is being read, as rows see it."""
+
+    def is_complex(self, value: ir.Value) -> bool:
+        """Whether a value stands for complex numbers."""
+
+    def is_seen(self, but: str) -> bool:
+        """Whether other operations than `coreai.{but}` read what is being read."""
+
+    def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a block of the operation that is being read."""
+
+
+class Reading(context.Reading):
+    """One operation on its way into the graph; `block` is the block that is being read, None where
+    the operation stands alone.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        b: Builder,
+        version: int = 0,
+        spelling: Mapping[Kind, Codec] = PLAIN,
+        channels_last: bool = False,
+        block: Block | None = None,
+    ) -> None:
+        super().__init__(layer, b, version, spelling, channels_last)
+        self._block = block
+
+    @property
+    def block(self) -> Block:
+        assert self._block is not None, "an operation with blocks, or without its own"
+        return self._block
+
+    def is_complex(self, value: ir.Value | None) -> bool:
+        """Whether a value stands for complex numbers."""
+        return self._block is not None and value is not None and self._block.is_complex(value)
+
+    def is_seen(self, but: str) -> bool:
+        """Whether other operations than `but` read the results."""
+        return self._block is not None and self._block.is_seen(but)
+
+    def whole(self, index: int) -> Value:
+        """Operand `index`, positions or sizes, as ONNX has them: 64 bits."""
+        value = self.input(index)
+        array = known(value)
+        if array is not None:
+            return self.b.const(array.astype(np.int64), "const")
+        return self.cast(value, D.INT64)
+
+
+class Writing(context.Writing):
+    """One operator on its way into operations."""
+
+    low: CoreLowering
+
+    def emit(
+        self,
+        kind: str,
+        *operands: Any,
+        dtype: ir.DataType | None = None,
+        shape: Iterable[Any] | None = None,
+        **attrs: Any,
+    ) -> ir.Value:
+        sizes = None if shape is None else list(shape)
+        return super().emit(kind, *operands, dtype=dtype, shape=sizes, **attrs)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A value in another type; a constant is checked, number by number, and stays one."""
+        if value.dtype == dtype:
+            return value
+        array = constant(value)
+        if array is not None and dtype.is_integer():
+            return self.const(narrowed(array, dtype), value.name or "const")
+        if value.const_value is not None:
+            made = LazyTensor.of(value.const_value).derived(Converted(dtype), dtype)
+            return self.const(made, value.name or "const")
+        return self.emit("cast", value, dtype=dtype, shape=value.shape)
+
+    def numbers(self, values: Any, dtype: ir.DataType = INDEX) -> ir.Value:
+        """Known positions or sizes as an operand."""
+        return self.const(narrowed(np.asarray(values, np.int64), dtype))
+
+    def whole(self, index: int, dtype: ir.DataType = INDEX) -> ir.Value:
+        """Operand `index`, positions or sizes, in the type that operations take."""
+        return self.cast(self.input(index), dtype)
+
+
+def narrowed(array: Any, dtype: ir.DataType) -> Any:
+    """Whole numbers in a smaller type, in which the ends of 64 bits are its own ends."""
+    ends, own = np.iinfo(np.int64), np.iinfo(dtype.numpy())
+    if array.dtype == np.int64 and dtype == INDEX:
+        array = np.where(array >= ends.max - 1, own.max, array)
+        array = np.where(array <= ends.min + 1, own.min + 1, array)
+    return narrow_array(np.asarray(array), dtype.numpy(), "an operand")

@@ -1,0 +1,268 @@
+"""Arithmetic, comparisons, activations and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.formats.coreml.coreai.rules.fields import word
+from converter.graph.infer import constant
+from converter.graph.value import Value, maker
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom, op, ops
+
+D = ir.DataType
+
+
+def of(reason: str, test: Any) -> Guard:
+    """A condition on the type of the operator's data."""
+    return Guard(
+        reason,
+        lambda w: test(w.data.dtype or D.FLOAT),
+        lambda r: test(r.input(0).dtype or D.FLOAT),
+    )
+
+
+REALS = of("only floats are supported", lambda t: t.is_floating_point())
+WHOLE = of("only integers are supported", lambda t: t.is_integer() and t != D.BOOL)
+TRUTH = of("only booleans are supported", lambda t: t == D.BOOL)
+NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
+
+
+class Safe(Field):
+    """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
+    least integer by -1.
+    """
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.layer.inputs
+        dtype = w.data.dtype or D.FLOAT
+        if y is None or x is None or dtype.is_floating_point():
+            return
+        array = constant(y)
+        if array is not None:
+            if not array.all():
+                raise MappingError("a division by 0 ends the process of the runtime")
+            if not (array.astype(np.int64) == -1).any():
+                return
+        one, zero = w.like(x, 1), w.like(x, 0)
+        bad = w.emit("broadcasting_equal", y, zero, dtype=D.BOOL, shape=y.shape)
+        if dtype.numpy().kind == "i":
+            minus = w.emit("broadcasting_equal", y, w.like(x, -1), dtype=D.BOOL, shape=y.shape)
+            least = w.like(x, int(np.iinfo(dtype.numpy()).min))
+            shape = w.out.shape
+            end = w.emit("broadcasting_equal", x, least, dtype=D.BOOL, shape=x.shape)
+            over = w.emit("broadcasting_and", end, minus, dtype=D.BOOL, shape=shape)
+            bad = w.emit("broadcasting_or", bad, over, dtype=D.BOOL, shape=shape)
+        safe = w.emit("broadcasting_where", bad, one, y, dtype=dtype, shape=bad.shape)
+        w.layer.inputs = [x, safe]
+
+
+class To(Field):
+    """The type of a Cast, which is that of the result.
+
+    Integers saturate in Core AI, and wrap around in ONNX.
+    """
+
+    names = ("to", "saturate")
+
+    def lift(self, r: Reading) -> None:
+        x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
+        r.set(to=int(to))
+        own = x.dtype or D.FLOAT
+        if to == D.BOOL or own == D.BOOL or not to.is_integer() or _within(own, to):
+            return
+        b, low, high = r.b, int(to.min), int(to.max)
+        if own.is_integer():
+            bounds = max(low, int(own.min)), min(high, int(own.max))
+            least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
+            r.data = b.Min(b.Max(x, least), most)
+            return
+        x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)
+        one = (x.dtype or D.FLOAT).numpy().type
+        inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
+        ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
+        r.ready = [
+            b.Where(
+                x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
+            )
+        ]
+
+    def lower(self, w: Writing) -> None:
+        x, to = w.data, w.out.dtype or D.FLOAT
+        own = x.dtype or D.FLOAT
+        if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
+            return
+        if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
+            return  # sizes have no more bits
+        w.layer.inputs = [_wrapped(w, x, own, to)]
+
+
+def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
+    if not own.is_integer():
+        return False
+    return bool(wanted.min <= own.min and own.max <= wanted.max)
+
+
+def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.Value:
+    """The integer that has the same last bits, in a signed type wide enough: (x & mask), less 2^n
+    from half of that on.
+    """
+    bits, wide = to.bitwidth, D.INT64
+    x = x if own == wide else w.emit("cast", x, dtype=wide, shape=x.shape)
+    if bits == 64:
+        return x
+
+    def of_number(n: int) -> ir.Value:
+        return w.const(np.array(n, np.int64))
+
+    def step(kind: str, *operands: Any, dtype: ir.DataType = wide) -> ir.Value:
+        return w.emit(f"broadcasting_{kind}", *operands, dtype=dtype, shape=w.out.shape)
+
+    rest = step("bitwise_and", x, of_number((1 << bits) - 1))
+    if to.numpy().kind == "u" or to in (D.UINT4, D.UINT2):
+        return rest
+    high = step("greater", rest, of_number((1 << bits - 1) - 1), dtype=D.BOOL)
+    return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
+
+
+class Gate(Field):
+    """A factor that is the Sigmoid of the operand."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set_input(1, r.b.Sigmoid(r.data))
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.data, w.input(1)
+        for one, other in ((x, y), (y, x)):
+            gate = maker(other, "Sigmoid")
+            if gate is not None and gate.inputs[0] is one:
+                w.layer.inputs = [one]
+                return
+        raise not_meant("a number times its Sigmoid")
+
+
+class Root(Field):
+    """A Sqrt before the operator."""
+
+    def lift(self, r: Reading) -> None:
+        r.data = r.b.Sqrt(r.data)
+
+    def lower(self, w: Writing) -> None:
+        root = maker(w.layer.inputs[0], "Sqrt")
+        if root is None or root.inputs[0] is None:
+            raise not_meant("one divided by a root")
+        w.layer.inputs = [root.inputs[0]]
+
+
+def gate(r: Reading) -> None:
+    """The approximation of a Gelu by a Sigmoid."""
+    r.set_input(1, r.b.Sigmoid(r.data * 1.702))
+
+
+def negated(r: Reading, y: Value) -> ir.Value:
+    return r.b.Not(y)
+
+
+def floor(r: Reading, y: Value) -> ir.Value:
+    return r.b.Floor(y)
+
+
+def beside_zero(r: Reading) -> None:
+    r.set_input(1, r.b.like(r.data, 0))
+
+
+def integer_power(r: Reading) -> Value:
+    """Integers to a negative power are 0; in 64 bits, whose last ones are those of any other."""
+    b, x, y = r.b, *(r.cast(r.input(i), D.INT64) for i in range(2))
+    zero = b.const(np.int64(0))
+    found = b.Where(b.Less(y, zero), zero, b.Pow(x, b.Max(y, zero)))
+    return r.cast(found, r.input(0).dtype or D.INT64)
+
+
+NOT_NEGATIVE = Guard(
+    "integers to a power that may be negative",
+    lambda w: w.data.dtype == w.input(1).dtype and _never_negative(constant(w.input(1))),
+)
+
+
+def _never_negative(array: Any) -> bool:
+    return array is not None and bool((array >= 0).all())
+
+
+def not_second(r: Reading) -> None:
+    """Of booleans, greater is true and not false."""
+    r.set_inputs(r.input(0), r.b.Not(r.input(1)))
+
+
+APPROXIMATE = Attr("approximate", "approximate", word("approximate"), "none")
+SIGMOID = Codec(word("approximate").lift, lambda v: v)
+# operators of two operands, with the condition on their types; each has a form for equal shapes
+BINARY: list[tuple[str, tuple[Field, ...]]] = [
+    ("Add=add Sub=sub Mul=mul Max=maximum Min=minimum", (NUMBERS,)),
+    ("Or=add And=mul", (TRUTH,)),
+    ("Pow=pow", (REALS,)),
+    ("Greater=greater", (NUMBERS,)),
+    ("Equal=equal", ()),
+    ("And=and Or=or Xor=xor", ()),
+    ("BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor", (WHOLE,)),
+    ("And=bitwise_and Or=bitwise_or Xor=bitwise_xor", (TRUTH,)),
+    ("Div=divide", (NUMBERS, Safe())),
+]
+_OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
+
+
+def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
+    """Rows that write the form that broadcasts, and read that of equal shapes too."""
+    found = []
+    for pair in pairs.split():
+        name, _, kind = pair.partition("=")
+        given = dict(options)
+        if TRUTH in fields and kind in _OTHERS:
+            given["lift_only"] = True
+        found.append(op(name, f"broadcasting_{kind}", *fields, **given))
+        found.append(op(name, kind, *fields, **{**given, "lift_only": True}))
+    return found
+
+
+RULES: list[Rule | Custom] = [
+    op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
+    op(
+        "Mul",
+        "gelu",
+        Fixed("approximate", "sigmoid", kind=SIGMOID),
+        before_lift=gate,
+        lift_only=True,
+    ),
+    op("Gelu", "gelu", APPROXIMATE),
+    op("Reciprocal", "rsqrt", Root(), given="Sqrt(2,3)"),
+    op("Div", "rsqrt", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
+    *ops(
+        "Acos=acos Acosh=acosh Asin=asin Asinh=asinh Atan=atan Atanh=atanh Cos=cos Cosh=cosh "
+        "Erf=erf Exp=exp Log=log Round=round Sigmoid=sigmoid Sin=sin Sinh=sinh Sqrt=sqrt Tan=tan "
+        "Tanh=tanh",
+        REALS,
+    ),
+    op("Identity", "round", WHOLE, lift_only=True, given="i32:2,3"),
+    op("Max", "relu", WHOLE, before_lift=beside_zero, lift_only=True),
+    *ops("Abs=abs Relu=relu", NUMBERS),
+    op("Not", "not"),
+    *[rule for pairs, fields in BINARY for rule in _both(pairs, *fields)],
+    op("Pow", "broadcasting_pow", NOT_NEGATIVE, lower_only=True, given="i32:2,3 =i32:(2)"),
+    custom("", "broadcasting_pow pow", integer_power),
+    *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
+    *_both("Equal=not_equal", after_lift=negated, lift_only=True),
+    *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),
+    *_both("netconv::FloorDiv=floor_divide", WHOLE, Safe(), given="i32:2,3 i32:2,3"),
+    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), Safe(), given="2,3 2,3"),
+    *_both("Where=where", given="b:2,3 2,3 2,3"),
+    op("Cast", "cast", To()),
+    op("Identity", "cast", lower_only=True),
+]

@@ -1,0 +1,191 @@
+"""Fields of the rows: operands that come first, axes that stay, paddings, words of attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
+from converter.graph.infer import constant, known, shape_of
+from converter.graph.record import record
+from converter.graph.value import known_sizes
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import AttrInput, Field, InputType
+
+D = ir.DataType
+LARGE = (1 << 31) - 1
+
+
+def position(*indices: int) -> InputType:
+    """Operands that are positions."""
+    return InputType(indices, written=INDEX)
+
+
+def sizes(*indices: int) -> InputType:
+    """Operands that are sizes."""
+    return InputType(indices, written=SIZE)
+
+
+def word(prefix: str) -> Codec:
+    """The word in `#coreai.padding_mode<constant>`."""
+
+    def lift(text: Any) -> str:
+        found = re.fullmatch(rf"#coreai\.{prefix}<(\w+)>", str(text))
+        if found is None:
+            raise MappingError(f"{text!r} is not a {prefix}", "R110")
+        return found[1]
+
+    return Codec(lift, lambda v: f"#coreai.{prefix}<{v}>")
+
+
+class Leading(AttrInput):
+    """An attribute of the operator that is the first operand, before the operator's inputs."""
+
+    def lift(self, r: Any) -> None:
+        super().lift(r)
+        del r.node.inputs[0]
+
+    def lower(self, w: Any) -> None:
+        own, w.layer.inputs = w.layer.inputs, []
+        super().lower(w)
+        w.layer.inputs += own
+
+
+@record
+class Kept(Field):
+    """The axes of a reduction, which stay as axes of one element; they go after it where the
+    operator has none of them.
+    """
+
+    names = ("keepdims", "noop_with_empty_axes")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set(keepdims=1)
+        small = r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16)
+        r.set_inputs(r.cast(r.data, D.INT32) if small else r.data, r.whole(1))
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        if w.has(1) and constant(w.input(1)) is None:
+            self._computed(w)
+            return
+        axes = w.ints(1, "the axes", range(rank))
+        axes = sorted({a % rank for a in axes})
+        if not axes and not w.attr("noop_with_empty_axes", 0):
+            axes = list(range(rank))
+        if not axes:
+            raise MappingError("a reduction over no axes")
+        if any(d == 0 for d in w.data.shape or ()):
+            raise MappingError("a reduction of no elements, which the runtime computes wrongly")
+        w.layer.inputs.append(w.numbers(axes))
+        if not w.attr("keepdims", 1):
+            drop_axes(w, axes)
+
+    def _computed(self, w: Writing) -> None:
+        """Axes that are known only when the network runs."""
+        count, shape = (known_sizes(w.input(1)) or [None])[0], shape_of(w.out)
+        if not count or 0 in (known_sizes(w.data) or [0]):
+            raise MappingError("the number of axes must be known")
+        w.layer.inputs.append(w.whole(1))
+        if not w.attr("keepdims", 1):
+            own = w.layer.outputs[0]
+            if shape is None:
+                raise MappingError("the axes must be constant")
+            kept = w.temporary("kept", own.dtype, [None] * w.rank())
+            w.layer.outputs = [kept]
+            w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+
+
+def drop_axes(w: Writing, axes: list[int]) -> None:
+    """Lets the operation keep these axes, and removes them after it."""
+    own = w.layer.outputs[0]
+    shape = [1 if i in axes else d for i, d in enumerate(w.data.shape or ())]
+    kept = w.temporary("kept", own.dtype, shape)
+    w.layer.outputs = [kept]
+    w.then(lambda: w.put("shrink_dims", kept, w.numbers(axes), outputs=[own]))
+
+
+def demand_wide(w: Writing) -> None:
+    """Refuses totals of integers of less than 64 bits, which end the runtime when they overflow."""
+    dtype = w.data.dtype or D.FLOAT
+    if dtype.is_integer() and dtype not in (D.INT64, D.UINT64):
+        raise MappingError(f"a total of {dtype.name} ends the process of the runtime at overflow")
+
+
+class KeptAxis(Field):
+    """The axis of an ArgMax; positions come as ui32."""
+
+    names = ("axis", "keepdims", "select_last_index")
+
+    def lift(self, r: Reading) -> None:
+        x, b = r.input(0), r.b
+        if x.dtype is not None and x.dtype.is_floating_point():  # NaN is never the largest
+            x = b.Where(b.IsNaN(x), b.like(x, -np.inf), x)
+        r.set(axis=r.ints(1, "axis")[0], keepdims=1, select_last_index=0)
+        r.set_inputs(x)
+
+    def lower(self, w: Writing) -> None:
+        axis = int(w.attr("axis")) % max(1, w.rank())
+        if w.attr("select_last_index"):
+            raise MappingError("the last of equal elements")
+        if (w.data.shape or (0,))[axis] == 0:
+            raise MappingError("ArgMax over an empty axis")
+        w.layer.inputs = [w.data, w.numbers(axis)]
+        own = w.layer.outputs[0]
+        made = w.temporary("position", SIZE, own.shape)
+        w.layer.outputs = [made]
+        if not w.attr("keepdims", 1):
+            drop_axes(w, [axis])
+        w.then(lambda: w.put("cast", made, outputs=[own]))
+
+
+def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
+    """Whether a Pad of a tensor of these sizes may end the process of the runtime, as it does where
+    there are no elements: in a part whose size is computed together with the amounts.
+    """
+    return 0 in sizes or (computed and None in sizes)
+
+
+class Amounts(Field):
+    """Elements added before and after each axis, one pair after the other."""
+
+    inputs = (1, 2, 3)
+
+    def lift(self, r: Reading) -> None:
+        b, given = r.b, known(r.input(1))
+        if given is not None:
+            pads = b.const(given.astype(np.int64).reshape(-1, 2).T.reshape(-1))
+        else:
+            pairs = b.Reshape(r.whole(1), np.array([-1, 2]))
+            pads = b.Reshape(b.Transpose(pairs, perm=[1, 0]), np.array([-1]))
+        r.set_inputs(r.input(0), pads, r.optional(2))
+
+    def lower(self, w: Writing) -> None:
+        if w.has(3):
+            raise MappingError("a Pad of some axes")
+        pads, rank = constant(w.input(1)), w.rank()
+        sizes = known_sizes(w.data) or [None] * rank
+        if w.attr("mode", "constant") == "constant" and pad_ends_runtime(sizes, pads is None):
+            raise MappingError("a Pad of no elements ends the process of the runtime")
+        if pads is not None:
+            if (pads < 0).any():
+                raise MappingError("a Pad that removes elements")
+            amounts = w.numbers(pads.reshape(2, -1).T.reshape(-1), SIZE)
+        else:
+            pairs = w.emit("reshape", w.whole(1), w.numbers([2, rank]), shape=[2, rank])
+            perm = w.numbers([1, 0], SIZE)
+            pairs = w.emit("transpose", pairs, perm, shape=[rank, 2])
+            line = w.emit("reshape", pairs, w.numbers([2 * rank]), shape=[2 * rank])
+            amounts = w.cast(line, SIZE)
+        value = w.optional(2)
+        if value is None or w.attr("mode", "constant") != "constant":
+            value = w.const(np.zeros((), (w.data.dtype or D.FLOAT).numpy()))
+        elif value.shape is None or len(value.shape):
+            value = w.emit("reshape", value, w.numbers([]), shape=[])
+        w.layer.inputs = [w.data, amounts, value]

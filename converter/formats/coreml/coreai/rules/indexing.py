@@ -1,0 +1,107 @@
+"""Gather and scatter operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.coreai.rules.context import INDEX, Reading, Writing
+from converter.formats.coreml.coreai.rules.fields import position, word
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import AttrInput, Field, Guard, Only
+from converter.mapping.rules import Custom, Rule, op
+from converter.passes.indices import cut_axes
+
+D = ir.DataType
+# reduction of ONNX -> mode
+_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+_BACK = {v: k for k, v in _MODES.items()} | {"sub": "sub", "div": "div"}
+_WORD = word("scatter_mode")
+MODE = Codec(lambda v: _BACK[_WORD.lift(v)], lambda v: _WORD.lower(_MODES[v]))
+
+
+class Opposite(Field):
+    """A difference or quotient of updates: the sum or product of their opposites."""
+
+    keys = ("scatter_mode",)
+    names = ("reduction",)
+
+    def lift(self, r: Reading) -> None:
+        mode = r.attr("scatter_mode", MODE, "none")
+        if mode in ("sub", "div"):
+            update = r.node.inputs[2]
+            opposite = r.b.Neg(update) if mode == "sub" else r.b.Reciprocal(update)
+            r.set_input(2, opposite)
+        r.set(reduction={"sub": "add", "div": "mul"}.get(mode, mode))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
+
+
+class Positions(Field):
+    """Positions of elements, [count, axes], with the axes exchanged."""
+
+    def lift(self, r: Reading) -> None:
+        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
+
+    def lower(self, w: Writing) -> None:
+        own = w.layer.outputs[0]
+        if w.rank() == 0:
+            raise MappingError("the positions in a scalar")
+        shape = [None, w.rank()]
+        made = w.temporary("positions", INDEX, shape)
+        w.layer.outputs = [made]
+        perm = w.numbers([1, 0], D.UINT32)
+
+        def exchanged() -> None:
+            turned = w.emit("transpose", made, perm, shape=own.shape)
+            w.put("cast", turned, outputs=[own])
+
+        w.then(exchanged)
+
+
+def same_sizes(scatter: bool) -> Guard:
+    """Indices of the sizes of the operand along all axes but one."""
+    return Guard(
+        "the indices must have the sizes of the operand along the other axes",
+        lambda w: not cut_axes(int(w.attr("axis", 0)), w.data, w.input(1), scatter),
+    )
+
+
+FEW = Guard(
+    "indices of more than two axes end the process of the runtime",
+    lambda w: w.rank(1) <= 2 or w.rank(2) <= w.rank(),
+)
+AXIS: Any = {"kind": int, "dtype": np.int32}
+RULES: list[Rule | Custom] = [
+    op(
+        "GatherElements",
+        "gather_along_axis",
+        same_sizes(False),
+        position(1),
+        AttrInput("axis", 2, **AXIS),
+        given="2,3 =i64:2,1",
+    ),
+    op("GatherND", "gather_nd", position(1), Only("batch_dims", 0), given="2,3 =i64:2,1"),
+    op(
+        "ScatterElements",
+        "scatter_along_axis",
+        same_sizes(True),
+        position(1),
+        AttrInput("axis", 3, **AXIS),
+        Opposite(),
+        given="2,3 =i64:2,1 2,1",
+    ),
+    op(
+        "ScatterND",
+        "scatter_nd",
+        FEW,
+        position(1),
+        Only("reduction", "none"),
+        given="4,3 i64:2,1 2,3",
+    ),
+    op("NonZero", "non_zero", Positions()),
+]

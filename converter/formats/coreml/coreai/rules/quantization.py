@@ -1,0 +1,242 @@
+"""Quantized numbers, compressed constants, and complex numbers by their parts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.compressed import (
+    dequantized,
+    full,
+    later,
+    looked_up,
+    scattered,
+    spread,
+)
+from converter.formats.coreml.coreai.elements import INLINE
+from converter.formats.coreml.coreai.rules.context import Reading, Writing
+from converter.graph.infer import Array
+from converter.graph.lazy_tensor import Converted, LazyTensor
+from converter.graph.value import Value, producer_of
+from converter.mapping.fields import Field
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.constants import evaluate_constant
+
+D = ir.DataType
+STORED = frozenset({D.INT8, D.UINT8, D.INT4, D.UINT4})
+
+
+class Scales(Field):
+    """Scale, zero point, a number that is added to the values, and the axis of the scales."""
+
+    names = ("axis", "block_size", "saturate", "output_dtype", "precision")
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        x, scale, zero, added = (r.input(i) for i in range(4))
+        axis = None
+        if (scale.shape is not None and len(scale.shape)) and len(r.static(scale)):
+            if r.static(scale) != (1,):
+                axis = int(r.ints(4, "axis")[0])
+            else:
+                scale, zero = (r.b.Reshape(v, []) if v.shape else v for v in (scale, zero))
+        r.set(axis=axis)
+        offset = r.known(added, "offset2") if added.const_value is not None else None
+        needed = offset is None or bool(offset.any())
+        if needed and axis is not None and added.shape is not None and len(added.shape):
+            line = [-1 if i == axis % r.rank(x) else 1 for i in range(r.rank(x))]
+            added = r.reshape(added, line)
+        if r.layer.kind == "quantize" and needed:
+            x = x - r.cast(added, x.dtype or D.FLOAT)
+        if r.layer.kind == "quantize" and r.is_seen("dequantize"):  # NaN becomes 0
+            x = r.b.Where(r.b.IsNaN(x), r.b.like(x, 0), x)
+        if r.layer.kind != "quantize" and needed:
+            r.behind(lambda y: y + added)
+        r.set_inputs(x, scale, zero)
+
+    def lower(self, w: Writing) -> None:
+        scale, x, out = w.input(1), w.data, w.out
+        stored = out if w.node.op == "QuantizeLinear" else x
+        if w.attr("block_size", 0) or stored.dtype not in STORED:
+            raise MappingError("scales of blocks of numbers that are computed")
+        rank = len(scale.shape or ())
+        one = rank == 0 or (scale.shape is not None and list(scale.shape) == [1])
+        if one and rank:
+            scale = w.emit("reshape", scale, w.numbers([]), shape=[])
+        zero = w.optional(2)
+        if zero is None:
+            shape = [] if one else [n if isinstance(n, int) else 1 for n in scale.shape or ()]
+            zero = w.const(np.zeros(shape, (stored.dtype or D.UINT8).numpy()))
+        elif one and zero.shape is not None and len(zero.shape):
+            zero = w.emit("reshape", zero, w.numbers([]), shape=[])
+        added = w.const(np.zeros((), (scale.dtype or D.FLOAT).numpy()))
+        axis = int(w.attr("axis", 1)) % max(1, w.rank())
+        if not one:
+            shape = [n if isinstance(n, int) else 1 for n in scale.shape or ()]
+            added = w.const(np.zeros(shape, (scale.dtype or D.FLOAT).numpy()))
+        w.layer.inputs = [x, scale, zero, added, w.numbers(0 if one else axis)]
+
+
+def stored(r: Reading, index: int) -> LazyTensor:
+    """A constant operand, whose numbers are unpacked when they are needed."""
+    value = r.input(index)
+    if value.const_value is None:
+        raise MappingError("the numbers of a compressed constant must be constant", "X202")
+    return LazyTensor.of(value.const_value)
+
+
+def blockwise(r: Reading) -> Value:
+    """scale * (data - offset) + added, with a scale for each block of the data."""
+    data, scale = stored(r, 0), evaluate(r, 1)
+    offset, added = evaluate(r, 2), evaluate(r, 3)
+    result = r.layer.outputs[0].dtype or D.FLOAT
+    shape = list(data.shape.numpy())
+    if scale.ndim != len(shape):
+        raise MappingError(f"scales of {scale.ndim} axes for {len(shape)}", "R105")
+    offset = np.broadcast_to(offset, scale.shape) if offset.ndim == scale.ndim else offset
+    exact = offset.dtype.kind in "iu" or offset.dtype.name.startswith(("int", "uint"))
+    inside = exact and (offset == offset.astype(data.dtype.numpy())).all()
+    whole = scale.dtype.name in ("float32", "float16", "bfloat16")
+    if data.dtype not in STORED or not inside or not whole or added.any():
+
+        def make() -> Array:
+            kind = np.float64
+            parts = [np.broadcast_to(p, scale.shape) if p.size == 1 else p for p in (offset, added)]
+            wide = [spread(p.astype(kind), shape) for p in (scale, *parts)]
+            found = wide[0] * (data.numpy().astype(kind) - wide[1]) + wide[2]
+            return found.astype(result.numpy())
+
+        return later(r, make, np.dtype(result.numpy()), shape)
+    zero = offset if offset.any() else None
+    return r.cast(dequantized(r, data, scale, zero), result)
+
+
+def evaluate(r: Reading, index: int) -> Array:
+    found = evaluate_constant(r.input(index))
+    if found is None:
+        raise MappingError("the scales of a compressed constant must be constant", "X202")
+    return found
+
+
+def of_table(r: Reading) -> Value:
+    """Indices into a table of values, or into one for each block, or of several values each."""
+    indices, table, axis = stored(r, 0), evaluate(r, 1), r.ints(2, "axis")[0]
+    shape, groups, width = list(indices.shape.numpy()), table.shape[:-2], table.shape[-1]
+    if len(groups) != len(shape) or not -len(shape) <= axis < len(shape):
+        raise MappingError(f"tables of {len(groups)} axes for {len(shape)}, axis {axis}", "R105")
+    if math.prod(groups) == width == 1:
+        plain = indices.derived(Converted(D.UINT8), D.UINT8)
+        return r.b.Gather(table.reshape(-1), r.b.Cast(r.b.const(plain), to=D.INT32), axis=0)
+    shape[axis] *= width
+    return later(r, lambda: looked_up(indices.numpy(), table, axis), table.dtype, shape)
+
+
+class Sparse(ir.Value):
+    """Elements under a mask, which only constants have: `mask` and `values`."""
+
+    def __init__(self, mask: Array, values: Array) -> None:
+        super().__init__()
+        self.mask, self.values = mask, values
+
+
+def build_sparse(r: Reading) -> ir.Value:
+    return Sparse(stored(r, 1).numpy() != 0, stored(r, 0).numpy())
+
+
+def sparse_of(r: Reading) -> Sparse:
+    found = r.layer.inputs[0]
+    if not isinstance(found, Sparse):
+        raise MappingError("the operand is not sparse", "R105")
+    return found
+
+
+def densified(r: Reading) -> Value:
+    found = sparse_of(r)
+    return scattered(r, LazyTensor(found.mask), found.values)
+
+
+def sparse_table(r: Reading) -> ir.Value:
+    """The values of the indices that are there."""
+    found, table, axis = sparse_of(r), evaluate(r, 1), r.ints(2, "axis")[0]
+    whole = looked_up(full(found.mask, found.values), table, axis)
+    wide = found.mask
+    if table.shape[-1] > 1:
+        wide = np.repeat(wide, table.shape[-1], axis=axis)
+    return Sparse(wide, whole[wide])
+
+
+# written ------------------------------------------------------------------------------------------
+
+
+def write_dequantized(w: Writing) -> None:
+    """Constants with a scale for all, each element of an axis, or each block of it."""
+    data = w.constant_tensor(0)
+    scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
+    if data is None or data.dtype not in STORED or scale is None or (zero is None and w.has(2)):
+        raise MappingError("a compressed constant of these types")
+    shape, rank = list(data.shape.numpy()), len(data.shape)
+    block, axis = int(w.attr("block_size", 0)), int(w.attr("axis", 1)) % max(1, rank)
+    if block and shape[axis] % block:
+        raise MappingError("an axis that is no whole number of blocks")
+    line = [1] * rank
+    if scale.size > 1 and not block:
+        line[axis] = -1
+    if not block:
+        scale = scale.reshape(line)
+    kind = data.dtype.numpy()
+    offset = np.zeros(scale.shape, kind) if zero is None else zero.reshape(scale.shape).astype(kind)
+    if rank == 0:
+        raise MappingError("a compressed scalar")
+    added = np.zeros(scale.shape, scale.dtype)
+    w.put("blockwise_shift_scale", w.data, *(w.const(v) for v in (scale, offset, added)))
+
+
+def write_stored(w: Writing) -> None:
+    """Constants of few bits as floats: a scale of 1, so that they stay compact."""
+    data = w.constant_tensor(0)
+    dtype = w.out.dtype or D.FLOAT
+    small = data is None or data.dtype not in STORED or not len(data.shape) or data.size <= INLINE
+    if small or data is None or dtype not in (D.FLOAT, D.FLOAT16):
+        raise not_meant("a constant of few bits")
+    one = np.ones([1] * len(data.shape))
+    zero, real = data.dtype.numpy(), dtype.numpy()
+    factors = [one.astype(real), np.zeros_like(one).astype(zero), np.zeros_like(one).astype(real)]
+    w.put("blockwise_shift_scale", w.data, *map(w.const, factors))
+
+
+def write_table(w: Writing) -> None:
+    """A Gather of constant indices of eight bits from a constant table."""
+    cast, table = producer_of(w.input(1)), w.constant_tensor(0)
+    source = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
+    if source is None or source.const_value is None or table is None or len(table.shape) != 1:
+        raise MappingError("only constants are looked up in a table")
+    if source.dtype != D.UINT8 or not source.shape or table.size > 256:
+        raise MappingError("a table of more than 256 values")
+    rank = len(source.shape)
+    bits = next(n for n in (1, 2, 3, 4, 6, 8) if table.size <= 1 << n)
+    if source.const_value.size <= INLINE:
+        bits = 4 if bits <= 4 else 8
+    wide = np.zeros(1 << bits, table.dtype.numpy())
+    wide[: table.size] = table.numpy()
+    axis, indices = w.const(np.array(0, np.int16)), source
+    places = LazyTensor.of(source.const_value).decoded()
+    if bits == 4:
+        indices = w.const(places.derived(Converted(D.UINT4), D.UINT4), "indices")
+    elif bits < 8:
+        indices = w.const(places.called(f"ui{bits}"), "indices")
+    w.put("lut_to_dense", indices, w.const(wide.reshape([*[1] * rank, -1, 1])), axis)
+
+
+RULES: list[Rule | Custom] = [
+    custom("DequantizeLinear", "blockwise_shift_scale", blockwise, write_dequantized),
+    custom("Cast", "", None, write_stored),
+    custom("Gather", "lut_to_dense", of_table, write_table),
+    custom("", "build_sparse_with_bitmask", build_sparse),
+    custom("", "sparse_with_bitmask_to_dense", densified),
+    custom("", "lut_to_sparse_with_bitmask", sparse_table),
+    op("DequantizeLinear", "dequantize", Scales(), given="u8:2,3 =(1) =u8:(3)"),
+    op("QuantizeLinear", "quantize", Scales(), given="2,3 =(1) =u8:(3)"),
+]

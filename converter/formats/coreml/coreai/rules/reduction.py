@@ -1,0 +1,148 @@
+"""Reductions, order, and running totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.elementwise import NUMBERS, REALS
+from converter.formats.coreml.coreai.rules.fields import Kept, KeptAxis, demand_wide
+from converter.graph.infer import constant
+from converter.graph.value import Value
+from converter.mapping.fields import AttrInput, Field, Fixed
+from converter.mapping.rules import Custom, Rule, custom, op, ops
+
+D = ir.DataType
+
+
+def sort(r: Reading) -> Any:
+    """All elements of an axis in order; NaN last in both directions."""
+    x, b = r.input(0), r.b
+    axis, down = r.ints(1, "dim")[0], bool(r.known(r.input(2), "descending").reshape(()))
+    shape = b.Shape(x)
+    count = b.Gather(shape, np.array([axis]))
+    key = x
+    if x.dtype is not None and x.dtype.is_floating_point() and down:
+        key = b.Where(b.IsNaN(x), b.like(x, -np.inf), x)
+    values, positions = b.TopK(key, count, axis=axis, largest=int(down), sorted=1, outputs=2)
+    if r.layer.kind == "argsort":
+        return positions
+    return values if key is x else b.GatherElements(x, positions, axis=axis)
+
+
+def write_top(w: Writing) -> None:
+    """The largest elements: of all in order, the first ones."""
+    if not w.attr("sorted", 1) and not w.attr("largest", 1):
+        raise MappingError("elements in no order")
+    rank = w.rank()
+    axis, x = int(w.attr("axis", -1)) % rank, w.data
+    count = constant(w.input(1))
+    values = w.node.outputs[0]
+    positions = w.node.outputs[1] if len(w.node.outputs) > 1 else None
+    operands = [w.numbers(axis), w.const(np.array(bool(w.attr("largest", 1)))), TRUE(w)]
+    order = w.emit("argsort", x, *operands, dtype=INDEX, shape=x.shape)
+    first = order
+    shape = [(int(count[0]) if count is not None else None) if i == axis else d
+             for i, d in enumerate(x.shape or ())]  # fmt: skip
+    if count is not None:
+        ends = [int(count[0]) if i == axis else (1 << 31) - 1 for i in range(rank)]
+        ends_ = w.numbers(ends)
+    else:
+        before, after = [np.full(n, (1 << 31) - 1) for n in (axis, rank - axis - 1)]
+        parts = [w.numbers(before), w.whole(1), w.numbers(after)]
+        ends_ = w.emit("concat", w.numbers(0), *parts, shape=[rank])
+    first = w.emit("slice", order, w.numbers([0] * rank), ends_, w.numbers([1] * rank), shape=shape)
+    if positions is not None and w.used(1):
+        w.put("cast", first, outputs=[positions])
+    w.put("gather_along_axis", x, first, w.numbers(axis), outputs=[values])
+
+
+def TRUE(w: Writing) -> ir.Value:
+    return w.const(np.array(True))
+
+
+class Running(Field):
+    """The axis of a running total, and whether it begins at the end."""
+
+    names = ("reverse", "exclusive")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set(reverse=int(bool(r.known(r.input(2), "reverse").reshape(()))), exclusive=0)
+        r.set_inputs(r.input(0), np.array(r.ints(1, "axis")[0]))
+
+    def lower(self, w: Writing) -> None:
+        demand_wide(w)
+        if w.attr("exclusive", 0):
+            raise MappingError("a total without the element itself")
+        axis = w.ints(1, "the axis")[0] % max(1, w.rank())
+        w.layer.inputs = [w.data, w.numbers(axis, SIZE), w.const(np.array(bool(w.attr("reverse"))))]
+
+
+def scan(r: Reading) -> Value:
+    """A running product, minimum or maximum, by steps of twice the length; NaN is no extreme."""
+    x, b, mode = r.input(0), r.b, r.attr("scan_op", int)
+    axis, back = r.ints(1, "axis")[0], bool(r.known(r.input(2), "reverse").reshape(()))
+    size, dtype = r.static(x)[axis], (x.dtype or D.FLOAT).numpy()
+    ends = (
+        (-np.inf, np.inf) if dtype.kind not in "iu" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    )
+    neutral = {1: 1, 2: ends[1], 3: ends[0]}.get(mode)
+    if neutral is None:
+        raise MappingError(f"scan_op must be 0 to 3, got {mode}", "R110")
+    fill = b.const(np.array(neutral, dtype))
+    if mode != 1 and dtype.kind not in "iu":
+        x = b.Where(b.IsNaN(x), fill, x)
+    combine = {1: b.Mul, 2: b.Min, 3: b.Max}[mode]
+    step, rank = 1, r.rank(x)
+    while step < size:
+        pads = np.zeros((2, rank), np.int64)
+        pads[int(back), axis], pads[1 - int(back), axis] = step, -step
+        x = combine(x, b.Pad(x, pads.reshape(-1), fill))
+        step *= 2
+    return x
+
+
+def statistics(r: Reading) -> Any:
+    """Scale, and zero point where it is not symmetric, of numbers that are to be quantized."""
+    b, x, kind = r.b, r.input(0), r.layer.kind
+    low, high = (float(n) for n in r.known(r.input(1), "range").reshape(-1))
+    axis, rank = r.ints(2, "axis")[0], r.rank(x)
+    rest = np.array([i for i in range(rank) if i != axis % rank], np.int64)
+    if kind.startswith("symmetric"):
+        most = b.ReduceMax(b.Abs(x), rest, keepdims=0)
+        return most * 2.0 / b.like(most, high - low)
+    top, bottom = (reduce(x, rest, keepdims=0) for reduce in (b.ReduceMax, b.ReduceMin))
+    scale = (top - bottom) / b.like(top, high - low)
+    return scale, b.like(top, low) - bottom / scale
+
+
+def truths(r: Reading) -> None:
+    r.data = r.cast(r.input(0), D.INT32)
+
+
+def truth_again(r: Reading, y: Value) -> ir.Value:
+    return r.cast(y, D.BOOL)
+
+
+TOP = "2,6 =i64:[2] -> 2"
+RULES: list[Rule | Custom] = [
+    op("ReduceMean", "reduce_mean", REALS, Kept(), given="2,3 =i64:[1]"),
+    *ops(
+        "ReduceSum=reduce_sum ReduceProd=reduce_product ReduceMax=reduce_max ReduceMin=reduce_min",
+        *(NUMBERS, Kept()),
+        given="2,3 =i64:[1]",
+    ),
+    op("ReduceMin", "all", Kept(), before_lift=truths, after_lift=truth_again, lift_only=True),
+    op("ReduceMax", "any", Kept(), before_lift=truths, after_lift=truth_again, lift_only=True),
+    op("ArgMax", "argmax", KeptAxis()),
+    op("Softmax", "softmax", REALS, AttrInput("axis", 1, int, np.int32)),
+    op("CumSum", "scan", Fixed("scan_op", 0), Running(), given="2,3 =i32:(1)"),
+    custom("", "scan", scan),
+    custom("TopK", "sort argsort", sort, write_top),
+    custom("", "symmetric_quantization_statistics asymmetric_quantization_statistics", statistics),
+]

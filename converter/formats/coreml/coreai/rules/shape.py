@@ -1,0 +1,414 @@
+"""Shapes, slices and paddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.coreai.rules.context import SIZE, Reading, Writing
+from converter.formats.coreml.coreai.rules.fields import (
+    LARGE,
+    Amounts,
+    Leading,
+    word,
+)
+from converter.graph.infer import constant, known, shape_of
+from converter.graph.value import Value, known_sizes
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import Attr, AttrInput, Field, Implied
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.decompositions.movement import may_copy
+
+D = ir.DataType
+SMALL = -LARGE - 1
+
+
+class Sizes(Field):
+    """The sizes of a Reshape; where all are known, they are written as they are."""
+
+    names, inputs = ("allowzero",), (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.input(0), r.whole(1))
+        r.set(allowzero=1)
+
+    def lower(self, w: Writing) -> None:
+        out = known_sizes(w.out)
+        if out is not None and w.data.shape is not None and not len(w.data.shape):
+            out = [1] * len(out)  # of a scalar, -1 ends in an error
+        if out is not None and out.count(None) + out.count(0) <= 1:
+            whole = [n or -1 for n in out]
+            w.layer.inputs.append(w.numbers(whole))
+            return
+        given = constant(w.optional(1))
+        copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
+        if copies or (given is not None and (given == 0).any()):
+            raise MappingError("a size of 0, which Core AI refuses in a reshape")
+        w.layer.inputs.append(w.whole(1))
+
+
+class Order(AttrInput):
+    """The order of axes, reversed where the operator does not say it."""
+
+    def lower(self, w: Any) -> None:
+        w.node.attrs.setdefault("perm", list(range(w.rank()))[::-1])
+        super().lower(w)
+
+
+class UnitAxes(Field):
+    """Axes of one element, added or removed; where that is known only when the network runs, by a
+    reshape.
+    """
+
+    inputs = (1,)
+
+    def __init__(self, removed: bool) -> None:
+        self.removed = removed
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.input(0), r.whole(1))
+
+    def lower(self, w: Writing) -> None:
+        own, rank = w.data.shape, w.rank()
+        if any(n == 0 for n in own or ()):
+            raise MappingError("axes of a tensor without elements")
+        if self.removed:
+            default = [i for i, n in enumerate(own or ()) if n == 1]
+            axes = sorted({a % rank for a in w.ints(1, "the axes", default)})
+            if any((own or ())[a] != 1 for a in axes):
+                raise MappingError("an axis whose size is not known to be 1")
+        else:
+            axes = w.ints(1, "the axes")
+            axes = sorted({a % (rank + len(axes)) for a in axes})
+        w.layer.inputs.append(w.numbers(axes))
+
+
+class Alike(Field):
+    """Operands that agree in all axes but one: what is known of one is known of all."""
+
+    def lower(self, w: Writing) -> None:
+        out = known_sizes(w.out) or []
+        axis = int(w.attr("axis")) % max(1, len(out))
+        for i, value in enumerate(w.layer.inputs):
+            own = known_sizes(value)
+            if value is None or not i or own is None or len(own) != len(out):
+                continue
+            sizes = [
+                n if j == axis or m is None else m
+                for j, (n, m) in enumerate(zip(own, out, strict=True))
+            ]
+            if sizes != own:
+                w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
+
+
+class Parts(Field):
+    """The sizes of the parts, or one size of all but the last; and the axis."""
+
+    names, inputs = ("axis", "num_outputs"), (1,)
+
+    def lift(self, r: Reading) -> None:
+        axis, x = r.ints(2, "dim")[0], r.input(0)
+        given = r.known(r.input(1), "the sizes").astype(np.int64)
+        if not given.ndim:
+            size, count = r.static(x)[axis], int(given)
+            if count < 1:
+                raise MappingError("parts of no size", "R105")
+            given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
+        r.set(axis=axis)
+        r.set_inputs(x, given)
+        r.outputs = len(given)
+
+    def lower(self, w: Writing) -> None:
+        axis = int(w.attr("axis", 0)) % max(1, w.rank())
+        lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
+        given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
+        if given is None:
+            if not w.has(1):
+                raise MappingError("parts of an unknown size", "X203")
+            given = w.whole(1, SIZE)
+        w.layer.inputs += [given, w.numbers(axis)]
+
+
+class Spread(Field):
+    """The shape of an Expand, with which the operand's own sizes broadcast."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.input(0), r.whole(1))
+
+    def lower(self, w: Writing) -> None:
+        out = shape_of(w.out)
+        if out is not None:
+            w.layer.inputs.append(w.numbers(out, SIZE))
+            return
+        own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
+        w.layer.inputs.append(self._joined(w, own, w.whole(1, SIZE)))
+
+    def _joined(self, w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
+        """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
+        makes 1 of 1 and 0.)
+        """
+        counts = (w.rank(), *w.static(1))
+        rank = max(counts)
+
+        def whole(line: ir.Value, count: int) -> ir.Value:
+            if count == rank:
+                return line
+            ones = w.numbers([1] * (rank - count), SIZE)
+            return w.emit("concat", w.numbers(0), ones, line, dtype=SIZE, shape=[rank])
+
+        own, wanted = map(whole, (own, wanted), counts)
+        one = w.like(wanted, 1)
+        same = w.emit("broadcasting_equal", wanted, one, dtype=D.BOOL, shape=[rank])
+        return w.emit("broadcasting_where", same, own, wanted, dtype=SIZE, shape=[rank])
+
+
+class Repeats(Field):
+    """How often each axis is repeated; of fewer numbers than axes, the last ones."""
+
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        counts, rank = r.whole(1), r.rank()
+        missing = rank - r.static(counts)[0]
+        if missing > 0:
+            counts = r.b.Concat(np.ones(missing, np.int64), counts, axis=0)
+        r.set_inputs(r.input(0), counts)
+
+    def lower(self, w: Writing) -> None:
+        counts = constant(w.input(1))
+        if counts is not None and not counts.all():
+            raise MappingError("an axis that is repeated 0 times does not compile")
+        if any(n == 0 for n in w.data.shape or ()):
+            raise MappingError("a tensor without elements is not repeated")
+        w.layer.inputs.append(w.whole(1, SIZE))
+
+
+# slices -------------------------------------------------------------------------------------------
+
+
+def ranges_of(r: Reading) -> tuple[Any, Any, list[int], Any]:
+    """Starts, ends, axes and steps of a Slice. With a negative step the first element of an axis is
+    never reached.
+    """
+    rank, b = r.rank(), r.b
+    axes = list(range(rank))
+    steps = known(r.input(3))
+    if steps is None:
+        return r.whole(1), r.whole(2), axes, r.whole(3)
+    steps = steps.astype(np.int64)
+    starts, ends = r.whole(1), r.whole(2)
+    down = steps < 0
+    if down.any():
+        lengths = b.Shape(r.input(0))
+        ends = b.Where(b.And(down, ends < 0), b.Max(ends + lengths, b.const(np.int64(0))), ends)
+    return starts, ends, axes, steps
+
+
+class Ranges(Field):
+    """First, last and step of all axes."""
+
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.input(0), *ranges_of(r))
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        axes = [a % rank for a in w.ints(3, "the axes", range(w.static(1)[0]))]
+        steps = w.ints(4, "the steps", [1] * len(axes))
+        if min(steps, default=1) < 1:
+            raise MappingError("a negative step, which never reaches the first element")
+        lines = [self._line(w, i, axes, default) for i, default in ((1, 0), (2, LARGE))]
+        strides = [steps[axes.index(i)] if i in axes else 1 for i in range(rank)]
+        w.layer.inputs += [*lines, w.numbers(strides)]
+
+    def _line(self, w: Writing, index: int, axes: list[int], default: int) -> ir.Value:
+        """A number for each axis of the operand."""
+        rank, given = w.rank(), constant(w.input(index))
+        if given is not None:
+            found = [int(given[axes.index(i)]) if i in axes else default for i in range(rank)]
+            return w.numbers(found)
+        line = w.whole(index)
+        if axes == list(range(rank)):
+            return line
+        parts = []
+        for i in range(rank):
+            if i not in axes:
+                parts.append(w.numbers([default]))
+                continue
+            bounds = [w.numbers([n]) for n in (axes.index(i), axes.index(i) + 1, 1)]
+            parts.append(w.emit("slice", line, *bounds, shape=[1]))
+        return w.emit("concat", w.numbers(0), *parts, shape=[rank])
+
+
+class Backwards(Field):
+    """Whole axes from the last element to the first."""
+
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        axes = r.ints(1, "dims")
+        ones = [-1] * len(axes)
+        r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
+
+    def lower(self, w: Writing) -> None:
+        starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
+        axes = w.ints(3, "the axes", range(len(starts)))
+        steps = w.ints(4, "the steps", [1] * len(starts))
+        shape = w.data.shape or ()
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            n = shape[axis]
+            size = n if isinstance(n, int) else LARGE
+            whole = start in (-1, size - 1) or start >= LARGE
+            if step != -1 or not whole or end >= -size:
+                raise not_meant("a whole axis backwards")
+        if not axes:
+            raise not_meant("no axis backwards")
+        w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
+
+
+def updated(r: Reading) -> Value:
+    """The operand with the elements of a slice replaced, by their numbers in a line."""
+    b, x, update = r.b, r.input(0), r.input(4)
+    line, shape = np.array([-1]), b.Shape(x)
+    numbers = b.Reshape(b.Range(0, b.Size(x), 1), shape)
+    chosen = b.Slice(numbers, *ranges_of(r))
+    spread = b.Expand(update, b.Shape(chosen))
+    found = b.ScatterElements(*(b.Reshape(v, line) for v in (x, chosen, spread)), axis=0)
+    return b.Reshape(found, shape)
+
+
+# sizes of others ----------------------------------------------------------------------------------
+
+
+def in_dims(r: Reading) -> Value:
+    """Axes of one element in other sizes."""
+    b, rank = r.b, r.rank()
+    axes, given = [a % rank for a in r.ints(2, "axes")], r.whole(1)
+    own = b.Shape(r.input(0))
+    pieces = [
+        given[axes.index(i) : axes.index(i) + 1] if i in axes else own[i : i + 1]
+        for i in range(rank)
+    ]
+    return b.Expand(r.input(0), b.Concat(*pieces, axis=0))
+
+
+def broadcast_shapes(r: Reading) -> Value:
+    """What two shapes broadcast to."""
+    b, both = r.b, [r.whole(0), r.whole(1)]
+    rank = max(r.static(v)[0] for v in both)
+    one, other = (b.Concat(np.ones(rank - r.static(v)[0], np.int64), v, axis=0) for v in both)
+    return b.Where(b.Equal(one, b.const(np.int64(1))), other, one)
+
+
+class Number(Field):
+    """The number of a ConstantOfShape."""
+
+    names = ("value",)
+
+    def lower(self, w: Writing) -> None:
+        value = w.attr("value", None)
+        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+        out = shape_of(w.out)
+        shape = w.numbers(out, SIZE) if out is not None else w.whole(0, SIZE)
+        w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
+
+
+class Unsigned(Field):
+    """Sizes as ui32 behind the operation, and as si64 after it."""
+
+    names = ("start", "end")
+
+    def lower(self, w: Writing) -> None:
+        if w.attr("start", 0) or w.attr("end", None) is not None:
+            raise MappingError("a part of the shape")
+        own = w.layer.outputs[0]
+        found = w.temporary("shape", SIZE, own.shape)
+        w.layer.outputs = [found]
+        w.then(lambda: w.put("cast", found, outputs=[own]))
+
+
+class Scalars(Field):
+    """Operands without axes."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
+
+    def lower(self, w: Writing) -> None:
+        """A step of 0 ends the process of the runtime: 1 stands for it."""
+        start, stop, step = (
+            v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
+            for v in w.layer.inputs
+        )
+        given = constant(w.input(2))
+        if given is not None and not given.all():
+            raise MappingError("the step of a Range must not be 0")
+        if given is None and step is not None:
+            zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
+            step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
+                          shape=[])  # fmt: skip
+        w.layer.inputs = [start, stop, step]
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+
+
+def _pad_mode() -> Codec:
+    own, back = word("padding_mode"), {v: k for k, v in _MODES.items()}
+
+    def lift(text: Any) -> str:
+        found = own.lift(text)
+        if found not in back:
+            raise MappingError(f"padding_mode {found}", "R110")
+        return back[found]
+
+    return Codec(lift, lambda v: own.lower(_MODES[v]))
+
+
+def mirrored(r: Reading) -> Value:
+    """A symmetric Pad: the first and last elements backwards at the ends of each axis."""
+    b, x = r.b, r.input(0)
+    pairs = r.known(r.input(1), "the padding").reshape(-1, 2)
+    least = np.iinfo(np.int64).min
+    for axis, (before, after) in enumerate(pairs.tolist()):
+        parts: list[Any] = [x]
+        if before:
+            parts.insert(0, b.Slice(x, [before - 1], [least], [axis], [-1]))
+        if after:
+            parts.append(b.Slice(x, [-1], [-after - 1], [axis], [-1]))
+        x = b.Concat(*parts, axis=axis) if len(parts) > 1 else x
+    return x
+
+
+RULES: list[Rule | Custom] = [
+    op("Reshape", "reshape", Sizes()),
+    op("Flatten", "reshape", Sizes(), Implied(("axis",)), lower_only=True),
+    op("Transpose", "transpose", Order("perm", 1, list, np.uint32)),
+    op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
+    op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
+    op("Concat", "concat", Leading("axis", 0, int, np.int32), Alike(), given="2,3 2,3"),
+    op("Split", "split", Parts(), given="2,6 -> 2"),
+    op("Expand", "broadcast_to", Spread(), given="2,1 =i64:[2,3]"),
+    op("ConstantOfShape", "broadcast_to", Number(), lower_only=True, given="i64:2"),
+    custom("", "broadcast_in_dims", in_dims),
+    custom("", "broadcast_shapes", broadcast_shapes),
+    op("Tile", "tile", Repeats(), given="2,3 =i64:[2,1]"),
+    op("Shape", "get_shape", Unsigned(), given="n,3"),
+    op(
+        "Pad",
+        "pad",
+        Amounts(),
+        Attr("mode", "padding_mode", _pad_mode()),
+        given="2,3,4,4 =i64:[0,0,1,1,0,0,1,1] =(0)",
+    ),
+    custom("", "pad", mirrored),
+    op("Slice", "reverse", Backwards(), given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
+    op("Slice", "slice", Ranges(), given="4,6 =i64:[1] =i64:[3] =i64:[1]"),
+    custom("", "slice_update", updated),
+    op("Range", "range", Scalars(), given="=i64:(0) i64: =i64:(1)"),
+]

@@ -1,0 +1,101 @@
+"""Collects the operations of a program, and refuses what programs do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.operations import in_program, takes
+from converter.graph.infer import shape_of
+from converter.mapping.lowering import LayerTable, Lowering
+from converter.mapping.node import Layer
+
+MOST_AXES = 5
+COMPRESSED = "constexpr_"
+
+
+class MilLowering(Lowering):
+    """`half`: every number with a fraction is written in half precision. `exact`: values whose type
+    in the program is their own. `stored`: quantised numbers, which all operations but those of
+    quantisation take as whole numbers of 32 bits -> the same as they are stored.
+    """
+
+    def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:
+        super().__init__(mapping, version)
+        self.half = half
+        self.exact: set[ir.Value] = set()
+        self.stored: dict[ir.Value, ir.Value] = {}
+
+    def inner(self) -> MilLowering:
+        """What collects the operations of a block."""
+        low = MilLowering(self.mapping, self.version, self.half)
+        low.exact, low.stored, low.notes = self.exact, self.stored, self.notes
+        return low
+
+    def carried(self, value: ir.Value) -> ir.DataType:
+        """The type in which a value is written."""
+        if value in self.exact and value.dtype is not None:
+            return value.dtype
+        return in_program(value.dtype, self.half)
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attrs: dict[str, Any] | None = None,
+        blobs: dict[str, Any] | None = None,
+        extra: Any = None,
+    ) -> Layer:
+        self.check(Layer(kind, "", attrs or {}, {}, [], list(outputs)))
+        return super().add(kind, inputs, outputs, attrs, blobs, extra)
+
+    def check(self, layer: Layer) -> None:
+        """Types, sizes and numbers of axes that tensors of a program have."""
+        operands = list(operands_of(layer.attrs))
+        if operands and not takes(layer.kind, operands[0].dtype or ir.DataType.FLOAT):
+            dtype = operands[0].dtype
+            raise MappingError(f"{layer.kind} takes no numbers of type {dtype and dtype.name}")
+        for value in (*operands, *layer.outputs):
+            shape = shape_of(value)
+            if shape is not None and 0 in shape:
+                raise MappingError(f"{value.name} has no elements, which Core ML does not compute")
+            if value.shape is not None and len(value.shape) > MOST_AXES:
+                if value.const_value is not None or layer.kind.startswith(COMPRESSED):
+                    continue
+                what = f"{value.name} has {len(value.shape)} axes"
+                raise MappingError(f"{what}, tensors of a program at most {MOST_AXES}")
+
+
+def operands_of(attrs: dict[str, Any]) -> Iterator[ir.Value]:
+    """The values among parameters, in their order."""
+    for given in attrs.values():
+        for one in given if isinstance(given, list | tuple) else (given,):
+            if isinstance(one, ir.Value):
+                yield one
+
+
+def needed(layers: list[Layer], results: Iterable[ir.Value]) -> list[Layer]:
+    """The operations that results depend on, in their order."""
+    wanted, kept = set(results), []
+    for layer in reversed(layers):
+        if wanted.isdisjoint(layer.outputs):
+            continue
+        kept.append(layer)
+        wanted.update(operands_of(layer.attrs))
+        for inner, _, outputs in layer.extra or ():
+            wanted.update(outputs)
+            wanted.update(reached(inner))
+    return kept[::-1]
+
+
+def reached(layers: list[Layer]) -> set[ir.Value]:
+    """What operations and the blocks in them look at."""
+    found = {v for layer in layers for v in operands_of(layer.attrs)}
+    for layer in layers:
+        for inner, _, outputs in layer.extra or ():
+            found |= {*outputs, *reached(inner)}
+    return found

@@ -1,0 +1,121 @@
+"""Core ML ML Programs as one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.formats.format import Flavour, Format, Option, Written
+
+if TYPE_CHECKING:
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a Core ML model whose kind is a program."""
+    from converter.formats.coreml.kind import BEGINS, ML_PROGRAM, kind_of
+
+    return head[:1] in BEGINS and kind_of(Path(path)) == ML_PROGRAM
+
+
+def package(path: Path) -> bool:
+    """Whether a folder is a package that holds a program."""
+    from converter.formats.coreml.kind import ML_PROGRAM, kind_of
+
+    return kind_of(path) == ML_PROGRAM
+
+
+def read(path: Path, weights: Path | None) -> Network:
+    return read_signature(path, "", weights)
+
+
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.formats.coreml.mlprogram.lower import lower
+    from converter.formats.coreml.package import write_package
+    from converter.io.files import Output
+
+    notes: list[Diagnostic] = []
+    written = lower(model, flavour, notes)
+    message = written.model.SerializeToString(deterministic=True)
+    with Output(path) as out:
+        weights = written.blobs.write if written.blobs.tensors else None
+        write_package(out, message, weights)
+    return notes
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """What the file says that contradicts itself, else what reading says."""
+    from converter.formats.coreml.mlprogram.blobs import Blobs
+    from converter.formats.coreml.mlprogram.lift import parse
+    from converter.formats.coreml.mlprogram.validate import findings
+    from converter.formats.coreml.package import open_model
+    from converter.formats.coreml.package_zip import unpacked
+
+    with unpacked(path) as model:
+        file = open_model(model)
+        blobs = Blobs(file.path.parent, weights, model)
+        found = list(findings(parse(file), blobs, str(path)))
+    if any(d.level == "error" for d in found):
+        return found
+    return found + read(path, weights).notes
+
+
+def kinds() -> Mapping[str, str]:
+    """The operations that are read, and what they become."""
+    from converter.formats.coreml.mlprogram.rules import TABLE
+
+    return TABLE.operators()
+
+
+def written() -> Written:
+    from converter.formats.coreml.mlprogram.legalise import REWRITES
+    from converter.formats.coreml.mlprogram.rules import TABLE
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(TABLE, REWRITES))
+
+
+def read_signature(path: Path, key: str, weights: Path | None = None) -> Network:
+    from converter.formats.coreml.mlprogram.lift import read_model
+    from converter.formats.coreml.package_zip import unpacked
+
+    with unpacked(path) as model:
+        return read_model(model, weights, key)
+
+
+def untold(model: Network, title: str) -> list[Diagnostic]:
+    """An .mlmodel declares the same of its boundary, and warns itself of what it cannot."""
+    from converter.formats.coreml.features import untold
+
+    return [] if title.startswith("Core ML") else untold(model, title)
+
+
+FORMAT = Format(
+    name="mlprogram",
+    title="Core ML ML Program",
+    suffixes=(".mlpackage",),
+    containers=(".mlmodel",),
+    sniff=sniff,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    written=written,
+    package=package,
+    read_signature=read_signature,
+    untold=untold,
+    options=(
+        Option(
+            "ios",
+            "the system whose operations are written; without it the lowest that has them",
+            values=("15", "16", "17", "18", "26"),
+        ),
+        Option("fp16", "numbers and weights in half precision"),
+    ),
+    text=lambda flavour: True,  # of classifiers
+    versions="specification 6-10",
+    states=lambda flavour: "computed",  # its lowering says which are none
+)

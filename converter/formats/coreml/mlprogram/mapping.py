@@ -1,0 +1,17 @@
+"""What ML Programs know about operators."""
+
+from __future__ import annotations
+
+from converter.formats.coreml.mlprogram.collector import MilLowering
+from converter.formats.coreml.mlprogram.rules import TABLE
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(
+    TABLE,
+    Target("ML Program", fed="an ML Program"),
+    reading=Reading,
+    writing=Writing,
+    lowering=MilLowering,
+)

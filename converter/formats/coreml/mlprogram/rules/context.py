@@ -1,0 +1,213 @@
+"""The contexts in which an operation of a program is read and written.
+
+All that an operation has is a parameter with a name. A row sees them as the attributes of a layer:
+small constants as Python values, all others as values of the graph. Written, numbers without a type
+of their own are in that of the operation's first operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.build import Builder
+from converter.graph.infer import Array, known
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.states import Variables
+from converter.graph.value import Value, with_operators
+from converter.mapping import context
+from converter.mapping.codecs import PLAIN, Codec, Kind
+from converter.mapping.context import REQUIRED
+from converter.mapping.node import Layer
+from converter.passes.constants import is_constant
+
+if TYPE_CHECKING:
+    from converter.formats.coreml.mlprogram.collector import MilLowering
+
+SMALL = 1 << 10  # elements of a constant that is an attribute
+
+
+class Block(Protocol):
+    """A block that is being read, as rows see it."""
+
+    variables: Variables
+
+    @property
+    def nested(self) -> bool:
+        """Whether the block is a branch, or the body of a loop."""
+
+    def as_value(self, given: Any) -> Any:
+        """What a name stands for as a value of the graph; a state stays a state."""
+
+    def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a nested block on these inputs."""
+
+
+class Reading(context.Reading):
+    """One operation on its way into the graph.
+
+    `block`  the block that is being read
+    `used`   the parameters that were looked at
+    """
+
+    def __init__(self, layer: Layer, b: Builder, version: int, block: Block) -> None:
+        super().__init__(layer, b, version, PLAIN)
+        self.block = block
+        self.used: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        self.used.add(name)
+        return name in self.layer.attrs
+
+    def given_as(self, name: str) -> Any:
+        """What the one value of a parameter stands for, also text, a list or a state."""
+        if not self.has(name) or len(self.layer.extra[name]) != 1:
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        return self.layer.extra[name][0]
+
+    def value(self, name: str) -> Value:
+        """A parameter as a value of the graph; MappingError R105 when it is left out."""
+        found = self.values(name)
+        if len(found) != 1:
+            raise MappingError(f"the input {name!r} has {len(found)} values", "R105")
+        return found[0]
+
+    @property
+    def x(self) -> Value:
+        """The parameter `x`, with which most operations compute."""
+        return self.value("x")
+
+    def operands(self) -> list[Value]:
+        """The inputs of the operator so far, without those that are left out."""
+        return [with_operators(v) for v in self.node.inputs if v is not None]
+
+    def whole(self, of: ir.Value | str) -> Value:
+        """Indices, sizes and axes, a value or a parameter, as ONNX has them: 64 bits."""
+        return self.cast(self.value(of) if isinstance(of, str) else of, ir.DataType.INT64)
+
+    def given(self, name: str) -> Value | None:
+        """The same of a parameter that may be left out."""
+        return self.value(name) if self.has(name) else None
+
+    def bind(self, operands: Sequence[str]) -> None:
+        """Floats of another precision than the first operand are cast to it."""
+        inputs: list[Value | None] = []
+        for name in operands:
+            if name.endswith("*"):
+                inputs += self.values(name[:-1])
+                continue
+            value = self.given(name[:-1]) if name.endswith("?") else self.value(name)
+            first = inputs[0].dtype if inputs and inputs[0] is not None else None
+            if (
+                value is not None
+                and first is not None
+                and is_float(value.dtype)
+                and is_float(first)
+            ):
+                value = self.cast(value, first)
+            inputs.append(value)
+        self.node.inputs = [*inputs]
+
+    def values(self, name: str) -> list[Value]:
+        """All values of a parameter that may have several."""
+        if not self.has(name):
+            raise MappingError(f"the input {name!r} is absent", "R105")
+        return [with_operators(self.block.as_value(g)) for g in self.layer.extra[name]]
+
+    def array(self, name: str) -> Array:
+        """The elements of a parameter that must be constant."""
+        given = self.given_as(name)
+        found = known(given) if isinstance(given, ir.Value) else given
+        if isinstance(found, LazyTensor):
+            found = found.numpy()
+        if isinstance(given, ir.Value) and found is None and given.const_value is not None:
+            found = given.const_value.numpy()
+        if not isinstance(found, np.ndarray):
+            raise MappingError(f"{name!r} must be constant", "X202")
+        return found
+
+    def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
+        self.used.add(key)
+        found = self.layer.attrs.get(key)
+        if isinstance(found, ir.Value):
+            array = known(found)
+            if array is None:
+                raise MappingError(f"{key!r} must be constant", "X202")
+            return self.parse(key, array.tolist(), kind)
+        return super().attr(key, kind, default)
+
+
+class Writing(context.Writing):
+    """One operator on its way into operations, whose parameters are the attributes of a layer."""
+
+    low: MilLowering
+
+    def emit_layer(self) -> None:
+        self.low.check(self.layer)
+        super().emit_layer()
+
+    def bind(self, operands: Sequence[str]) -> None:
+        given, self.layer.inputs = self.layer.inputs, []
+        if operands[-1].endswith("*"):
+            self.layer.attrs[operands[-1][:-1]] = [v for v in given if v is not None]
+            return
+        if any(v is not None for v in given[len(operands) :]):
+            raise MappingError(f"{self.layer.kind} takes {len(operands)} operands")
+        for name, value in zip(operands, [*given, *[None] * len(operands)], strict=False):
+            if value is None and not name.endswith("?"):
+                raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
+            if value is not None:
+                self.layer.attrs[name.rstrip("?")] = value
+
+    def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
+        """One more operation; its results are those of the operator unless `outputs` (values)
+        says.
+        """
+        attrs = {k: v for k, v in given.items() if v is not None}
+        self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
+
+    def made(self, kind: str, dtype: ir.DataType | None, shape: Any, /, **given: Any) -> ir.Value:
+        """One more operation with one result of this type and shape (a sequence, or None)."""
+        result = self.temporary(kind, dtype, shape)
+        self.operation(kind, [result], **given)
+        return result
+
+    def weight(self, index: int, what: str) -> ir.Value:
+        """An operand that must be constant, or a compressed constant."""
+        value = self.input(index)
+        if value.const_value is None and not compressed(value):
+            raise MappingError(f"{what} must be constant")
+        return value
+
+    @property
+    def real(self) -> Any:
+        """The type of numbers with a fraction beside the first operand."""
+        return self.real_of(self.input(0))
+
+    def real_of(self, value: ir.Value) -> Any:
+        half = self.low.carried(value) == ir.DataType.FLOAT16
+        return np.float16 if half else np.float32
+
+
+def is_float(dtype: ir.DataType | None) -> TypeGuard[ir.DataType]:
+    return dtype is not None and dtype.is_floating_point()
+
+
+def compressed(value: ir.Value | None) -> bool:
+    """Whether a value is made of constants by a DequantizeLinear, or looked up in a table."""
+    node = value.producer() if value is not None else None
+    if node is None:
+        return False
+    if node.op_type == "Gather":
+        places = node.inputs[1].producer() if node.inputs[1] is not None else None
+        source = None if places is None or places.op_type != "Cast" else places.inputs[0]
+        operands = [node.inputs[0], source]
+        return all(v is not None and v.const_value is not None for v in operands)
+    first, *rest = node.inputs
+    stored = first is not None and first.const_value is not None
+    known = all(v is None or is_constant(v) for v in rest)
+    return stored and known and node.op_type == "DequantizeLinear"

@@ -1,0 +1,188 @@
+"""Branches, loops and states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.collector import MilLowering, needed
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.graph.infer import shape_of
+from converter.graph.loops import Body, choice, while_loop
+from converter.graph.states import State
+from converter.mapping.node import Layer
+from converter.mapping.rules import custom
+
+Dims = list[Any]
+
+
+def cond(r: Reading) -> Sequence[ir.Value]:
+    bodies = [_block(r, i) for i in range(2)]
+    return choice(r.b, r.value("pred"), [], bodies, len(r.layer.outputs))
+
+
+def read_while(r: Reading) -> Sequence[ir.Value]:
+    return while_loop(r.b, r.values("loop_vars"), _block(r, 0), _block(r, 1))
+
+
+def _block(r: Reading, index: int) -> Body:
+    """Writes a block of the operation."""
+    return lambda b, inputs: [r.block.as_value(v) for v in r.block.inlined(index, b, list(inputs))]
+
+
+def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
+    """The operations of a graph inside an operator, and its results, which these make."""
+    low = w.low.inner()
+    for node in graph:
+        low.node(node)
+    w.low.problems += low.problems
+    made = {out for layer in low.layers for out in layer.outputs}
+    results: list[ir.Value] = []
+    for out in graph.outputs:
+        if out in made and out not in results:
+            results.append(out)
+        else:
+            same = low.value("result", out.dtype, out.shape)
+            low.add("identity", [], [same], {"x": out})
+            results.append(same)
+    return needed(low.layers, results), results
+
+
+def write_cond(w: Writing) -> None:
+    branches = [block_of(w, w.attr(k)) for k in ("then_branch", "else_branch")]
+    for one, other in zip(branches[0][1], branches[1][1], strict=True):
+        shapes = shape_of(one), shape_of(other)
+        if None not in shapes and shapes[0] != shapes[1]:
+            raise MappingError("branches whose results have different sizes")
+    layer = w.low.add("cond", [], w.node.outputs, {"pred": flag(w, w.data)})
+    layer.extra = [(layers, (), results) for layers, results in branches]
+
+
+def flag(w: Writing, value: ir.Value) -> ir.Value:
+    """A condition without axes."""
+    if value.shape is None or not len(value.shape):
+        return value
+    return w.made("squeeze", value.dtype, [], x=value)
+
+
+def write_loop(w: Writing) -> None:
+    """The number of the step and the condition are carried beside the states, and what is
+    collected in tensors of the full size.
+    """
+    body = w.attr("body")
+    states, count = w.node.inputs[2:], w.optional(0)
+    start = w.const(np.bool_(True), "start") if not w.has(1) else flag(w, w.input(1))
+    first = w.const(np.int32(0), "first")
+    layers, results = block_of(w, body)
+    low = w.low.inner()
+    following = low.value("next", ir.DataType.INT32, [])
+    low.add("add", [], [following], {"x": body.inputs[0], "y": low.constant(np.int32(1), "one")})
+    collected = [
+        Collected(w, low, out, part, body.inputs[0])
+        for out, part in zip(w.node.outputs[len(states) :], results[1 + len(states) :], strict=True)
+    ]
+    formals = [*body.inputs, *(c.before for c in collected)]
+    results = [following, *results[: 1 + len(states)], *(c.after for c in collected)]
+    carried = [v for v in (first, start, *states, *(c.start for c in collected)) if v is not None]
+    made = [w.temporary("steps", ir.DataType.INT32, []), w.temporary("again", start.dtype, [])]
+    made += [*w.node.outputs[: len(states)], *(c.made for c in collected)]
+    again = _again(w, formals, count)
+    layer = w.low.add("while_loop", [], made, {"loop_vars": tuple(carried)})
+    layer.extra = [again, ([*layers, *low.layers], formals, results)]
+    for c in collected:
+        c.cut(made[0])
+
+
+class Collected:
+    """A result of which each step gives one element: a tensor of as many as there may be steps."""
+
+    def __init__(
+        self, w: Writing, low: MilLowering, out: ir.Value, part: ir.Value, step: ir.Value
+    ) -> None:
+        self.w, self.out = w, out
+        sizes = None if part.shape is None else list(part.shape)
+        if not w.has(0) or sizes is None or not all(isinstance(n, int) for n in sizes):
+            raise MappingError("a loop that collects results without a known number of steps")
+        if part.dtype == ir.DataType.BOOL:
+            raise MappingError("a loop that collects truth values")
+        self.rank, shape = len(sizes) + 1, [None, *sizes]
+        count = flag(w, w.data)
+        length = w.made("expand_dims", count.dtype, [1], x=count, axes=[0])
+        if sizes:
+            tail = w.const(np.array(sizes, np.int32), "sizes")
+            dtype = ir.DataType.INT32
+            given = {"values": [length, tail], "axis": 0, "interleave": False}
+            length = w.made("concat", dtype, [self.rank], **given)
+        zero = w.const(np.zeros((), (part.dtype or ir.DataType.FLOAT).numpy()), "zero")
+        self.start = w.made("fill", part.dtype, shape, **{"shape": length, "value": zero})
+        self.before = low.value("collected", part.dtype, shape)
+        self.after = low.value("collected", part.dtype, shape)
+        self.made = w.temporary("collected", part.dtype, shape)
+        place, row = low.value("place", step.dtype, [1]), low.value("row", part.dtype, [1, *sizes])
+        low.add("expand_dims", [], [place], {"x": step, "axes": [0]})
+        low.add("expand_dims", [], [row], {"x": part, "axes": [0]})
+        given = {"data": self.before, "indices": place, "updates": row, "axis": 0}
+        low.add("scatter", [], [self.after], {**given, "mode": "update"})
+
+    def cut(self, steps: ir.Value) -> None:
+        """The elements of the steps that were made."""
+        kind, more = ir.DataType.INT32, self.rank - 1
+        end = self.w.made("expand_dims", kind, [1], x=steps, axes=[0])
+        if more:
+            zeros = self.w.const(np.zeros(more, np.int32), "zeros")
+            given = {"values": [end, zeros], "axis": 0, "interleave": False}
+            end = self.w.made("concat", kind, [self.rank], **given)
+        begin, masks = [0] * self.rank, [False, *[True] * more]
+        given = {"x": self.made, "begin": begin, "end": end, "end_mask": masks}
+        self.w.operation("slice_by_index", [self.out], **given)
+
+
+def _again(
+    w: Writing, formals: Sequence[ir.Value], count: ir.Value | None
+) -> tuple[list[Layer], list[ir.Value], list[ir.Value]]:
+    """The block that says whether there is one more step, on inputs of its own."""
+    low = w.low.inner()
+    inputs = [low.value(v.name or "state", v.dtype, v.shape) for v in formals]
+    result = low.value("more", ir.DataType.BOOL, [])
+    if count is None:
+        low.add("identity", [], [result], {"x": inputs[1]})
+    else:
+        limit, left = flag(w, count), low.value("left", ir.DataType.BOOL, [])
+        low.add("less", [], [left], {"x": inputs[0], "y": limit})
+        low.add("logical_and", [], [result], {"x": inputs[1], "y": left})
+    return low.layers, inputs, [result]
+
+
+# states ------------------------------------------------------------------------------------------
+
+
+def state_of(r: Reading) -> State:
+    given = r.given_as("input")
+    if not isinstance(given, State):
+        raise MappingError("the input is no state", "R105")
+    if r.block.nested:
+        raise MappingError("a state inside a branch or a loop is not supported", "X201")
+    return given
+
+
+def read_state(r: Reading) -> ir.Value:
+    return r.block.variables.read(state_of(r))
+
+
+def write_state(r: Reading) -> Sequence[ir.Value]:
+    state = state_of(r)
+    r.block.variables.read(state)  # it is an input even where it is only written
+    state.value = r.value("data")
+    return []
+
+
+RULES = [
+    custom("If", "cond", cond, write_cond),
+    custom("Loop", "while_loop", read_while, write_loop),
+    custom("", "read_state", read_state),
+    custom("", "write_state", write_state),
+]

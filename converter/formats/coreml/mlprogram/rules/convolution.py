@@ -1,0 +1,333 @@
+"""Convolutions, pools and matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.mlprogram.operations import FLOATS
+from converter.formats.coreml.mlprogram.rules.context import (
+    Reading,
+    Writing,
+    compressed,
+)
+from converter.formats.coreml.mlprogram.rules.fields import OPPOSITE, Window, listed, mil
+from converter.graph.build import attrs_of
+from converter.graph.infer import constant
+from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.value import Value, maker
+from converter.graph.windows import rounded_up
+from converter.mapping.codecs import Codec
+from converter.mapping.context import static
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
+from converter.mapping.fusing import only_user
+from converter.mapping.rules import Custom, Rule, custom
+
+IOS17, IOS18 = 8, 9  # the specification versions
+COUNTED = Attr("count_include_pad", "exclude_padding_from_average", OPPOSITE, 1)
+GROUPS = Attr("group", "groups", int, default=1)
+
+
+class Biased(Field):
+    """A bias has to be constant; `weights` too."""
+
+    def __init__(self, weights: bool = False) -> None:
+        self.weights = weights
+
+    def lower(self, w: Writing) -> None:
+        if self.weights and w.version < IOS17:
+            w.weight(1, "the weights")
+        elif not self.weights and any(d != 1 for d in w.node.attrs.get("dilations") or ()):
+            w.weight(1, "the weights of a convolution with dilations")
+        if w.has(2):
+            w.weight(2, "the bias")
+
+
+class WantedSize(Field):
+    """`output_shape`: what is missing behind is output_padding."""
+
+    keys = ("output_shape",)
+    names = ("output_padding", "output_shape")
+
+    def lift(self, r: Reading) -> None:
+        wanted, a = listed(r, "output_shape"), r.node.attrs
+        shape = list(r.data.shape or ())[2:]
+        if wanted is None:
+            return
+        if not all(isinstance(n, int) for n in shape) or len(wanted) < len(shape):
+            raise MappingError("the size of the image must be known", "X203")
+        rank, kernel, strides = len(shape), a["kernel_shape"], a["strides"]
+        dilations, pads = a.get("dilations") or [1] * rank, a.get("pads") or [0] * (2 * rank)
+        sizes = zip(shape, kernel, strides, dilations, strict=True)
+        full = [(int(n) - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]  # type: ignore[arg-type]
+        own = [f - p - q for f, p, q in zip(full, pads[:rank], pads[rank:], strict=True)]
+        more = [w - n for w, n in zip(wanted[-rank:], own, strict=True)]
+        if min(more) < 0:  # cut off behind
+            pads = [*pads[:rank], *(p - min(0, m) for p, m in zip(pads[rank:], more, strict=True))]
+            a["pads"] = pads
+        a["output_padding"] = [max(0, m) for m in more]
+
+
+class Cropped(Window):
+    """The window of a transposed convolution; of a scheme, the padding leaves stride times size."""
+
+    def pad(
+        self,
+        r: Reading,
+        scheme: str,
+        amounts: list[int],
+        kernel: list[int],
+        strides: list[int],
+        dilations: list[int],
+    ) -> None:
+        if scheme not in ("same", "same_lower"):
+            super().pad(r, scheme, amounts, kernel, strides, dilations)
+            return
+        sizes = zip(kernel, strides, dilations, strict=True)
+        totals = [max(0, (k - 1) * d + 1 - s) for k, s, d in sizes]
+        small, big = [t // 2 for t in totals], [t - t // 2 for t in totals]
+        r.node.attrs["pads"] = [*small, *big] if scheme == "same" else [*big, *small]
+        sizes = zip(kernel, strides, dilations, strict=True)
+        missing = [max(0, s - (k - 1) * d - 1) for k, s, d in sizes]
+        if any(missing):
+            r.node.attrs["output_padding"] = missing
+
+    def amounts(
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> list[int]:
+        """What is cut off: padding less what ONNX adds behind, of whatever scheme the sizes
+        tell.
+        """
+        a, rank = w.node.attrs, len(kernel)
+        pads = list(a.get("pads") or [0] * (2 * rank))
+        more = list(a.get("output_padding") or [0] * rank)
+        if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or a.get("output_shape"):
+            raise MappingError("padding that the size of the result tells")
+        behind = [p - m for p, m in zip(pads[rank:], more, strict=True)]
+        if min(pads + behind) < 0:
+            raise MappingError("more places behind than the padding")
+        return [*pads[:rank], *behind]
+
+
+class Rounded(Window):
+    """The window of a pool. Rounding sizes up is padding behind, which does not count."""
+
+    def amounts(
+        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
+    ) -> list[int]:
+        found = super().amounts(w, kernel, strides, dilations)
+        if not w.node.attrs.get("ceil_mode"):
+            return found
+        sizes, results = w.static()[2:], static(w.node.outputs[0], "the result")[2:]
+        more = rounded_up(found, sizes, kernel, strides, None, results)
+        if more != found and w.node.attrs.get("count_include_pad"):
+            raise MappingError("sizes rounded up, and padding that counts")
+        return more
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        w.layer.attrs.pop("ceil_mode", None)
+
+
+def turned(r: Reading, value: ir.Value) -> Value:
+    """The last two axes change places."""
+    n = r.rank(value)
+    return r.transpose(value, [*range(n - 2), n - 1, n - 2])
+
+
+def linear(r: Reading) -> Value:
+    """x @ weight^T + bias; weight [units, input size]."""
+    x, weights = r.x, r.value("weight")
+    if weights.dtype != x.dtype and x.dtype is not None:
+        weights = r.cast(weights, x.dtype)
+    r.static(weights, "the weight", axes=2)
+    y = r.b.MatMul(x, turned(r, weights))
+    bias = r.given("bias")
+    return y if bias is None else y + r.cast(bias, y.dtype or ir.DataType.FLOAT)
+
+
+def write_linear(w: Writing) -> None:
+    """MatMul or Gemm with weights of two axes."""
+    x, weights = w.data, w.input(1)
+    tensor, bias = weights.const_value, w.optional(2)
+    if w.node.op == "MatMul" and (found := compact_matrix(weights)) and _line(x):
+        w.operation("linear", x=x, weight=found)
+        return
+    if tensor is None or len(tensor.shape) != 2 or x.dtype not in FLOATS:
+        raise not_meant("the weights of a linear layer are a constant matrix")
+    if not _line(x):
+        raise not_meant("a linear layer takes one to three axes")
+    if w.attr("transA", 0) or w.attr("alpha", 1.0) != 1 or w.attr("beta", 1.0) != 1:
+        raise not_meant("a linear layer neither turns its input nor scales")
+    size = w.static(1)[0 if w.attr("transB", 0) else 1]
+    if not w.attr("transB", 0):
+        weights = turned_weights(w, weights)
+    given = None if bias is None else w.constant(2, "the bias").reshape(-1)
+    if given is not None and given.size not in (1, size):
+        raise not_meant("a bias for each row")
+    spread = None if given is None else w.const(np.broadcast_to(given, size).copy(), "bias")
+    w.operation("linear", x=x, weight=weights, bias=spread)
+
+
+def _line(x: ir.Value) -> bool:
+    return x.dtype in FLOATS and x.shape is not None and 1 <= len(x.shape) <= 3
+
+
+def compact_matrix(value: ir.Value) -> ir.Value | None:
+    """The compressed constant of two axes of which a Transpose makes the value."""
+    matrix, turned_ = before_swap(value)
+    known = turned_ and matrix.shape is not None and len(matrix.shape) == 2
+    return matrix if known and compressed(matrix) else None
+
+
+def write_biased(w: Writing) -> None:
+    """The product of a linear layer and the bias behind it, which are one operation."""
+    for value, bias in ((w.data, w.optional(1)), (w.input(1), w.optional(0))):
+        product, numbers = maker(value, "MatMul"), constant(bias)
+        if product is None or numbers is None or only_user(value) is None:
+            continue
+        x, weights = product.inputs
+        size = value.shape[-1] if value.shape is not None else None
+        if x is None or weights is None or not _line(x) or value.shape != w.node.outputs[0].shape:
+            continue
+        if numbers.shape[-1:] != (size,) or numbers.size != size:
+            continue
+        found = compact_matrix(weights)
+        if found is None and weights.const_value is not None and len(weights.shape or ()) == 2:
+            found = turned_weights(w, weights)
+        if found is not None:
+            w.operation("linear", x=x, weight=found, bias=w.const(numbers.reshape(-1), "bias"))
+            return
+    raise not_meant("a linear layer and its bias")
+
+
+def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
+    """A constant matrix with its axes changed, computed when it is written unless it is a view."""
+    assert weights.const_value is not None
+    turned = LazyTensor.of(weights.const_value).transposed()
+    return w.const(turned, weights.name or "weight")
+
+
+def computed(value: ir.Value | None) -> bool:
+    return value is not None and value.const_value is None
+
+
+def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
+    """The matrix that a Transpose of its own graph makes of another one, and whether there is
+    one.
+    """
+    node, rank = value.producer(), len(value.shape or ())
+    user = only_user(value)
+    if node is None or node.op_type != "Transpose" or user is None or node.inputs[0] is None:
+        return value, False
+    perm = [int(i) for i in attrs_of(node)["perm"]]
+    swapped = perm == [*range(rank - 2), rank - 1, rank - 2]
+    return (node.inputs[0], True) if swapped and not node.domain else (value, False)
+
+
+class OfOneType(Field):
+    """Two operands in the type of that which is computed."""
+
+    def lift(self, r: Reading) -> None:
+        x, y = (r.value(k) for k in "xy")
+        if x.dtype != y.dtype:
+            own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
+            kind = own if own.is_floating_point() else ir.DataType.FLOAT
+            x, y = (r.cast(v, kind) for v in (x, y))
+        r.set_inputs(x, y)
+
+
+class Swapped(Field):
+    """Matrices whose last two axes are exchanged, by a Transpose in front of the operator."""
+
+    keys = ("transpose_x", "transpose_y")
+
+    def lift(self, r: Reading) -> None:
+        pairs = zip(r.operands(), self.keys, strict=True)
+        r.set_inputs(*(turned(r, v) if r.attr(k, bool, False) else v for v, k in pairs))
+
+    def lower(self, w: Writing) -> None:
+        for i, key in enumerate(self.keys):
+            w.layer.attrs["xy"[i]], w.layer.attrs[key] = before_swap(w.input(i))
+
+
+def attention(r: Reading) -> Value:
+    """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
+    b = r.b
+    q, k, v = (r.value(n) for n in ("query", "key", "value"))
+    size = q.shape[-1] if q.shape else None
+    if isinstance(size, int) and size:
+        scaled = q * float(size**-0.5)
+    else:
+        own = b.Gather(b.Shape(q), -1, axis=0)
+        scaled = q / b.Sqrt(b.Cast(own, to=q.dtype or ir.DataType.FLOAT))
+    scores = b.MatMul(scaled, turned(r, k))
+    mask = r.given("attn_mask")
+    if mask is not None and mask.dtype == ir.DataType.BOOL:
+        lowest = float((scores.dtype or ir.DataType.FLOAT).min)
+        scores = b.Where(mask, scores, b.like(scores, lowest))
+    elif mask is not None:
+        scores = scores + r.cast(mask, scores.dtype or ir.DataType.FLOAT)
+    return b.MatMul(b.Softmax(scores, axis=-1), v)
+
+
+def write_attention(w: Writing) -> None:
+    """The scale is that of the size, another one is taken to the query."""
+    w.needs(IOS18)
+    q, k, v = (w.input(i) for i in range(3))
+    shapes, mask = [list(w.static(i)) for i in range(3)], w.optional(3)
+    if len({tuple(s[:-2]) for s in shapes}) > 1 or shapes[0][-1] != shapes[1][-1]:
+        raise MappingError("attention whose batches are not the same")
+    if mask is not None and (mask.dtype != q.dtype or not 2 <= w.rank(3) <= len(shapes[0])):
+        raise MappingError("a mask of another type or number of axes")
+    factor = float(w.attr("scale")) * shapes[0][-1] ** 0.5
+    if abs(factor - 1) > 1e-6:
+        number = np.asarray(factor, (q.dtype or ir.DataType.FLOAT).numpy())
+        q = w.made("mul", q.dtype, shapes[0], x=q, y=w.const(number, "scale"))
+    given = {} if mask is None else {"attn_mask": mask}
+    w.operation("scaled_dot_product_attention", query=q, key=k, value=v, **given)
+
+
+UNSPACED = Codec(lambda v: str(v).replace(" ", ""), str)
+RULES: list[Rule | Custom] = [
+    mil("Conv", "conv", "x weight bias?", Window(), GROUPS, Biased(), given="1,4,8,8 =6,4,3,3 =6"),
+    mil(
+        "ConvTranspose",
+        "conv_transpose",
+        "x weight bias?",
+        Cropped(),
+        WantedSize(),
+        GROUPS,
+        Biased(True),
+        given="1,4,8,8 =4,6,3,3 =6",
+    ),
+    mil("AveragePool", "avg_pool", "x", Rounded(True, True), COUNTED, given="1,4,8,8"),
+    mil(
+        "MaxPool",
+        "max_pool",
+        "x",
+        FirstResult("the places of the largest are not told"),
+        Rounded(True, True),
+        Implied(("storage_order",)),
+        given="1,4,8,8",
+    ),
+    mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
+    custom("MatMul Gemm", "linear", linear, write_linear),
+    custom("Add", "linear", None, write_biased),
+    mil(
+        "MatMul",
+        "matmul",
+        "x y",
+        Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
+        Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
+        OfOneType(),
+        Swapped(),
+    ),
+    mil("Einsum", "einsum", "values*", Attr("equation", kind=UNSPACED), lift_only=True),
+    custom(
+        *("netconv::ScaledDotProductAttention", "scaled_dot_product_attention"),
+        attention,
+        write_attention,
+    ),
+]

@@ -1,0 +1,78 @@
+"""Suppression of overlapping boxes, and the class of the largest probability."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading
+from converter.formats.coreml.mlprogram.rules.fields import REAL, Results, mil, number
+from converter.graph.demands import floating_type
+from converter.graph.value import Value
+from converter.mapping.fields import Attr, Const, Field
+from converter.mapping.rules import Custom, Rule, custom
+
+IOS17 = 8
+
+
+class BoxesLast(Field):
+    """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
+
+    def lift(self, r: Reading) -> None:
+        if r.version < IOS17 or r.has("score_threshold"):
+            return
+        r.node.inputs = [exchanged(r, v) for v in r.operands()]
+        r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
+
+
+def exchanged(r: Reading, value: ir.Value) -> Value:
+    return r.b.Transpose(value, perm=[0, 2, 1])
+
+
+class LeastScore(Const):
+    """The least score, which operations since iOS17 do not have."""
+
+    def lift(self, r: Any) -> None:
+        least = float(np.finfo(floating_type(r.data)).min)
+        r.set_input(self.index, np.float32(r.attr(self.key, float, least)))
+
+    def lower(self, w: Any) -> None:
+        if w.version >= IOS17:
+            raise MappingError("a least score, which operations since iOS17 do not have", "X206")
+        super().lower(w)
+
+
+def classify(r: Reading) -> Sequence[ir.Value]:
+    """The class with the largest probability, and the probabilities in the order of classes."""
+    b = r.b
+    probabilities = b.Reshape(r.value("probabilities"), [-1])
+    classes = r.given_as("classes")
+    if isinstance(classes, list) and all(isinstance(c, str) for c in classes):
+        names = b.const(np.array(classes, object))
+    elif isinstance(classes, list | np.ndarray):
+        names = b.const(np.asarray(classes, np.int64).reshape(-1))
+    else:
+        raise MappingError("classes are neither words nor numbers", "R105")
+    best = b.ArgMax(probabilities, axis=0, keepdims=0)
+    return [b.Gather(names, best, axis=0), probabilities]
+
+
+RULES: list[Rule | Custom] = [
+    mil(
+        "netconv::SuppressBoxes",
+        "non_maximum_suppression",
+        "boxes scores",
+        BoxesLast(),
+        number("iou_threshold", 2, np.float32),
+        LeastScore(3, "score_threshold", REAL, np.float32),
+        number("max_boxes", 4, np.int64),
+        Attr("per_class", "per_class_suppression", bool, 0),
+        Results(4),
+        given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",
+    ),
+    custom("", "classify", classify),
+]

@@ -1,0 +1,291 @@
+"""Arithmetic, comparisons, activations and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils, number
+from converter.graph.demands import floating_type
+from converter.graph.infer import constant
+from converter.graph.record import record
+from converter.graph.value import maker
+from converter.mapping.codecs import enum
+from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, InputType, Only
+
+D = ir.DataType
+DTYPES = {
+    "bool": D.BOOL,
+    "fp16": D.FLOAT16,
+    "fp32": D.FLOAT,
+    "fp64": D.FLOAT,
+    "int8": D.INT8,
+    "int16": D.INT16,
+    "int32": D.INT32,
+    "int64": D.INT32,
+    "uint8": D.UINT8,
+    "uint16": D.UINT16,
+    "uint32": D.UINT32,
+}
+REALS = Guard(
+    "of real numbers only",
+    lambda w: w.data.dtype in FLOATS,
+    lambda r: r.x.dtype in FLOATS,
+)
+WHOLE = Guard(
+    "of whole numbers only",
+    lambda w: w.data.dtype not in FLOATS,
+    lambda r: r.x.dtype not in FLOATS,
+)
+REAL_RESULT = Guard("whole numbers are cut off", lambda w: w.data.dtype in FLOATS)
+WORDS = {D.BOOL: "bool", D.FLOAT16: "fp16", D.FLOAT: "fp32", D.INT32: "int32"}
+
+
+@record
+class Added(Field):
+    """`epsilon`, which is added in front of the operator, unless nothing changes by it."""
+
+    default: float
+    keys = ("epsilon",)
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        kind = floating_type(x)
+        epsilon = kind.type(r.attr("epsilon", float, self.default))
+        if epsilon > np.finfo(kind).tiny:
+            r.data = x + float(epsilon)
+
+    def lower(self, w: Writing) -> None:
+        w.set(epsilon=0.0)
+
+
+class Channels(Field):
+    """Slopes of the channels, as they broadcast over an image."""
+
+    keys, inputs = ("alpha",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
+        axis = shape[1:2] if len(shape) > 2 else ()
+        rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
+        if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
+            raise MappingError("slopes other than one for each channel")
+        if axis != (slopes.size,):
+            raise MappingError("slopes of another number than the channels")
+        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
+
+    def lift(self, r: Reading) -> None:
+        slopes, rank = r.value("alpha"), r.rank(r.data)
+        shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
+        r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
+
+
+class To(Parameter):
+    """The word for a type <-> ONNX's number of it."""
+
+    names = ("to", "saturate")
+
+    def lift(self, r: Reading) -> None:
+        word = r.attr(self.key, str)
+        if word not in DTYPES:
+            raise MappingError(f"dtype {word!r} is not known", "R110")
+        r.node.attrs["to"] = int(DTYPES[word])
+
+    def lower(self, w: Writing) -> None:
+        x, out = w.data, w.node.outputs[0]
+        before, after = (w.low.carried(v) for v in (x, out))
+        if after not in WORDS or before not in WORDS:
+            raise MappingError(f"no operation makes {after.name} of {before.name}")
+        w.set(**{self.key: WORDS[after]})
+        if out.dtype in SHORT and before == D.INT32 and not _within(x.dtype, out.dtype):
+            w.layer.attrs["x"] = _wrapped(w, x, out.dtype)
+
+
+def _within(own: ir.DataType | None, wanted: ir.DataType) -> bool:
+    return own is not None and bool(wanted.min <= own.min and own.max <= wanted.max)
+
+
+def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The number of fewer bits that has the same last bits: (x - least) mod 2^n + least."""
+    shape = list(x.shape or ())
+    least, count = (w.const(np.int32(n)) for n in (dtype.min, 1 << dtype.bitwidth))
+    whole = w.made("identity", D.INT32, shape, x=x)
+    above = w.made("sub", D.INT32, shape, x=whole, y=least)
+    rest = w.made("mod", D.INT32, shape, x=above, y=count)
+    return w.made("add", D.INT32, shape, x=rest, y=least)
+
+
+@record
+class Gate(Field):
+    """A factor that is the Sigmoid of the operand, times `slope`."""
+
+    slope: float = 1.0
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        r.set_input(1, r.b.Sigmoid(x if self.slope == 1 else x * self.slope))
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.data, w.input(1)
+        for one, other in ((x, y), (y, x)):
+            gate = maker(other, "Sigmoid")
+            if gate is not None and gate.inputs[0] is one:
+                w.layer.attrs["x"] = one
+                return
+        raise not_meant("a number times its Sigmoid")
+
+
+class Root(Field):
+    """A Sqrt in front of the operator, of a sum with `epsilon` or of anything else."""
+
+    keys = ("epsilon",)
+
+    def lift(self, r: Reading) -> None:
+        Added(1e-12).lift(r)
+        r.data = r.b.Sqrt(r.data)
+
+    def lower(self, w: Writing) -> None:
+        x: ir.Value = w.layer.attrs["x"]
+        root = maker(x, "Sqrt")
+        if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
+            raise not_meant("one divided by a root")
+        inner, epsilon = root.inputs[0], 0.0
+        total = maker(inner, "Add")
+        for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
+            number = constant(more)
+            if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
+                inner, epsilon = own, float(number.reshape(-1)[0])
+        w.layer.attrs["x"] = inner
+        w.set(epsilon=epsilon)
+
+
+@record
+class Factor(Parameter):
+    """A factor of the operand, or `behind` of the result: one number, or one for each channel."""
+
+    behind: bool = False
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        factor = r.cast(r.value(self.key), x.dtype or D.FLOAT)
+        if factor.shape is None or len(factor.shape):
+            factor = r.reshape(factor, [-1, *[1] * (r.rank(x) - 2)])
+        if self.behind:
+            r.behind(lambda y: y * factor)
+        else:
+            r.data = x * factor
+
+
+class Most(Parameter):
+    """What the result is at most."""
+
+    def lift(self, r: Reading) -> None:
+        most = r.b.like(r.data, r.attr(self.key, float))
+        r.behind(lambda y: r.b.Min(y, most))
+
+
+def twice(r: Reading) -> None:
+    r.set_input(1, r.data)
+
+
+def floor(r: Reading, y: ir.Value) -> ir.Value:
+    return r.b.Floor(y)
+
+
+def whole_multiple(r: Reading) -> None:
+    """What is taken away for the rest: y times the quotient, rounded down."""
+    x, y = r.operands()
+    r.set_input(1, y * r.b.Floor(x / y))
+
+
+def from_threshold(r: Reading) -> None:
+    """The operand where it is no less than the threshold, else 0."""
+    x, threshold = r.operands()
+    r.set_inputs(x >= threshold, x, r.b.like(x, 0))
+
+
+def _alike(w: Writing) -> bool:
+    """Whether condition and operands need not be spread."""
+    out, operands = w.out.shape, [w.input(i) for i in range(3)]
+    known = out is not None and all(isinstance(n, int) for n in out)
+    axes = {None if v.shape is None else len(v.shape) for v in operands}
+    return len(axes) == 1 and not (known and any(v.shape != out for v in operands))
+
+
+ALPHA = Attr("alpha", kind=float)
+GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
+RULES = [
+    mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
+    mil("Reciprocal", "rsqrt", "x", Root(), given="Sqrt(2,3)"),
+    mil("Div", "rsqrt", "x", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
+    *mils(
+        "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
+        "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "
+        "Sigmoid=sigmoid Sign=sign Sin=sin Sinh=sinh Softplus=softplus Softsign=softsign "
+        "Sqrt=sqrt Tan=tan Tanh=tanh",
+        "x",
+    ),
+    *mils(
+        "Add=add Sub=sub Mul=mul Max=maximum Min=minimum Pow=pow Equal=equal "
+        "Greater=greater GreaterOrEqual=greater_equal Less=less LessOrEqual=less_equal "
+        "And=logical_and Or=logical_or Xor=logical_xor",
+        "x y",
+    ),
+    mil("Div", "real_div", "x y", REAL_RESULT),
+    mil("Equal", "not_equal", "x y", after_lift=lambda r, y: r.b.Not(y), lift_only=True),
+    mil("Div", "floor_div", "x y", REALS, after_lift=floor, lift_only=True),
+    mil("netconv::FloorDiv", "floor_div", "x y", WHOLE, given="i32:2,3 i32:2,3"),
+    mil("Mod", "mod", "x y", WHOLE, Only("fmod", 0), given="i32:2,3 i32:2,3"),
+    mil("Sub", "mod", "x y", REALS, before_lift=whole_multiple, lift_only=True),
+    mil("Pow", "exp2", "x", FixedInput(0, 2), lift_only=True),
+    mil("Mul", "square", "x", before_lift=twice, lift_only=True),
+    mil("Log", "log", "x", Added(1e-45)),
+    mil("Reciprocal", "inverse", "x", Added(1e-4)),
+    mil("Clip", "clip", "x", number("alpha", 1), number("beta", 2), given="2,3 =(-1) =(2)"),
+    mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
+    mil("Max", "threshold", "x", number("alpha", 1), lift_only=True),
+    *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
+    mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
+    mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
+    mil("Gelu", "gelu", "x", Attr("approximate", "mode", GELU, "none")),
+    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
+    mil("Cast", "cast", "x", To("dtype")),
+    mil("LeakyRelu", "clamped_relu", "x", ALPHA, Most("beta"), lift_only=True),
+    mil(
+        "Where",
+        "thresholded_relu",
+        "x",
+        number("alpha", 1),
+        before_lift=from_threshold,
+        lift_only=True,
+    ),
+    mil("Add", "linear_activation", "x", Factor("alpha"), number("beta", 1), lift_only=True),
+    *mils(
+        "Tanh=scaled_tanh Softplus=softplus_parametric",
+        "x",
+        Factor("beta"),
+        Factor("alpha", behind=True),
+        lift_only=True,
+    ),
+    mil(
+        "Where",
+        "select",
+        "cond a b",
+        Guard("operands that have to be spread", _alike),
+        InputType((0,), D.BOOL),
+        given="b:2,3 2,3 2,3",
+    ),
+    mil(
+        "NonZero",
+        "select",
+        "cond",
+        Guard("with one or two operands", None, lambda r: not (r.has("a") or r.has("b"))),
+        InputType((0,), D.BOOL),
+        Places(),
+        lift_only=True,
+    ),
+]

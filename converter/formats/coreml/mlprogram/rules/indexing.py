@@ -1,0 +1,262 @@
+"""Operations that pick by index, and those that put something somewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
+from converter.formats.coreml.mlprogram.rules.fields import (
+    Axis,
+    Places,
+    Scalars,
+    first_axis,
+    mil,
+    numbers,
+    size_of,
+    whole,
+)
+from converter.formats.coreml.mlprogram.rules.quantization import write_looked_up
+from converter.graph.demands import axis_of
+from converter.graph.infer import constant, set_type
+from converter.graph.value import Value
+from converter.mapping.codecs import enum
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom
+from converter.passes.indices import batched_gather_orders
+from converter.passes.layout.axes import inverse
+
+LARGE = np.iinfo(np.int64).max
+IOS16 = 7  # the specification version
+CHECKED = ignore("validate_indices")
+JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": "update"})
+
+
+class Batched(Field):
+    """`axis`, behind `batch_dims` leading axes that data and indices share."""
+
+    keys = ("axis", "batch_dims")
+
+    def lift(self, r: Reading) -> None:
+        x, indices = r.operands()
+        rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
+        axis = r.attr("axis", int, 0) % rank
+        if not 0 <= batch <= min(axis, depth):
+            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+        order, back = batched_gather_orders(rank, depth, axis, batch)
+        r.set(batch_dims=batch)
+        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+        r.behind(lambda y: r.transpose(y, back))
+
+
+class Joined(Field):
+    """How updates join what is there: what is taken away is added negated.
+
+    It is always written, since addition is the default.
+    """
+
+    keys, names = ("mode",), ("reduction",)
+
+    def lift(self, r: Reading) -> None:
+        mode, updates = r.attr("mode", str, "add"), r.operands()[2]
+        if mode == "sub":
+            mode, r.node.inputs[2] = "add", -updates
+        elif mode == "div":
+            mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
+        r.set(reduction=JOINING.lift(mode))
+
+    def lower(self, w: Writing) -> None:
+        w.set(mode=JOINING.lower(w.attr("reduction", "none")))
+
+
+class Slices(Field):
+    """Whole slices along `axis`: that axis goes to the front and comes back."""
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        x, indices, updates = r.operands()
+        rank, depth = r.rank(x), r.rank(indices)
+        axis = axis_of(r.attr("axis", int, 0), rank)
+        order = [axis, *(i for i in range(rank) if i != axis)]
+        turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+        places = r.b.Unsqueeze(indices, [-1])
+        r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
+        r.behind(lambda y: r.transpose(y, inverse(order)))
+
+
+class Ends(Field):
+    """The numbers at the place of the index and at all others."""
+
+    keys = ("on_value", "off_value")
+
+    def lift(self, r: Reading) -> None:
+        on, off = (r.given(k) for k in self.keys)
+        on = r.b.const(np.int32(1)) if on is None else on
+        off = r.b.like(on, 0) if off is None else off
+        r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
+
+
+class Unbatched(Fixed):
+    """`batch_dims` 0, which operations before iOS16 do not know."""
+
+    def lower(self, w: Writing) -> None:
+        return
+
+
+class FromFront(Field):
+    """Indices that are constant count from the front."""
+
+    def lower(self, w: Writing) -> None:
+        array = constant(w.input(1))
+        if array is None or (array >= 0).all():
+            return
+        size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
+        if not isinstance(size, int):
+            return
+        found = np.where(array < 0, array + size, array)
+        w.layer.attrs["indices"] = w.const(found, "indices")
+
+
+def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
+    """Whether indices have other sizes than the data, but along the axis."""
+    if shape is None or indices is None:
+        return True
+    pairs = enumerate(zip(shape, indices, strict=True))
+    return any(i != axis and n != m for i, (n, m) in pairs)
+
+
+def alike(w: Writing) -> bool:
+    return not _cut(w.data.shape, w.input(1).shape, first_axis(w, w.attr("axis", 0)))
+
+
+# lists: a list is the tensor of its elements ------------------------------------------------------
+
+
+def make_list(r: Reading) -> Value:
+    """As many elements as it begins with, zeros."""
+    b = r.b
+    count = r.whole("init_length") if r.has("init_length") else numbers(r, [1])
+    sizes = [b.Reshape(r.whole(v), [1]) for v in r.values("elem_shape")]
+    shape = b.Concat(b.Reshape(count, [1]), *sizes, axis=0)
+    dtype = DTYPES.get(r.attr("dtype", str, "fp32"), ir.DataType.FLOAT)
+    found = b.Expand(b.const(np.zeros((), dtype.numpy())), shape)
+    if r.attr("dynamic_length", bool, True) and found.shape is not None:
+        set_type(found, None, [None, *list(found.shape)[1:]])
+    return found
+
+
+def list_write(r: Reading) -> Value:
+    """One element replaced, or one more behind the last."""
+    b = r.b
+    ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
+    index = b.Reshape(r.whole("index"), [1])
+    if ls.shape is not None and isinstance(ls.shape[0], int):
+        return b.ScatterND(ls, b.Reshape(index, [1, 1]), value)
+    front, back = b.Slice(ls, [0], index, [0]), b.Slice(ls, index + 1, [LARGE], [0])
+    missing = index - b.Slice(b.Shape(front), [0], [1], [0])
+    rank = r.rank(ls)
+    amounts = b.Concat(np.zeros(rank, np.int64), missing, np.zeros(rank - 1, np.int64), axis=0)
+    return b.Concat(b.Pad(front, amounts), value, back, axis=0)
+
+
+def unsqueezed(r: Reading) -> None:
+    r.set_input(1, r.b.Unsqueeze(r.node.input(1), [-1]))
+
+
+def length(r: Reading) -> None:
+    r.set_inputs(r.b.Shape(r.data), 0)
+
+
+ALIKE = Guard("indices of other sizes than the data beside the axis", alike)
+FIRST, UPDATED = Only("axis", 0), "data indices updates"
+RULES: list[Rule | Custom] = [
+    custom("Gather", "constexpr_lut_to_dense", None, write_looked_up),
+    mil(
+        "Gather",
+        "gather",
+        "x indices",
+        Unbatched("batch_dims", 0, absent=True),
+        Attr("axis", kind=int, default=0),
+        whole(1),
+        FromFront(),
+        CHECKED,
+        given="2,3 =[1,0]",
+    ),
+    mil("GatherND", "gather", "x indices", whole(1), Batched(), CHECKED, lift_only=True),
+    mil(
+        "GatherElements",
+        "gather_along_axis",
+        "x indices",
+        ALIKE,
+        Attr("axis", kind=int, default=0),
+        whole(1),
+        FromFront(),
+        CHECKED,
+        given="4,4 i64:4,4",
+    ),
+    mil(
+        "GatherND",
+        "gather_nd",
+        "x indices",
+        Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
+        whole(1),
+        CHECKED,
+        given="4,4 i64:4,1",
+    ),
+    mil(
+        "ScatterND",
+        "scatter",
+        UPDATED,
+        whole(1),
+        Joined(),
+        Slices(),
+        CHECKED,
+        lift_only=True,
+    ),
+    mil(
+        "ScatterND",
+        "scatter_nd",
+        UPDATED,
+        whole(1),
+        Joined(),
+        CHECKED,
+    ),
+    mil(
+        "ScatterElements",
+        "scatter_along_axis",
+        UPDATED,
+        ALIKE,
+        Axis(0),
+        whole(1),
+        Joined(),
+        CHECKED,
+        given="4,4 i64:4,4 4,4",
+    ),
+    mil(
+        "netconv::OneHotFromFront",
+        "one_hot",
+        "indices one_hot_vector_size",
+        whole(0, 1),
+        Scalars(1),
+        Ends(),
+        Attr("axis", kind=int, default=-1),
+        lift_only=True,
+    ),
+    mil("NonZero", "non_zero", "x", Places()),
+    custom("", "make_list", make_list),
+    custom("", "list_write", list_write),
+    mil("Gather", "list_read", "ls index", whole(1), Scalars(1), FIRST, lift_only=True),
+    mil("Gather", "list_gather", "ls indices", whole(1), FIRST, lift_only=True),
+    mil(
+        "ScatterND",
+        "list_scatter",
+        "ls indices value",
+        whole(1),
+        before_lift=unsqueezed,
+        lift_only=True,
+    ),
+    mil("Gather", "list_length", "ls", FIRST, before_lift=length, lift_only=True),
+]

@@ -1,0 +1,183 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import axes_of, first_axis, mil
+from converter.graph.demands import at_least
+from converter.graph.value import Value
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only, ignore
+
+
+class Filled(Field):
+    """Factors and addends of the channels: ones and zeros where they are left out."""
+
+    keys = ("gamma", "beta")
+    inputs = (1, 2)
+
+    def lower(self, w: Writing) -> None:
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            w.layer.attrs[key] = w.weight(i, key)
+
+    def lift(self, r: Reading) -> None:
+        x = r.data
+        channels = (x.shape or [None, None])[1]
+        for i, (key, number) in enumerate(zip(self.keys, (1.0, 0.0), strict=True)):
+            value = r.given(key)
+            if value is None:
+                count = channels if isinstance(channels, int) else r.static(x)[1]
+                kind = (x.dtype or ir.DataType.FLOAT).numpy()
+                value = r.b.const(np.full(count, number, kind), key)
+            r.node.set_input(i + 1, r.cast(value, x.dtype or ir.DataType.FLOAT))
+
+
+class Statistics(Filled):
+    """Means and variances of the channels, which are always there."""
+
+    keys, inputs = ("mean", "variance"), (3, 4)
+
+    def lift(self, r: Reading) -> None:
+        for i, key in zip(self.inputs, self.keys, strict=True):
+            r.node.set_input(i, r.cast(r.value(key), r.data.dtype or ir.DataType.FLOAT))
+
+
+class Neighbours(Field):
+    """x / (k + alpha / size * sum over the window of x^2) ^ beta."""
+
+    names = ("size", "alpha", "beta", "bias")
+    keys = ("size", "alpha", "beta", "k")
+
+    def lift(self, r: Reading) -> None:
+        if r.attr("size", int) % 2 == 0:  # the longer half is in front, in ONNX behind
+            self.turn(r)
+        defaults = (1e-4, 0.75, 1.0)
+        numbers = [r.attr(k, float, d) for k, d in zip(self.keys[1:], defaults, strict=True)]
+        r.node.attrs |= dict(zip(self.names, [r.attr("size", int), *numbers], strict=True))
+
+    def lower(self, w: Writing) -> None:
+        if w.rank() != 4 or w.attr("size") % 2 == 0:
+            raise MappingError("neighbours in other than four axes, or an even number of them")
+        numbers = {k: float(w.attr(n)) for k, n in zip(self.keys[1:], self.names[1:], strict=True)}
+        w.set(size=int(w.attr("size")), **numbers)
+
+    def turn(self, r: Reading) -> None:
+        """The channels in the other order, in front and behind."""
+        last = np.iinfo(np.int64).min + 1
+        r.data = r.b.Slice(r.data, [-1], [last], [1], [-1])
+        r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
+
+
+class LastAxes(Field):
+    """The last axes, of which gamma and beta have the shape."""
+
+    keys, names, inputs = ("axes", "gamma", "beta"), ("axis",), (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=axes_of(r, r.data)[0])
+        factors = [r.given(k) for k in self.keys[1:]]
+        given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
+        r.set_inputs(r.data, *given)
+
+    def lower(self, w: Writing) -> None:
+        shape = tuple(w.data.shape or ())
+        axis = first_axis(w, w.attr("axis", -1))
+        if not all(isinstance(n, int) for n in shape[axis:]):
+            raise MappingError("the sizes of the axes are not known", "X203")
+        w.set(axes=list(range(axis, len(shape))))
+        for i, key in enumerate(self.keys[1:], 1):
+            value = w.optional(i)
+            if value is not None and tuple(value.shape or ()) != shape[axis:]:
+                array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]
+                w.layer.attrs[key] = w.const(array, key)
+            elif value is not None:
+                if value.const_value is None:
+                    raise MappingError(f"{key} must be constant")
+                w.layer.attrs[key] = value
+
+
+def _last_axes(r: Reading) -> bool:
+    """Whether ONNX has the operator: over the last axes, and with a factor."""
+    rank, axes = r.rank(r.x), axes_of(r, r.x)
+    return axes != [] and axes == list(range(rank - len(axes), rank)) and r.has("gamma")
+
+
+class AnyAxes(Field):
+    """Axes wherever they are, and what stands behind the quotient: gamma and beta, of their
+    shape.
+    """
+
+    keys = ("axes", "epsilon", "gamma", "beta")
+
+    def lift(self, r: Reading) -> None:
+        x, axes, rank = r.data, axes_of(r, r.data), r.rank(r.data)
+        at_least(1, axes=len(axes))
+        centred = x - r.b.ReduceMean(x, axes, keepdims=1)
+        variance = r.b.ReduceMean(centred * centred, axes, keepdims=1)
+        r.set_inputs(centred, r.b.Sqrt(variance + r.attr("epsilon", float, 1e-5)))
+        gamma, beta = (self.factor(r, k, axes, rank) for k in self.keys[2:])
+        r.behind(lambda y: y if gamma is None else y * gamma)
+        r.behind(lambda y: y if beta is None else y + beta)
+
+    def factor(self, r: Reading, key: str, axes: list[int], rank: int) -> Value | None:
+        """A parameter as it broadcasts over the other axes."""
+        value = r.given(key)
+        if value is None:
+            return None
+        value = r.cast(value, r.data.dtype or ir.DataType.FLOAT)
+        if axes == list(range(rank - len(axes), rank)):
+            return value
+        sizes = iter([-1] if len(axes) == 1 else r.static(value))
+        return r.reshape(value, [next(sizes, -1) if i in axes else 1 for i in range(rank)])
+
+
+def length(r: Reading) -> None:
+    """The root of the sum of squares over the last three axes."""
+    x, rank = r.data, r.rank(r.data)
+    total = r.b.ReduceSum(x * x, list(range(max(0, rank - 3), rank)), keepdims=1)
+    r.set_input(1, r.b.Sqrt(total + r.attr("epsilon", float, 1e-6)))
+
+
+EPSILON = Attr("epsilon", kind=float, default=1e-5)
+RULES = [
+    mil(
+        "BatchNormalization",
+        "batch_norm",
+        "x",
+        Guard("of three to five axes only", lambda w: 3 <= w.rank() <= 5),
+        Filled(),
+        Statistics(),
+        FirstResult("statistics are not computed"),
+        EPSILON,
+        Only("training_mode", 0),
+        Implied(("momentum",)),
+        given="1,4,8,8 =4 =4 =4 =4",
+    ),
+    mil(
+        "InstanceNormalization",
+        "instance_norm",
+        "x",
+        Guard("of three or four axes only", lambda w: 3 <= w.rank() <= 4),
+        Filled(),
+        EPSILON,
+        given="1,4,8,8 =4 =4",
+    ),
+    mil("LRN", "local_response_norm", "x", Neighbours(), given="1,8,4,4"),
+    mil("Softmax", "softmax", "x", Attr("axis", kind=int, default=-1)),
+    mil(
+        "LayerNormalization",
+        "layer_norm",
+        "x",
+        Guard("not over the last axes, or without a factor", None, _last_axes),
+        LastAxes(),
+        FirstResult("statistics are not told"),
+        EPSILON,
+        Implied(("stash_type",)),
+        given="2,3 =3 =3",
+    ),
+    mil("Div", "layer_norm", "x", AnyAxes(), lift_only=True),
+    mil("Div", "l2_norm", "x", ignore("epsilon"), before_lift=length, lift_only=True),
+]

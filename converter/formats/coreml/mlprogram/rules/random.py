@@ -1,0 +1,84 @@
+"""Random numbers, which are others in each engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import mil
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import Attr, Field, Only
+from converter.mapping.rules import Custom, Rule, op
+
+
+class Seed(Field):
+    """ONNX's seed, a number or none at all; the operation's is a whole number, -1 for none."""
+
+    names = ("seed",)
+    keys = ("seed",)
+
+    def lift(self, r: Reading) -> None:
+        found = r.attr("seed", int, -1)
+        r.set(seed=None if found < 0 else float(found))
+
+    def lower(self, w: Writing) -> None:
+        w.set(seed=int(w.attr("seed", -1)))
+
+
+class Blank(Field):
+    """The shape that is asked for, as an operand of it: of zeros, or of a parameter's number."""
+
+    def __init__(self, *number: str) -> None:
+        self.number, self.keys = number, ("shape", *number)
+
+    def lift(self, r: Reading) -> None:
+        number = r.attr(self.number[0], float, 0.5) if self.number else 0.0
+        r.set_inputs(r.b.Expand(np.float32(number), r.whole("shape")))
+
+
+class Logits(Field):
+    """Classes are drawn by logarithms of probabilities, or by these."""
+
+    keys = ("mode",)
+
+    def lift(self, r: Reading) -> None:
+        if r.attr("mode", str, "logits") != "logits":
+            r.data = r.b.Log(r.data)
+
+
+def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
+    """ONNX's operators take a shape as an attribute, or that of an operand."""
+    shape, float32 = Attr("shape", kind=list), Only("dtype", int(ir.DataType.FLOAT))
+    return [
+        op(f"{name}Like", kind, Blank(), *fields, Seed(), lift_only=True),
+        op(name, kind, shape, *fields, float32, Seed(), lower_only=True),
+    ]
+
+
+FLOAT = Codec(float, np.float32)
+RULES: list[Rule | Custom] = [
+    *drawn(
+        "RandomNormal",
+        "random_normal",
+        Attr("mean", kind=FLOAT, default=0.0),
+        Attr("scale", "stddev", FLOAT, 1.0),
+    ),
+    *drawn(
+        "RandomUniform",
+        "random_uniform",
+        Attr("low", kind=FLOAT, default=0.0),
+        Attr("high", kind=FLOAT, default=1.0),
+    ),
+    op("Bernoulli", "random_bernoulli", Blank("prob"), Seed(), lift_only=True),
+    mil(
+        "Multinomial",
+        "random_categorical",
+        "x",
+        Logits(),
+        Attr("sample_size", "size", int, 1),
+        Only("dtype", int(ir.DataType.INT32)),
+        Seed(),
+        lift_only=True,
+    ),
+]

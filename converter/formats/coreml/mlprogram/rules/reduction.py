@@ -1,0 +1,155 @@
+"""Reductions, places of the largest, and running sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import (
+    OPPOSITE,
+    Axes,
+    Results,
+    first_axis,
+    mil,
+    mils,
+    numbers,
+)
+from converter.graph.demands import axis_of
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom
+
+KEEP = Attr("keepdims", "keep_dims", bool, default=0)
+
+
+class AxisInput(Field):
+    """The axis of a running sum is an input."""
+
+    keys, inputs = ("axis",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        w.set(axis=first_axis(w, w.ints(1, "the axis")[0]))
+
+    def lift(self, r: Reading) -> None:
+        r.node.set_input(1, r.b.const(np.array(r.attr("axis", int, 0), np.int64), "axis"))
+
+
+class Count(Field):
+    """How many of the largest; -1 is the whole axis."""
+
+    keys, inputs = ("k",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        w.set(k=w.ints(1, "k")[0])
+
+    def lift(self, r: Reading) -> None:
+        axis = int(r.node.attrs.get("axis", -1))
+        array = r.layer.attrs.get("k", 1)
+        if isinstance(array, int):
+            size = (r.data.shape or [None])[axis] if array == -1 else array
+            if not isinstance(size, int):
+                raise MappingError("the size of the axis must be known", "X203")
+            r.node.set_input(1, numbers(r, [size], "k"))
+        else:
+            r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
+
+
+class Sorted(Field):
+    """Sort the result, whatever `sort` says.
+
+    Without `sort` no order is guaranteed. Core ML then sorts as well, as the tests of coremltools
+    expect (ops/tests/iOS16/test_tensor_operation.py), while onnxruntime keeps the input's order.
+    """
+
+    keys, names = ("sort",), ("sorted",)
+
+    def lift(self, r: Reading) -> None:
+        r.attr("sort", bool, True)
+        r.node.attrs["sorted"] = 1
+
+
+def nothing(w: Writing) -> bool:
+    """No axes, and none meant."""
+    given = w.optional(1)
+    count = None if given is None else (given.shape or (None,))[0]
+    return bool(w.attr("noop_with_empty_axes", 0)) and (given is None or count == 0)
+
+
+def whole_axis(r: Reading) -> None:
+    """argsort: all of an axis by size."""
+    axis = axis_of(int(r.node.attrs["axis"]), r.rank(r.data))
+    size = (r.data.shape or [None])[axis]
+    if isinstance(size, int):
+        r.node.set_input(1, numbers(r, [size], "k"))
+    else:
+        r.set_input(1, r.b.Shape(r.data)[axis : axis + 1])
+    r.outputs = 2
+    r.then(lambda results: [results[1]])
+
+
+def write_some(w: Writing) -> None:
+    """A computed number of the largest: the first of the whole axis in order."""
+    x, count, rank = w.data, w.input(1), w.rank()
+    axis, kind = first_axis(w, w.attr("axis", -1)), ir.DataType.INT32
+    rising, shape = not w.attr("largest", 1), list(x.shape or ())
+    order = w.made("argsort", kind, shape, x=x, axis=axis, ascending=rising)
+    values = w.made("gather_along_axis", x.dtype, shape, x=x, indices=order, axis=axis)
+    front, back = (w.const(np.zeros(n, np.int32), "zeros") for n in (axis, rank - axis - 1))
+    parts = [v for v, n in ((front, axis), (count, 1), (back, rank - axis - 1)) if n]
+    end = count
+    if rank > 1:
+        end = w.made("concat", kind, [rank], values=parts, axis=0, interleave=False)
+    masks = [i != axis for i in range(rank)]
+    for value, out in zip((values, order), w.node.outputs, strict=True):
+        given = {"x": value, "begin": [0] * rank, "end": end, "end_mask": masks}
+        w.operation("slice_by_index", [out], **given)
+
+
+FALLING = Attr("largest", "ascending", OPPOSITE, 1)
+AXIS = Attr("axis", kind=int, default=-1)
+RULES: list[Rule | Custom] = [
+    *mils(
+        "ReduceL1=reduce_l1_norm ReduceL2=reduce_l2_norm ReduceLogSum=reduce_log_sum "
+        "ReduceLogSumExp=reduce_log_sum_exp ReduceMax=reduce_max ReduceMean=reduce_mean "
+        "ReduceMin=reduce_min ReduceProd=reduce_prod ReduceSum=reduce_sum "
+        "ReduceSumSquare=reduce_sum_square",
+        "x",
+        Axes(),
+        KEEP,
+        Guard("nothing is reduced", lambda w: not nothing(w)),
+        Implied(("noop_with_empty_axes",)),
+        given="2,3,4 =[1]",
+    ),
+    *mils(
+        "ArgMax=reduce_argmax ArgMin=reduce_argmin",
+        "x",
+        AXIS,
+        KEEP,
+        Only("select_last_index", 0),
+        ignore("output_dtype"),
+    ),
+    mil(
+        "CumSum",
+        "cumsum",
+        "x",
+        AxisInput(),
+        Attr("exclusive", kind=bool, default=0),
+        Attr("reverse", kind=bool, default=0),
+        given="2,3,4 =(1)",
+    ),
+    mil(
+        "TopK",
+        "topk",
+        "x",
+        AXIS,
+        FALLING,
+        Count(),
+        Sorted(),
+        ignore("return_indices", "output_indices_dtype"),
+        Results(2),
+        given="2,3,4 =[2] -> 2",
+    ),
+    custom("TopK", "argsort", None, write_some),
+    mil("TopK", "argsort", "x", AXIS, FALLING, before_lift=whole_axis, lift_only=True),
+]

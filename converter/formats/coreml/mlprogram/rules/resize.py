@@ -1,0 +1,385 @@
+"""Resizing, cropping and sampling of images."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import listed, mil
+from converter.graph.demands import above
+from converter.graph.infer import constant, known
+from converter.graph.interpolation import between, rounded_down
+from converter.graph.value import Value, array_type
+from converter.mapping.codecs import Codec, enum
+from converter.mapping.context import static
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
+from converter.mapping.rules import Custom, Rule, custom
+
+MODES = {
+    "STRICT_ALIGN_CORNERS": "align_corners",
+    "ALIGN_CORNERS": "align_corners",
+    "DEFAULT": "asymmetric",
+    "UNALIGN_CORNERS": "half_pixel",
+}
+TARGET = ("target_size_height", "target_size_width")
+IOS16 = 7  # from which on there is a value for what lies outside of an image
+SAMPLING = {
+    "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
+    "ALIGN_CORNERS": "align_endpoints",
+    "DEFAULT": "upsample",
+    "OFFSET_CORNERS": "roi_align",
+}
+
+
+def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
+    """The last axes in other sizes (None: as they are), by ONNX's rule for coordinates."""
+    b, rank = r.b, r.rank(x)
+    own = b.Shape(x)
+    first = rank - len(size)
+    lengths = [own[i : i + 1] if n is None else [n] for i, n in enumerate(size, first)]
+    sizes = b.Concat(own[:first], *lengths, axis=0)
+    array = known(sizes)
+    operand = sizes if array is None else b.const(array, "sizes")
+    return b.Resize(x, None, None, operand, **told(linear, rule))
+
+
+def told(linear: bool, rule: str) -> dict[str, str]:
+    """The attributes of a Resize by ONNX's rule for coordinates."""
+    rounding = (
+        {} if linear else {"nearest_mode": "floor" if rule == "asymmetric" else "round_prefer_ceil"}
+    )
+    mode = "linear" if linear else "nearest"
+    return {"mode": mode, "coordinate_transformation_mode": rule, **rounding}
+
+
+def bilinear(r: Reading, x: Value, size: list[int | None], mode: str) -> Value:
+    """Each axis by the mode's own grid where ONNX has none."""
+    if mode not in (*MODES, "OFFSET_CORNERS"):
+        raise MappingError(f"sampling_mode {mode!r} is not known", "R110")
+    if mode == "OFFSET_CORNERS" or (mode == "ALIGN_CORNERS" and 1 in size):
+        for i, m in enumerate(size):
+            axis = r.rank(x) - len(size) + i
+            n = r.static(x)[axis]
+            if m is None or (mode == "ALIGN_CORNERS" and m == n == 1):
+                continue
+            if mode == "OFFSET_CORNERS":
+                step = max(1, n - 1) / m
+                places = (np.arange(m) + 0.5) * step
+            else:
+                places = np.full(1, (n - 1) / 2) if m == 1 else np.arange(m) * (n - 1) / (m - 1)
+            x = between(r.b, x, axis, places)
+        return x
+    return sized(r, x, size, True, MODES[mode])
+
+
+def resize_bilinear(r: Reading) -> Value:
+    size: list[int | None] = [r.attr(k, int, 1) for k in TARGET]
+    return bilinear(r, r.x, size, r.attr("sampling_mode", str, "DEFAULT"))
+
+
+def resize_nearest(r: Reading) -> Value:
+    size: list[int | None] = [r.attr(k, int) for k in TARGET]
+    return sized(r, r.x, size, False, "half_pixel")
+
+
+def resize(r: Reading) -> Value:
+    """The last axes; a size of 0 stays what it is."""
+    x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
+    count = int(r.array("resized_dims").reshape(-1)[0])
+    word = r.attr("interpolation_mode", str, "LINEAR")
+    linear = word == "LINEAR"
+    if not linear and (word != "NEAREST_NEIGHBOR" or mode != "DEFAULT"):
+        raise MappingError(f"{word} with sampling {mode!r}", "X202")
+    target = r.value("shape")
+    if constant(target) is None:
+        return computed_size(r, x, r.whole(target), count, linear, mode)
+    size = [n or None for n in listed(r, "shape") or []][-count:]
+    return bilinear(r, x, size, mode) if linear else sized(r, x, size, False, "half_pixel")
+
+
+def computed_size(
+    r: Reading, x: Value, target: Value, count: int, linear: bool, mode: str
+) -> Value:
+    """The last `count` axes in sizes that are known when the network runs."""
+    if linear and mode not in ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS"):
+        message = f"sampling {mode!r} with sizes that are computed is not supported"
+        raise MappingError(message, "X202")
+    b, first = r.b, r.rank(x) - count
+    own = b.Shape(x)
+    last = b.Slice(target, [-count], [np.iinfo(np.int64).max], [0])
+    last = b.Where(b.Equal(last, b.like(last, 0)), own[first:], last)
+    sizes = b.Concat(own[:first], last, axis=0) if first else last
+    rule = MODES[mode] if linear else "half_pixel"
+    return b.Resize(x, None, None, sizes, **told(linear, rule))
+
+
+def upsampled(r: Reading, linear: bool, rule: str) -> Value:
+    """By factors, of which the sizes are rounded down; these say the coordinates."""
+    x = r.x
+    factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
+    above(0, scale_factor=factors)
+    if r.rank(x) < 2:
+        raise MappingError("the input has no height and width", "R105")
+    shape = list(x.shape or ())[-2:]
+    if all(isinstance(n, int) for n in shape):
+        pairs = zip(shape, factors, strict=True)
+        size: list[int | None] = [int(np.floor(int(n) * np.float32(f))) for n, f in pairs]  # type: ignore[arg-type]
+        return sized(r, x, size, linear, rule)
+    scales = np.array([*[1.0] * (r.rank(x) - 2), *factors], np.float32)
+    if (scales == np.floor(scales)).all():
+        return r.b.Resize(x, None, scales, **told(linear, rule))
+    sizes = r.b.Floor(r.b.Cast(r.b.Shape(x), to=ir.DataType.FLOAT) * scales)
+    sizes = r.b.Cast(sizes, to=ir.DataType.INT64)
+    return r.b.Resize(x, None, None, sizes, **told(linear, rule))
+
+
+def upsample_bilinear(r: Reading) -> Value:
+    corners = r.attr("align_corners", bool, True)
+    half = r.attr("half_pixel_centers", bool, not corners)
+    rule = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+    return upsampled(r, True, rule)
+
+
+def upsample_nearest(r: Reading) -> Value:
+    return upsampled(r, False, "asymmetric")
+
+
+class Asked:
+    """What a Resize of the last two axes of an image wants; MappingError for others."""
+
+    def __init__(self, w: Writing) -> None:
+        a, (before, after) = w.attr, (w.static(), static(w.node.outputs[0], "the result"))
+        if len(before) != 4 or before[:2] != after[:2]:
+            raise MappingError("other than the last two of four axes")
+        if a("antialias", 0) or a("mode") not in ("linear", "nearest"):
+            raise MappingError(f"mode {a('mode')!r}, or antialiasing")
+        self.sizes, own = after[2:], before[2:]
+        self.factors = [m / n for m, n in zip(self.sizes, own, strict=True)]
+        given = w.constant(2, "the factors") if w.has(2) else None
+        if given is not None and given.size:
+            exact = [n * float(f) == m for n, m, f in zip(own, self.sizes, given[-2:], strict=True)]
+            if not all(exact):
+                raise MappingError("factors that the sizes do not say")
+        self.rule, self.rounding = a("coordinate_transformation_mode"), a("nearest_mode")
+        if self.rule == "pytorch_half_pixel" and 1 not in self.sizes:
+            self.rule = "half_pixel"
+        self.whole = all(f >= 1 and f == int(f) for f in self.factors)
+
+
+def write_bilinear(w: Writing) -> None:
+    asked = Asked(w)
+    modes = {v: k for k, v in reversed(MODES.items())}
+    if w.attr("mode") != "linear" or asked.rule not in modes:
+        raise MappingError(f"coordinates {asked.rule!r}")
+    size = dict(zip(TARGET, asked.sizes, strict=True))
+    sampling = modes[asked.rule]
+    w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
+
+
+def write_nearest(w: Writing) -> None:
+    """Half pixels; by whole factors also those rules that pick the same elements."""
+    asked = Asked(w)
+    if w.attr("mode") != "nearest":
+        raise MappingError("nearest elements only")
+    same = [("half_pixel", "round_prefer_ceil")]
+    if asked.whole:
+        same += [("half_pixel", "round_prefer_floor"), ("asymmetric", "floor")]
+    if (asked.rule, asked.rounding) not in same:
+        raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
+    size = dict(zip(TARGET, asked.sizes, strict=True))
+    w.operation("resize_nearest_neighbor", x=w.data, **size)
+
+
+def write_upsampled(w: Writing) -> None:
+    """By whole factors, of whatever size the image is; also by others where the sizes are rounded
+    down and the coordinates computed from them.
+    """
+    given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
+    factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
+    if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
+        raise MappingError("other than factors of the last two of four axes")
+    whole = (factors >= 1).all() and (factors == np.floor(factors)).all()
+    if (sized is None and not whole) or w.attr("antialias", 0):
+        raise MappingError("factors that are no whole numbers, or antialiasing")
+    names = ("scale_factor_height", "scale_factor_width")
+    scales = {k: np.float32(f) for k, f in zip(names, factors[2:], strict=True)}
+    rule, mode = w.attr("coordinate_transformation_mode"), w.attr("mode")
+    nearest = (rule, w.attr("nearest_mode"))
+    rounded = [("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")]
+    if mode == "linear" and rule in ("half_pixel", "align_corners"):
+        corners = rule == "align_corners"
+        w.operation("upsample_bilinear", x=w.data, **scales, align_corners=corners)
+    elif mode == "nearest" and nearest in [("asymmetric", "floor"), *(rounded if whole else [])]:
+        w.operation("upsample_nearest_neighbor", x=w.data, **scales)
+    else:
+        raise MappingError(f"mode {mode!r} with coordinates {rule!r}")
+
+
+# regions -----------------------------------------------------------------------------------------
+
+
+def crop_resize(r: Reading) -> Value:
+    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with the images' numbers
+    beside them.
+    """
+    b = r.b
+    x, late = r.x, r.has("boxes")
+    boxes = r.value("boxes" if late else "roi")
+    mode = r.attr("sampling_mode" if r.has("sampling_mode") else "sampling", str, "DEFAULT")
+    if mode not in SAMPLING:
+        raise MappingError(f"regions with sampling {mode!r}", "X202")
+    x, boxes = (b.Cast(v, to=ir.DataType.FLOAT) for v in (x, boxes))
+    if late:
+        if r.has("box_indices"):
+            numbers = b.Cast(r.value("box_indices"), to=boxes.dtype or ir.DataType.FLOAT)
+        else:
+            line = b.Range(0, b.Gather(b.Shape(boxes), 0), 1)
+            numbers = b.Cast(line, to=boxes.dtype or ir.DataType.FLOAT)
+        boxes = b.Concat(b.Reshape(numbers, [-1, 1]), boxes, axis=1)
+        boxes = b.Reshape(boxes, [-1, 1, 5, 1, 1])
+    y = b.CropResize(
+        b.Unsqueeze(x, [0]),
+        boxes,
+        size=[r.attr("target_height", int, 1), r.attr("target_width", int, 1)],
+        sampling=SAMPLING[mode],
+        coordinates=r.attr("box_coordinate_mode", str, "CORNERS_HEIGHT_FIRST").lower(),
+        normalized=int(r.attr("normalized_coordinates", bool, False)),
+        spatial_scale=r.attr("spatial_scale", float, 1.0),
+        extrapolate=int(r.version >= IOS16),
+        extrapolation_value=r.attr("pad_value", float, 0.0),
+    )
+    return b.Squeeze(y, [1]) if late else y
+
+
+# sampling ----------------------------------------------------------------------------------------
+
+PADDING = {
+    "constant": ("zeros", False),
+    "border": ("border", False),
+    "reflection": ("reflection", True),  # about the centres of the outermost elements
+    "symmetric": ("reflection", False),  # about their edges
+}
+
+
+class Padding(Field):
+    """What lies outside of an image. A number is 0 in ONNX: it is taken away and added again."""
+
+    keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        word, value = r.attr("padding_mode", LOWER), r.attr("padding_value", float, 0.0)
+        if word not in PADDING:
+            raise MappingError(f"padding {word!r} is not known", "X202")
+        name, centres = PADDING[word]
+        r.set(padding_mode=name, align_corners=int(centres))
+        if value and word == "constant":
+            r.data = r.data - value
+            r.behind(lambda y: y + value)
+
+    def lower(self, w: Writing) -> None:
+        words, mode = {v: k for k, v in PADDING.items()}, w.attr("padding_mode")
+        about_centres = mode == "reflection" and bool(w.attr("align_corners"))
+        w.set(padding_mode=words[mode, about_centres], padding_value=0.0)
+
+
+class Coordinates(Field):
+    """Places (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+
+    keys = ("coordinates_mode", "align_corners")
+
+    def lift(self, r: Reading) -> None:
+        x, places = r.operands()
+        places = r.cast(places, x.dtype or ir.DataType.FLOAT)
+        height, width = r.static(x, axes=4)[2:]
+        size = r.b.const(np.array([width, height], array_type(places)))
+        corners, word = r.attr("align_corners", bool), r.attr("coordinates_mode", LOWER)
+        if word not in SHARES:
+            raise MappingError(f"coordinates_mode {word!r} is not known", "R110")
+        if word != "unnormalized":
+            share = (places + 1.0) * 0.5 if word == ACROSS else places
+            places = share * (size - 1.0) if corners else share * size - 0.5
+        if MODE.lift(LOWER.lift(r.layer.attrs["sampling_mode"])) == "nearest":
+            places = self._rounded(r, places, size)
+        edges = (places * 2.0 + 1.0) / size - 1.0
+        if r.node.attrs["align_corners"]:
+            edges = places * 2.0 / r.b.Max(size - 1.0, r.b.like(size, 1)) - 1.0
+        r.set_input(1, edges)
+
+    @staticmethod
+    def _rounded(r: Reading, places: Value, size: Value) -> Value:
+        """The nearest elements themselves, halves to even: in ONNX's coordinates a half would not
+        stay one. Reflected about the edges of the image a place changes parity, so that happens
+        first; about the centers it does not.
+        """
+        b, a = r.b, r.node.attrs
+        if a["padding_mode"] == "reflection" and not a["align_corners"]:
+            far = b.Abs(places + 0.5)
+            turns = b.Floor(far / size)
+            rest = far - turns * size
+            odd = turns - b.Floor(turns * 0.5) * 2.0
+            places = rest + odd * (size - rest * 2.0) - 0.5
+            places = b.Min(b.Max(places, b.like(places, 0)), size - 1.0)
+            r.set(padding_mode="border")
+        return b.Round(places)
+
+    def lower(self, w: Writing) -> None:
+        """Before iOS16 they have 32 bits, whatever the image has."""
+        grid = w.input(1)
+        w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
+        if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:
+            wide = w.temporary("coordinates", ir.DataType.FLOAT, grid.shape)
+            w.low.exact.add(wide)
+            w.operation("cast", [wide], x=grid, dtype="fp32")
+            w.layer.attrs["coordinates"] = wide
+
+
+class View(Field):
+    """The size of the image that a matrix [batch, 6] shows."""
+
+    keys = ("output_height", "output_width")
+
+    def lift(self, r: Reading) -> None:
+        x, matrix = r.operands()
+        size = r.b.Concat(r.b.Shape(x)[:2], [r.attr(k, int) for k in self.keys], axis=0)
+        rows = r.b.Reshape(matrix, [-1, 2, 3])
+        r.set_input(1, r.b.AffineGrid(rows, size, align_corners=1))
+
+
+LOWER = Codec(lambda v: str(v).lower(), str)
+ACROSS = "normalized_minus_one_to_one"
+SHARES = (ACROSS, "normalized_zero_to_one", "unnormalized")
+MODE = enum({"linear": "bilinear", "nearest": "nearest"})
+RULES: list[Rule | Custom] = [
+    custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
+    custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
+    custom("", "resize", resize),
+    custom("", "upsample_bilinear", upsample_bilinear),
+    custom("Resize", "upsample_bilinear upsample_nearest_neighbor", None, write_upsampled),
+    custom("", "upsample_nearest_neighbor", upsample_nearest),
+    custom("", "crop_resize", crop_resize),
+    mil(
+        "GridSample",
+        "resample",
+        "x coordinates",
+        Guard("other than four axes", lambda w: w.rank() == 4),
+        Attr("mode", "sampling_mode", Codec(lambda v: MODE.lift(LOWER.lift(v)), MODE.lower)),
+        Padding(),
+        Coordinates(),
+        given="1,2,4,5 1,3,2,2",
+    ),
+    mil(
+        "GridSample",
+        "affine",
+        "x transform_matrix",
+        Fixed("sampling_mode", "bilinear", kind=LOWER),
+        Fixed("padding_mode", "constant", kind=LOWER),
+        Fixed("padding_value", 0.0, absent=True),
+        Fixed("coordinates_mode", ACROSS, kind=LOWER),
+        Fixed("align_corners", True, kind=bool),
+        Only("align_corners", 1),
+        View(),
+        lift_only=True,
+    ),
+]

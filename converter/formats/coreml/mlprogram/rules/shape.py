@@ -1,0 +1,629 @@
+"""Reshaping, transposing, joining, splitting, padding, slicing, and moving blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.fields import (
+    Axis,
+    Scalars,
+    axes_of,
+    first_axis,
+    listed,
+    mil,
+    numbers,
+    size_of,
+    whole,
+)
+from converter.graph.demands import axis_of, of_length, shaped
+from converter.graph.infer import constant, known
+from converter.graph.sizes import arange
+from converter.graph.value import Value
+from converter.mapping.context import rank as rank_of
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only
+from converter.mapping.rules import Custom, Rule, custom
+from converter.passes.layout.axes import inverse
+
+LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
+IOS17 = 8  # the specification version
+FAR = np.iinfo(np.int32).max
+
+
+class Sizes(Field):
+    """The sizes of the result.
+
+    Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
+    they are known but for one, or computed; what has no axes is squeezed or expanded.
+    """
+
+    keys, names, inputs = ("shape",), ("axis", "allowzero"), (1,)
+
+    def lift(self, r: Reading) -> None:
+        shape = r.whole("shape")
+        array = known(shape)
+        r.set_input(1, shape)
+        if array is not None and 0 in array:
+            sizes, own = [int(n) for n in array], r.static(r.data)
+            shift = len(own) - len(sizes) if r.version >= IOS17 else 0
+            for i, n in enumerate(sizes):
+                if n == 0:
+                    sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
+            r.set_input(1, sizes)
+
+    def lower(self, w: Writing) -> None:
+        shape = w.out.shape
+        sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
+        if sizes == []:
+            w.layer.kind = "squeeze" if w.rank() else "identity"
+        elif sizes is not None and not w.rank():
+            w.layer.kind = "expand_dims"
+            w.set(axes=list(range(len(sizes))))
+        elif sizes is not None and sizes.count(-1) < 2:
+            w.set(shape=sizes)
+        elif w.node.op == "Reshape" and not copies(w):
+            w.layer.attrs["shape"] = w.input(1)
+        else:
+            raise MappingError("several sizes that are not known")
+
+
+def copies(w: Writing) -> bool:
+    """Whether a size of 0 stands for that of the operand."""
+    given = known(w.optional(1))
+    return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
+
+
+class Squeezed(Field):
+    keys, inputs = ("axes",), (1,)
+
+    def lower(self, w: Writing) -> None:
+        if w.has(1):
+            rank = rank_of(w.node.outputs[0], "the result") if self.more else w.rank()
+            axes = sorted(a % max(1, rank) for a in w.ints(1, "axes"))
+            if not axes:
+                raise MappingError("no axes")
+            w.layer.attrs["axes"] = axes
+
+    def __init__(self, more: bool = False) -> None:
+        self.more = more
+
+    def lift(self, r: Reading) -> None:
+        if (axes := listed(r, "axes")) is not None:
+            r.node.set_input(1, numbers(r, axes, "axes"))
+
+
+class Permutation(Field):
+    keys = ("perm",)
+    names = ("perm",)
+
+    def lift(self, r: Reading) -> None:
+        rank, perm = r.rank(r.data), listed(r, "perm") or []
+        found = [p % rank for p in perm] if rank else []
+        if sorted(found) != list(range(rank)):
+            raise MappingError(f"{perm} is no permutation of {rank} axes", "R110")
+        r.node.attrs["perm"] = found
+
+    def lower(self, w: Writing) -> None:
+        perm = list(w.attr("perm", None) or range(w.rank())[::-1])
+        if not perm:
+            raise MappingError("a value without axes")
+        w.set(perm=perm)
+
+
+class Lines(Field):
+    """Values without axes are joined as values of one axis."""
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs = [
+            r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
+        ]
+
+
+def interleaved(r: Reading) -> None:
+    """One place of each value in turn."""
+    axis, shape = r.node.attrs["axis"] % r.rank(r.data), r.b.Shape(r.data)
+    r.set(axis=axis + 1)
+    r.set_inputs(*(r.b.Unsqueeze(v, [axis + 1]) for v in r.operands()))
+    sizes = r.b.Concat(shape[:axis], [-1], shape[axis + 1 :], axis=0)
+    r.behind(lambda y: r.b.Reshape(y, sizes))
+
+
+def stacked(r: Reading) -> None:
+    axis = r.node.attrs["axis"]
+    r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
+
+
+class Repeats(Field):
+    """How often each axis is repeated, of 32 bits."""
+
+    def lower(self, w: Writing) -> None:
+        if constant(w.input(1)) is not None:
+            w.layer.attrs["reps"] = w.ints(1, "the repeats")
+
+
+def _in_pairs(w: Writing, rank: int) -> ir.Value:
+    """All amounts before and all behind -> those of each axis in turn."""
+    kind = ir.DataType.INT32
+    table = w.made("reshape", kind, [2, rank], x=w.input(1), shape=[2, rank])
+    turned = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
+    return w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
+
+
+class Parts(Field):
+    """A number of equal parts, or the size of each."""
+
+    keys = ("num_splits", "split_sizes")
+    names = ("num_outputs",)
+    inputs = (1,)
+
+    def lower(self, w: Writing) -> None:
+        axis = first_axis(w, w.attr("axis", 0))
+        sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
+        if len(sizes) < 2:
+            raise MappingError("one part")
+        if len(set(sizes)) == 1 and not w.has(1):
+            w.set(num_splits=len(sizes))
+        elif any(not isinstance(n, int) for n in sizes):
+            raise MappingError("parts of sizes that are not known")
+        else:
+            w.set(split_sizes=sizes)
+
+    def lift(self, r: Reading) -> None:
+        if "split_sizes" in r.layer.attrs:
+            sizes = r.whole("split_sizes")
+            r.node.set_input(1, sizes)
+        else:
+            r.node.attrs["num_outputs"] = r.attr("num_splits", int)
+
+
+class Amounts(Field):
+    """Pairs of amounts for the last axes -> all before, then all behind, of all axes."""
+
+    keys, inputs = ("pad",), (1, 3)
+
+    def lower(self, w: Writing) -> None:
+        rank, given = w.rank(), w.optional(3)
+        if constant(w.optional(1)) is None and given is None and w.attr("mode") == "constant":
+            w.layer.attrs["pad"] = _in_pairs(w, rank)
+            return
+        amounts = w.ints(1, "the amounts")
+        axes = range(rank) if given is None else [a % rank for a in w.ints(3, "the axes")]
+        half, pairs = len(amounts) // 2, [[0, 0] for _ in range(rank)]
+        for i, axis in enumerate(axes):
+            pairs[axis] = [amounts[i], amounts[half + i]]
+        if min(amounts, default=0) < 0:
+            raise MappingError("negative amounts")
+        last = 2 if w.attr("mode") != "constant" else rank
+        if any(any(p) for p in pairs[: max(0, rank - last)]):
+            raise MappingError("a mode that knows the last two axes alone")
+        w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
+
+    def lift(self, r: Reading) -> None:
+        rank, given = r.rank(r.data), r.whole("pad")
+        (count,) = r.static(given, "the amounts", axes=1)
+        if count % 2 or count // 2 > rank:
+            raise MappingError(f"{count} amounts for {rank} axes", "R110")
+        missing = rank - count // 2
+        pairs = r.b.Transpose(r.b.Reshape(given, [-1, 2]), perm=[1, 0])
+        filled = r.b.Pad(pairs, [0, missing, 0, 0]) if missing else pairs
+        r.node.set_input(1, r.b.Reshape(filled, [-1]))
+
+
+class PadMode(Field):
+    keys = ("mode", "constant_val")
+    names = ("mode",)
+    inputs = (2,)
+
+    def lower(self, w: Writing) -> None:
+        modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
+        mode = w.attr("mode")
+        if mode not in modes:
+            raise MappingError(f"mode {mode!r}")
+        w.set(mode=modes[mode])
+        if mode == "constant":
+            array = w.constant(2, "the value") if w.has(2) else None
+            w.set(constant_val=0.0 if array is None else float(array.reshape(-1)[0]))
+
+    def lift(self, r: Reading) -> None:
+        modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
+        mode = r.attr("mode", str, "constant")
+        if mode not in modes:
+            raise MappingError(f"mode {mode!r} is not known", "R110")
+        r.node.attrs["mode"] = modes[mode]
+        if mode == "constant":
+            value = r.attr("constant_val", float, 0.0)
+            r.node.set_input(2, r.b.like(r.data, value))
+
+
+# slices ------------------------------------------------------------------------------------------
+
+
+class Ranges(Field):
+    """First, last and step of all axes, and which axes the result has no more."""
+
+    keys = ("begin", "end", "stride", "begin_mask", "end_mask", "squeeze_mask")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        *ranges, gone = self.read(r)
+        r.set_inputs(r.data, *ranges)
+        if gone:
+            r.behind(lambda y: r.b.Squeeze(y, gone))
+
+    def read(self, r: Reading) -> tuple[Value, Value, list[int], list[int], list[int]]:
+        """Starts, ends, axes and steps of a Slice, and the axes that go behind it."""
+        b, rank = r.b, r.rank(r.data)
+        begin, end = r.whole("begin"), r.whole("end")
+        strides = listed(r, "stride") or [1] * rank
+        masks = [
+            np.array(r.array(k).reshape(-1), bool) if r.has(k) else np.zeros(rank, bool)
+            for k in self.keys[3:]
+        ]
+        if len(strides) != rank or any(len(m) != rank for m in masks):
+            raise MappingError(f"ranges of another number than {rank} axes", "R110")
+        first, last, squeezed = masks
+        down = np.array(strides) < 0
+        start = b.Where(first & ~squeezed, np.where(down, LARGE, 0), begin)
+        behind = b.Where(b.Equal(start, -1), LARGE, start + 1)
+        stop = b.Where(squeezed, behind, b.Where(last, np.where(down, SMALL, LARGE), end))
+        strides = [1 if s else n for n, s in zip(strides, squeezed, strict=True)]
+        return start, stop, list(range(rank)), strides, [int(i) for i in np.flatnonzero(squeezed)]
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        if constant(w.optional(1)) is None or constant(w.optional(2)) is None:
+            self.computed(w, rank)
+            return
+        firsts, lasts = w.ints(1, "the starts"), w.ints(2, "the ends")
+        axes = [a % rank for a in w.ints(3, "the axes", range(rank))]
+        steps = w.ints(4, "the steps", [1] * len(firsts))
+        ranges = [(0, 0, 1, True, True)] * rank
+        for axis, *limits in zip(axes, firsts, lasts, steps, strict=False):
+            ranges[axis] = _range(size_of(w.data, axis), *limits)
+        w.set(**{k: list(n) for k, n in zip(self.keys, zip(*ranges, strict=True), strict=False)})
+        w.set(squeeze_mask=[False] * rank)
+
+    def computed(self, w: Writing, rank: int) -> None:
+        """Bounds that are computed, of all axes in their order."""
+        axes = w.ints(3, "the axes", range(rank))
+        steps = w.ints(4, "the steps", [1] * len(axes))
+        if [a % rank for a in axes] != list(range(rank)) or any(n < 1 for n in steps):
+            raise MappingError("computed bounds of some axes")
+        sizes = [n if isinstance(n, int) else -1 for n in w.out.shape or ()]
+        if 1 < sizes.count(-1) < rank:
+            raise MappingError("a computed range, of a size that a program cannot be told", "X203")
+        w.layer.attrs |= {"begin": w.input(1), "end": w.input(2), "stride": steps}
+        if sizes and sizes.count(-1) < rank:  # a reshape says the sizes that are known
+            part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
+            w.layer.outputs = [part]
+            w.then(lambda: w.operation("reshape", x=part, shape=sizes))
+
+
+def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
+    """First, last and step of an axis, and whether it begins and ends where the axis does; of a
+    size that is known counted from the front.
+    """
+    if isinstance(size, int):
+        first, last, _ = slice(start, end, step).indices(size)
+        return first, max(0, last), step, False, last < 0
+    first_of_all = start >= FAR if step < 0 else start == 0
+    last_of_all = end <= -FAR if step < 0 else end >= FAR
+    if step < 0 and start == -1:
+        first_of_all = True
+    begin, stop = (0 if first_of_all else start), (0 if last_of_all else end)
+    return begin, stop, step, first_of_all, last_of_all
+
+
+class Replaced(Ranges):
+    """The places that a slice would take, as those of a line, which get other values."""
+
+    def lift(self, r: Reading) -> None:
+        *ranges, gone = self.read(r)
+        x, update = r.operands()
+        line, shape = np.array([-1]), r.b.Shape(x)
+        places = r.b.Reshape(r.b.Range(0, r.b.Size(x), 1), shape)
+        chosen = r.b.Slice(places, *ranges)
+        update = r.b.Unsqueeze(update, gone) if gone else update
+        spread = r.b.Expand(update, r.b.Shape(chosen))
+        r.set(axis=0)
+        r.set_inputs(*(r.b.Reshape(v, line) for v in (x, chosen, spread)))
+        r.behind(lambda y: r.b.Reshape(y, shape))
+
+
+class Lengths(Field):
+    """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
+    all that is left.
+    """
+
+    keys = ("begin", "size")
+
+    def lift(self, r: Reading) -> None:
+        begin, size = (r.whole(k) for k in self.keys)
+        begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
+        end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
+        r.set_inputs(r.data, begin, end)
+
+
+class Backwards(Field):
+    """Axes from the last place to the first; all where they are left out."""
+
+    keys = ("axes",)
+
+    def lift(self, r: Reading) -> None:
+        axes = axes_of(r, r.data)
+        ones = [-1] * len(axes)
+        r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
+        if not axes:
+            r.ready = [r.b.Identity(r.data)]
+
+
+class Cropped(Field):
+    """What is cut off in front and behind, of height and of width."""
+
+    keys = ("crop_height", "crop_width")
+
+    def lift(self, r: Reading) -> None:
+        amounts = {k: listed(r, k) or [] for k in self.keys}
+        of_length(2, **amounts)
+        r.set_inputs(r.data, *inner(*amounts.values()))
+
+
+def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Starts, ends and axes of a Slice that leaves out these amounts in front and behind."""
+    (top, bottom), (left, right) = height, width
+    return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
+
+
+class TimeAndBatch(Field):
+    """The axes of the steps and of the sequences; read, they go to the front and come back."""
+
+    keys, names = ("seq_axis", "batch_axis"), ("time_axis", "batch_axis")
+
+    def lift(self, r: Reading) -> None:
+        rank = r.rank(r.data)
+        time, batch = (axis_of(r.attr(k, int, 0), rank) for k in self.keys)
+        if time == batch:
+            raise MappingError("lengths of the axis that is turned round", "R110")
+        order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+        r.data = r.transpose(r.data, order)
+        r.set(time_axis=0, batch_axis=1)
+        r.behind(lambda y: r.transpose(y, inverse(order)))
+
+    def lower(self, w: Writing) -> None:
+        w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
+
+
+class Windows(Field):
+    """Windows of an axis, along a new axis behind it."""
+
+    keys = ("axis", "size", "stride")
+
+    def lift(self, r: Reading) -> None:
+        size, step = r.count("size"), r.count("stride", 1)
+        axis = axis_of(r.attr("axis", int), r.rank(r.data))
+        places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
+        r.set(axis=axis)
+        r.set_input(1, places.astype(np.int64))
+
+
+# sizes -------------------------------------------------------------------------------------------
+
+
+class Number(Field):
+    """The number of a ConstantOfShape."""
+
+    keys, names = ("value",), ("value",)
+
+    def lower(self, w: Writing) -> None:
+        value = w.attr("value", None)
+        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+        w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
+
+
+def zero(r: Reading) -> None:
+    """What is spread is 0 where it is left out."""
+    if r.node.input(0) is None:
+        r.set_input(0, np.float32(0))
+
+
+def like(r: Reading) -> None:
+    zero(r)
+    r.set_input(1, r.b.Shape(r.node.input(1)))
+
+
+class ShapesOfOthers(Field):
+    """Sizes that are ranges of the shapes of other values."""
+
+    keys = ("ref_tensors", "begins", "ends", "end_masks")
+
+    def lift(self, r: Reading) -> None:
+        refs = r.values("ref_tensors")
+        given = {k: r.layer.attrs[k] if r.has(k) else [] for k in self.keys[1:]}
+        lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
+        of_length(len(refs), **lists)
+        ranges = zip(refs, *lists.values(), strict=True)
+        parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
+        r.set_input(1, r.b.Concat(*parts, axis=0))
+
+
+class Band(Field):
+    """How many diagonals below and above the main one stay; negative is all.
+
+    Written, one side is open.
+    """
+
+    keys, names, inputs = ("lower", "upper"), ("upper",), (1,)
+
+    def lift(self, r: Reading) -> None:
+        below, above = (r.attr(k, int, -1) for k in self.keys)
+        if below >= 0 and above >= 0:
+            r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
+        elif below < 0 and above < 0:
+            r.ready = [r.data]
+        upper = below >= 0
+        r.set_input(1, r.b.const(np.int64(-below if upper else above)))
+        r.set(upper=int(upper))
+
+    def lower(self, w: Writing) -> None:
+        k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
+        if (k > 0) if upper else (k < 0):
+            raise MappingError("a band without its diagonal")
+        w.set(lower=-k if upper else -1, upper=-1 if upper else k)
+
+
+# blocks ------------------------------------------------------------------------------------------
+
+
+def unshuffled(r: Reading) -> Value:
+    """[n, c, h * f, w * f] -> [n, c * f * f, h, w], the channels slower than the blocks."""
+    x, f = r.x, r.count("downscale_factor")
+    n, c, h, w = r.static(x, axes=4)
+    y = r.b.Reshape(x, [n, c, h // f, f, w // f, f])
+    return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
+
+
+class Margins(Field):
+    """Zeros in front and behind, of height and of width."""
+
+    keys, names = ("paddings",), ("pads",)
+
+    def lift(self, r: Reading) -> None:
+        pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
+        r.set(pads=pairs.T.reshape(-1).tolist())
+
+    def lower(self, w: Writing) -> None:
+        w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
+
+
+class Crops(Field):
+    """What is cut off behind the operator, in front and behind of height and of width."""
+
+    keys = ("crops",)
+
+    def lift(self, r: Reading) -> None:
+        ranges = inner(*shaped(r.array("crops"), 2, 2, what="crops").tolist())
+        r.behind(lambda y: r.b.Slice(y, *ranges))
+
+    def lower(self, w: Writing) -> None:
+        w.set(crops=[[0, 0], [0, 0]])
+
+
+BLOCK = Attr("block_size", "block_shape", list, [1, 1])
+JOINED = (Lines(), Axis())
+
+
+class HalvesAsFloats(Field):
+    """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
+
+    def lift(self, r: Reading) -> None:
+        if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
+            return
+        r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
+        r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+
+
+RULES: list[Rule | Custom] = [
+    mil("Reshape", "reshape", "x", Sizes()),
+    mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
+    mil("Reshape", "reshape_like", "x", ShapesOfOthers(), lift_only=True),
+    mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
+    mil("Transpose", "transpose", "x", Permutation()),
+    mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
+    mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
+    mil(
+        "Concat",
+        "concat",
+        "values*",
+        Guard("one value is joined with none", lambda w: len(w.node.inputs) > 1),
+        *JOINED,
+        Fixed("interleave", False, absent=True, kind=bool),
+        given="2,3 2,3",
+    ),
+    mil(
+        "Concat",
+        "concat",
+        "values*",
+        *JOINED,
+        Fixed("interleave", True, kind=bool),
+        before_lift=interleaved,
+        lift_only=True,
+    ),
+    mil(
+        "Concat",
+        "stack",
+        "values*",
+        Attr("axis", kind=int),
+        before_lift=stacked,
+        lift_only=True,
+    ),
+    mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
+    mil("Tile", "tile", "x reps", whole(1), Repeats(), given="2,3 =[2,1]"),
+    mil(
+        "Shape",
+        "shape",
+        "x",
+        Guard(
+            "a part of the shape", lambda w: not w.attr("start", 0) and w.attr("end", None) is None
+        ),
+        Implied(("start", "end")),
+        given="n,3",
+    ),
+    mil("Pad", "pad", "x", Amounts(), PadMode(), given="2,3,4,4 =[0,0,1,1,0,0,1,1]"),
+    mil(
+        "DepthToSpace",
+        "depth_to_space",
+        "x",
+        Attr("blocksize", "block_size", int),
+        Only("mode", "DCR"),
+        given="1,8,4,4",
+    ),
+    mil(
+        "DepthToSpace",
+        "pixel_shuffle",
+        "x",
+        Attr("blocksize", "upscale_factor", int),
+        Only("mode", "CRD"),
+        given="1,8,4,4",
+    ),
+    mil(
+        "SpaceToDepth",
+        "space_to_depth",
+        "x",
+        Attr("blocksize", "block_size", int),
+        given="1,4,4,4",
+    ),
+    custom("", "pixel_unshuffle", unshuffled),
+    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, Margins(), given="1,2,4,4"),
+    mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
+    mil("Slice", "slice_by_index", "x", Ranges()),
+    mil("Slice", "slice_by_size", "x", Lengths(), lift_only=True),
+    mil("Slice", "reverse", "x", Backwards(), lift_only=True),
+    mil("Slice", "crop", "x", Cropped(), lift_only=True),
+    mil("ScatterElements", "slice_update", "x update", Replaced(), lift_only=True),
+    mil(
+        "ReverseSequence",
+        "reverse_sequence",
+        "x lengths",
+        whole(1),
+        TimeAndBatch(),
+        given="3,2,4 i64:2",
+    ),
+    mil("Gather", "sliding_windows", "x", Windows(), lift_only=True),
+    mil("Expand", "fill", "value? shape", whole(1), before_lift=zero, lift_only=True),
+    mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
+    mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
+    mil(
+        "Range",
+        "range_1d",
+        "start end step",
+        Scalars(0, 1, 2),
+        HalvesAsFloats(),
+        given="=i64:(0) i64: =i64:(1)",
+    ),
+    mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),
+]

@@ -1,0 +1,108 @@
+"""The Core ML format as one value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from converter.formats.format import Flavour, Format, Option, Written
+
+if TYPE_CHECKING:
+    from converter.errors import Diagnostic
+    from converter.graph.network import Network
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether the file is a Core ML model of another kind than a program."""
+    from converter.formats.coreml.kind import BEGINS, ML_PROGRAM, kind_of
+
+    return head[:1] in BEGINS and kind_of(Path(path)) not in (0, ML_PROGRAM)
+
+
+def package(path: Path) -> bool:
+    """Whether a folder is a package that holds another kind of model than a program."""
+    from converter.formats.coreml.kind import ML_PROGRAM, kind_of
+
+    return kind_of(path) not in (0, ML_PROGRAM)
+
+
+def read(path: Path, weights: Path | None) -> Network:
+    from converter.formats.coreml.neuralnetwork.codec import read_mlmodel
+    from converter.formats.coreml.neuralnetwork.lift import lift
+    from converter.formats.coreml.package import open_model
+    from converter.formats.coreml.package_zip import unpacked
+
+    with unpacked(path) as model:
+        file = open_model(model)
+        return lift(read_mlmodel(file.path, file))
+
+
+def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
+    from converter.formats.coreml.neuralnetwork.codec import write_mlmodel
+    from converter.formats.coreml.neuralnetwork.lower import lower
+    from converter.io.files import Output
+
+    notes: list[Diagnostic] = []
+    written = lower(model, flavour, notes)
+    with Output(path) as out:
+        write_mlmodel(written, out)
+    return notes
+
+
+def check(path: Path, weights: Path | None) -> list[Diagnostic]:
+    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is
+    returned.
+    """
+    return read(path, weights).notes
+
+
+def kinds() -> Mapping[str, str]:
+    """Every layer of the specification, with the operators of its rows; `(special)` are control
+    flow and what no row says.
+    """
+    from converter.formats.coreml.neuralnetwork.mapping import MAPPING
+    from converter.formats.coreml.neuralnetwork.network import CONTROL
+
+    table = MAPPING.table
+    return {**{k: "(special)" for k in CONTROL}, **table.operators()}
+
+
+def written() -> Written:
+    from converter.formats.coreml.neuralnetwork.legalise import REWRITES
+    from converter.formats.coreml.neuralnetwork.mapping import MAPPING
+    from converter.passes.coverage import absent_operators
+
+    return Written(absent_operators(MAPPING.table, REWRITES))
+
+
+def untold(model: Network, title: str) -> list[Diagnostic]:
+    from converter.formats.coreml.features import untold
+
+    return untold(model, title)
+
+
+FORMAT = Format(
+    name="coreml",
+    title="Core ML neural network",
+    suffixes=(".mlmodel",),
+    containers=(".mlpackage",),
+    sniff=sniff,
+    package=package,
+    read=read,
+    write=write,
+    check=check,
+    kinds=kinds,
+    written=written,
+    untold=untold,
+    options=(
+        Option(
+            "spec", "the highest specificationVersion to write", values=("4", "5", "7"), default="7"
+        ),
+        Option("fp16", "half-precision weights"),
+    ),
+    text=lambda flavour: True,  # of classifiers
+    versions="reads specificationVersion 1 to 9 (neural networks, classifiers, regressors, "
+    "pipelines); writes the lowest that will do: 4, 5, or 7",
+)

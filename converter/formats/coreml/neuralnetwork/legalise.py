@@ -1,0 +1,134 @@
+"""Canonical operators rewritten for Core ML, where no row says them and no common decomposition
+(`converter/passes/decompositions`) does as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.formats.coreml.neuralnetwork.rules.control_flow import origin, unconditional
+from converter.formats.coreml.neuralnetwork.rules.elementwise import is_short, shifts_out
+from converter.formats.coreml.neuralnetwork.rules.quantization import wraps
+from converter.graph.build import Builder, attrs_of
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.value import operand
+from converter.graph.walk import release
+from converter.passes.decompositions.bitwise import BITS, by_digits
+from converter.passes.decompositions.recurrent import looped
+from converter.passes.indices import cut_elements, one_hot
+from converter.passes.legalise import Rewrites, either
+from converter.passes.split_directions import split_directions
+from converter.passes.suppression import non_max_suppression
+from converter.passes.unroll import copy_body
+
+Value = ir.Value
+
+
+def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
+    """A time axis in front of the batch axis: turned, reversed, turned back; one layer where the
+    common decomposition looks every element up.
+    """
+    attrs, x = attrs_of(node), operand(node)
+    rank = rank_of(x)
+    if rank is None or (attrs.get("batch_axis", 1), attrs.get("time_axis", 0)) != (1, 0):
+        return None
+    perm = [1, 0, *range(2, rank)]
+    y = b.ReverseSequence(b.Transpose(x, perm=perm), operand(node, 1), batch_axis=0, time_axis=1)
+    return b.Transpose(y, perm=perm)
+
+
+def wrapped_cast(node: ir.Node, b: Builder) -> Value | None:
+    """x - 2^n * floor((x - least) / 2^n): the integer of n bits that has the same last bits. Blobs
+    are floats, which do not wrap around.
+    """
+    x, out = operand(node), node.outputs[0]
+    if x.dtype is None or out.dtype is None or not wraps(x, out):
+        return None
+    y = b.Cast(x, to=ir.DataType.FLOAT)
+    count, least = float(2**out.dtype.bitwidth), float(out.dtype.min)
+    turns = b.Floor((y - least) * (1 / count))
+    return b.Cast(y - turns * count, to=out.dtype)
+
+
+def wrapped(node: ir.Node, b: Builder) -> Value | None:
+    """Short integers in 32 bits, of which the last ones are the result; numbers that are shifted
+    out of 32 bits by a power of two are lost, as they would not be in floats.
+    """
+    out = node.outputs[0]
+    if is_short(out):
+        y = b.op(node.op_type, *(b.Cast(v, to=ir.DataType.INT32) for v in node.inputs))
+        return b.Cast(y, to=out.dtype or ir.DataType.INT32)
+    return _shifted(node, b) if shifts_out(node) else None
+
+
+def _shifted(node: ir.Node, b: Builder) -> Value:
+    """x * 2^n as the last 32 bits of it. In units of 2^32, taking away what is whole is exact; half
+    a unit and more is the sign.
+    """
+    out = node.outputs[0]
+    x, y = (b.Cast(v, to=ir.DataType.FLOAT) for v in node.inputs)
+    turns = x * y * 2.0**-32
+    rest = turns - b.Sign(turns) * b.Floor(b.Abs(turns))
+    if out.dtype == ir.DataType.INT32:
+        above, below = (b.Cast(truth, to=ir.DataType.FLOAT) for truth in (rest >= 0.5, rest < -0.5))
+        rest = rest - above + below
+    else:
+        rest = b.Abs(rest)  # says what it is: no unsigned number is negative
+    return b.Cast(rest * 2.0**32, to=out.dtype or ir.DataType.INT32)
+
+
+def bitwise(node: ir.Node, b: Builder) -> Value | None:
+    """Digit by digit, of numbers that a float holds exactly: blobs are floats, the common
+    decomposition counts in whole numbers.
+    """
+    return by_digits(node, b, count=7, largest=1 << 24)
+
+
+def collected(node: ir.Node, b: Builder) -> Sequence[Value] | None:
+    """What a loop collects has sizes that are known. Parts as large as a state, whose sizes are not
+    known, are written into a tensor that goes round with the states.
+    """
+    body, (trips, condition, *first) = node.attributes["body"].as_graph(), node.inputs
+    count = known(trips) if trips is not None else None
+    results = [origin(v) for v in body.outputs[1:]]
+    ends, parts = results[: len(first)], results[len(first) :]
+    unknown = [part for part in parts if shape_of(part) is None]
+    if condition is not None and not (known(condition) and unconditional(body)):
+        return None
+    if count is None or not unknown or not all(v in ends for v in parts):
+        return None
+    tables = [
+        b.ConstantOfShape(
+            b.Concat(count.reshape(1), b.Shape(first[ends.index(part)]), axis=0),
+            value=np.zeros(1, part.dtype.numpy() if part.dtype else np.float32),
+        )
+        for part in parts
+    ]
+    with b.loop(trips, *first, *tables) as turn:
+        formal = turn.iteration, turn.const(True), *turn.states
+        _, *new = copy_body(body, dict(zip(body.inputs, formal, strict=False)), turn)
+        place = turn.Reshape(turn.iteration, [1, 1])
+        written = (
+            turn.ScatterND(table, place, turn.Unsqueeze(part, [0]))
+            for table, part in zip(turn.states[len(first) :], new[len(first) :], strict=True)
+        )
+        found = turn.end(*new[: len(first)], *written)
+    release(node)
+    return found
+
+
+REWRITES: Rewrites = {
+    **{("", op): bitwise for op in BITS},
+    ("", "Cast"): wrapped_cast,
+    **{("", op): wrapped for op in ("Add", "Sub", "Mul", "Neg")},
+    ("", "GatherElements"): cut_elements,
+    ("", "OneHot"): one_hot,
+    ("", "ReverseSequence"): reverse_sequence,
+    # each direction for itself; what no layer says (a GRU that resets behind its matrix) in a loop
+    **{("", op): either(split_directions, looped) for op in ("GRU", "RNN", "LSTM")},
+    ("", "Loop"): collected,
+    ("", "NonMaxSuppression"): non_max_suppression,
+}

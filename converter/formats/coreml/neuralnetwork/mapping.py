@@ -1,0 +1,18 @@
+"""What the format holds and how it says operators, in one value."""
+
+from __future__ import annotations
+
+from converter.formats.coreml.neuralnetwork.collector import CoreLowering
+from converter.formats.coreml.neuralnetwork.rules import TABLE
+from converter.formats.coreml.neuralnetwork.rules.context import SPELLING, Reading, Writing
+from converter.mapping.lifting import FormatMapping
+from converter.mapping.target import Target
+
+MAPPING = FormatMapping(
+    TABLE,
+    Target("Core ML", floats_only="Core ML", fed="a Core ML neural network"),
+    spelling=SPELLING,
+    reading=Reading,
+    writing=Writing,
+    lowering=CoreLowering,
+)

@@ -1,0 +1,549 @@
+"""Element-wise layers: functions of one number, activations, arithmetic, comparisons, logic.
+
+Blobs are float32: integers are written as such numbers, and where they would wrap around they are
+refused (see legalise.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.collector import is_float, scalar
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    INTEGERS,
+    SEVERAL,
+    OneType,
+    ScalarOperand,
+    TowardsZero,
+    fits,
+    of_type,
+    truncate,
+)
+from converter.graph.infer import rank_of
+from converter.graph.value import known_sizes, made_of, maker
+from converter.mapping.codecs import Codec, enum, unset
+from converter.mapping.context import Results
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Field,
+    Fixed,
+    FixedInput,
+    Guard,
+    Nested,
+    Only,
+    attrs,
+    ignore,
+)
+from converter.mapping.rules import Custom, Rule, custom, op, ops
+
+T = ir.DataType
+Value = ir.Value
+# added to the argument of a logarithm where the layer insists on an epsilon: changes no number but
+# zero
+TINY = float(np.float32(1.4e-45))
+LEAST, MOST = -3.4028234e38, 3.4028234e38
+
+# integers that wrap around -----------------------------------------------------------------------
+
+
+def is_short(value: Value) -> bool:
+    """Whether it is of integers that a sum of two soon leaves: what is beyond has to wrap
+    around.
+    """
+    return value.dtype in INTEGERS and value.dtype.bitwidth <= 16
+
+
+def shifts_out(node: ir.Node | None) -> bool:
+    """Whether 32-bit integers are multiplied by a power of two that is known only at run time, as
+    exporters write shifts to the left.
+    """
+    if node is None or node.op_type != "Mul":
+        return False
+    short = node.outputs[0].dtype in (T.INT32, T.UINT32)
+    return short and any(_power_of_two(v) for v in node.inputs)
+
+
+def _power_of_two(value: Value | None) -> bool:
+    while node := maker(value, "Cast") or maker(value, "Round") or maker(value, "Floor"):
+        value = node.inputs[0]
+    base = scalar(made_of(value, "Pow"))
+    return base is not None and base > 1 and math.frexp(base)[0] == 0.5
+
+
+class Room(Field):
+    """Refuses integers that wrap around."""
+
+    def lower(self, w: Writing) -> None:
+        out = w.out
+        if is_short(out) or shifts_out(out.producer()):
+            name = out.dtype.name if out.dtype else ""
+            raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
+
+
+ROOM = Room()
+
+# functions of one number -------------------------------------------------------------------------
+
+
+class Scaled(Field):
+    """f(scale * x + shift); a scale of zero is one that is not set."""
+
+    keys = ("scale", "shift")
+
+    def lift(self, r: Reading) -> None:
+        scale, shift = r.attr("scale", unset(1.0)), r.attr("shift", float)
+        r.data = affine(r.data, scale, shift)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["scale"] = 1.0
+
+
+def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
+    """x * scale + shift, without the parts that say nothing."""
+    y = x if scale == 1.0 else x * scale
+    return y if shift == 0.0 else y + shift
+
+
+class Epsilon(Field):
+    """What the layer adds to the argument <-> an Add of a positive constant in front.
+
+    `root`       the sum stands under a square root
+    `otherwise`  what is written without an Add; None: then the row is not meant
+    """
+
+    keys = ("epsilon",)
+
+    def __init__(self, root: bool = False, otherwise: float | None = None) -> None:
+        self.root, self.otherwise = root, otherwise
+
+    def lift(self, r: Reading) -> None:
+        x = r.data + r.attr("epsilon", unset(1e-6))
+        r.data = r.b.Sqrt(x) if self.root else x
+
+    def lower(self, w: Writing) -> None:
+        inner: Value | None = w.data
+        if self.root:
+            inner = made_of(inner, "Sqrt")
+        total = maker(inner, "Add")
+        epsilon = None if total is None else scalar(total.inputs[1])
+        if total is not None and epsilon is not None and epsilon > 0:
+            w.layer.inputs, w.layer.attrs["epsilon"] = [total.inputs[0]], epsilon
+        elif self.otherwise is not None:
+            w.layer.attrs["epsilon"] = self.otherwise
+        else:
+            raise not_meant("nothing is added in front")
+
+
+def function(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
+    """A row of the layer `unary`."""
+    rest = {"alpha", "epsilon"} - {k for f in fields for k in f.keys}
+    return op(name, "unary", Fixed("type", kind), *fields, ignore(*rest), **options)
+
+
+class Exponent(ScalarOperand):
+    """`alpha` of a power <-> a constant second operand; a negative power of whole numbers would be
+    a fraction.
+    """
+
+    def lower(self, w: Writing) -> None:
+        super().lower(w)
+        if w.data.dtype in INTEGERS and w.layer.attrs[self.key] < 0:
+            raise not_meant("a negative power of whole numbers")
+
+
+class Square(Field):
+    """The exponent 2: a product of an operand with itself."""
+
+    keys = ("alpha",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs *= 2
+
+    def lower(self, w: Writing) -> None:
+        if w.data is not w.input(1):
+            raise not_meant("two operands")
+        w.layer.attrs["alpha"] = 2.0
+
+
+class QuotientOf(Field):
+    """The operator takes the quotient of the layer's operands, which a Div in front makes."""
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.b.Div(*r.node.inputs))
+
+    def lower(self, w: Writing) -> None:
+        quotient = maker(w.data, "Div")
+        if quotient is None or not is_float(w.data):
+            raise not_meant("of a quotient only")
+        w.layer.inputs = list(quotient.inputs)
+
+
+def bound(value: Any) -> float:
+    """A limit of Clip, which the layer holds as a number that is finite."""
+    return float(np.clip(np.asarray(value).reshape(-1)[0], LEAST, MOST))
+
+
+LIMIT = Codec(float, bound)
+SQUARE = Guard("of a square only", lift_if=lambda r: r.attr("alpha", float) == 2)
+SCALED = Scaled()
+UNARY = [
+    op("Floor", "floorDivBroadcastable", QuotientOf(), given="Div(2,3;2,3)"),
+    *ops(
+        "Ceil=ceil Floor=floor Sign=sign Round=round Sin=sin Cos=cos Tan=tan Asin=asin Acos=acos "
+        "Atan=atan Sinh=sinh Cosh=cosh Tanh=tanh Asinh=asinh Acosh=acosh Atanh=atanh Erf=erf"
+    ),
+    function("Sqrt", "SQRT", SCALED),
+    function("Exp", "EXP", SCALED),
+    function("Abs", "ABS", SCALED),
+    function("Log", "LOG", SCALED, Epsilon(otherwise=TINY)),
+    function("Reciprocal", "RSQRT", SCALED, Epsilon(root=True), given="Sqrt(Add(2,3;=))"),
+    function("Reciprocal", "INVERSE", SCALED, Epsilon(), given="Add(2,3;=)", lift_only=True),
+    function("Reciprocal", "POWER", SCALED, Fixed("alpha", -1.0), lower_only=True),
+    function("Mul", "POWER", SQUARE, SCALED, Square(), given="2,3 $0", lift_only=True),
+    function("Pow", "POWER", Exponent("alpha"), SCALED, given="2,3 ="),
+    function("Max", "THRESHOLD", ScalarOperand("alpha"), SCALED, given="2,3 ="),
+    op("Pow", "exp2", FixedInput(0, 2.0), given="=(2.0) 2,3"),
+    op(
+        "Clip",
+        "clip",
+        Const(1, "minVal", LIMIT, None, LEAST),
+        Const(2, "maxVal", LIMIT, None, MOST),
+        given="2,3 =(-1.0) =",
+    ),
+    op(
+        "Clip",
+        "clampedReLU",
+        Guard(
+            "below zero too", lift_if=lambda r: r.attr("alpha", float) == 0 < r.attr("beta", float)
+        ),
+        ignore("alpha"),
+        FixedInput(1, 0.0),
+        Const(2, "beta", LIMIT, None),
+        given="2,3 =(0.0) =",
+        lift_only=True,
+    ),
+    op(
+        "Min",
+        "clampedReLU",
+        ScalarOperand("beta"),
+        ignore("alpha"),
+        before_lift=lambda r: r.b.LeakyRelu(r.data, alpha=r.attr("alpha", float)),
+        lift_only=True,
+    ),
+]
+
+
+# activations -------------------------------------------------------------------------------------
+
+ALPHA, BETA = attrs(alpha=float, beta=float)
+# x >= alpha passes there, x > alpha in ONNX: the next smaller bound
+PASSES = Codec(
+    lambda v: float(np.nextafter(np.float32(v), np.float32(-np.inf))),
+    lambda v: float(np.nextafter(np.float32(v), np.float32(np.inf))),
+)
+
+
+def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
+    return op(name, "activation", Nested(kind, *fields), **options)
+
+
+class ChannelSlope(Field):
+    """One slope, or one for each channel (axis -3)."""
+
+    blobs = ("PReLU.alpha",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set_input(1, channels(r, "PReLU.alpha"))
+
+    def lower(self, w: Writing) -> None:
+        slope, rank = slope_of(w), w.rank()
+        if rank < 3:
+            raise not_meant("the slopes are those of channels")
+        w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
+
+
+class Leak(Field):
+    """The one slope of a tensor without channels."""
+
+    keys = ("alpha",)
+    inputs = (1,)
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
+
+
+def slope_of(w: Writing) -> Any:
+    slope = w.numbers(1, "the slope")
+    by_channel = slope.ndim >= 3 and slope.size == slope.shape[-3] and w.rank() >= 3
+    if slope.size != 1 and not by_channel:
+        raise MappingError("a slope that is neither one number nor one per channel (axis -3)")
+    return slope
+
+
+def channels(r: Reading, path: str) -> Value:
+    """A weight of length C or 1 for axis -3 of the input, as [C,1,1]."""
+    stored, rank = r.layer.blobs[path], r.rank(r.data)
+    array, size = stored.array([stored.data().count]), blobs.dims(r.data)[-3] if rank >= 3 else None
+    if size is not None and array.size > max(size, 1):
+        array = array[:size]
+    shape = (-1, 1, 1) if array.size > 1 or rank >= 3 else ()
+    return r.b.const(array.reshape(shape), path.rpartition(".")[2])
+
+
+def line(r: Reading) -> Value:
+    """alpha * x + beta; the operator is an Identity behind it."""
+    p = r.layer.attrs["linear"]
+    return affine(r.data, p["alpha"], p["beta"])
+
+
+class Weighted(Field):
+    """Weights of which the row's hook makes operands."""
+
+    def __init__(self, *paths: str) -> None:
+        self.blobs = paths
+
+
+GELU = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}
+ACTIVATIONS = [
+    activation("Relu", "ReLU"),
+    activation("Sigmoid", "sigmoid"),
+    activation("Softplus", "softplus"),
+    activation("Softsign", "softsign"),
+    activation("Tanh", "tanh", lift_only=True),
+    activation("LeakyRelu", "leakyReLU", ALPHA),
+    activation("Elu", "ELU", ALPHA),
+    activation("HardSigmoid", "sigmoidHard", ALPHA, BETA),
+    activation("ThresholdedRelu", "thresholdedReLU", Attr("alpha", kind=PASSES)),
+    op("PRelu", "activation", Nested("PReLU"), ChannelSlope(), given="1,4,8,8 =4,1,1"),
+    activation("PRelu", "leakyReLU", Leak(), given="2,3 =", lower_only=True),
+    activation("Identity", "linear", ignore("alpha", "beta"), before_lift=line, lift_only=True),
+    activation(
+        "Tanh",
+        "scaledTanh",
+        ignore("alpha", "beta"),
+        before_lift=lambda r: affine(r.data, r.layer.attrs["scaledTanh"]["beta"]),
+        after_lift=lambda r, y: affine(y, r.layer.attrs["scaledTanh"]["alpha"]),
+        lift_only=True,
+    ),
+    op(
+        "Softplus",
+        "activation",
+        Nested("parametricSoftplus"),
+        Weighted("parametricSoftplus.alpha", "parametricSoftplus.beta"),
+        before_lift=lambda r: r.data * channels(r, "parametricSoftplus.beta"),
+        after_lift=lambda r, y: y * channels(r, "parametricSoftplus.alpha"),
+        lift_only=True,
+    ),
+    op("Gelu", "gelu", Attr("approximate", "mode", enum(GELU))),
+    op(
+        "Sigmoid",
+        "gelu",
+        Fixed("mode", "SIGMOID_APPROXIMATION"),
+        before_lift=lambda r: r.data * 1.702,
+        after_lift=lambda r, y: r.input(0) * y,
+        lift_only=True,
+    ),
+]
+
+
+# arithmetic --------------------------------------------------------------------------------------
+
+
+class Chain(Field):
+    """An operator of two operands <-> a layer of any number of them; `alpha` counts only beside a
+    single one.
+    """
+
+    keys = ("alpha",)
+
+    def lift(self, r: Reading) -> None:
+        first, rest = r.input(0), r.node.inputs[1:]
+        r.set_inputs(first, *rest[:1])
+
+        def behind(results: Results) -> Results:
+            for v in rest[1:]:
+                results = [r.b.op(r.node.op, results[0], v)]
+            return results
+
+        r.then(behind)
+
+
+class Whole(Field):
+    """A fraction, of which whole numbers keep what lies towards zero."""
+
+    def lower(self, w: Writing) -> None:
+        x, c = w.data, w.scalar(1)
+        if x.dtype in INTEGERS and not (c is not None and c >= 0):
+            TowardsZero().lower(w)
+
+
+class Same(Field):
+    """A number is compared with itself."""
+
+    def lower(self, w: Writing) -> None:
+        w.layer.inputs *= 2
+
+
+class Quotient(Field):
+    """Whole numbers are divided towards zero."""
+
+    def lower(self, w: Writing) -> None:
+        if not is_float(w.out):
+            TowardsZero().lower(w)
+
+
+class Remainder(Field):
+    """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
+    quotient.
+    """
+
+    def lower(self, w: Writing) -> None:
+        x, y, out = w.data, w.input(1), w.out
+        shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
+
+        def behind() -> None:
+            whole = w.temporary("trunc", out.dtype, shape)
+            truncate(w, quotient, [whole])
+            taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
+            w.put("subtractBroadcastable", x, taken)
+
+        w.then(behind)
+
+
+def floor_mod(r: Reading) -> None:
+    """x - y * floor(x / y): the sign of the divisor."""
+    b, (x, y) = r.b, r.inputs(2)
+    r.set_inputs(x, b.Mul(y, b.Floor(b.Div(x, y))))
+
+
+def like_channels(r: Reading, path: str, key: str) -> Value:
+    """A weight of shape [1], [C], [1,H,W] or [C,H,W] for the axes -3, -2, -1."""
+    shape, x = r.attr(key, list), r.input(0)
+    if len(shape) not in (1, 3):
+        message = f"{path} has the shape {shape}; [1], [C], [1,H,W] or [C,H,W] is known"
+        raise MappingError(message, "R110")
+    full = [shape[0], 1, 1] if len(shape) == 1 else shape
+    return r.weights(path, [1] if full == [1, 1, 1] and (rank_of(x) or 0) < 3 else full)
+
+
+def shifted(r: Reading, y: Value) -> Value:
+    has_bias = r.attr("hasBias", bool)
+    return (y + like_channels(r, "bias", "shapeBias")) if has_bias else y
+
+
+def products(r: Reading) -> None:
+    """Along axis -3; the cosine is the dot product of vectors divided by their norms."""
+    x, y = r.inputs(2)
+    if r.attr("cosineSimilarity", bool):
+        x, y = (r.b.Div(v, r.b.ReduceL2(v, [-3], keepdims=1)) for v in (x, y))
+    r.set_inputs(r.b.Mul(x, y), [-3])
+
+
+ONE_SHAPE = Guard(
+    "the operands have different shapes",
+    lambda w: (
+        len({str(v.shape) for v in w.node.inputs if v is not None}) == 1
+        and known_sizes(w.data) is not None
+    ),
+)
+TWO = Guard("two operands are taken at once", lambda w: len(w.node.inputs) == 2)
+WHOLE = Guard("with fmod only", lambda w: bool(w.attr("fmod")))
+BY_ALPHA = "2,3 ="
+
+ARITHMETIC = [
+    op("Add", "add", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
+    op("Mul", "multiply", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
+    op("Sub", "add", ScalarOperand("alpha", -1), ROOM, given=BY_ALPHA, lower_only=True),
+    op("Neg", "multiply", ROOM, Fixed("alpha", -1.0), lower_only=True),
+    *ops("Add=add Mul=multiply", SEVERAL, Chain(), lift_only=True),
+    op("Mean", "average", ONE_SHAPE),
+    *ops("Max=max Min=min", lift_only=True),
+    *ops("Max=maxBroadcastable Min=minBroadcastable", TWO),
+    *ops("Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable", ROOM),
+    op("Pow", "powBroadcastable", Whole()),
+    op("Div", "divideBroadcastable", Quotient()),
+    op("Mod", "modBroadcastable", Only("fmod", 0), lower_only=True, given="i64:2,3 i64:2,3"),
+    op("Mod", "divideBroadcastable", Only("fmod", 1), Remainder(), lower_only=True),
+    op("Sub", "modBroadcastable", before_lift=floor_mod, lift_only=True),
+    op(
+        "Mul",
+        "scale",
+        ignore("shapeScale", "hasBias", "shapeBias"),
+        Weighted("scale", "bias"),
+        before_lift=lambda r: r.set_input(1, like_channels(r, "scale", "shapeScale")),
+        after_lift=shifted,
+        lift_only=True,
+    ),
+    op(
+        "Add",
+        "bias",
+        ignore("shape"),
+        Weighted("bias"),
+        before_lift=lambda r: r.set_input(1, like_channels(r, "bias", "shape")),
+        lift_only=True,
+    ),
+    op(
+        "ReduceSum",
+        "dot",
+        ignore("cosineSimilarity"),
+        before_lift=products,
+        lift_only=True,
+    ),
+]
+
+
+# comparisons and logic ---------------------------------------------------------------------------
+
+NOT_TEXT = Guard("texts cannot be compared", lambda w: w.data.dtype != T.STRING)
+
+
+class Unequal(Field):
+    """The layer compares by itself, two operands or one with `alpha`, what a Not and an Equal in
+    front of it say.
+    """
+
+    keys = ("alpha",)
+
+    def lift(self, r: Reading) -> None:
+        other = [] if r.node.inputs[1:] else [r.attr("alpha", float)]
+        r.set_inputs(r.b.Equal(*r.node.inputs, *other))
+
+    def lower(self, w: Writing) -> None:
+        inner = maker(w.data, "Equal")
+        x, y = inner.inputs if inner is not None else (None, None)
+        if x is None or y is None:
+            raise not_meant("of a comparison only")
+        number = scalar(y)
+        w.layer.inputs = [x, y]
+        if number is not None and fits(number, x, y):
+            w.layer.inputs, w.layer.attrs["alpha"] = [x], number
+
+
+COMPARISONS = (
+    "Equal=equal Less=lessThan LessOrEqual=lessEqual Greater=greaterThan "
+    "GreaterOrEqual=greaterEqual"
+)
+LOGIC = [
+    *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), given="2,3 ="),
+    *ops(COMPARISONS, NOT_TEXT, SEVERAL, ignore("alpha")),
+    op("Not", "notEqual", Unequal(), given="Equal(2,3;=)"),
+    op("IsNaN", "notEqual", Same(), lower_only=True),
+    *ops("And=logicalAnd Or=logicalOr Xor=logicalXor Not=logicalNot", of_type(0, 1, dtype=T.BOOL)),
+    op("Where", "whereBroadcastable", of_type(0, dtype=T.BOOL), OneType(1)),
+]
+
+# values that are passed on -----------------------------------------------------------------------
+
+
+MOVING = [custom("Identity", "copy", lambda r: r.input(0), lambda w: w.low.alias(w.out, w.data))]
+RULES: list[Rule | Custom] = [*UNARY, *ACTIVATIONS, *ARITHMETIC, *LOGIC, *MOVING]

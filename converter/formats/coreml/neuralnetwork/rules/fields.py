@@ -1,0 +1,307 @@
+"""Field kinds of the rows of Core ML: operands that are numbers of the layer, ranks, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
+from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.graph.infer import rank_of, shape_of
+from converter.graph.record import record
+from converter.graph.value import made_of
+from converter.mapping.codecs import Codec, Kind, is_single
+from converter.mapping.fields import Field, FirstResult, Guard, InputType
+
+T = ir.DataType
+Value = ir.Value
+ANY = AnyType()
+FIX = "fix the inputs with --inputs"
+NOT = Codec(lambda v: int(not v), lambda v: not v)
+INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
+
+ONE = Guard("of one input only", lift_if=lambda r: len(r.layer.inputs) == 1)
+SEVERAL = Guard("of several inputs only", lift_if=lambda r: len(r.layer.inputs) > 1)
+NOTHING_MORE = FirstResult("its further results have no counterpart")
+FLOATS = Guard("of numbers with a fraction only", lambda w: is_float(w.out))
+RANK_4 = Guard("of four axes only", lambda w: rank_of_value(w.data) == 4)
+
+
+def of_type(*positions: int, dtype: T = T.INT64) -> InputType:
+    """Indices and lengths; everything else that a row takes is float."""
+    return InputType(positions, dtype)
+
+
+# numbers of the layer ----------------------------------------------------------------------------
+
+
+@record
+class ScalarOperand(Field):
+    """A constant number as the second operand <-> `key` of the layer, which then has one input.
+
+    `sign` -1: the layer holds the opposite. `either`: the number may be the first operand as well.
+    """
+
+    key: str
+    sign: int = 1
+    either: bool = False
+    inputs = (1,)
+
+    def __post_init__(self) -> None:
+        self.keys = (self.key,)
+
+    def lift(self, r: Reading) -> None:
+        if len(r.layer.inputs) != 1:
+            raise not_meant("of one input only")
+        r.set_input(1, np.array(self.sign * r.attr(self.key, float), np.float32))
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.data, w.input(1)
+        number = w.scalar(1) if len(w.node.inputs) == 2 else None
+        if number is None and self.either and (number := w.scalar(0)) is not None:
+            x, y = y, x
+        if number is None or not fits(number, x, y):
+            raise not_meant("a second operand that is no constant number")
+        w.layer.inputs, w.layer.attrs[self.key] = [x], self.sign * number
+
+
+def fits(number: float, x: Value, y: Value) -> bool:
+    """Whether a layer of the one input x can hold the number y."""
+    return is_single(number) and rank_of_value(y) <= max(rank_of_value(x), 1)
+
+
+@record
+class ConstOrInput(Field):
+    """A constant input of the operator <-> a number or numbers of the layer; what is computed is an
+    input of the layer.
+
+    `shape`  that the operator wants of the operand
+    `absent` what the layer is given for an input that is left out (None: nothing)
+    """
+
+    index: int
+    key: str
+    kind: Kind = int
+    dtype: Any = np.int64
+    shape: tuple[int, ...] | None = None
+    absent: Any = None
+
+    def __post_init__(self) -> None:
+        self.keys = (self.key,)
+        self.inputs = (self.index,)
+        self.positions = (self.index,)
+
+    def lift(self, r: Reading) -> None:
+        value, dtype = r.optional(self.index), T.from_numpy(np.dtype(self.dtype))
+        if value is None:
+            found = np.array(r.attr(self.key, self.kind), self.dtype)
+            value = r.b.const(found if self.shape is None else found.reshape(self.shape), self.key)
+        elif self.shape is not None:
+            value = blobs.with_shape(r.b, r.cast(value, dtype), self.shape)
+        r.set_input(self.index, r.cast(value, dtype))
+
+    def lower(self, w: Writing) -> None:
+        value, found = w.optional(self.index), w.known(self.index)
+        if value is None:
+            if self.absent is not None:
+                w.layer.attrs[self.key] = self.absent
+        elif found is None:
+            w.layer.inputs.append(value)
+        else:
+            whole = issubclass(self.kind, list)
+            w.layer.attrs[self.key] = w.spell(found if whole else self.kind(found[0]), self.kind)
+
+
+class TowardsZero(Field):
+    """The result of whole numbers is sign(x) * floor(|x|) of that of the layer."""
+
+    def lower(self, w: Writing) -> None:
+        x = w.result("fraction", T.FLOAT)
+        w.then(lambda: truncate(w, x))
+
+
+def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
+    """sign(x) * floor(|x|), as the results of the operator unless `outputs` says."""
+    shape = w.dims(x)
+    size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
+    whole = w.emit("floor", size, shape=shape)
+    sign = w.emit("sign", x, shape=shape)
+    w.put("multiplyBroadcastable", sign, whole, outputs=outputs)
+
+
+class OneType(AnyType):
+    """Operands from `first` on in one type: their own when they agree, else float."""
+
+    def __init__(self, first: int = 0) -> None:
+        super().__init__(*range(first, 64))
+        self.first = first
+
+    def lift(self, r: Reading) -> None:
+        inputs, first = r.node.inputs, self.first
+        if len({v.dtype for v in inputs[first:] if v is not None}) > 1:
+            inputs[first:] = [v and r.cast(v, T.FLOAT) for v in inputs[first:]]
+
+
+# ranks -------------------------------------------------------------------------------------------
+
+
+@record
+class AsRank(Field):
+    """The layer takes any number of axes in front, the operator exactly `rank` axes in all."""
+
+    rank: int = 4
+
+    def lift(self, r: Reading) -> None:
+        value, back = blobs.ranked(r.b, r.input(0), self.rank)
+        r.data = value
+        r.then(lambda results: [back(results[0]), *results[1:]])
+
+
+@record
+class Axis(Field):
+    """The attribute `axis` of the operator <-> a fixed axis of the layer, counted from the end."""
+
+    back: int
+    names = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=blobs.rank(r, self.back) - self.back)
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        if w.attr("axis") % rank != rank - self.back:
+            raise MappingError(f"another axis than {-self.back}")
+
+
+class PositiveAxis(Field):
+    """`axis`, which readers of the graph get counted from the front."""
+
+    names = ("axis",)
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        r.set(axis=r.axis("axis", blobs.rank(r)))
+
+    def lower(self, w: Writing) -> None:
+        axis, rank = int(w.attr("axis")), rank_of(w.data)
+        w.layer.attrs["axis"] = axis % rank if rank else axis
+
+
+# weights -----------------------------------------------------------------------------------------
+
+
+@record
+class Weights(Field):
+    """A constant input of the operator <-> weights of the layer.
+
+    `shape(r)`   in the operator's order
+    `flag`       the key that says whether there are any; then the input may be left out
+    `compact`    how the layer may store them: quantised too, or as plain numbers
+    `like(w)`    what an input that is left out stands for
+    """
+
+    blob: str
+    index: int
+    shape: Callable[[Reading], Sequence[int]]
+    flag: str = ""
+    compact: bool = False
+    optional: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.blobs = (self.blob,)
+        self.inputs = (self.index,)
+        self.keys = (self.flag,) if self.flag else ()
+        self.optional = bool(self.flag)
+
+    def lift(self, r: Reading) -> None:
+        if not self.flag or r.attr(self.flag, bool):
+            made = r.weights if self.compact else r.plain
+            r.set_input(self.index, made(self.blob, self.shape(r)))
+
+    def lower(self, w: Writing) -> None:
+        value = w.optional(self.index)
+        if self.flag:
+            w.layer.attrs[self.flag] = value is not None
+        if value is not None or not self.flag:
+            w.layer.blobs[self.blob] = (
+                w.stored(value, self.blob)
+                if self.compact
+                else w.plain(w.numbers(self.index, f"the {self.blob}").reshape(-1))
+            )
+
+
+def static(sizes: list[Any] | None, what: str) -> list[int]:
+    """Sizes that have to be known."""
+    if sizes is None or None in sizes:
+        raise MappingError(f"{what} needs static dimensions", "X203", FIX)
+    return [int(n) for n in sizes]
+
+
+EDGES = ("startEdgeSize", "endEdgeSize")
+
+
+def borders(amounts: dict[str, Any] | None, name: str = "borderAmounts") -> list[int]:
+    """[H start, W start, H end, W end] of BorderAmounts; nothing set is no border."""
+    edges = (amounts or {}).get(name) or []
+    if len(edges) not in (0, 2):
+        raise MappingError(f"{len(edges)} border amounts, 2 are needed (height, width)", "R110")
+    return [int(e.get(key, 0)) for key in EDGES for e in edges] or [0] * 4
+
+
+def border_amounts(pads: list[int]) -> dict[str, Any]:
+    """BorderAmounts of [H start, W start, H end, W end]."""
+    pairs = ((pads[i], pads[2 + i]) for i in (0, 1))
+    return {"borderAmounts": [dict(zip(EDGES, pair, strict=True)) for pair in pairs]}
+
+
+class NotScalar(Field):
+    """A result without axes is [1] here."""
+
+    def lift(self, r: Reading) -> None:
+        r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
+
+
+# operands that are shapes ------------------------------------------------------------------------
+
+
+def flat(index: int) -> InputType:
+    """Whole numbers on one axis, which the layer takes from a blob of any rank."""
+    return InputType((index,), flat=True)
+
+
+class ShapeOf(Field):
+    """The layer takes the shape of its input `index` <-> an operand that a Shape makes."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def lift(self, r: Reading) -> None:
+        r.node.inputs[self.index] = r.b.Shape(r.node.inputs[self.index])
+
+    def lower(self, w: Writing) -> None:
+        source = made_of(w.input(self.index), "Shape")
+        if source is None:
+            raise not_meant("no shape of another value")
+        w.layer.inputs[self.index] = source
+
+
+class StaticResult(Field):
+    """The constant operand `index` <-> the shape of the result, which must be known."""
+
+    def __init__(self, index: int, key: str = "targetShape") -> None:
+        self.index, self.key, self.inputs, self.keys = index, key, (index,), (key,)
+
+    def lift(self, r: Reading) -> None:
+        r.set_input(self.index, r.attr(self.key, list))
+
+    def lower(self, w: Writing) -> None:
+        shape = shape_of(w.out)
+        if shape is None:
+            raise not_meant("a shape that is known at run time")
+        w.set(**{self.key: list(shape) or [1]})

@@ -1,0 +1,539 @@
+"""Gathering, scattering, slicing, reversing.
+
+Indices are floats in the file and integers in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.collector import rank_of_value
+from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    ANY,
+    ONE,
+    SEVERAL,
+    ConstOrInput,
+    NotScalar,
+    borders,
+    of_type,
+)
+from converter.formats.coreml.neuralnetwork.rules.matmul import turned
+from converter.graph.infer import known, shape_of
+from converter.graph.sizes import arange
+from converter.graph.value import made_of
+from converter.mapping.codecs import enum
+from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.constants import is_constant
+from converter.passes.indices import NOT_NEGATIVE, cut_axes
+from converter.passes.layout.axes import inverse
+
+Value = ir.Value
+LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose limits as floats
+
+
+# gathering ---------------------------------------------------------------------------------------
+
+
+class ScalarIndex(Field):
+    """A scalar index takes its axis away, which here is an index of one element and a squeeze
+    behind.
+    """
+
+    def lower(self, w: Writing) -> None:
+        rank, axis = rank_of_value(w.data), w.attr("axis")
+        if rank_of_value(w.input(1)) or rank < 2:
+            return
+        sizes = w.dims(w.out)
+        gathered = w.result("gathered")
+        if sizes is not None:
+            sizes.insert(axis % rank, 1)
+            gathered.shape = ir.Shape(sizes)
+        w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
+
+
+def _same_places(w: Writing) -> bool:
+    scatter = w.node.op != "GatherElements"
+    return not cut_axes(int(w.attr("axis")), w.data, w.input(1), scatter)
+
+
+SAME_PLACES = Guard("indices that are smaller than the data along other axes", _same_places)
+
+
+def lookup(r: Reading, indices: Value, rows: int, width: int) -> Value:
+    """Rows of the table, which is stored as [width, rows]; one more axis than `indices`."""
+    table = r.transpose(r.weights("weights", [width, rows]), [1, 0])
+    y = r.b.Gather(table, blobs.ints(r.b, indices), axis=0)
+    return (y + r.plain("bias", [width])) if r.attr("hasBias", bool) else y
+
+
+def lift_embedding(r: Reading) -> Value:
+    """Indices [..,1,1,1] -> vectors [..,C,1,1]."""
+    x, sizes = r.input(0), (r.attr("inputDim", int), r.attr("outputChannels", int))
+    n = blobs.rank(x, 3)
+    if n == 3:
+        y = lookup(r, r.b.Reshape(x, [-1]), *sizes)
+        return r.b.Reshape(y, [-1, 1, 1])
+    y = lookup(r, blobs.squeeze(r.b, x, [n - 3, n - 2, n - 1]), *sizes)
+    return r.b.Unsqueeze(y, [n - 2, n - 1])
+
+
+def lift_embedding_nd(r: Reading) -> Value:
+    """Indices [..,1] -> vectors [..,C]."""
+    x = r.input(0)
+    n = blobs.rank(x)
+    indices = blobs.squeeze(r.b, x, [n - 1]) if n > 1 else x
+    return lookup(r, indices, r.attr("vocabSize", int), r.attr("embeddingSize", int))
+
+
+def lower_embedding(w: Writing) -> None:
+    """A lookup that was an embedding layer is one again.
+
+    Others may have negative indices, which embeddings do not know.
+    """
+    table, indices, (_, kind) = w.data, w.input(1), w.origin
+    size, rank = shape_of(table), rank_of_value(indices)
+    if not kind.startswith("embedding") or size is None or len(size) != 2 or w.attr("axis"):
+        raise not_meant("no embedding")
+    if not 1 <= rank <= 4 or not is_constant(table):
+        raise not_meant("no constant table")
+    sizes = w.dims(indices)
+    column = None if sizes is None else [*sizes, 1]
+    x = w.emit("expandDims", indices, shape=column, axes=[rank])
+    attrs = {"vocabSize": size[0], "embeddingSize": size[1]}
+    weights = {"weights": turned(w, table)}
+    w.low.add("embeddingND", [x], w.node.outputs, attrs, weights)
+
+
+# scattering --------------------------------------------------------------------------------------
+
+MODES = {
+    "none": "SCATTER_UPDATE",
+    "add": "SCATTER_ADD",
+    "mul": "SCATTER_MUL",
+    "max": "SCATTER_MAX",
+    "min": "SCATTER_MIN",
+}
+MODE = enum(MODES)
+# subtraction adds the opposite, division multiplies by the inverse
+INVERSE = {"SCATTER_SUB": ("add", "Neg"), "SCATTER_DIV": ("mul", "Reciprocal")}
+
+
+class Mode(Field):
+    """How updates meet the data."""
+
+    names = ("reduction",)
+    keys = ("mode",)
+
+    def lift(self, r: Reading) -> None:
+        mode = r.attr("mode", str)
+        if mode in INVERSE:
+            r.node.attrs["reduction"], inverse = INVERSE[mode]
+            r.node.inputs[2] = r.b.op(inverse, r.node.inputs[2])
+        else:
+            r.set(reduction=r.attr("mode", MODE))
+
+    def lower(self, w: Writing) -> None:
+        w.layer.attrs["mode"] = MODE.lower(w.attr("reduction"))
+
+
+def reordered(r: Reading, order: list[int]) -> None:
+    """The operator takes the axes of its first input in this order, and gives them back in the
+    layer's.
+    """
+    r.data = r.b.Transpose(r.data, perm=order)
+    r.behind(lambda y: r.b.Transpose(y, perm=inverse(order)))
+
+
+class WholeRows(Field):
+    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
+    whose indices have one more.
+    """
+
+    keys = ("axis",)
+
+    def lift(self, r: Reading) -> None:
+        b, (_, indices, updates) = r.b, r.inputs(3)
+        rank, n = blobs.rank(r), blobs.rank(r.input(1))
+        axis = r.axis("axis", rank)
+        r.set_input(1, b.Unsqueeze(indices, [n]))
+        if axis == 0:
+            return
+        front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
+        r.set_input(2, b.Transpose(updates, perm=front))
+        reordered(r, [axis, *(i for i in range(rank) if i != axis)])
+
+    def lower(self, w: Writing) -> None:
+        rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
+        before, after = shape_of(rows), shape_of(w.input(1))
+        if not before or after != (*before, 1):
+            raise not_meant("no indices of whole rows")
+        w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
+
+
+class OnOff(Field):
+    """The two values."""
+
+    keys = ("offValue", "onValue")
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        values = [r.attr(key, float) for key in self.keys]
+        r.set_input(2, np.array(values, np.float32))
+
+    def lower(self, w: Writing) -> None:
+        off, on = w.numbers(2, "the values of OneHot").reshape(-1)
+        w.set(offValue=float(off), onValue=float(on))
+
+
+# slicing -----------------------------------------------------------------------------------------
+
+
+def static_slice(
+    sizes: list[Any], pieces: Mapping[int, tuple[int, int, int]]
+) -> dict[str, list[Any]]:
+    """The parameters of a sliceStatic: (start, end, step) by axis."""
+    rank = len(sizes)
+    begin, end, step = [0] * rank, [FAR] * rank, [1] * rank
+    first, last = [True] * rank, [True] * rank
+    for axis, (s, e, d) in pieces.items():
+        begin[axis], end[axis], step[axis] = max(-FAR, min(s, FAR)), max(-FAR, min(e, FAR)), d
+        first[axis] = s <= -FAR or s == 0 if d > 0 else s >= FAR
+        last[axis] = e >= FAR if d > 0 else e <= -FAR
+        if sizes[axis] is not None and d > 0 and s < -sizes[axis]:
+            begin[axis], first[axis] = 0, True
+    masks = {"beginMasks": first, "endMasks": last, "squeezeMasks": [False] * rank}
+    return {"beginIds": begin, "endIds": end, "strides": step, **masks}
+
+
+def masks(values: Any, count: int) -> list[bool]:
+    """One for each axis; what is missing is false, what is too much (coremltools pads to five axes)
+    says nothing.
+    """
+    found = [bool(v) for v in values][:count]
+    return found + [False] * (count - len(found))
+
+
+def strided(
+    r: Reading, begin: list[int], end: list[int], p: Mapping[str, list[Any]]
+) -> tuple[list[list[int]], list[int]]:
+    """[starts, ends, axes, steps] of the numpy slice, and the axes that go.
+
+    Masks mean "from the start" and "to the end" in the stride's direction. A squeezed axis takes
+    the element at `begin` and goes away (but never the last axis of all).
+    """
+    rank = blobs.rank(r)
+    step = [int(s) for s in p["strides"]] or [1] * rank
+    if not len(begin) == len(end) == len(step) == rank:
+        counts = f"{len(begin)}, {len(end)}, {len(step)} elements for {rank} axes"
+        raise MappingError(f"begin, end and strides have {counts}", "R110")
+    kinds = (masks(p[k], rank) for k in ("beginMasks", "endMasks", "squeezeMasks"))
+    pieces: list[tuple[int, int, int, int]] = []
+    gone = []
+    for i, (from_start, to_end, squeezed) in enumerate(zip(*kinds, strict=True)):
+        start, stop, s = begin[i], end[i], step[i]
+        if squeezed:
+            stop, s = start + 1 if start != -1 else LAST, 1
+            gone.append(i)
+        else:
+            start = (0 if s > 0 else LAST) if from_start else start
+            stop = (LAST if s > 0 else FIRST) if to_end else stop
+        if (start, stop, s) != (0, LAST, 1):
+            pieces.append((start, stop, i, s))
+    return [list(c) for c in zip(*pieces, strict=True)], gone[1:] if len(gone) == rank else gone
+
+
+class Strided(Field):
+    """The numpy slice of `beginIds`, `endIds` and `strides` <-> constant operands."""
+
+    keys = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks")
+    inputs = (1, 2, 3, 4)
+
+    def lift(self, r: Reading) -> None:
+        begin, end = r.attr("beginIds", list), r.attr("endIds", list)
+        pieces, gone = strided(r, begin, end, r.layer.attrs)
+        r.set_inputs(*r.node.inputs, *pieces)
+        if not pieces:
+            r.alias(r.data)
+        r.behind(lambda y: blobs.squeeze(r.b, y, gone))
+
+    def lower(self, w: Writing) -> None:
+        starts, ends, axes, steps = limits(w)
+        if starts is None or ends is None or steps is None:
+            raise not_meant("limits that are known only at run time")
+        size, rank = w.dims(w.data), w.rank()
+        parts = zip(axes, starts, ends, steps, strict=True)
+        w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
+
+
+def limits(w: Writing) -> Any:
+    """starts, ends, axes and steps of a Slice, None for those that are known only at run time."""
+    if 0 in (shape_of(w.out) or ()):
+        raise MappingError("a Slice without elements")
+    starts, ends = w.known(1), w.known(2)
+    count = len(starts or ends or [])
+    axes = w.known(3) if w.has(3) else list(range(count))
+    if axes is None:
+        raise MappingError("the axes of a Slice must be constant")
+    steps = w.known(4) if w.has(4) else [1] * len(axes)
+    return starts, ends, axes, steps
+
+
+def lift_dynamic(r: Reading) -> Value:
+    """begin is input 1; end, strides and the masks are further inputs or parameters. Masks that
+    squeeze must be known.
+
+    coremltools gives strides and masks for five axes where nobody says how many there are: those
+    beyond the last axis mean nothing.
+    """
+    x, b, p = r.input(0), r.b, dict(r.layer.attrs)
+    rank = blobs.rank(x)
+    given: dict[str, Value] = {}
+    for index, key in enumerate(("strides", "beginMasks", "endMasks", "squeezeMasks"), 3):
+        if index < len(r.layer.inputs):
+            found = known(r.input(index))
+            if found is not None:
+                p[key] = found.reshape(-1).astype(np.int64).tolist()
+            elif key == "squeezeMasks":
+                message = "squeezeMasks must be known without running the network"
+                raise MappingError(f"{message}: they decide the rank")
+            else:
+                given[key] = _first(r, blobs.vector(b, r.input(index)), rank)
+    p["strides"] = p["strides"][:rank]
+    begin = r.input(1)
+    end = r.input(2) if len(r.layer.inputs) > 2 else b.const(r.attr("endIds", list))
+    ends = [known(v) for v in (begin, end)]
+    if None in [v if v is None else True for v in ends] or given:
+        return _computed(r, blobs.vector(b, begin), blobs.vector(b, end), p, given)
+    first, last = (np.asarray(v).reshape(-1).astype(np.int64).tolist() for v in ends)
+    pieces, gone = strided(r, first, last, p)
+    return blobs.squeeze(b, b.Slice(x, *pieces) if pieces else x, gone)
+
+
+def _first(r: Reading, values: Value, count: int) -> Value:
+    size = blobs.dims(values)[0]
+    return values if size is not None and size <= count else r.b.Slice(values, [0], [count])
+
+
+def _computed(
+    r: Reading, begin: Value, end: Value, p: dict[str, list[Any]], given: dict[str, Value]
+) -> Value:
+    """A slice whose limits are values. Masks that nothing can set are left out."""
+    x, b = r.input(0), r.b
+    rank = blobs.rank(x)
+    gone = np.array(masks(p["squeezeMasks"], rank))
+    steps = np.array([int(s) for s in p["strides"]] or [1] * rank, np.int64)
+    step = given.get("strides") or b.const(steps)
+    if gone.any():
+        step = b.Where(gone, 1, step)
+    forward = b.Greater(step, 0)
+
+    def opened(key: str, value: Value, ahead: int, back: int) -> Value:
+        fixed = np.array(masks(p[key], rank)) & ~gone
+        mask: ir.Value = b.const(fixed)
+        if key in given:
+            mask = blobs.bools(b, given[key]) & b.const(~gone)
+        elif not fixed.any():
+            return value
+        return b.Where(mask, b.Where(forward, ahead, back), value)
+
+    begin, end = opened("beginMasks", begin, 0, FAR), opened("endMasks", end, FAR, -FAR)
+    if gone.any():
+        after = b.Where(b.Equal(begin, -1), FAR, begin + 1)
+        end = b.Where(gone, after, end)
+    y = b.Slice(x, begin, end, list(range(rank)), step)
+    axes = np.flatnonzero(gone).tolist()
+    if y.shape is not None:  # one element, whatever begin is
+        y.shape = ir.Shape([1 if i in axes else d for i, d in enumerate(y.shape)])
+    return blobs.squeeze(b, y, axes[1:] if len(axes) == rank else axes)
+
+
+def lower_dynamic(w: Writing) -> None:
+    """Limits known only at run time: spread over all axes, the others masked."""
+    rank, (_, ends, axes, steps) = w.rank(), limits(w)
+    axes = [int(a) % rank for a in axes] or list(range(rank))
+    masked = [i not in axes for i in range(rank)]
+    step = [int(steps[axes.index(i)]) if i in axes and steps else 1 for i in range(rank)]
+    last = list(masked)
+    for i, a in enumerate(axes):
+        last[a] = ends is not None and ends[i] >= FAR
+    inputs = [w.data, *(_spread(w, i, axes, 0) for i in (1, 2))]
+    if steps is None:
+        inputs.append(_spread(w, 4, axes, 1))
+    # masks for squeezing, even if they are all false, need another version
+    w.put("sliceDynamic", *inputs, strides=step, beginMasks=masked, endMasks=last)
+
+
+def _spread(w: Writing, index: int, axes: list[int], other: int) -> Value:
+    """Limits or steps for some axes as those for all (`other` elsewhere)."""
+    rank, found = w.rank(), w.known(index)
+    if found is not None:
+        every = range(rank)
+        near = {a: min(max(v, -FAR), FAR) for a, v in zip(axes, found, strict=True)}
+        return w.const([near.get(i, other) for i in every])
+    if axes == list(range(rank)):
+        return w.input(index)
+    operands = ([other] * rank, axes, w.input(index))
+    return w.emit("scatter", *operands, shape=[rank], axis=0, mode="SCATTER_UPDATE")
+
+
+def lift_by_size(r: Reading) -> Value:
+    x, b, size = r.input(0), r.b, r.attr("size", int)
+    axis = r.axis("axis", blobs.rank(x))
+    begin = b.Reshape(blobs.ints(b, r.input(1)), [1])
+    at = known(begin)
+    if at is not None:
+        start = int(at[0])
+        end = start + size if start >= 0 or start + size < 0 else LAST
+        return b.Slice(x, [start], [end], [axis])
+    length = b.Shape(x)[axis : axis + 1]
+    first = b.Where(b.Less(begin, [0]), begin + length, begin)
+    y = b.Slice(x, first, b.Add(first, [size]), [axis])
+    if x.shape is not None:
+        y.shape = ir.Shape([size if i == axis else d for i, d in enumerate(x.shape)])
+    return y
+
+
+def piece(r: Reading) -> None:
+    """One of the last three axes from `startIndex` to `endIndex`."""
+    back = {"CHANNEL_AXIS": 3, "HEIGHT_AXIS": 2, "WIDTH_AXIS": 1}[r.attr("axis", str)]
+    axis = blobs.rank(r, back) - back
+    start, end = r.attr("startIndex", int), r.attr("endIndex", int)
+    r.set_inputs(*r.node.inputs, [start], [end], [axis], [r.attr("stride", int) or 1])
+
+
+def inner_part(r: Reading) -> None:
+    """Borders are cut off."""
+    rank = blobs.rank(r, 2)
+    top, left, bottom, right = borders(r.layer.attrs.get("cropAmounts"))
+    ends = [-n if n else LAST for n in (bottom, right)]
+    r.set_inputs(*r.node.inputs, [top, left], ends, [rank - 2, rank - 1])
+
+
+def part_like(r: Reading) -> None:
+    """The first input is cut to height and width of the second, from `offset` on."""
+    rank, like = blobs.rank(r, 2), r.input(1)
+    offset, size = r.attr("offset", list) or [0, 0], blobs.dims(like)[-2:]
+    if (len(offset), len(size)) != (2, 2):
+        message = f"offset={offset} and an input of {len(size)} axes are not height and width"
+        raise MappingError(message, "R105")
+    ends: Any = [o + int(n or 0) for o, n in zip(offset, size, strict=True)]
+    if None in size:
+        ends = r.b.Add(r.b.Shape(like, start=blobs.rank(like) - 2), offset)
+    r.set_inputs(r.data, offset, ends, [rank - 2, rank - 1])
+
+
+def backwards(r: Reading) -> None:
+    axes = [i for i, flag in enumerate(r.attr("reverseDim", list)) if flag]
+    n = len(axes)
+    r.set_inputs(*r.node.inputs, [-1] * n, [FIRST] * n, axes, [-1] * n)
+    if not axes:
+        r.alias(r.b.Identity(r.data))
+
+
+def windows(r: Reading) -> None:
+    """[.., L, ..] -> [.., M, W, ..]: M windows of W elements, one every `step`."""
+    b, x, width, step = r.b, r.input(0), r.attr("windowSize", int), r.attr("step", int) or 1
+    axis = r.axis("axis", blobs.rank(x))
+    length, offsets = blobs.dims(x)[axis], arange(width)
+    r.set(axis=axis)
+    if length is not None:
+        starts: ir.Value = b.const(arange(0, length - width + 1, step)[:, None] + offsets)
+    else:
+        size = b.Squeeze(b.Shape(x)[axis : axis + 1], [0])
+        first = b.Range(0, size - (width - 1), step)
+        starts = b.Unsqueeze(first, [1]) + b.const(offsets)
+    r.set_input(1, starts)
+
+
+class BatchAndSequence(Field):
+    """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
+    front.
+    """
+
+    names = ("batch_axis", "time_axis")
+    keys = ("batchAxis", "sequenceAxis")
+
+    def lift(self, r: Reading) -> None:
+        rank = blobs.rank(r)
+        batch, time = (r.axis(key, rank) for key in self.keys)
+        if {batch, time} != {0, 1}:
+            reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
+            batch, time = 0, 1
+        r.set(batch_axis=batch, time_axis=time)
+
+    def lower(self, w: Writing) -> None:
+        batch, time = (int(w.attr(name)) for name in self.names)
+        if batch > time:
+            raise MappingError("a batch axis behind the time axis")
+        w.set(batchAxis=batch, sequenceAxis=time)
+
+
+DATA, INDICES = AnyType(0), of_type(1)
+AXIS = Attr("axis", kind=int)
+ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), OnOff(), AXIS)
+CROPPED = ignore("cropAmounts", "offset")
+NO_TEXT = Guard(
+    "texts have no place in Core ML's tensors",
+    lambda w: w.data.dtype != ir.DataType.STRING,
+)
+
+RULES: list[Rule | Custom] = [
+    custom("Gather", "embeddingND", lift_embedding_nd, lower_embedding),
+    custom("", "embedding", lift_embedding),
+    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, ScalarIndex()),
+    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), NotScalar()),
+    op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
+    op(
+        "ScatterND", "scatter", INDICES, Mode(), WholeRows(), given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"
+    ),
+    op("ScatterND", "scatterND", INDICES, Mode()),
+    op(
+        "ScatterElements",
+        "scatterAlongAxis",
+        SAME_PLACES,
+        INDICES,
+        Mode(),
+        AXIS,
+        given="2,3 =i64:2,1 2,1",
+    ),
+    op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, given="=i64:2,3 =i64:[7] =[0,1]"),
+    op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, given="i64:2,3 =i64:[7] =[0,1]"),
+    op("Slice", "sliceStatic", ANY, Strided()),
+    custom("Slice", "sliceDynamic", lift_dynamic, lower_dynamic),
+    custom("", "sliceBySize", lift_by_size),
+    op(
+        "Slice",
+        "slice",
+        ANY,
+        ignore("startIndex", "endIndex", "stride", "axis"),
+        before_lift=piece,
+        lift_only=True,
+    ),
+    op("Slice", "crop", ANY, ONE, CROPPED, before_lift=inner_part, lift_only=True),
+    op("Slice", "crop", ANY, SEVERAL, CROPPED, before_lift=part_like, lift_only=True),
+    op("Slice", "reverse", ANY, ignore("reverseDim"), before_lift=backwards, lift_only=True),
+    op(
+        "Gather",
+        "slidingWindows",
+        ANY,
+        ignore("axis", "windowSize", "step"),
+        before_lift=windows,
+        lift_only=True,
+    ),
+    op(
+        "ReverseSequence",
+        "reverseSeq",
+        InputType((1,), flat=True),
+        BatchAndSequence(),
+        given="2,3 i64:2",
+    ),
+]

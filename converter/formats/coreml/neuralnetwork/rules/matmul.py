@@ -1,0 +1,206 @@
+"""Inner products and products of matrices. Weights are stored [outputs, inputs]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import ONE, SEVERAL, NotScalar
+from converter.formats.coreml.neuralnetwork.weight_encoding import (
+    computed,
+    dynamic_int8,
+    turned_form,
+)
+from converter.formats.coreml.neuralnetwork.weights import WeightData
+from converter.graph.infer import constant, rank_of, shape_of
+from converter.graph.value import made_of, maker, producer_of
+from converter.mapping.fields import Field, Guard, Only, ignore
+from converter.mapping.rules import op
+from converter.passes.constants import is_constant
+
+Value = ir.Value
+D = ir.DataType
+
+
+def turned(w: Writing, weights: Value) -> WeightData:
+    """The transpose of a constant matrix [K,N] as stored [N,K]: what a Transpose was made of, or a
+    view.
+    """
+    stored = made_of(weights, "Transpose")
+    if weights.const_value is None and stored is not None and rank_of(weights) == 2:
+        return w.stored(stored)
+    compact = turned_form(weights)
+    if compact is not None:
+        return compact
+    half = made_of(weights, "Cast")
+    source = half if half is not None and half.dtype == D.FLOAT16 else weights
+    array = constant(source)
+    data = computed(source, w.low.half, turned=True) if array is None else w.plain(array.T)
+    if data is None:
+        raise MappingError("the matrix must be constant")
+    return data
+
+
+class Dense(Field):
+    """x times a constant [K,N] <-> weights [N,K]; a bias is an Add behind."""
+
+    blobs = ("weights", "bias")
+    inputs: tuple[int, ...] = (1,)
+
+    def __init__(self, into: str, out: str) -> None:
+        self.into, self.out = into, out
+        self.keys = (into, out, "hasBias", "int8DynamicQuantize")
+
+    def operands(self, r: Reading) -> tuple[Value, Value | None]:
+        """The weights as stored, and the bias."""
+        into, out = r.attr(self.into, int), r.attr(self.out, int)
+        weights = r.weights("weights", [out, into])
+        return weights, r.plain("bias", [out]) if r.attr("hasBias", bool) else None
+
+    def lift(self, r: Reading) -> None:
+        weights, bias = self.operands(r)
+        r.set_input(1, r.transpose(weights, [1, 0]))
+        if bias is not None:
+            r.behind(lambda y: y + bias)
+
+    def lower(self, w: Writing) -> None:
+        x, weights = w.data, w.input(1)
+        self.product(w, x, weights)
+        if is_constant(x):
+            raise not_meant("both operands are constant")
+        self.write(w, turned(w, weights), shape_of(weights), None, dynamic(weights))
+
+    def product(self, w: Writing, x: Value, weights: Value) -> None:
+        """Refuses what is no product with a constant matrix."""
+        if len(shape_of(weights) or ()) != 2 or not is_constant(weights) or not rank_of(x):
+            raise not_meant("the second operand is no constant matrix")
+
+    def write(
+        self, w: Writing, data: WeightData, size: Any, bias: Any, quantised: WeightData | None
+    ) -> None:
+        into, out = size
+        w.set(**{self.into: int(into), self.out: int(out), "hasBias": bias is not None})
+        w.layer.blobs["weights"] = data
+        if bias is not None:
+            w.layer.blobs["bias"] = w.plain(bias)
+        elif quantised is not None and w.version >= 5:
+            w.layer.blobs["weights"] = quantised
+            w.set(int8DynamicQuantize=True)
+
+
+def dynamic(weights: Value | None) -> WeightData | None:
+    """Weights that a Core ML file held as int8 for dynamic quantisation."""
+    weights = made_of(weights, "Transpose") or weights
+    node = producer_of(weights)
+    own = node is not None and node.metadata_props.get("netconv.format") == "coreml"
+    return dynamic_int8(weights) if own else None
+
+
+class Affine(Dense):
+    """As Dense, of a Gemm, which takes the weights as they are stored (`transB`), and the bias."""
+
+    inputs = (1, 2)
+
+    def lift(self, r: Reading) -> None:
+        r.set_inputs(r.input(0), *self.operands(r))
+
+    def lower(self, w: Writing) -> None:
+        weights, size = w.input(1), shape_of(w.input(1))
+        if size is None:
+            raise MappingError("weights of unknown shape")
+        as_stored = w.attr("transB")
+        into, out = size[::-1] if as_stored else size
+        bias = w.numbers(2, "the bias of Gemm") if w.has(2) else None
+        if bias is not None and bias.size not in (1, out):
+            raise MappingError("a bias that is not one number per output")
+        bias = None if bias is None else np.broadcast_to(bias.reshape(-1), (out,))
+        data = w.stored(weights) if as_stored else turned(w, weights)
+        self.write(w, data, (into, out), bias, dynamic(weights) if as_stored else None)
+
+
+def as_columns(r: Reading) -> None:
+    """The last three axes are one vector, which comes out as [C,1,1]."""
+    b, x = r.b, r.input(0)
+    rank, out = blobs.rank(x), r.attr("outputChannels", int)
+    rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)
+    r.data = blobs.reshape(b, x, rows)
+    shape: Any = [*[1] * (rank - 3), out, 1, 1]
+    if blobs.dims(x)[: rank - 3] != [1] * (rank - 3):
+        front = b.Shape(x)[: rank - 3]
+        shape = b.Concat(front, [out, 1, 1], axis=0) if rank > 4 else [-1, out, 1, 1]
+    r.behind(lambda y: blobs.reshape(b, y, shape))
+
+
+class Bias(Dense):
+    """The operator adds a constant vector to such a product, which nobody else reads."""
+
+    inputs = (0, 1)
+
+    def lower(self, w: Writing) -> None:
+        for i in (0, 1):
+            node, vector = maker(w.input(i), "MatMul"), constant(w.input(1 - i))
+            if node is not None and vector is not None and len(node.outputs[0].uses()) == 1:
+                break
+        else:
+            raise not_meant("no product with a bias")
+        x, weights = node.inputs
+        assert x is not None and weights is not None
+        self.product(w, x, weights)
+        size = shape_of(weights) or (0, 0)
+        fits = vector.size == size[1] and (not vector.ndim or vector.shape[-1] == size[1])
+        if not fits or vector.ndim > (rank_of(x) or 0) or (rank_of(x) or 0) > self.most(w):
+            raise not_meant("no vector of the outputs")
+        w.layer.inputs = [x]
+        self.write(w, turned(w, weights), size, vector.reshape(-1), None)
+
+    def most(self, w: Writing) -> int:
+        """The most axes that the layer takes: innerProduct would contract three from rank 4 on."""
+        return 3 if w.layer.kind == "innerProduct" else 5
+
+
+class Swapped(Field):
+    """The last two axes of an operand may be swapped."""
+
+    keys = ("transposeA", "transposeB")
+
+    def lift(self, r: Reading) -> None:
+        for i, key in enumerate(self.keys):
+            if r.attr(key, bool) and (rank := r.rank(x := r.input(i))) > 1:
+                axes = list(range(rank))
+                r.node.inputs[i] = r.b.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
+
+
+INNER = ("inputChannels", "outputChannels")
+STORED = ("weightMatrixFirstDimension", "weightMatrixSecondDimension")
+AFFINE = (Affine(*INNER), Only("alpha", 1.0), Only("beta", 1.0), Only("transA", 0))
+TURNED = Only("transB", 1)
+NO_SWAP = ignore(*Swapped.keys)
+# innerProduct contracts three axes from rank 4 on
+FEW_AXES = Guard(
+    "of at most 3 axes only", lambda w: w.rank() <= 3, lambda r: r.rank(r.input(0)) <= 3
+)
+MATRIX = Guard("of a matrix only", lift_if=lambda r: r.rank(r.input(0)) == 2)
+BIASED = "MatMul(2,3;=3,4) =4"
+
+RULES = [
+    op("Add", "innerProduct", Bias(*INNER), given=BIASED, lower_only=True),
+    op("Add", "batchedMatmul", Bias(*STORED), given="MatMul(1,2,2,3;=3,4) =4", lower_only=True),
+    op("Gemm", "innerProduct", MATRIX, *AFFINE, TURNED),
+    op("Gemm", "innerProduct", *AFFINE, Only("transB", 0), lower_only=True),
+    op("MatMul", "innerProduct", FEW_AXES, Dense(*INNER), given="2,2,3 =3,4"),
+    op("Gemm", "innerProduct", *AFFINE, TURNED, before_lift=as_columns, lift_only=True),
+    op("MatMul", "batchedMatmul", ONE, Dense(*STORED), NO_SWAP, given="1,2,2,3 =3,4"),
+    op(
+        "MatMul",
+        "batchedMatmul",
+        SEVERAL,
+        Swapped(),
+        NotScalar(),
+        ignore(*STORED, "hasBias", "int8DynamicQuantize"),
+    ),
+]

@@ -1,0 +1,229 @@
+"""Normalisations and softmax."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    FIX,
+    NOTHING_MORE,
+    RANK_4,
+    AsRank,
+    Axis,
+    Weights,
+)
+from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
+from converter.mapping.codecs import unset
+from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Implied, attrs, ignore
+from converter.mapping.rules import Rule, op
+
+Value = ir.Value
+
+
+def of_channels(name: str, index: int) -> Weights:
+    return Weights(name, index, lambda r: [r.attr("channels", int)])
+
+
+class Untouched(Field):
+    """Mean and variance that the layer stores although it computes its own."""
+
+    blobs = ("mean", "variance")
+
+    def lower(self, w: Writing) -> None:
+        size = w.static(1, "gamma")
+        w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
+
+
+def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`; the operator of the row takes the two."""
+    b = r.b
+    centred = x - b.ReduceMean(x, axes, keepdims=1)
+    variance = b.ReduceMean(centred * centred, axes, keepdims=1)
+    r.set_inputs(centred, b.Sqrt(variance + epsilon))
+    return centred
+
+
+def whole_batch(r: Reading) -> None:
+    """Each channel by the statistics of the whole batch."""
+    x, channels = r.input(0), [r.attr("channels", int)]
+    rank = blobs.rank(x, 3)
+    axes = [i for i in range(rank) if i != rank - 3]
+    standardised(r, x, axes, r.attr("epsilon", unset(1e-5)))
+    gamma, beta = (r.b.Reshape(r.plain(name, channels), [-1, 1, 1]) for name in ("gamma", "beta"))
+    r.behind(lambda y: y * gamma + beta)
+
+
+# mvn: over C,H,W, or over H,W of each channel ----------------------------------------------------
+
+
+def _axes(r: Reading) -> list[int]:
+    rank = blobs.rank(r, 3)
+    return list(range(rank - 3 if r.attr("acrossChannels", bool) else rank - 2, rank))
+
+
+def centred(r: Reading) -> None:
+    r.set_input(1, r.b.ReduceMean(r.data, _axes(r), keepdims=1))
+
+
+def by_channel(r: Reading) -> None:
+    channels = blobs.dims(r, 3)[-3]
+    ones = np.ones(channels or 0, np.float32)
+    r.set_inputs(*r.node.inputs, ones, np.zeros_like(ones))
+
+
+def by_image(r: Reading) -> None:
+    size = [int(d or 0) for d in blobs.dims(r, 3)[-3:]]
+    r.set_input(1, np.ones(size, np.float32))
+    r.set(axis=-3)
+
+
+def by_parts(r: Reading) -> None:
+    standardised(r, r.input(0), _axes(r), r.attr("epsilon", unset(1e-6)))
+
+
+def _known_channels(r: Reading) -> bool:
+    return not r.attr("acrossChannels", bool) and blobs.dims(r, 3)[-3] is not None
+
+
+def _small_image(r: Reading) -> bool:
+    size = blobs.dims(r, 3)[-3:]
+    small = None not in size and math.prod(int(d or 0) for d in size) <= 1 << 22
+    return r.attr("acrossChannels", bool) and small
+
+
+def length(r: Reading) -> None:
+    """sqrt(sum of squares + epsilon) over the last three axes."""
+    b, x = r.b, r.input(0)
+    rank = blobs.rank(x, 3)
+    total = b.ReduceSumSquare(x, [rank - 3, rank - 2, rank - 1], keepdims=1)
+    r.set_inputs(x, b.Sqrt(total + r.attr("epsilon", unset(1e-6))))
+
+
+# layer normalisation -----------------------------------------------------------------------------
+
+
+class NormalizedShape(Field):
+    """The last axes, whose sizes the layer states."""
+
+    names = ("axis",)
+    keys = ("normalizedShape",)
+    inputs = (1, 2)
+    blobs = ("gamma", "beta")
+
+    def lift(self, r: Reading) -> None:
+        shape = r.attr("normalizedShape", list)
+        r.set(axis=-len(shape))
+        r.node.inputs += [r.weights(name, shape) for name in self.blobs]
+
+    def lower(self, w: Writing) -> None:
+        axis, x = int(w.attr("axis")), w.data
+        shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
+        if not shape or None in shape:
+            message = "LayerNormalization over dimensions that are not static"
+            raise MappingError(message, "X203", FIX)
+        w.set(normalizedShape=shape)
+        for index, name in ((1, "gamma"), (2, "beta")):
+            given = index == 1 or w.has(index)
+            array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
+            full = np.asarray(np.broadcast_to(array, shape), np.float32)
+            w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
+
+
+CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "gamma")[0]})
+STORED = Guard("in training", lambda w: not w.attr("training_mode"))
+EPSILON, SMALL_EPSILON = Attr("epsilon", kind=unset(1e-5)), Attr("epsilon", kind=unset(1e-6))
+GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
+NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
+ACROSS = ignore("acrossChannels")
+BIASED = Guard("with a bias only", lambda w: w.has(2))
+LAYER = (NOTHING_MORE, NormalizedShape(), Attr("epsilon", "eps", float), Implied(("stash_type",)))
+MVN = (NORMALIZED, ACROSS)
+
+RULES: list[Rule] = [
+    op(
+        "BatchNormalization",
+        "batchnorm",
+        Fixed("computeMeanVar", False),
+        RANK_4,
+        STORED,
+        NOTHING_MORE,
+        AsRank(4),
+        CHANNELS,
+        EPSILON,
+        GAMMA,
+        BETA,
+        of_channels("mean", 3),
+        of_channels("variance", 4),
+        ignore("instanceNormalization"),
+        Implied(("momentum", "training_mode")),
+        given="1,4,8,8 =4 =4 =4 =4",
+    ),
+    op(
+        "InstanceNormalization",
+        "batchnorm",
+        Fixed("computeMeanVar", True),
+        Fixed("instanceNormalization", True),
+        RANK_4,
+        AsRank(4),
+        CHANNELS,
+        EPSILON,
+        GAMMA,
+        BETA,
+        Untouched(),
+    ),
+    op(
+        "Div",
+        "batchnorm",
+        Fixed("computeMeanVar", True),
+        Fixed("instanceNormalization", False),
+        ignore("epsilon", "channels"),
+        GAMMA,
+        BETA,
+        Untouched(),
+        before_lift=whole_batch,
+        lift_only=True,
+    ),
+    op("Sub", "mvn", CENTRED, ACROSS, ignore("epsilon"), before_lift=centred, lift_only=True),
+    op(
+        "InstanceNormalization",
+        "mvn",
+        *MVN,
+        Guard("across channels", lift_if=_known_channels),
+        AsRank(4),
+        SMALL_EPSILON,
+        before_lift=by_channel,
+        lift_only=True,
+    ),
+    op(
+        "LayerNormalization",
+        "mvn",
+        *MVN,
+        Guard("of each channel, or of a large image", lift_if=_small_image),
+        SMALL_EPSILON,
+        before_lift=by_image,
+        lift_only=True,
+    ),
+    op("Div", "mvn", *MVN, ignore("epsilon"), before_lift=by_parts, lift_only=True),
+    op("Div", "l2normalize", ignore("epsilon"), before_lift=length, lift_only=True),
+    op("Softmax", "softmaxND", Attr("axis", kind=int)),
+    op("Softmax", "softmax", Axis(3), given="1,4,8,8", lift_only=True),
+    op(
+        "LRN",
+        "lrn",
+        RANK_4,
+        AsRank(4),
+        Attr("size", "localSize", int),
+        *attrs(alpha=float, beta=float),
+        Attr("bias", "k", unset(1.0)),
+        given="1,4,8,8",
+    ),
+    op("LayerNormalization", "layerNormalization", BIASED, *LAYER, given="2,3 =3 =3"),
+    op("LayerNormalization", "layerNormalization", *LAYER, given="2,3 =3", lower_only=True),
+]

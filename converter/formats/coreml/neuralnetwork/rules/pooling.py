@@ -1,0 +1,227 @@
+"""Pooling over two and three axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.convolution import (
+    AXES,
+    SIDES,
+    Flat,
+    Planes,
+    Volumes,
+    Window,
+    given_window,
+    two,
+)
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    NOTHING_MORE,
+    RANK_4,
+    AsRank,
+    border_amounts,
+)
+from converter.graph.value import known_sizes
+from converter.graph.windows import rounded_up
+from converter.mapping.fields import Always, Field, Fixed, Guard, Only, ignore
+from converter.mapping.rules import Rule, op
+
+Value = ir.Value
+
+
+class Pool(Planes):
+    """The window of a pool, whose size is an attribute of the operator."""
+
+    names = (*Planes.names, "ceil_mode")
+
+    def kernel(self, w: Writing) -> list[int]:
+        return [int(k) for k in w.attr("kernel_shape")]
+
+    def lower(self, w: Writing) -> None:
+        window = given_window(w, self.kernel(w))
+        if any(d != 1 for d in window["dilations"]):
+            raise MappingError("dilated pooling")
+        if w.attr("ceil_mode"):
+            window["pads"] = without_rounding(w, window)
+        self.write(w, window)
+
+
+class PoolPlanes(Pool):
+    """A pool over height and width; `includeLastPixel` rounds up."""
+
+    keys = ("kernelSize", "stride", "valid", "same", "includeLastPixel")
+
+    def lift(self, r: Reading) -> None:
+        a, ceil = r.node.attrs, "includeLastPixel" in r.layer.attrs
+        a["kernel_shape"], a["strides"] = two(r, "kernelSize", 3), two(r, "stride", 1)
+        a["pads"] = self.pads(r, a["kernel_shape"])
+        a["ceil_mode"] = int(ceil and (any(a["pads"]) or cuts(r)))
+
+    def explicit(self, r: Reading) -> list[int]:
+        last = r.attr("includeLastPixel", dict, None)
+        if last is None:
+            return super().explicit(r)
+        amounts = [int(n) for n in last.get("paddingAmounts") or [0, 0]]
+        if len(amounts) != 2:
+            raise MappingError(f"{amounts} should have two elements (height, width)", "R110")
+        return amounts * 2
+
+
+class PoolVolumes(Pool, Volumes):
+    """A pool over three axes."""
+
+    keys = (
+        *(f"{name}{axis}" for name in ("kernel", "stride") for axis in AXES),
+        *SIDES,
+        "paddingType",
+    )
+
+    def lift(self, r: Reading) -> None:
+        super().lift(r)
+        del r.node.attrs["dilations"]
+
+
+def cuts(r: Reading) -> bool:
+    """Whether rounding up makes a difference."""
+    a = r.node.attrs
+    windows = zip(blobs.dims(r, 2)[-2:], a["kernel_shape"], a["strides"], strict=True)
+    return any(n is None or (n - k) % s for n, k, s in windows)
+
+
+def without_rounding(w: Writing, window: Window) -> list[int]:
+    """Rounding up as padding after the end (less of it where a window goes), where padding does not
+    count.
+    """
+    pads, n = window["pads"], len(window["kernel"])
+    size, counts = ((known_sizes(v) or [None] * (n + 2))[2:] for v in (w.data, w.out))
+    more = rounded_up(pads, size, window["kernel"], window["strides"], None, counts)
+    if w.attr("count_include_pad", 0) and more != pads:
+        raise MappingError("ceil_mode of an average that counts padding")
+    return more
+
+
+class WidePadding(Field):
+    """Pads that reach beyond the kernel, which ONNX's pools do not take, are a Pad in front."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def lift(self, r: Reading) -> None:
+        a = r.node.attrs
+        pads, n = a["pads"], len(a["kernel_shape"])
+        if any(p >= k for p, k in zip(pads, a["kernel_shape"] * 2, strict=True)):
+            amounts = [0, 0, *pads[:n], 0, 0, *pads[n:]]
+            r.data = r.b.Pad(r.data, amounts, self.value)
+            a["pads"] = [0] * (2 * n)
+
+
+class CountedPadding(Field):
+    """Unless padding is excluded the count is always the kernel's, even where rounding up adds more
+    padding.
+    """
+
+    names = ("count_include_pad",)
+
+    def __init__(self, key: str) -> None:
+        self.keys = (key,)
+
+    def lift(self, r: Reading) -> None:
+        b, a, x = r.b, r.node.attrs, r.data
+        kernel, stride, pads = a["kernel_shape"], a["strides"], a["pads"]
+        exclude, ceil, n = r.attr(self.keys[0], bool), a.get("ceil_mode"), len(kernel)
+        wide = any(p >= k for p, k in zip(pads, kernel * 2, strict=True))
+        a["count_include_pad"] = int(not exclude)
+        if exclude or not (ceil or wide):
+            return
+        size = blobs.dims(x)[-n:]
+        amounts: Any = [0, 0, *pads[:n], 0, 0, *pads[n:]]
+        if ceil and None in size:
+            more = _more_at_run_time(r, x, kernel, stride, pads)
+            amounts = b.Concat(amounts[: n + 4], more, axis=0)
+        elif ceil:
+            windows = zip(size, kernel, stride, pads[n:], pads[:n], strict=True)
+            amounts[n + 4 :] = [
+                after + _more(d or 0, k, s, after, p) for d, k, s, after, p in windows
+            ]
+        r.data = b.Pad(x, amounts, 0.0)
+        a["pads"], a["ceil_mode"], a["count_include_pad"] = [0] * (2 * n), 0, 0
+
+    def lower(self, w: Writing) -> None:
+        w.set(**{self.keys[0]: not w.attr("count_include_pad")})
+
+
+def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
+    """How far the last window of rounding up reaches beyond the padded input; it must not begin in
+    the padding after it.
+    """
+    whole = size + before + after
+    steps = -(-(whole - kernel) // stride)
+    if (before or after) and steps * stride >= size + before:
+        steps -= 1
+    return max(0, steps * stride + kernel - whole)
+
+
+def _more_at_run_time(
+    r: Reading, x: Value, kernel: list[int], stride: list[int], pads: list[int]
+) -> Value:
+    """The pads after each axis, `_more` included, in shape arithmetic."""
+    b, n = r.b, len(kernel)
+    before, after, width, step = (np.array(v) for v in (pads[:n], pads[n:], kernel, stride))
+    size = b.Shape(x, start=2)
+    whole = size + (before + after)
+    steps = (whole + (step - width - 1)) / step
+    late = b.Cast(steps * step >= size + before, to=ir.DataType.INT64)
+    steps = steps - late * ((before + after) > 0).astype(np.int64)
+    return b.Max(steps * step + width - whole, 0) + after
+
+
+UP_TO_TWO = Guard("over one or two axes only", lambda w: w.rank() in (3, 4))
+THREE = Guard("over three axes only", lambda w: w.rank() == 5)
+LOCAL, GLOBAL = Fixed("globalPooling", False), Fixed("globalPooling", True)
+WINDOWS = ("kernelSize", "stride", "same", "includeLastPixel", "avgPoolExcludePadding")
+PLANES = (UP_TO_TWO, LOCAL, AsRank(4), PoolPlanes())
+VOLUMES = (THREE, AsRank(5), PoolVolumes())
+NO_COUNT, NO_COUNT_3D = ignore("avgPoolExcludePadding"), ignore("countExcludePadding")
+MAXIMUM = (WidePadding(float("-inf")), NOTHING_MORE, Only("storage_order", 0))
+SQUARES = (WidePadding(0.0), Only("p", 2))
+MAX, AVERAGE, L2 = (Fixed("type", kind) for kind in ("MAX", "AVERAGE", "L2"))
+COUNTED, COUNTED_3D = CountedPadding("avgPoolExcludePadding"), CountedPadding("countExcludePadding")
+ALL = (
+    GLOBAL,
+    AsRank(4),
+    RANK_4,
+    ignore(*WINDOWS),
+    Always("valid", {"paddingAmounts": border_amounts([0] * 4)}),
+)
+ALL_3D = (AsRank(5), THREE)
+IMAGE, VOLUME = "1,4,8,8", "1,4,4,4,4"
+
+ROUNDS_UP = Guard("that rounds up only", lambda w: bool(w.attr("ceil_mode")))
+ROUNDS_DOWN = Guard("that rounds down only", lambda w: not w.attr("ceil_mode"))
+
+
+def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:
+    """A pool that rounds down; what rounds up is one with other pads."""
+    return [
+        op(name, kind, ROUNDS_DOWN, *fields, given=given),
+        op(name, kind, ROUNDS_UP, *fields, given=given, lower_only=True),
+    ]
+
+
+RULES: list[Rule] = [
+    op("GlobalMaxPool", "pooling", MAX, *ALL, given=IMAGE),
+    op("GlobalAveragePool", "pooling", AVERAGE, *ALL, given=IMAGE),
+    op("GlobalLpPool", "pooling", L2, *ALL, Only("p", 2), given=IMAGE),
+    op("GlobalMaxPool", "globalPooling3d", MAX, *ALL_3D, given=VOLUME),
+    op("GlobalAveragePool", "globalPooling3d", AVERAGE, *ALL_3D, given=VOLUME),
+    *pool("MaxPool", "pooling", MAX, *PLANES, *MAXIMUM, NO_COUNT, Flat(), given=IMAGE),
+    *pool("AveragePool", "pooling", AVERAGE, *PLANES, COUNTED, Flat(), given=IMAGE),
+    *pool("LpPool", "pooling", L2, *PLANES, *SQUARES, NO_COUNT, Flat(), given=IMAGE),
+    *pool("MaxPool", "pooling3d", MAX, *VOLUMES, *MAXIMUM, NO_COUNT_3D, given=VOLUME),
+    *pool("AveragePool", "pooling3d", AVERAGE, *VOLUMES, COUNTED_3D, given=VOLUME),
+]

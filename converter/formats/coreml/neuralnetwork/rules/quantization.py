@@ -1,0 +1,156 @@
+"""Constants, compact ones among them, and changes of type. Blobs are float32 throughout."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork.collector import is_float
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import INTEGERS, truncate
+from converter.formats.coreml.neuralnetwork.weight_encoding import channel_codes
+from converter.mapping.fields import Field, Fixed
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.constants import is_constant
+from converter.passes.indices import never_negative
+from converter.passes.promote_types import FLOAT8
+
+T = ir.DataType
+Value = ir.Value
+_COARSE = (*FLOAT8, T.INT4, T.UINT4)
+_LONG_UNSIGNED = (T.UINT32, T.UINT64)
+_INDEXED = {
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "ScatterND",
+    "ScatterElements",
+    "OneHot",
+    "Reshape",
+    "Expand",
+    "Tile",
+}
+
+# constants ---------------------------------------------------------------------------------------
+
+
+def lift_constant_nd(r: Reading) -> Value:
+    return r.weights("data", r.attr("shape", list) or [1])
+
+
+def lift_constant(r: Reading) -> Value:
+    """[C,H,W], seen with the leading axes that all blobs of the network have."""
+    shape = r.attr("shape", list)
+    value = r.weights("data", shape)
+    lead = [1] * r.lead
+    if value.const_value is not None:
+        return r.b.const(value.const_value.numpy().reshape([*lead, *shape]), r.layer.name)
+    return r.b.Unsqueeze(value, list(range(len(lead))))
+
+
+def lower_constant(w: Writing) -> None:
+    """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
+    afterwards.
+    """
+    out = w.out
+    if not is_constant(out):
+        raise MappingError("DequantizeLinear of an activation")
+    shape = w.dims(out) or [1]
+    found = channel_codes(out)
+    data = {"data": w.stored(out) if found is None else found.codes}
+    if found is None:
+        w.low.add("loadConstantND", [], w.node.outputs, {"shape": shape}, data)
+        return
+    value = w.temporary("codes", T.FLOAT, shape)
+    w.low.add("loadConstantND", [], [value], {"shape": shape}, data)
+    if found.zero.any():
+        value = w.emit("subtractBroadcastable", value, found.zero, shape=shape)
+    w.put("multiplyBroadcastable", value, found.scale)
+
+
+# types -------------------------------------------------------------------------------------------
+
+
+def wraps(x: Value, out: Value) -> bool:
+    """Whether integers may lie outside of the short type that they become; 32 and 64 bits count as
+    one, since blobs hold neither.
+    """
+    if x.dtype not in INTEGERS or out.dtype not in INTEGERS or out.dtype.bitwidth > 16:
+        return False
+    return bool(x.dtype.min < out.dtype.min or x.dtype.max > out.dtype.max)
+
+
+def _is_whole(value: Value) -> bool:
+    """Whether all numbers are known to be whole."""
+    node = value.producer()
+    if node is None or node.domain:
+        return False
+    source = node.inputs[0] if node.op_type == "Cast" else None
+    return node.op_type in ("Ceil", "Floor", "Round") or (
+        source is not None and source.dtype in (*INTEGERS, T.BOOL)
+    )
+
+
+def _only_indices(value: Value) -> bool:
+    """Whether only layers that take indices read a value. Of a layer that was read as one, the
+    Cast is ours: it takes the numbers as they are.
+    """
+    indexed = all(u.node.op_type in _INDEXED and u.idx == 1 for u in value.uses())
+    return bool(value.uses()) and indexed and not value.is_graph_output()
+
+
+def _is_compact(x: Value) -> bool:
+    node = x.producer()
+    packed = node is not None and node.op_type in ("UnpackBits", "DequantizeLinear")
+    return packed or x.const_value is not None
+
+
+def _tells_truth(x: Value, out: Value) -> bool:
+    """Whether a Cast asks which numbers are not zero."""
+    return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
+
+
+class Truth(Field):
+    """Whether numbers are not zero."""
+
+    names = ("to", "saturate", "round_mode")
+
+    def lower(self, w: Writing) -> None:
+        if not _tells_truth(w.data, w.out):
+            raise not_meant("to truth values only")
+
+
+def lower_cast(w: Writing) -> None:
+    """A Cast matters only where a number changes; compact weights that nobody stores with a layer
+    are a constant of their own.
+    """
+    x, out = w.data, w.out
+    if _tells_truth(x, out):
+        raise not_meant("of numbers that stay what they are")
+    if T.STRING in (x.dtype, out.dtype):
+        raise MappingError("texts have no place in Core ML's tensors")
+    if _is_compact(x):
+        lower_constant(w)
+        return
+    before, after = (v.dtype.name if v.dtype else "" for v in (x, out))
+    if out.dtype in _COARSE and x.dtype != out.dtype:
+        raise MappingError(f"a Cast to {after} changes numbers in a way that no layer does")
+    if wraps(x, out):
+        raise MappingError(f"a Cast of {before} to {after} wraps around")
+    if out.dtype in _LONG_UNSIGNED and is_float(x) and not never_negative(x):
+        raise MappingError(f"a Cast of numbers that may be negative to {after} wraps around")
+    as_it_is = _is_whole(x) or (w.origin[0] == "coreml" and _only_indices(out))
+    if out.dtype in INTEGERS and is_float(x) and not as_it_is:
+        truncate(w, x)
+    else:
+        w.low.alias(out, x)
+
+
+RULES: list[Rule | Custom] = [
+    custom(
+        "DequantizeLinear netconv::UnpackBits", "loadConstantND", lift_constant_nd, lower_constant
+    ),
+    custom("", "loadConstant", lift_constant),
+    op("Cast", "notEqual", Truth(), Fixed("alpha", 0.0), lower_only=True),
+    custom("Cast", "", lower=lower_cast),
+]

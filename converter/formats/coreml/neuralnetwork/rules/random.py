@@ -1,0 +1,120 @@
+"""Random numbers and custom layers: carried, not computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import ANY, ShapeOf, StaticResult, flat
+from converter.graph.infer import shape_of
+from converter.io.strict_json import note
+from converter.mapping.codecs import unset
+from converter.mapping.fields import Attr, Field, Fixed, Implied
+from converter.mapping.rules import Custom, Rule, custom, op
+
+Value = ir.Value
+SEED = Attr("seed", kind=int)
+KINDS: dict[str, tuple[Attr, ...]] = {
+    "RandomNormal": (Attr("mean", kind=float), Attr("scale", "stdDev", float)),
+    "RandomUniform": (Attr("low", "minVal", float), Attr("high", "maxVal", float)),
+    "RandomBernoulli": (Attr("prob", kind=float),),
+}
+
+
+def draws(name: str, parameters: tuple[Field, ...]) -> list[Rule]:
+    """The three forms differ in where the shape comes from."""
+    kind, fields = name[0].lower() + name[1:], (SEED, *parameters)
+    row: Callable[..., Rule] = lambda form, *more, **options: op(  # noqa: E731
+        f"netconv::{name}", f"{kind}{form}", *more, *fields, **options
+    )
+    return [
+        row("Static", StaticResult(0, "outputShape"), given="=i64:[2,3]"),
+        row("Like", ANY, ShapeOf(0), given="Shape(2,3)", lift_only=True),
+        row("Dynamic", flat(0), given="i64:2"),
+    ]
+
+
+def lower_standard(w: Writing) -> None:
+    """ONNX's own operators, of which the second ones take the shape of an operand."""
+    name = w.node.op.removesuffix("Like")
+    kind, shape = name[0].lower() + name[1:], shape_of(w.out)
+    attrs: dict[str, Any] = {a.key: float(w.attr(a.name)) for a in KINDS[name]}
+    attrs["seed"] = int(w.attr("seed", -1))
+    if shape is not None:
+        w.put(f"{kind}Static", **attrs, outputShape=list(shape) or [1])
+    else:
+        w.put(f"{kind}Like", w.data, **attrs)
+
+
+# custom layers -----------------------------------------------------------------------------------
+
+_PARAMETER = {
+    "doubleValue": float,
+    "stringValue": str,
+    "intValue": int,
+    "longValue": int,
+    "boolValue": bool,
+}
+
+
+def lift_custom(r: Reading) -> tuple[Value, ...]:
+    """Everything of the layer, weights as further inputs."""
+    p, stored = r.layer.attrs, r.layer.blobs
+    paths = sorted(stored, key=lambda path: int(path.split("[")[1][:-1]))
+    weights = [r.weights(path, [stored[path].data().count]) for path in paths]
+    return r.b.CustomLayer(
+        *(r.floats(i) for i in range(len(r.layer.inputs))),
+        *weights,
+        outputs=max(1, len(r.layer.outputs)),
+        class_name=p["className"],
+        description=p["description"],
+        parameters=json.dumps(p["parameters"], sort_keys=True),
+        weights=len(weights),
+    )
+
+
+def lower_custom(w: Writing) -> None:
+    split = len(w.node.inputs) - int(w.attr("weights", 0))
+    blobs = {f"weights[{i}]": w.stored(v) for i, v in enumerate(w.node.inputs[split:])}
+    parameters = note(w.attr("parameters", "{}"), {str: _PARAMETER})
+    if parameters is None or any(
+        len(v) != 1 or not v.keys() <= _PARAMETER.keys() for v in parameters.values()
+    ):
+        message = "the parameters are no JSON object of texts, numbers and truth values"
+        raise MappingError(f"{message} as Core ML names them", "R110")
+    attrs: dict[str, Any] = {"className": w.attr("class_name"), "parameters": parameters}
+    attrs["description"] = w.attr("description", "")
+    w.low.add("custom", w.node.inputs[:split], w.node.outputs, attrs, blobs)
+
+
+RULES: list[Rule | Custom] = [
+    *(rule for name, parameters in KINDS.items() for rule in draws(name, parameters)),
+    custom(
+        "RandomNormal RandomUniform RandomNormalLike RandomUniformLike", "", lower=lower_standard
+    ),
+    op(
+        "netconv::RandomCategorical",
+        "categoricalDistribution",
+        SEED,
+        Attr("samples", "numSamples", int),
+        Attr("logits", "isLogits", bool),
+        Attr("eps", kind=unset(1e-10)),
+        Attr("temperature", kind=unset(1.0)),
+    ),
+    op(
+        "Multinomial",
+        "categoricalDistribution",
+        Attr("seed", kind=int, node_default=-1),  # a number with a fraction, or none at all
+        Attr("sample_size", "numSamples", int),
+        Fixed("isLogits", True, kind=bool),
+        Implied(("dtype",)),  # the classes are floats there, whatever their type
+        lower_only=True,
+        given="2,5",
+    ),
+    custom("netconv::CustomLayer", "custom", lift_custom, lower_custom),
+]

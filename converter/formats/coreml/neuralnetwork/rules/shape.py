@@ -1,0 +1,734 @@
+"""Layers that give numbers another shape: reshaping, joining, splitting, repeating, filling,
+padding.
+
+Tensors have one axis at least: what is a scalar in the graph is [1] here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.formats.coreml.neuralnetwork import operands as blobs
+from converter.formats.coreml.neuralnetwork.collector import rank_of_value, scalar
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    ANY,
+    FIX,
+    Axis,
+    OneType,
+    PositiveAxis,
+    ShapeOf,
+    StaticResult,
+    border_amounts,
+    borders,
+    flat,
+)
+from converter.formats.coreml.neuralnetwork.rules.indexing import static_slice
+from converter.graph.build import Builder
+from converter.graph.demands import axis_of
+from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.sizes import arange
+from converter.mapping.codecs import Codec
+from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
+from converter.mapping.rules import Custom, Rule, custom, op
+from converter.passes.decompositions.movement import may_copy
+
+Value = ir.Value
+MOST_ONES = 1 << 20
+
+
+# axes of size one --------------------------------------------------------------------------------
+
+
+class SizeOne(Field):
+    """The axes that go or come; none at all, or those that the operator in front made, are the
+    value in front.
+    """
+
+    keys: tuple[str, ...] = ("axes",)
+    inputs = (1,)
+    opposite = "Squeeze"
+
+    def lift(self, r: Reading) -> None:
+        if (axes := self.axes(r)) is None:
+            return
+        before = blobs.undone(r.data, self.opposite, axes)
+        if before is not None or not axes:
+            r.alias(before or r.data)
+        r.set_input(1, axes)
+
+    def axes(self, r: Reading) -> list[int] | None:
+        """The new axes, counted from the front."""
+        axes = r.attr("axes", list)
+        rank = blobs.rank(r) + len(axes)
+        return sorted(axis_of(a, rank) for a in axes)
+
+    def lower(self, w: Writing) -> None:
+        rank, axes = w.rank(), constant_axes(w)
+        if not axes or (rank == 0 and len(axes) == 1):
+            w.alias(w.data)
+        elif rank == 0:
+            raise not_meant("of a number")
+        w.set(axes=sorted(a % (rank + len(axes)) for a in axes))
+
+
+def constant_axes(w: Writing) -> list[int]:
+    axes = w.known(1)
+    if axes is None:
+        raise MappingError("the axes must be constant")
+    return [int(a) for a in axes]
+
+
+class Squeezed(SizeOne):
+    """The axes that go; the last one of all stays."""
+
+    keys = ("axes", "squeezeAll")
+    opposite = "Unsqueeze"
+
+    def axes(self, r: Reading) -> list[int] | None:
+        size = blobs.dims(r)
+        axes = sorted(axis_of(a, len(size)) for a in r.attr("axes", list))
+        if r.attr("squeezeAll", bool):
+            if None in size:
+                return None
+            axes = [i for i, d in enumerate(size) if d == 1]
+        return axes[1:] if len(axes) == len(size) else axes
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        if not w.has(1):
+            w.set(squeezeAll=True)
+        elif not (axes := constant_axes(w)) or rank == 1:
+            w.alias(w.data)
+        else:
+            w.set(axes=sorted(a % rank for a in axes))
+
+
+class Ones(StaticResult):
+    """A number, which has one axis here, gets further ones."""
+
+    def lower(self, w: Writing) -> None:
+        w.set(targetShape=[1] * rank_of_value(w.out))
+
+
+# shapes ------------------------------------------------------------------------------------------
+
+
+class Target(StaticResult):
+    """The shape of the result, where it is known; -1 may stand in it."""
+
+    def lift(self, r: Reading) -> None:
+        r.data = blobs.unreshaped(r.data)
+        super().lift(r)
+
+    def lower(self, w: Writing) -> None:
+        x, shape, wanted = w.data, shape_of(w.out), w.known(1)
+        if 0 in (shape_of(x) or ()):
+            raise MappingError("tensors without elements have no place in Core ML")
+        if shape is None and (wanted is None or 0 in wanted):
+            raise not_meant("to a shape that is known at run time")
+        if shape is not None:
+            w.layer.inputs = [flattened(x)]
+        w.set(targetShape=list(shape if shape is not None else wanted or ()) or [1])
+
+
+def flattened(x: Value) -> Value:
+    """The tensor of at most 5 axes that a tensor of more axes is a mere reshaping of, when there is
+    one.
+    """
+    source: Value | None = x
+    while source is not None and rank_of_value(source) > 5:
+        node = source.producer()
+        moves = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity")
+        if node is None or node.domain or node.op_type not in moves:
+            return x
+        source = node.inputs[0]
+    return x if source is None else source
+
+
+class KeptSizes(StaticResult):
+    """A shape of the rank of the input, in which 0 keeps a size."""
+
+    def lower(self, w: Writing) -> None:
+        wanted = w.known(1)
+        if wanted is None:
+            raise not_meant("to a shape that is known at run time")
+        if len(wanted) != w.rank():
+            raise MappingError("a Reshape that copies dimensions (0) to another rank")
+        w.set(targetShape=[int(d) for d in wanted])
+
+
+def channels_last(r: Reading, x: Value) -> Value:
+    """[..,C,H,W] -> [..,H,W,C]."""
+    rank = blobs.rank(x, 3)
+    return r.b.Transpose(x, perm=[*range(rank - 3), rank - 2, rank - 1, rank - 3])
+
+
+def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
+    """The sizes in front and [C,H,W] of a target, which keeps the first ones, or is [Seq,C,H,W]."""
+    target, rank = r.attr("targetShape", list), blobs.rank(r, 3)
+    if len(target) not in (3, 4):
+        raise MappingError(f"targetShape has {len(target)} elements, 3 or 4 are known", "R110")
+    lead = blobs.dims(r)[: rank - 3]
+    return [target[0], lead[1]] if len(target) == 4 and rank == 5 else lead, target[-3:]
+
+
+def planes(r: Reading) -> None:
+    lead, sizes = of_planes(r)
+    r.set_input(1, blobs.shape_as(r.b, [*lead, *sizes], r.data))
+    r.data = blobs.unreshaped(r.data)
+
+
+def pixels(r: Reading) -> None:
+    """Numbers in the order H, W, C in both shapes; the operator is the Transpose behind."""
+    lead, (c, h, w) = of_planes(r)
+    shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
+    r.data = r.b.Reshape(channels_last(r, r.input(0)), shape)
+    r.set(perm=[*range(n), n + 2, n, n + 1])
+
+
+def vector(r: Reading) -> None:
+    """[..,C,H,W] -> [..,C*H*W,1,1]."""
+    x = r.input(0)
+    size, rank = blobs.dims(x), blobs.rank(x, 3)
+    tail = size[rank - 3 :]
+    count = -1 if None in tail else math.prod(int(d or 0) for d in tail)
+    shape = blobs.shape_as(r.b, [*size[: rank - 3], count, 1, 1], x)
+    r.data = channels_last(r, x) if r.attr("mode", str) == "CHANNEL_LAST" else x
+    r.set_input(1, shape)
+
+
+def permuted(r: Reading) -> None:
+    """The axes [Seq,C,H,W] are numbered 0 to 3, the batch axis stays."""
+    order, rank = r.attr("axis", list), blobs.rank(r)
+    if sorted(order) != [0, 1, 2, 3]:
+        raise MappingError(f"axis={order} is no permutation of 0 to 3", "R110")
+    place = [0, 2, 3, 4]
+    if rank == 5:
+        r.set(perm=[place[order[0]], 1, *(place[a] for a in order[1:])])
+    elif rank == 4 and order[0] == 0:
+        r.set(perm=[0, *order[1:]])
+    else:
+        raise MappingError(f"permute of a tensor of rank {rank}", "R105")
+
+
+class Permutation(Field):
+    """The order of the axes; none reverses them."""
+
+    names = ("perm",)
+    keys = ("axes",)
+
+    def lift(self, r: Reading) -> None:
+        r.set(perm=r.attr("axes", list) or None)
+
+    def lower(self, w: Writing) -> None:
+        w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
+
+
+class PartOfShape(Field):
+    """The sizes from `start` to `end`, which a slice behind takes."""
+
+    names = ("start", "end")
+
+    def lower(self, w: Writing) -> None:
+        rank = w.rank()
+        start, end = int(w.attr("start")), int(w.attr("end", rank))
+        if rank == 0:
+            raise MappingError("the shape of a scalar has no elements")
+        if (start, end) != (0, rank):
+            whole = w.result("shape")
+            whole.shape = ir.Shape([rank])
+            w.then(
+                lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)}))
+            )
+
+
+# joining, splitting, repeating -------------------------------------------------------------------
+
+
+class SequenceOrChannels(Field):
+    """The axis -3, or -5 of a `sequenceConcat`."""
+
+    names = ("axis",)
+    keys = ("sequenceConcat",)
+
+    def lift(self, r: Reading) -> None:
+        back = 5 if r.attr("sequenceConcat", bool) else 3
+        r.set(axis=blobs.rank(r, back) - back)
+
+    def lower(self, w: Writing) -> None:
+        back = w.rank() - w.attr("axis") % w.rank()
+        if back not in (3, 5):
+            raise MappingError("another axis than -3 or -5")
+        w.set(sequenceConcat=back == 5)
+
+
+class Parts(Field):
+    """Operands without elements are left out; a single one is the result."""
+
+    def lower(self, w: Writing) -> None:
+        values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
+        w.layer.inputs = list(values)
+        if len(values) == 1:
+            w.alias(values[0])
+
+
+def interleaved(r: Reading) -> None:
+    """One element of each operand in turn."""
+    b, values, axis = r.b, r.node.inputs, r.node.attrs["axis"]
+    length = blobs.dims(r)[axis]
+    if length is not None:
+        order = arange(length * len(values)).reshape(len(values), length).T.reshape(-1)
+        r.behind(lambda y: b.Gather(y, order, axis=axis))
+        return
+    r.node.inputs = [b.Unsqueeze(v, [axis + 1]) for v in values]
+    r.set(axis=axis + 1)
+    r.behind(lambda y: _joined(b, y, axis))
+
+
+def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
+    """Axis `axis` and the one behind it as one."""
+    shape = b.Shape(y)
+    return b.Reshape(y, b.Concat(shape[:axis], [-1], shape[axis + 2 :], axis=0))
+
+
+def stacked(r: Reading) -> None:
+    axis = r.axis("axis", blobs.rank(r) + 1)
+    r.node.inputs = [blobs.unsqueeze(r.b, v, [axis]) for v in r.node.inputs if v is not None]
+    r.set(axis=axis)
+
+
+class EqualParts(Field):
+    """As many equal parts as there are results."""
+
+    names = ("num_outputs",)
+    keys = ("nOutputs",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        r.set(num_outputs=len(r.layer.outputs))
+
+    def lower(self, w: Writing) -> None:
+        w.set(nOutputs=len(w.node.outputs))
+
+
+class Sizes(Field):
+    """Given sizes, or equal parts.
+
+    Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
+    """
+
+    names = ("num_outputs",)
+    keys = ("splitSizes", "numSplits")
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
+        sizes = r.attr("splitSizes", list)
+        if not sizes and length is not None:
+            sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
+        if sizes:
+            r.set_input(1, sizes)
+        else:
+            r.set(num_outputs=count)
+
+    def lower(self, w: Writing) -> None:
+        count = len(w.node.outputs)
+        sizes, dims = w.known(1), w.dims(w.data)
+        if w.has(1) and sizes is None:
+            raise MappingError("the sizes of a Split must be constant")
+        length = dims[w.attr("axis", 0)] if dims is not None else None
+        if sizes is None and length is not None:
+            part = -(-length // count)
+            sizes = [min(part, max(0, length - i * part)) for i in range(count)]
+        if sizes is not None and 0 in sizes:
+            raise MappingError("a Split into parts without elements")
+        if count == 1:
+            w.alias(w.data)
+        elif sizes is not None and len(set(sizes)) > 1:
+            w.set(splitSizes=[int(s) for s in sizes])
+        else:
+            w.set(numSplits=count)
+
+
+class Repeats(Field):
+    """How often along each of the last axes, as numbers of the layer or its second input."""
+
+    keys = ("reps",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        repeats, rank = r.optional(1), blobs.rank(r)
+        if repeats is None:
+            amounts = r.attr("reps", list)
+            r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
+            r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
+            return
+        count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
+        if count is not None and count != rank:
+            repeats = r.b.Concat([1] * (rank - count), repeats, axis=0)
+        r.node.inputs[1] = repeats
+
+    def lower(self, w: Writing) -> None:
+        repeats = w.known(1)
+        if repeats is None:
+            w.layer.inputs.append(w.input(1))
+        else:
+            w.set(reps=[int(n) for n in repeats])
+
+
+class SequenceRepeats(Field):
+    """How often along the first of five axes; zero is once."""
+
+    keys = ("nRepetitions",)
+    inputs = (1,)
+
+    def lift(self, r: Reading) -> None:
+        rest = [1] * (blobs.rank(r, 5) - 1)
+        r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
+
+    def lower(self, w: Writing) -> None:
+        first, *rest = w.ints(1, "the repeats")
+        if w.rank() < 5 or any(n != 1 for n in rest):
+            raise MappingError("repeats of other axes than the sequence")
+        w.set(nRepetitions=first)
+
+
+# filling -----------------------------------------------------------------------------------------
+
+
+class Reached(Field):
+    """The shape that an Expand leads to.
+
+    ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
+    must hold it.
+    """
+
+    def lower(self, w: Writing) -> None:
+        if w.origin == ("coreml", "broadcastToDynamic"):
+            return  # by the rules of the layer that it was
+        x, shape = w.data, w.input(1)
+        own, rank = w.dims(x) or [None], rank_of_value(w.out)
+        asked = (w.dims(shape) or [None])[0]
+        if all(d == 1 for d in own) and asked == rank:
+            return
+        here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
+        sizes = []
+        for value, count in ((shape, asked), (here, w.rank())):
+            if count is None:
+                raise MappingError("an Expand to a shape of unknown length")
+            ones = [[1] * (rank - count)] if count < rank else []
+            whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
+            sizes.append(whole)
+        w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
+
+
+class TimesOnes(Field):
+    """A size of 1 leaves the operand's as it is, which only arithmetic does."""
+
+    def lower(self, w: Writing) -> None:
+        sizes = w.known(1)
+        if sizes is None or rank_of_value(w.out) != w.rank():
+            raise not_meant("to a shape that is known at run time")
+        if math.prod(int(n) for n in sizes) > MOST_ONES:
+            message = "an Expand of unknown dimensions to a constant shape that is large"
+            raise MappingError(message)
+        w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
+
+
+class Limits(Field):
+    """Start, end and step <-> inputs end, start, step; what the layer is not given stands in its
+    parameters.
+    """
+
+    keys = ("startValue", "endValue", "stepSizeValue")
+    inputs = (0, 1, 2)
+
+    def lift(self, r: Reading) -> None:
+        given = [_scalar(r, v) for v in r.node.inputs if v is not None]
+        if not given:
+            raise MappingError("no input gives the end of the range", "R105")
+        start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
+        step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
+        r.set_inputs(start, given[0], step)
+
+    def lower(self, w: Writing) -> None:
+        start, step = scalar(w.data), scalar(w.input(2))
+        w.layer.inputs = [w.input(1)]
+        if start is None or step is None:
+            w.layer.inputs.append(w.data)
+        if step is None:
+            w.layer.inputs.append(w.input(2))
+        w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
+
+
+def _scalar(r: Reading, value: Value) -> Value:
+    array = known(value)
+    if array is not None and array.size != 1:
+        raise MappingError(f"a limit of a range is one number, here are {array.size}", "R105")
+    if array is not None:
+        return r.b.const(array.reshape(()).astype(np.float32))
+    return value if rank_of(value) == 0 else r.b.Reshape(value, [])
+
+
+def lift_range(r: Reading) -> Value:
+    limits = [r.attr(key, float) for key in ("startValue", "endValue", "stepSizeValue")]
+    start, end, step = limits
+    if step == 0:
+        raise MappingError("stepSizeValue is 0", "R110")
+    if not abs((end - start) / step) < 1 << 28:
+        raise MappingError("a range of absurd length", "R110")
+    return r.b.const(arange(start, end, step, dtype=np.float32), r.layer.name)
+
+
+def band(r: Reading) -> None:
+    """Negative numbers keep the whole triangle; the operator cuts the lower one off."""
+    lower, upper = r.attr("numLower", int), r.attr("numUpper", int)
+    if upper >= 0:
+        r.data = r.b.Trilu(r.data, upper, upper=0)
+    r.set_input(1, -lower)
+    if lower < 0:
+        r.alias(r.data)
+
+
+# padding -----------------------------------------------------------------------------------------
+
+
+def amounts_of(w: Writing) -> tuple[list[int], list[int]]:
+    """Before and after each axis of a Pad whose amounts are known."""
+    rank = w.rank()
+    axes = w.known(3) if w.has(3) else list(range(rank))
+    if axes is None:
+        raise MappingError("the axes of a Pad must be constant")
+    pads = w.known(1)
+    if pads is None:
+        raise not_meant("pads that are known only at run time")
+    before, after = [0] * rank, [0] * rank
+    for i, a in enumerate(axes):
+        before[a % rank], after[a % rank] = int(pads[i]), int(pads[len(axes) + i])
+    if min(before + after) < 0:
+        raise MappingError("negative pads")
+    return before, after
+
+
+class Borders(Field):
+    """The amounts of the last two axes."""
+
+    keys = ("paddingAmounts",)
+    inputs = (1, 2, 3)
+
+    def lift(self, r: Reading) -> None:
+        top, left, bottom, right = borders(r.attr("paddingAmounts", dict, {}))
+        lead = [0] * (blobs.rank(r, 2) - 2)
+        r.set_input(1, [*lead, top, left, *lead, bottom, right])
+
+    def lower(self, w: Writing) -> None:
+        before, after = amounts_of(w)
+        if any(before[:-2]) or any(after[:-2]) or w.rank() < 2:
+            raise MappingError(f"padding mode {w.attr('mode')} beyond the last two axes")
+        w.set(paddingAmounts=border_amounts([*before[-2:], *after[-2:]]))
+
+
+def pad_value(w: Writing) -> float:
+    value = w.scalar(2) if w.has(2) else 0.0
+    if value is None:
+        raise MappingError("the value of a Pad must be constant")
+    return value
+
+
+class PadValue(Field):
+    """The constant that fills; `value` of the layer."""
+
+    keys = ("value",)
+    inputs = (2,)
+
+    def lift(self, r: Reading) -> None:
+        if value := r.attr("value", float):
+            r.set_input(2, np.array(value, np.float32))
+
+    def lower(self, w: Writing) -> None:
+        w.set(value=pad_value(w))
+
+
+class Pairs(Field):
+    """Amounts [before0, after0, before1, ..]: numbers of the layer or, flattened, its second input.
+
+    They may also be the sizes to reach, where 0 means no padding on that side.
+    """
+
+    keys = ("padAmounts", "padToGivenOutputSizeMode")
+    inputs = (1, 3)
+
+    def lift(self, r: Reading) -> None:
+        x, rank = r.input(0), blobs.rank(r)
+        sizes = r.attr("padToGivenOutputSizeMode", bool)
+        if r.optional(1) is not None:
+            r.set_input(1, self._computed(r, sizes))
+            return
+        amounts = r.attr("padAmounts", list)
+        if len(amounts) != 2 * rank:
+            raise MappingError(f"{len(amounts)} amounts for {rank} axes (2 for each)", "R110")
+        if sizes:
+            amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
+        r.set_input(1, [*amounts[::2], *amounts[1::2]])
+
+    def _computed(self, r: Reading, sizes: bool) -> Value:
+        b, x = r.b, r.input(0)
+        pairs = b.Reshape(blobs.ints(b, r.input(1)), [blobs.rank(x), 2])
+        if sizes:
+            missing = b.Max(pairs - b.Unsqueeze(b.Shape(x), [1]), 0)
+            pairs = b.Where(pairs > 0, missing, 0)
+        return b.Reshape(b.Transpose(pairs, perm=[1, 0]), [-1])
+
+    def lower(self, w: Writing) -> None:
+        if w.known(1) is not None:
+            pairs = zip(*amounts_of(w), strict=True)
+            w.set(padAmounts=[v for pair in pairs for v in pair])
+            return
+        n, axes = w.rank(), w.known(3)
+        if w.has(3) and axes != list(range(n)):
+            raise MappingError("pads of some axes that are known only at run time")
+        halves = w.emit("reshapeStatic", w.input(1), shape=[2, n], targetShape=[2, n])
+        pairs_ = w.emit("transpose", halves, shape=[n, 2], axes=[1, 0])
+        amounts = w.emit("reshapeStatic", pairs_, shape=[2 * n], targetShape=[2 * n])
+        w.layer.inputs.append(amounts)
+
+
+def _doubled(x: Value) -> list[int | None]:
+    return [d for size in blobs.dims(x) for d in (size, size)]
+
+
+def _missing(target: int, size: int | None) -> int:
+    """What is to be added to reach a size."""
+    if target and size is None:
+        raise MappingError("padding to an output size needs static shapes", "X203", FIX)
+    return max(0, target - int(size or 0)) if target else 0
+
+
+NUMBER = Codec(int, lambda v: int(np.asarray(v).reshape(-1)[0]))
+K = Const(1, "k", NUMBER, node_default=0)
+FILL = Codec(lambda v: np.array([v], np.float32), lambda v: float(np.asarray(v).reshape(-1)[0]))
+FILL_VALUE = Attr("value", kind=FILL, node_default=0.0)
+COLUMN = Guard("a Flatten into one row or column", lambda w: w.attr("axis") not in (0, w.rank()))
+SCALAR = Guard("of a number only", lambda w: w.rank() == 0)
+CONSTANT = Only("mode", "constant")
+
+RULES: list[Rule | Custom] = [
+    op("Squeeze", "squeeze", ANY, Squeezed()),
+    op("Unsqueeze", "expandDims", ANY, SizeOne()),
+    op("Unsqueeze", "reshapeStatic", SCALAR, Ones(1), given="f32: =[0,1]", lower_only=True),
+    op("Reshape", "reshapeStatic", ANY, Target(1), Only("allowzero", 0)),
+    op(
+        "Reshape",
+        "rankPreservingReshape",
+        ANY,
+        KeptSizes(1),
+        Only("allowzero", 0),
+        given="2,n,3 =[0,3,-1]",
+    ),
+    op(
+        "Reshape",
+        "reshapeDynamic",
+        ANY,
+        flat(1),
+        Only("allowzero", 0),
+        Guard(
+            "zeros that copy a size into another rank",
+            lambda w: not may_copy(w.node.inputs[1]),
+        ),
+        given="n,6 Shape(6,n)",
+    ),
+    op("Reshape", "reshapeLike", ANY, ShapeOf(1), given="2,3 Shape(3,2)", lift_only=True),
+    op(
+        "Reshape",
+        "reshape",
+        ANY,
+        Fixed("mode", "CHANNEL_FIRST"),
+        ignore("targetShape"),
+        before_lift=planes,
+        lift_only=True,
+    ),
+    op(
+        "Transpose",
+        "reshape",
+        ANY,
+        Fixed("mode", "CHANNEL_LAST"),
+        ignore("targetShape"),
+        before_lift=pixels,
+        lift_only=True,
+    ),
+    op("Reshape", "flatten", ANY, ignore("mode"), before_lift=vector, lift_only=True),
+    op("Flatten", "flattenTo2D", ANY, COLUMN, Attr("axis", kind=int)),
+    op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
+    op("Transpose", "transpose", ANY, Permutation()),
+    op("Shape", "getShape", ANY, PartOfShape()),
+    op("Concat", "concat", OneType(), SequenceOrChannels(), given="1,4,8 1,4,8", lift_only=True),
+    op(
+        "Concat", "concatND", Fixed("interleave", False), OneType(), Attr("axis", kind=int), Parts()
+    ),
+    op(
+        "Concat",
+        "concatND",
+        Fixed("interleave", True),
+        OneType(),
+        PositiveAxis(),
+        before_lift=interleaved,
+        lift_only=True,
+    ),
+    op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
+    op("Split", "split", ANY, Axis(3), EqualParts(), given="1,4,8,8", lift_only=True),
+    op("Split", "splitND", ANY, PositiveAxis(), Sizes(), given="4,6 =[2,4]"),
+    op("Tile", "tile", ANY, Repeats()),
+    op(
+        "Tile",
+        "sequenceRepeat",
+        ANY,
+        SequenceRepeats(),
+        given="1,2,3,1,1 =[3,1,1,1,1]",
+        lift_only=True,
+    ),
+    op("ConstantOfShape", "fillStatic", FILL_VALUE, StaticResult(0), given="=[2,3]"),
+    op(
+        "ConstantOfShape",
+        "fillLike",
+        ANY,
+        FILL_VALUE,
+        ShapeOf(0),
+        given="Shape(2,3)",
+        lift_only=True,
+    ),
+    op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), given="i64:2"),
+    op("Expand", "broadcastToStatic", ANY, StaticResult(1)),
+    op("Expand", "broadcastToLike", ANY, ShapeOf(1), given="2,3 Shape(2,3)", lift_only=True),
+    op("Expand", "multiplyBroadcastable", TimesOnes(), given="1,n =[4,1]", lower_only=True),
+    op("Expand", "broadcastToDynamic", ANY, flat(1), Reached(), given="1,1 i64:2"),
+    op("Range", "rangeDynamic", Limits(), given="=(1.0) f32: =(0.5)"),
+    custom("", "rangeStatic", lift_range),
+    op("Trilu", "upperTriangular", Only("upper", 1), K, given="3,3 =i64:"),
+    op("Trilu", "lowerTriangular", Only("upper", 0), K, given="3,3 =i64:"),
+    op(
+        "Trilu",
+        "matrixBandPart",
+        Only("upper", 1),
+        ignore("numLower", "numUpper"),
+        before_lift=band,
+        lift_only=True,
+    ),
+    op("Pad", "constantPad", CONSTANT, Pairs(), PadValue()),
+    op(
+        "Pad",
+        "padding",
+        CONSTANT,
+        Borders(),
+        Nested("constant", PadValue()),
+        given="2,3 =[1,0,0,2] =",
+        lift_only=True,
+    ),
+    op("Pad", "padding", Nested("reflection"), Only("mode", "reflect"), Borders()),
+    op("Pad", "padding", Nested("replication"), Only("mode", "edge"), Borders()),
+]
