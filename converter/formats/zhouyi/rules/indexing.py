@@ -8,7 +8,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axis,
     DeclaredSize,
     DeclaredTypes,
     Indices,
@@ -25,6 +24,7 @@ from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import stack
 from converter.mapping.codecs import Floats
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Field, Fixed, Guard
 from converter.mapping.rules import custom, op

@@ -10,8 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axes,
-    Axis,
+    AXES,
     axes_of,
     constant_of,
     flat,
@@ -21,6 +20,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
+from converter.mapping.concepts.axes import Axis, from_front
 from converter.mapping.context import Results, Writing
 from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
@@ -107,7 +107,7 @@ class LastAxes(Field):
 
     def lift(self, r: Reading) -> None:
         axes, rank = axes_of(r.layer), r.rank(r.input(0))
-        found = sorted(axis_of(a, rank) for a in axes)
+        found = from_front(axes, rank)
         if not found or found != list(range(found[0], rank)):
             raise MappingError(f"axis={axes} are not the last axes", "R110")
         r.node.attrs["axis"] = found[0]
@@ -292,7 +292,7 @@ RULES = [
     op(
         "ReduceMean",
         "Moments",
-        Axes(),
+        AXES,
         reads("keepdims"),
         before_lift=mean_and_variance,
         lift_only=True,

@@ -8,17 +8,14 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axes,
-    Axis,
-    AxisInput,
+    AXES,
     DeclaredTypes,
     constant_of,
     method,
-    one_axis,
     truth,
 )
-from converter.graph.demands import axis_of
 from converter.graph.value import Value, with_operators
+from converter.mapping.concepts.axes import Axis, AxisInput
 from converter.mapping.context import Writing
 from converter.mapping.fields import Attr, Field, Only, attrs
 from converter.mapping.rules import op, ops
@@ -56,7 +53,7 @@ class Best(Field):
             raise MappingError("a computed k has no counterpart")
         b, x = r.b, r.input(0)
         if str(r.layer.attrs.get("select_index")).upper() == "LAST":
-            axis = axis_of(one_axis(r), len(r.static(x)))
+            axis = AXIS.read(r)
             last = r.static(x)[axis] - 1
             x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
             r.then(lambda found: [found[0], last - with_operators(found[1])])
@@ -96,11 +93,11 @@ def two_axes(r: Reading) -> Value:
     return r.data if len(shape) == 2 else r.b.Reshape(r.data, [shape[0], -1])
 
 
-EMPTY = Only("noop_with_empty_axes", 0)
+AXIS = Axis()
 RUNNING = attrs(exclusive=False, reverse=False)
 RULES = [
     *(
-        op(f"Reduce{name}", "Reduce", method(name.upper()), Axes(), Kept(), EMPTY, given="2,3,4 =1")
+        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, Kept(), given="2,3,4 =1")
         for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
     ),
     *(
@@ -109,7 +106,7 @@ RULES = [
             "Reduce",
             method(word),
             truth(0),
-            Axes(),
+            AXES,
             Kept(),
             before_lift=as_numbers,
             after_lift=as_truth,
@@ -121,7 +118,7 @@ RULES = [
         "ReduceMean",
         "Reduce",
         method("VARIANCE"),
-        Axes(),
+        AXES,
         Kept(),
         before_lift=squares,
         lift_only=True,
@@ -130,7 +127,7 @@ RULES = [
         "ReduceSum",
         "Reduce",
         method("UNBIASED_VARIANCE"),
-        Axes(),
+        AXES,
         Kept(),
         before_lift=squares,
         after_lift=unbiased,
@@ -149,8 +146,8 @@ RULES = [
         for word in ("MAX", "MIN")
     ),
     op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, given="2,3 ="),
-    op("netconv::CumProd", "Cumulate", method("PROD"), Axis(), *RUNNING),
-    op("TopK", "TopK", Best(), Axis(), *attrs(largest=True, sorted=True), given="2,3 =[2]"),
+    op("netconv::CumProd", "Cumulate", method("PROD"), AXIS, *RUNNING),
+    op("TopK", "TopK", Best(), AXIS, *attrs(largest=True, sorted=True), given="2,3 =[2]"),
     *ops("netconv::InTopK", Attr("k", kind=int), given="2,3 i32:2"),
     op("ReduceMean", "ZeroFraction", Only("keepdims", 0), before_lift=zeros, lift_only=True),
     op(

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axis,
     constant_of,
     int64,
     pad_keys,
@@ -24,6 +23,7 @@ from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small, mirrored
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.context import Writing, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Field, Guard, attrs, spread
 from converter.mapping.rules import custom, op, ops
@@ -48,23 +48,6 @@ class NewShape(Field):
 
     def lower(self, w: Writing) -> None:
         w.set(shape=list(static(w.out)))
-
-
-class Permutation(Field):
-    """`perm`, reversed where the operator has none."""
-
-    names = ("perm",)
-    keys = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.attr("perm", list)
-
-    def lower(self, w: Writing) -> None:
-        w.set(perm=permutation(w))
-
-
-def permutation(w: Writing) -> list[int]:
-    return [int(p) for p in w.attr("perm", None) or reversed(range(w.rank()))]
 
 
 def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:

@@ -99,23 +99,6 @@ NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))
 
 
 @record
-class Axis(Field):
-    """`axis`, counted from the first;
-    without it `default`, or the last axis where there are fewer.
-    """
-
-    default: int
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.axis(min(self.default, r.rank() - 1)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=w.attr("axis") % len(w.shape()))
-
-
-@record
 class PerChannel(Field):
     """A blob with one number for each channel, or one for all, or an input of the layer <-> input
     `index`.

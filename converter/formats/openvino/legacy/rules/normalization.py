@@ -10,9 +10,10 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import Axis, Mark, channels
+from converter.formats.openvino.legacy.rules.fields import Mark, channels
 from converter.graph.infer import known
 from converter.graph.record import record
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import FOREVER, op, ops
 
@@ -272,7 +273,7 @@ RULES = [
         given="1,4,8,8",
     ),
     op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
-    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(1)),
+    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(default=1)),
     *(
         op(
             "netconv::FakeQuantize",

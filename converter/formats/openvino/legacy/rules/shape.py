@@ -19,13 +19,13 @@ from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     NO_AXES,
     AllAxes,
-    Axis,
     Mark,
     ToPort,
 )
 from converter.graph.demands import axis_of, of_length
 from converter.graph.record import record
 from converter.graph.sizes import mirrored
+from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -94,24 +94,6 @@ RESHAPES = [
 
 
 # axes --------------------------------------------------------------------------------------------
-
-
-class Order(Field):
-    """`order` <-> perm; without it the axes in reverse."""
-
-    names = ("perm",)
-    keys = ("order",)
-
-    def lift(self, r: Reading) -> None:
-        reverse = list(range(r.rank()))[::-1]
-        order = r.attr("order", list, reverse)
-        if sorted(order) != reverse[::-1]:
-            message = f"order={order} is not a permutation of {len(reverse)} axes"
-            raise MappingError(message, "R110")
-        r.set(perm=order)
-
-    def lower(self, w: Writing) -> None:
-        w.set(order=list(w.attr("perm", None) or range(len(w.shape()))[::-1]))
 
 
 class OneType(Field):
@@ -488,8 +470,8 @@ RULES: list[Rule | Custom] = [
     *RESHAPES,
     *REARRANGED,
     op("Transpose", "Reshape", ONE_AXIS, ToPort(), Only("perm", [0]), lower_only=True, given="3"),
-    op("Transpose", "Permute", Order()),
-    op("Concat", "Concat", Axis(1), OneType()),
+    op("Transpose", "Permute", Permutation("order", absent=True)),
+    op("Concat", "Concat", Axis(default=1), OneType()),
     *(
         op("Identity", kind, ONE_PORT, ignore(*Pieces.keys), lift_only=True)
         for kind in ("Split", "Slice")

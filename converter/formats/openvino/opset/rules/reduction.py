@@ -16,6 +16,7 @@ from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, ele
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.mapping.concepts.axes import no_axes
 from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
@@ -106,7 +107,7 @@ class Reduced(Field):
         values: Any = known(axes)
         if axes is None or (values is not None and not values.size):
             if noop:
-                raise MappingError("the runtime knows no reduction over no axes")
+                raise no_axes(w)
             values = arange(w.rank())
         if values is not None:
             return w.const(values.astype(np.int64), "axes")

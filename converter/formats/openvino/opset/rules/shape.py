@@ -29,6 +29,7 @@ from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes
+from converter.mapping.concepts.axes import Permutation
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -49,20 +50,6 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 # shapes ------------------------------------------------------------------------------------------
-
-
-class Order(Field):
-    """The order of the axes, which is an input of the layer; none reverses them."""
-
-    names = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(perm=r.ints(1, "the order") or None)
-        del r.node.inputs[1:]
-
-    def lower(self, w: Writing) -> None:
-        perm = w.attr("perm", None) or list(range(w.rank()))[::-1]
-        w.layer.inputs.append(w.const(perm, "perm"))
 
 
 class PartOfShape(Field):
@@ -575,7 +562,7 @@ BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
 
 SHAPES: list[Rule | Custom] = [
-    op("Transpose", "Transpose", Order()),
+    op("Transpose", "Transpose", Permutation(1, absent=True)),
     op(
         "Shape",
         "ShapeOf",
