@@ -634,6 +634,7 @@ class FirstResult(Guard):
 @record
 class Hook(Field):
     """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
+    Among the fields of a row it runs in their order, and owns what it reads or writes.
 
     `before_lift(r)`      changes `r.node`, with nodes in front of it, or gives its first input
     `after_lift(r, y)`    the first result of the layer, of that of the node
@@ -645,6 +646,10 @@ class Hook(Field):
     after_lift: Callable[[Any, Value], ir.Value] | None = None
     before_lower: Callable[[Any], None] | None = None
     after_lower: Callable[[Any], None] | None = None
+    names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    inputs: tuple[int, ...] = ()
+    blobs: tuple[str, ...] = ()
 
     def lift(self, r: Reading) -> None:
         if self.before_lift is not None and (x := self.before_lift(r)) is not None:

@@ -33,12 +33,14 @@ class Axis(Field):
     `default`  what the layer means without it; in data of fewer axes, the last one. None says
                nothing to the operator
     `signed`   read below zero, it stays so
+    `of`       the input of the operator whose axes are counted
     """
 
     source: str | int = "axis"
     default: Any = MISSING
     signed: bool = False
     name: str = "axis"
+    of: int = 0
 
     def __post_init__(self) -> None:
         self.names = (self.name,)
@@ -53,7 +55,8 @@ class Axis(Field):
 
     def read(self, r: Any) -> int | None:
         """The axis of the layer, or what it means without one."""
-        found, rank = r.integers(self.source, "the axis", None), rank_of(r.data)
+        found, data = r.integers(self.source, "the axis", None), r.node.inputs[self.of]
+        rank = rank_of(data)
         if found is None:
             if self.default is MISSING:
                 raise MappingError(f"required attribute {self.source!r} is absent", "R110")
@@ -64,13 +67,13 @@ class Axis(Field):
             raise MappingError(f"{self.source} must be one axis, got {found}", "R110")
         if self.signed and rank is None:
             return found[0]
-        axis = axis_of(found[0], r.rank(r.data))
+        axis = axis_of(found[0], r.rank(data))
         return found[0] if self.signed else axis
 
     def lower(self, w: Any) -> None:
         axis = w.attr(self.name, None)
         if axis is not None:
-            w.set_integers(self.source, axis_of(int(axis), w.rank()), self.name)
+            w.set_integers(self.source, axis_of(int(axis), w.rank(self.of)), self.name)
 
 
 @record

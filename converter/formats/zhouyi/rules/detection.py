@@ -11,8 +11,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
+    CAST_TO_DECLARED,
     DeclaredSize,
-    DeclaredTypes,
     constant_of,
     method,
     word,
@@ -30,7 +30,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
+from converter.mapping.fields import Always, Attr, Field, Guard, Hook, attrs, ignore
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT
@@ -80,14 +80,10 @@ class Spelled(Attr):
         r.node.attrs[self.name] = r.attr((found or [self.key])[0], self.kind)
 
 
-class GridKeys(Field):
+def write_grid(w: Writing) -> None:
     """Keys that repeat the shape of the data: boxes and size of the grid, number of classes."""
-
-    keys = ("box_per_grid", "class_num", "grid_width", "grid_height")
-
-    def lower(self, w: Writing) -> None:
-        _, height, width, boxes, depth = w.static()
-        w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
+    _, height, width, boxes, depth = w.static()
+    w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
 
 
 class OwnDivisors(Field):
@@ -122,13 +118,11 @@ class Kept(Field):
         w.set(max_output_size=int(w.attr("per_class")))
 
 
-class FlatScores(Field):
+def flatten_scores(r: Reading) -> None:
     """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
-
-    def lift(self, r: Reading) -> None:
-        batch, n = r.static(least=2)[:2]
-        scores = r.b.Reshape(r.input(3), [batch, n])
-        r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
+    batch, n = r.static(least=2)[:2]
+    scores = r.b.Reshape(r.input(3), [batch, n])
+    r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
 
 
 def _as_float(r: Reading, value: Value) -> Value:
@@ -147,11 +141,11 @@ CORNERS = Guard(
 IMAGE = (Always("image_width", 1), Always("image_height", 1))
 SUPPRESSION = (
     Kept(),
-    FlatScores(),
+    Hook(before_lift=flatten_scores),
     Attr("iou_threshold", kind=float),
     Attr("score_threshold", kind=float, default=float("-inf")),
     *IMAGE,
-    DeclaredTypes(),
+    CAST_TO_DECLARED,
 )
 GROUPS = "1,6,4 1,3 1,1 1,6 -> 4"
 
@@ -659,7 +653,7 @@ RULES = [
         *IMAGE,
         Always("proposal_normalized", True),
         ignore("feature_map", "firstbox_scale"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6,3 1,6,4 =6,4 -> 5",
     ),
     op(
@@ -669,8 +663,10 @@ RULES = [
         Spelled("threshold", "obj_thresh", float, others=("obj_threshold",)),
         Attr("anchors", kind=Floats),
         Attr("compensate", "grid_compensate", bool, default=1),
-        GridKeys(),
-        DeclaredTypes(),
+        Hook(
+            before_lower=write_grid, keys=("box_per_grid", "class_num", "grid_width", "grid_height")
+        ),
+        CAST_TO_DECLARED,
         given="1,2,2,2,7 -> 5",
     ),
     op(
@@ -679,7 +675,7 @@ RULES = [
         DeclaredSize("size", 0, 1),
         DeclaredSize("classes", 3, 1),
         Attr("classes", "class_num", int, default=None),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6 1,6 1,6,4 1,6,4 1,3 1,3 1,3 1,3 1,1 1,1 -> 5",
     ),
     op(
@@ -709,7 +705,7 @@ RULES = [
         Spelled("threshold", "score_threshold", float, others=("score_threshold_value",)),
         Spelled("variances", "variance", Floats, others=("variances",)),
         ignore("score_threshold_type", "std_div"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,3,6 1,24 1,6,4 -> 2",
         before_lower=lambda w: w.layer.attrs.update(variances=w.layer.attrs["variance"]),
     ),
@@ -718,7 +714,7 @@ RULES = [
         "GetValidCount",
         *attrs(score_threshold=float, score_index=1, id_index=-1),
         ignore("score_threshold_type"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6,6 -> 3",
     ),
     op(

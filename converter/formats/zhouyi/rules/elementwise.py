@@ -38,6 +38,7 @@ from converter.mapping.fields import (
     Fixed,
     FixedInput,
     Guard,
+    Hook,
     Implied,
     Only,
     Weight,
@@ -89,13 +90,9 @@ class Bound(Const):
     dtype: Any = None
 
 
-class Beta(Field):
+def multiply_alpha(r: Reading) -> None:
     """x * sigmoid(alpha * x): the operator is the Sigmoid."""
-
-    keys = ("alpha",)
-
-    def lift(self, r: Reading) -> None:
-        r.data = r.data * r.attr("alpha", float, 1.0)
+    r.data = r.data * r.attr("alpha", float, 1.0)
 
 
 class Slope(Field):
@@ -186,7 +183,14 @@ ACTIVATIONS = [
     ),
     op("PRelu", "Activation", method("PRELU"), Slope(), given="2,3 =1,3"),
     op("Sigmoid", "Activation", method("SILU"), after_lift=times_operand, lift_only=True),
-    op("Sigmoid", "Activation", method("SWISH"), Beta(), after_lift=times_operand, lift_only=True),
+    op(
+        "Sigmoid",
+        "Activation",
+        method("SWISH"),
+        Hook(before_lift=multiply_alpha, keys=("alpha",)),
+        after_lift=times_operand,
+        lift_only=True,
+    ),
     op(
         "Concat",
         "Activation",

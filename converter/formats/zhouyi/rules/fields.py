@@ -16,7 +16,7 @@ from converter.graph.record import record
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import ALL, Axes
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, spread
+from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Hook, InputType, spread
 from converter.mapping.node import Layer, Node
 
 T = ir.DataType
@@ -108,11 +108,12 @@ class Indices(Field):
         r.node.set_input(self.position, r.indices(self.position))
 
 
-class DeclaredTypes(Field):
+def cast_to_declared(r: Reading) -> None:
     """Results in the types that the file declares: integers in some files, floats in others."""
+    r.then(r.typed)
 
-    def lift(self, r: Reading) -> None:
-        r.then(r.typed)
+
+CAST_TO_DECLARED = Hook(before_lift=cast_to_declared)
 
 
 @record

@@ -8,8 +8,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
+    CAST_TO_DECLARED,
     DeclaredSize,
-    DeclaredTypes,
     Indices,
     constant_of,
     int64,
@@ -26,7 +26,7 @@ from converter.graph.value import stack
 from converter.mapping.codecs import Floats
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Attr, Field, Fixed, Guard
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook
 from converter.mapping.rules import custom, op
 from converter.passes.indices import batched_gather_orders
 
@@ -151,16 +151,15 @@ class NoNorm(Field):
         w.set(max_norm="NONE")
 
 
-class Places(Field):
+def count_positions(r: Reading) -> None:
     """The places that are not 0, and as a second result how many there are."""
 
-    def lift(self, r: Reading) -> None:
-        def both(results: list[ir.Value]) -> list[ir.Value]:
-            count = r.b.Shape(results[0])[1:2]
-            return r.typed([results[0], count][: len(r.layer.outputs)])
+    def both(results: list[ir.Value]) -> list[ir.Value]:
+        count = r.b.Shape(results[0])[1:2]
+        return r.typed([results[0], count][: len(r.layer.outputs)])
 
-        r.outputs = 1
-        r.then(both)
+    r.outputs = 1
+    r.then(both)
 
 
 # views and slots ---------------------------------------------------------------------------------
@@ -260,7 +259,7 @@ RULES = [
     op("ScatterElements", "ScatterElements", KNOWN, Axis(), Indices(1), REDUCTION),
     op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
     op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
-    op("NonZero", "NonZero", Places(), lift_only=True),
+    op("NonZero", "NonZero", Hook(before_lift=count_positions), lift_only=True),
     op(
         "Compress",
         "Compress",
@@ -275,8 +274,8 @@ RULES = [
         "netconv::FilterSlices",
         "Filter",
         Selector(),
-        Axis(default=0),
-        DeclaredTypes(),
+        Axis(default=0, of=1),
+        CAST_TO_DECLARED,
         given="b:3 3,3 -> 2",
     ),
     op(
@@ -300,7 +299,7 @@ RULES = [
         "netconv::AccidentalHits",
         "AccidentalHits",
         DeclaredSize("size"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="i32:2,2 i32:3 -> 3",
     ),
     custom("", "SlotUpdate", lift=lift_slot_update),

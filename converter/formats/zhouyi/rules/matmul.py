@@ -16,7 +16,7 @@ from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.fields import Attr, Field, Guard, Hook
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------
@@ -119,15 +119,11 @@ class Transposed(Field):
         w.layer.attrs[self.keys[0]] = stored is not None
 
 
-class Factor(Field):
+def multiply_product(r: Reading) -> None:
     """`fused_multiplier`: a factor behind the product; never written."""
-
-    keys = ("fused_multiplier",)
-
-    def lift(self, r: Reading) -> None:
-        factor = r.attr("fused_multiplier", float, 1.0)
-        if factor != 1.0:
-            r.then(lambda y: [y[0] * factor])
+    factor = r.attr("fused_multiplier", float, 1.0)
+    if factor != 1.0:
+        r.then(lambda y: [y[0] * factor])
 
 
 @record
@@ -240,7 +236,7 @@ RULES = [
         # the keys have several spellings in section 4.3
         Transposed(0, ("trans_a", "adj_x")),
         Transposed(1, ("trans_b", "tans_b", "adj_y")),
-        Factor(),
+        Hook(before_lift=multiply_product, keys=("fused_multiplier",)),
         given="2,2,3 2,3,4",
     ),
     op(

@@ -9,7 +9,7 @@ from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
     AXES,
-    DeclaredTypes,
+    CAST_TO_DECLARED,
     constant_of,
     method,
     truth,
@@ -157,7 +157,7 @@ RULES = [
         Attr("low", "min", float),
         Attr("high", "max", float),
         Attr("closed", "discrete", bool, default=1),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         before_lift=two_axes,
     ),
 ]

@@ -35,6 +35,7 @@ from converter.mapping.fields import (
     Field,
     Fixed,
     Guard,
+    Hook,
     Only,
     attrs,
     ignore,
@@ -45,11 +46,12 @@ from converter.mapping.rules import Rule, op
 # operands ----------------------------------------------------------------------------------------
 
 
-class AsFloats(Field):
+def cast_to_floats(r: Reading) -> None:
     """Operands of any type as floats."""
+    r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
+
+CAST_TO_FLOATS = Hook(before_lift=cast_to_floats)
 
 
 class Read(Field):
@@ -284,7 +286,7 @@ RULES: list[Rule] = [
     op(
         "netconv::Proposal",
         "Proposal",
-        AsFloats(),
+        CAST_TO_FLOATS,
         Read(2),
         *PROPOSALS,
         *attrs(base_size=16, ratio=Floats, scale=Floats),
@@ -294,7 +296,7 @@ RULES: list[Rule] = [
     op(  # with the anchors of Faster R-CNN
         "netconv::Proposal",
         "SimplerNMS",
-        AsFloats(),
+        CAST_TO_FLOATS,
         Read(2),
         *ANCHORS,
         Attr("nms_thresh", "iou_threshold", float),

@@ -23,9 +23,9 @@ from converter.formats.openvino.legacy.rules.context import (
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     INTEGERS,
+    MARK_LAYER,
     NO_AXES,
-    AllAxes,
-    Mark,
+    SQUEEZE_ALL,
     PerChannel,
     ToPort,
     channels,
@@ -33,7 +33,7 @@ from converter.formats.openvino.legacy.rules.fields import (
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -251,7 +251,9 @@ POWER = [
     ),
     op("Div", "Power", POWER_1, SHIFT_0, Inverse("scale", 1), lower_only=True, given="2,3 =[2]"),
     op("Sqrt", "Power", fixed("power", 0.5, False), Line(floats=True)),
-    op("Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), Mark()),
+    op(
+        "Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), MARK_LAYER
+    ),
     op("Pow", "Power", Line(), Number("power", 1), given="2,3 =[3]"),
 ]
 
@@ -481,15 +483,11 @@ class Precision(Field):
         w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
 
-class NotZero(Field):
+def compare_with_zero(w: Writing) -> None:
     """What becomes a truth value is compared with 0."""
-
-    names = ("saturate", "round_mode")
-
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        dtype = x.dtype.numpy() if x.dtype else np.float32
-        spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
+    x = w.data
+    dtype = x.dtype.numpy() if x.dtype else np.float32
+    spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
 
 
 def at_input(w: Writing) -> None:
@@ -509,12 +507,12 @@ CONVERSIONS: list[Rule | Custom] = [
         Guard("of truth values", lower_if=lambda w: w.data.dtype != D.BOOL),
         Only("to", int(D.BOOL)),
         Fixed("operation", "not_equal"),
-        NotZero(),
+        Hook(before_lower=compare_with_zero, names=("saturate", "round_mode")),
         lower_only=True,
     ),
     op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),
     op("Cast", "Convert", Precision()),
-    op("Identity", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="i32:"),
+    op("Identity", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="i32:"),
     op("Identity", "Reshape", ToPort(), lower_only=True, given="i32:2,3"),
     op("Identity", "Copy", ignore("precision"), lift_only=True),
     op("Where", "Select", Chosen()),

@@ -10,11 +10,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import bounds_below, words
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
-from converter.formats.openvino.legacy.rules.fields import TRUTH, Mark
+from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Guard, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, Hook, Only, ignore
 from converter.mapping.rules import Rule, op
 from converter.passes.indices import NOT_NEGATIVE
 
@@ -270,13 +270,9 @@ class UniqueParts(Field):
         w.layer.attrs |= {k: TRUTH.lower(u) for k, u in zip(self.keys, used[1:], strict=True)}
 
 
-class Rows(Field):
+def count_rows(r: Reading) -> None:
     """The number of rows is that of the port."""
-
-    names = ("rows",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(rows=r.dims(least=1)[0])
+    r.set(rows=r.dims(least=1)[0])
 
 
 class FilledRows(Field):
@@ -325,7 +321,7 @@ LARGEST = words({1: "max", 0: "min"})
 TOP = "2,6 =i64:[2]"
 
 RULES: list[Rule] = [
-    op("Gather", "Gather", Indices(), Mark(), given="2,3 =i64:2"),
+    op("Gather", "Gather", Indices(), MARK_LAYER, given="2,3 =i64:2"),
     op("OneHot", "OneHot", NOT_NEGATIVE, OneHot(), given="=i64:4 =[3] =[0,1]"),
     op("netconv::OneHotFromFront", "OneHot", OneHot(), given="i64:4 =[3] =[0,1]"),
     op("Range", "Range", Scalars(), given="= = ="),
@@ -367,7 +363,13 @@ RULES: list[Rule] = [
     ),
     op("netconv::FixedUnique", "Unique", UniqueParts(), Attr("sorted", kind=TRUTH, default=1)),
     *(
-        op("netconv::SparseSegment", kind, Only("mode", kind[13:].lower()), Rows(), given=SEGMENTS)
+        op(
+            "netconv::SparseSegment",
+            kind,
+            Only("mode", kind[13:].lower()),
+            Hook(before_lift=count_rows, names=("rows",)),
+            given=SEGMENTS,
+        )
         for kind in ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
     ),
     op(

@@ -10,11 +10,11 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import Mark, channels
+from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, channels
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import FOREVER, op, ops
 
 
@@ -40,23 +40,15 @@ class Statistics(Field):
         w.layer.blobs |= {"weights": variance, "biases": mean}
 
 
-class ScaleAndShift(Field):
+def fold_statistics(w: Writing) -> None:
     """With scale and shift it becomes one ScaleShift."""
-
-    names = ("epsilon", "momentum")
-    inputs = (1, 2, 3, 4)
-    blobs = ("weights", "biases")
-
-    def lower(self, w: Writing) -> None:
-        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
-        wide = variance.astype(np.float64) + w.attr("epsilon")
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # a variance below 0 gives what it gives
-            factor = scale.astype(np.float64) / np.sqrt(wide)
-        shift = bias - mean * factor
-        for blob, array in (("weights", factor), ("biases", shift)):
-            w.layer.blobs[blob] = array.astype(scale.dtype)
+    scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+    wide = variance.astype(np.float64) + w.attr("epsilon")
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what it gives
+        factor = scale.astype(np.float64) / np.sqrt(wide)
+    shift = bias - mean * factor
+    for blob, array in (("weights", factor), ("biases", shift)):
+        w.layer.blobs[blob] = array.astype(scale.dtype)
 
 
 ON_IMAGES = Guard(
@@ -227,7 +219,12 @@ RULES = [
         "ScaleShift",
         ON_IMAGES,
         Only("training_mode", 0),
-        ScaleAndShift(),
+        Hook(
+            before_lower=fold_statistics,
+            names=("epsilon", "momentum"),
+            inputs=(1, 2, 3, 4),
+            blobs=("weights", "biases"),
+        ),
         lower_only=True,
     ),
     *(
@@ -279,7 +276,7 @@ RULES = [
             "netconv::FakeQuantize",
             kind,
             Levels(),
-            Mark(),
+            MARK_LAYER,
             Attr("levels", kind=int),
             since=since,
             until=until,

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
-from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, Mark
+from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, MARK_LAYER
 from converter.mapping.concepts.axes import Axes
 from converter.mapping.fields import Always, Field, Guard, Hook, Implied, ignore
 from converter.mapping.rules import op, ops
@@ -85,16 +85,16 @@ RULES = [
         Always("keep_dims", "True"),
         lower_only=True,
     ),
-    op("ReduceMax", "ReduceMax", *REDUCED, Mark(), given="i32:2,3 =[1]"),
+    op("ReduceMax", "ReduceMax", *REDUCED, MARK_LAYER, given="i32:2,3 =[1]"),
     *ops(
         " ".join(f"Reduce{kind}" for kind in KINDS.split() if kind not in ("Max", "And", "Or")),
         *REDUCED,
-        Mark(),
+        MARK_LAYER,
     ),
     *ops(
         "ReduceMin=ReduceAnd ReduceMax=ReduceOr",
         *REDUCED,
-        Mark(),
+        MARK_LAYER,
         before_lift=as_truth,
         lift_only=True,
     ),

@@ -23,7 +23,17 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.graph.infer import constant, known, rank_of
 from converter.graph.value import Value, maker
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    AttrInput,
+    Field,
+    Fixed,
+    Guard,
+    Hook,
+    Implied,
+    Only,
+    ignore,
+)
 from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
 
@@ -62,29 +72,25 @@ def floor_rest(r: Reading, rest: Value) -> Value:
 # operands ----------------------------------------------------------------------------------------
 
 
-class BooleansAsBytes(Field):
+def booleans_as_bytes(r: Reading) -> None:
     """Of booleans false comes before true, which ONNX does not compare."""
-
-    def lift(self, r: Reading) -> None:
-        inputs = r.node.inputs
-        for i, v in enumerate(inputs):
-            if v is not None and v.dtype == T.BOOL:
-                inputs[i] = r.cast(v, T.UINT8)
+    inputs = r.node.inputs
+    for i, v in enumerate(inputs):
+        if v is not None and v.dtype == T.BOOL:
+            inputs[i] = r.cast(v, T.UINT8)
 
 
-class OneType(Field):
+def convert_to_one_type(w: Writing) -> None:
     """Power takes two operands of one type; ONNX gives the result the type of the base."""
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.data, w.input(1)
-        if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
-            return
-        if is_float(x) or not is_float(y):
-            w.layer.inputs[1] = convert(w, y, x.dtype)
-            return
-        w.layer.inputs[0] = convert(w, x, y.dtype)
-        power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
-        w.then(lambda: w.put("Convert", power, destination_type=own))
+    x, y = w.data, w.input(1)
+    if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
+        return
+    if is_float(x) or not is_float(y):
+        w.layer.inputs[1] = convert(w, y, x.dtype)
+        return
+    w.layer.inputs[0] = convert(w, x, y.dtype)
+    power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
+    w.then(lambda: w.put("Convert", power, destination_type=own))
 
 
 class Bounds(Field):
@@ -335,7 +341,7 @@ BINARY = [
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
         BROADCAST,
-        BooleansAsBytes(),
+        Hook(before_lift=booleans_as_bytes),
     ),
     *ops("And=BitwiseAnd Or=BitwiseOr Xor=BitwiseXor", BOOLEANS, BROADCAST, lift_only=True),
     op("Not", "BitwiseNot", BOOLEANS, lift_only=True),
@@ -378,7 +384,7 @@ BINARY = [
     op(
         "Mod", "FloorMod", FLOATS, Only("fmod", 1), BROADCAST, after_lift=floor_rest, lift_only=True
     ),
-    op("Pow", "Power", BROADCAST, OneType()),
+    op("Pow", "Power", BROADCAST, Hook(before_lower=convert_to_one_type)),
     op(
         "Sub",
         "SquaredDifference",
@@ -480,25 +486,23 @@ def _common(
 BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64}
 
 
-class ShiftOfBits(Field):
+def shift_bits(r: Reading) -> None:
     """ONNX shifts unsigned numbers.
 
     Signed ones are shifted as their bits, to the right with copies of the sign.
     """
+    x, n, own = r.input(0), r.input(1), r.input(0).dtype
+    if own is None or own not in BITS:
+        return
+    negative = None
+    if r.node.attrs["direction"] == "RIGHT":
+        negative = x < 0
 
-    def lift(self, r: Reading) -> None:
-        x, n, own = r.input(0), r.input(1), r.input(0).dtype
-        if own is None or own not in BITS:
-            return
-        negative = None
-        if r.node.attrs["direction"] == "RIGHT":
-            negative = x < 0
+    def turned(v: Value) -> Value:
+        return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
-        def turned(v: Value) -> Value:
-            return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
-
-        r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
-        r.behind(lambda y: turned(r.cast(y, own)))
+    r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
+    r.behind(lambda y: turned(r.cast(y, own)))
 
 
 STRINGS = Guard(
@@ -538,7 +542,7 @@ SHIFTS = [
         f"Bitwise{word}Shift",
         Only("direction", word.upper()),
         BROADCAST,
-        ShiftOfBits(),
+        Hook(before_lift=shift_bits),
         since=15,
     )
     for word in ("Left", "Right")

@@ -31,6 +31,7 @@ from converter.mapping.fields import (
     Field,
     Fixed,
     Guard,
+    Hook,
     InputType,
     Only,
     ignore,
@@ -347,17 +348,12 @@ def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
     return r.b.Expand(matrix, r.b.Concat(batch, r.b.Shape(matrix), axis=0))
 
 
-class ConstantEye(Field):
+def write_eye(w: Writing) -> None:
     """The matrix is constant, as its shape is."""
-
-    names = ("k", "dtype")
-    keys = ("special_zero",)
-
-    def lower(self, w: Writing) -> None:
-        (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
-        matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
-        w.set_inputs(matrix, [rows, columns])
-        w.set(special_zero=False)
+    (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
+    matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
+    w.set_inputs(matrix, [rows, columns])
+    w.set(special_zero=False)
 
 
 class RangeType(Field):
@@ -504,7 +500,12 @@ MADE = [
         OnOff(),
     ),
     op("Cast", "Eye", Attr("to", "output_type", COMPUTED), before_lift=eye, lift_only=True),
-    op("EyeLike", "Reshape", ConstantEye(), lower_only=True),
+    op(
+        "EyeLike",
+        "Reshape",
+        Hook(before_lower=write_eye, names=("k", "dtype"), keys=("special_zero",)),
+        lower_only=True,
+    ),
     op("Range", "Range", RangeType(), given="f32: f32: f32:"),
 ]
 

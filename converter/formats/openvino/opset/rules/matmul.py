@@ -9,7 +9,7 @@ from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, ignore
+from converter.mapping.fields import Attr, Field, Hook, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -41,17 +41,15 @@ def swapped(r: Reading, x: Value) -> Value:
     return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
 
 
-class Ellipses(Field):
+def align_ellipses(r: Reading) -> None:
     """Ellipses of different lengths broadcast: the shorter ones get axes of size 1 in front."""
-
-    def lift(self, r: Reading) -> None:
-        terms = r.node.attrs["equation"].partition("->")[0].split(",")
-        places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
-        hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
-        for i, start in places.items():
-            if short := max(hidden.values()) - hidden[i]:
-                axes = list(range(start, start + short))
-                r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
+    terms = r.node.attrs["equation"].partition("->")[0].split(",")
+    places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
+    hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
+    for i, start in places.items():
+        if short := max(hidden.values()) - hidden[i]:
+            axes = list(range(start, start + short))
+            r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
 
 
 def attention(r: Reading) -> None:
@@ -96,7 +94,13 @@ RULES = [
         before_lift=attention,
         lift_only=True,
     ),
-    op("Einsum", "Einsum", Attr("equation", kind=EQUATION), Ellipses(), since=7),
+    op(
+        "Einsum",
+        "Einsum",
+        Attr("equation", kind=EQUATION),
+        Hook(before_lift=align_ellipses),
+        since=7,
+    ),
     op(
         "netconv::MatrixInverse",
         "Inverse",

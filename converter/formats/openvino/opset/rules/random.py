@@ -9,7 +9,7 @@ from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.opset.rules.fields import computed, convert, element_type
 from converter.graph.demands import at_least
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Hook, Only, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -36,16 +36,14 @@ class DrawnType(Field):
             w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
 
 
-class FloatSeed(Field):
+def write_seed(w: Writing) -> None:
     """ONNX's seed, a number or none at all, as the seed of the operation, where 0 is none."""
+    seed = w.attr("seed", None)
+    at_least(0, seed=seed or 0)
+    w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
 
-    names = ("seed",)
-    keys = ("global_seed", "op_seed")
 
-    def lower(self, w: Writing) -> None:
-        seed = w.attr("seed", None)
-        at_least(0, seed=seed or 0)
-        w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
+WRITE_SEED = Hook(before_lower=write_seed, names=("seed",), keys=("global_seed", "op_seed"))
 
 
 SEEDS = attrs(global_seed=0, op_seed=0)
@@ -69,7 +67,7 @@ RULES = [
         AttrInput("high", 2, float, np.float32, default=1.0),
         Only("dtype", int(T.FLOAT)),
         Fixed("output_type", "f32"),
-        FloatSeed(),
+        WRITE_SEED,
         since=8,
         lower_only=True,
     ),
@@ -90,7 +88,7 @@ RULES = [
         AttrInput("sample_size", 1),
         Fixed("with_replacement", True, kind=bool),
         Fixed("log_probs", True, kind=bool),
-        FloatSeed(),
+        WRITE_SEED,
         since=13,
         lower_only=True,
         given="2,5",

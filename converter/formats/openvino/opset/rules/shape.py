@@ -36,6 +36,7 @@ from converter.mapping.fields import (
     Field,
     Fixed,
     Guard,
+    Hook,
     InputType,
     Only,
     Outputs,
@@ -52,30 +53,21 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 # shapes ------------------------------------------------------------------------------------------
 
 
-class PartOfShape(Field):
+def gather_sizes(w: Writing) -> None:
     """Some dimensions are gathered from the shape."""
-
-    names = ("start", "end")
-    keys = ("batch_dims",)
-
-    def lower(self, w: Writing) -> None:
-        indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
-        w.set_inputs(shape_in_front(w), indices, 0)
-        w.set(batch_dims=0)
+    indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
+    w.set_inputs(shape_in_front(w), indices, 0)
+    w.set(batch_dims=0)
 
 
 def shape_in_front(w: Writing) -> ir.Value:
     return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
-class Size(Field):
+def multiply_sizes(w: Writing) -> None:
     """The number of elements is the product of the dimensions."""
-
-    keys = ("keep_dims",)
-
-    def lower(self, w: Writing) -> None:
-        w.set_inputs(shape_in_front(w), [0])
-        w.set(keep_dims=False)
+    w.set_inputs(shape_in_front(w), [0])
+    w.set(keep_dims=False)
 
 
 class SpecialZero(Field):
@@ -269,22 +261,17 @@ def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
     return r.b.Unsqueeze(x, missing) if missing else x
 
 
-class Fill(Field):
+def broadcast_value(w: Writing) -> None:
     """A constant that is broadcast to the shape; that of no axes is reshaped."""
-
-    names = ("value",)
-    keys = ("mode",)
-
-    def lower(self, w: Writing) -> None:
-        value, shape = w.attr("value", None), known(w.data)
-        fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-        if shape is not None and not shape.size:
-            w.layer.kind = "Reshape"
-            w.set_inputs(fill.reshape(1), [])
-            w.set(special_zero=False)
-        else:
-            w.set_inputs(fill, w.known(w.data))
-            w.set(mode="numpy")
+    value, shape = w.attr("value", None), known(w.data)
+    fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
+    if shape is not None and not shape.size:
+        w.layer.kind = "Reshape"
+        w.set_inputs(fill.reshape(1), [])
+        w.set(special_zero=False)
+    else:
+        w.set_inputs(fill, w.known(w.data))
+        w.set(mode="numpy")
 
 
 class Repeats(Field):
@@ -570,8 +557,18 @@ SHAPES: list[Rule | Custom] = [
         Only("end", None),
         OutputType("output_type", element_type),
     ),
-    op("Shape", "Gather", PartOfShape(), lower_only=True),
-    op("Size", "ReduceProd", Size(), lower_only=True),
+    op(
+        "Shape",
+        "Gather",
+        Hook(before_lower=gather_sizes, names=("start", "end"), keys=("batch_dims",)),
+        lower_only=True,
+    ),
+    op(
+        "Size",
+        "ReduceProd",
+        Hook(before_lower=multiply_sizes, keys=("keep_dims",)),
+        lower_only=True,
+    ),
     op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SpecialZero()),
     op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
     op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
@@ -585,7 +582,14 @@ SHAPES: list[Rule | Custom] = [
         lift_only=True,
     ),
     op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
-    op("ConstantOfShape", "Broadcast", KNOWN_RANK, Fill(), lower_only=True, given="=[2,3]"),
+    op(
+        "ConstantOfShape",
+        "Broadcast",
+        KNOWN_RANK,
+        Hook(before_lower=broadcast_value, names=("value",), keys=("mode",)),
+        lower_only=True,
+        given="=[2,3]",
+    ),
     op("Tile", "Tile", NO_SCALAR, InputType((1,), flat=True), Repeats()),
     custom("", "Roll", lift=roll),
 ]
