@@ -43,7 +43,8 @@ class Rule:
     input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
     `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
     another one is a prefix: `i64:2,3`, `=f16:4`.
-    Without `given` every required input is `2,3`.
+    Without `given` every required input is `2,3`. `operands` are the keys of those attributes that
+    are the operator's inputs, in a format that calls its operands by name (see `bind`).
     """
 
     op: str
@@ -55,6 +56,7 @@ class Rule:
     given: str = ""
     lift_only: bool = False
     lower_only: bool = False
+    operands: str = ""
 
     @property
     def hooked(self) -> bool:
@@ -103,11 +105,14 @@ class Rule:
                 raise
 
         yield condition
+        if self.operands:
+            yield lambda context: context.bind(self.operands)
         yield from (of(f) for f in self.fields if not isinstance(f, Guard | Fixed | Only))
 
     def owned(self, side: str) -> set[Any]:
         """What the fields own: their `names`, `keys`, `blobs` or `inputs`."""
-        return {k for f in self.fields for k in getattr(f, side)}
+        named = [k.rstrip("?*") for k in self.operands.split()] if side == "keys" else ()
+        return {k for f in self.fields for k in getattr(f, side)}.union(named)
 
     def _all_owned(self, keys: Iterable[str], side: str, what: str) -> None:
         owned = self.owned(side)

@@ -13,7 +13,7 @@ from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Only
+from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Hook, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -34,33 +34,34 @@ TRUTH = of("only booleans are supported", lambda t: t == D.BOOL)
 NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
 
-class Safe(Field):
+def guard_division(w: Writing) -> None:
     """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
     least integer by -1.
     """
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.layer.inputs
-        dtype = w.data.dtype or D.FLOAT
-        if y is None or x is None or dtype.is_floating_point():
+    x, y = w.layer.inputs
+    dtype = w.data.dtype or D.FLOAT
+    if y is None or x is None or dtype.is_floating_point():
+        return
+    array = constant(y)
+    if array is not None:
+        if not array.all():
+            raise MappingError("a division by 0 ends the process of the runtime")
+        if not (array.astype(np.int64) == -1).any():
             return
-        array = constant(y)
-        if array is not None:
-            if not array.all():
-                raise MappingError("a division by 0 ends the process of the runtime")
-            if not (array.astype(np.int64) == -1).any():
-                return
-        one, zero = w.like(x, 1), w.like(x, 0)
-        bad = w.emit("broadcasting_equal", y, zero, dtype=D.BOOL, shape=y.shape)
-        if dtype.numpy().kind == "i":
-            minus = w.emit("broadcasting_equal", y, w.like(x, -1), dtype=D.BOOL, shape=y.shape)
-            least = w.like(x, int(np.iinfo(dtype.numpy()).min))
-            shape = w.out.shape
-            end = w.emit("broadcasting_equal", x, least, dtype=D.BOOL, shape=x.shape)
-            over = w.emit("broadcasting_and", end, minus, dtype=D.BOOL, shape=shape)
-            bad = w.emit("broadcasting_or", bad, over, dtype=D.BOOL, shape=shape)
-        safe = w.emit("broadcasting_where", bad, one, y, dtype=dtype, shape=bad.shape)
-        w.layer.inputs = [x, safe]
+    one, zero = w.like(x, 1), w.like(x, 0)
+    bad = w.emit("broadcasting_equal", y, zero, dtype=D.BOOL, shape=y.shape)
+    if dtype.numpy().kind == "i":
+        minus = w.emit("broadcasting_equal", y, w.like(x, -1), dtype=D.BOOL, shape=y.shape)
+        least = w.like(x, int(np.iinfo(dtype.numpy()).min))
+        shape = w.out.shape
+        end = w.emit("broadcasting_equal", x, least, dtype=D.BOOL, shape=x.shape)
+        over = w.emit("broadcasting_and", end, minus, dtype=D.BOOL, shape=shape)
+        bad = w.emit("broadcasting_or", bad, over, dtype=D.BOOL, shape=shape)
+    safe = w.emit("broadcasting_where", bad, one, y, dtype=dtype, shape=bad.shape)
+    w.layer.inputs = [x, safe]
+
+
+GUARD_DIVISION = Hook(before_lower=guard_division)
 
 
 class To(Field):
@@ -214,7 +215,7 @@ BINARY: list[tuple[str, tuple[Field, ...]]] = [
     ("And=and Or=or Xor=xor", ()),
     ("BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor", (WHOLE,)),
     ("And=bitwise_and Or=bitwise_or Xor=bitwise_xor", (TRUTH,)),
-    ("Div=divide", (NUMBERS, Safe())),
+    ("Div=divide", (NUMBERS, GUARD_DIVISION)),
 ]
 _OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
 
@@ -260,8 +261,8 @@ RULES: list[Rule | Custom] = [
     *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
     *_both("Equal=not_equal", after_lift=negated, lift_only=True),
     *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),
-    *_both("netconv::FloorDiv=floor_divide", WHOLE, Safe(), given="i32:2,3 i32:2,3"),
-    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), Safe(), given="2,3 2,3"),
+    *_both("netconv::FloorDiv=floor_divide", WHOLE, GUARD_DIVISION, given="i32:2,3 i32:2,3"),
+    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), GUARD_DIVISION, given="2,3 2,3"),
     *_both("Where=where", given="b:2,3 2,3 2,3"),
     op("Cast", "cast", To()),
     op("Identity", "cast", lower_only=True),

@@ -14,7 +14,7 @@ from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import AttrInput, Field, FirstResult, Guard
+from converter.mapping.fields import AttrInput, Field, FirstResult, Guard, Hook
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -187,13 +187,14 @@ class Mean(Field):
         w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
 
 
-class Matrices(Field):
+def demand_matrices(w: Writing) -> None:
     """Operands of at least two axes."""
+    if min(w.rank(0), w.rank(1)) < 2:
+        raise MappingError("vectors are multiplied as matrices")
+    demand_wide(w)
 
-    def lower(self, w: Writing) -> None:
-        if min(w.rank(0), w.rank(1)) < 2:
-            raise MappingError("vectors are multiplied as matrices")
-        demand_wide(w)
+
+DEMAND_MATRICES = Hook(before_lower=demand_matrices)
 
 
 def pools(axes: int) -> list[Rule]:
@@ -212,6 +213,6 @@ def pools(axes: int) -> list[Rule]:
 
 RULES = [
     *(rule for axes in (2, 3) for rule in (*convolution(axes), *pools(axes))),
-    op("MatMul", "broadcasting_batch_matmul", Matrices(), given="2,3 3,4"),
-    op("MatMul", "batch_matmul", Matrices(), lift_only=True),
+    op("MatMul", "broadcasting_batch_matmul", DEMAND_MATRICES, given="2,3 3,4"),
+    op("MatMul", "batch_matmul", DEMAND_MATRICES, lift_only=True),
 ]

@@ -18,7 +18,7 @@ from converter.formats.coreml.coreai.rules.fields import (
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, AttrInput, Field, Implied
+from converter.mapping.fields import Attr, AttrInput, Field, Hook, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -86,22 +86,20 @@ class UnitAxes(Field):
         w.layer.inputs.append(w.numbers(axes))
 
 
-class Alike(Field):
+def share_known_sizes(w: Writing) -> None:
     """Operands that agree in all axes but one: what is known of one is known of all."""
-
-    def lower(self, w: Writing) -> None:
-        out = known_sizes(w.out) or []
-        axis = int(w.attr("axis")) % max(1, len(out))
-        for i, value in enumerate(w.layer.inputs):
-            own = known_sizes(value)
-            if value is None or not i or own is None or len(own) != len(out):
-                continue
-            sizes = [
-                n if j == axis or m is None else m
-                for j, (n, m) in enumerate(zip(own, out, strict=True))
-            ]
-            if sizes != own:
-                w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
+    out = known_sizes(w.out) or []
+    axis = int(w.attr("axis")) % max(1, len(out))
+    for i, value in enumerate(w.layer.inputs):
+        own = known_sizes(value)
+        if value is None or not i or own is None or len(own) != len(out):
+            continue
+        sizes = [
+            n if j == axis or m is None else m
+            for j, (n, m) in enumerate(zip(own, out, strict=True))
+        ]
+        if sizes != own:
+            w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
 
 
 class Parts(Field):
@@ -290,31 +288,23 @@ def broadcast_shapes(r: Reading) -> Value:
     return b.Where(b.Equal(one, b.const(np.int64(1))), other, one)
 
 
-class Number(Field):
+def fill_shape(w: Writing) -> None:
     """The number of a ConstantOfShape."""
-
-    names = ("value",)
-
-    def lower(self, w: Writing) -> None:
-        value = w.attr("value", None)
-        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
-        out = shape_of(w.out)
-        shape = w.numbers(out, SIZE) if out is not None else w.whole(0, SIZE)
-        w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
+    value = w.attr("value", None)
+    array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+    out = shape_of(w.out)
+    shape = w.numbers(out, SIZE) if out is not None else w.whole(0, SIZE)
+    w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
 
 
-class Unsigned(Field):
+def cast_sizes(w: Writing) -> None:
     """Sizes as ui32 behind the operation, and as si64 after it."""
-
-    names = ("start", "end")
-
-    def lower(self, w: Writing) -> None:
-        if w.attr("start", 0) or w.attr("end", None) is not None:
-            raise MappingError("a part of the shape")
-        own = w.layer.outputs[0]
-        found = w.temporary("shape", SIZE, own.shape)
-        w.layer.outputs = [found]
-        w.then(lambda: w.put("cast", found, outputs=[own]))
+    if w.attr("start", 0) or w.attr("end", None) is not None:
+        raise MappingError("a part of the shape")
+    own = w.layer.outputs[0]
+    found = w.temporary("shape", SIZE, own.shape)
+    w.layer.outputs = [found]
+    w.then(lambda: w.put("cast", found, outputs=[own]))
 
 
 class Scalars(Field):
@@ -375,14 +365,26 @@ RULES: list[Rule | Custom] = [
     op("Transpose", "transpose", Order("perm", 1, list, np.uint32)),
     op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
     op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
-    op("Concat", "concat", Leading("axis", 0, int, np.int32), Alike(), given="2,3 2,3"),
+    op(
+        "Concat",
+        "concat",
+        Leading("axis", 0, int, np.int32),
+        Hook(before_lower=share_known_sizes),
+        given="2,3 2,3",
+    ),
     op("Split", "split", Parts(), given="2,6 -> 2"),
     op("Expand", "broadcast_to", Spread(), given="2,1 =i64:[2,3]"),
-    op("ConstantOfShape", "broadcast_to", Number(), lower_only=True, given="i64:2"),
+    op(
+        "ConstantOfShape",
+        "broadcast_to",
+        Hook(before_lower=fill_shape, names=("value",)),
+        lower_only=True,
+        given="i64:2",
+    ),
     custom("", "broadcast_in_dims", in_dims),
     custom("", "broadcast_shapes", broadcast_shapes),
     op("Tile", "tile", Repeats(), given="2,3 =i64:[2,1]"),
-    op("Shape", "get_shape", Unsigned(), given="n,3"),
+    op("Shape", "get_shape", Hook(before_lower=cast_sizes, names=("start", "end")), given="n,3"),
     op(
         "Pad",
         "pad",

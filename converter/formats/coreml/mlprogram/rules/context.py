@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.graph.build import Builder
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
@@ -20,7 +21,6 @@ from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED
-from converter.mapping.fields import Field
 from converter.mapping.node import Layer
 from converter.passes.constants import is_constant
 
@@ -105,11 +105,48 @@ class Reading(context.Reading):
             return self.parse(key, array.tolist(), kind)
         return super().attr(key, kind, default)
 
+    def bind(self, names: str) -> None:
+        """The operator's inputs are these parameters; `?` marks those that may be left out, `*` one
+        whose values are all of them. Floats are cast to the precision of the first, or of the
+        second where that alone is computed.
+        """
+        if names.endswith("*"):
+            self.node.inputs = [*self.values(names.rstrip("*")), *self.node.inputs]
+            return
+        inputs = [
+            self.given(name.rstrip("?")) if name.endswith("?") else self.value(name)
+            for name in names.split()
+        ]
+        first = inputs[0]
+        if len(inputs) > 1 and first is not None and first.const_value is not None:
+            first = next((v for v in inputs[:2] if v is not None and v.const_value is None), first)
+        kind = None if first is None else first.dtype
+        if kind in FLOATS:
+            inputs = [
+                self.cast(v, kind) if v is not None and v.dtype in FLOATS else v for v in inputs
+            ]
+        self.node.inputs = [*inputs, *self.node.inputs]
+
 
 class Writing(context.Writing):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
     low: MilLowering
+
+    def bind(self, names: str) -> None:
+        """The inputs become parameters of these names."""
+        given, self.layer.inputs = self.layer.inputs, []
+        if names.endswith("*"):
+            self.layer.attrs[names.rstrip("*")] = [v for v in given if v is not None]
+            return
+        keys = names.split()
+        if any(v is not None for v in given[len(keys) :]):
+            raise MappingError(f"{self.layer.kind} takes {len(keys)} operands")
+        for name, value in zip(keys, [*given, *[None] * len(keys)], strict=False):
+            if value is not None:
+                self.layer.attrs[name.rstrip("?")] = value
+            elif not name.endswith("?"):
+                raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
 
     def emit_layer(self) -> None:
         self.low.check(self.layer)
@@ -159,51 +196,3 @@ def compressed(value: ir.Value | None) -> bool:
     stored = first is not None and first.const_value is not None
     known = all(v is None or is_constant(v) for v in rest)
     return stored and known and node.op_type == "DequantizeLinear"
-
-
-class Operands(Field):
-    """Parameters that are the operator's inputs, in its order; those behind `?` may be left out.
-
-    Floats of another precision than the first are cast to it.
-    """
-
-    def __init__(self, names: str) -> None:
-        split = names.split()
-        self.needed = {n for n in split if not n.endswith("?")}
-        self.keys = tuple(n.rstrip("?") for n in split)
-
-    def lift(self, r: Reading) -> None:
-        inputs: list[Value | None] = []
-        for name in self.keys:
-            value = r.value(name) if name in self.needed else r.given(name)
-            first = inputs[0].dtype if inputs and inputs[0] is not None else None
-            if value is not None and first is not None and value.dtype != first:
-                both = first.is_floating_point() and value.dtype is not None
-                if both and value.dtype.is_floating_point():  # type: ignore[union-attr]
-                    value = r.cast(value, first)
-            inputs.append(value)
-        r.node.inputs = [*inputs, *r.node.inputs]
-
-    def lower(self, w: Writing) -> None:
-        given, w.layer.inputs = w.layer.inputs, []
-        if any(v is not None for v in given[len(self.keys) :]):
-            raise MappingError(f"{w.layer.kind} takes {len(self.keys)} operands")
-        for name, value in zip(self.keys, [*given, *[None] * len(self.keys)], strict=False):
-            if value is None and name in self.needed:
-                raise MappingError(f"{w.layer.kind} needs the operand {name!r}")
-            if value is not None:
-                w.layer.attrs[name] = value
-
-
-class Several(Field):
-    """One parameter with several values: the operator's inputs."""
-
-    def __init__(self, name: str) -> None:
-        self.keys = (name,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = list(r.values(self.keys[0]))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs[self.keys[0]] = [v for v in w.layer.inputs if v is not None]
-        w.layer.inputs = []

@@ -8,9 +8,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.formats.coreml.mlprogram.rules.context import (
-    Operands,
     Reading,
-    Several,
     Writing,
     compressed,
 )
@@ -24,7 +22,7 @@ from converter.mapping.codecs import Codec
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.fusing import only_user
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.rules import Custom, Rule, custom
 
 IOS17, IOS18 = 8, 9  # the specification versions
 COUNTED = Attr("count_include_pad", "exclude_padding_from_average", OPPOSITE, 1)
@@ -228,18 +226,6 @@ def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
     return (node.inputs[0], True) if swapped and not node.domain else (value, False)
 
 
-class OfOneType(Operands):
-    """Two operands in the type of that which is computed."""
-
-    def lift(self, r: Reading) -> None:
-        x, y = (r.value(k) for k in self.keys)
-        if x.dtype != y.dtype:
-            own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
-            kind = own if own.is_floating_point() else ir.DataType.FLOAT
-            x, y = (r.cast(v, kind) for v in (x, y))
-        r.set_inputs(x, y)
-
-
 class Swapped(Field):
     """Matrices whose last two axes are exchanged, by a Transpose in front of the operator."""
 
@@ -317,15 +303,15 @@ RULES: list[Rule | Custom] = [
     mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),
-    op(
+    mil(
         "MatMul",
         "matmul",
+        "x y",
         Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
         Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
-        OfOneType("x y"),
         Swapped(),
     ),
-    op("Einsum", "einsum", Several("values"), Attr("equation", kind=UNSPACED), lift_only=True),
+    mil("Einsum", "einsum", "values*", Attr("equation", kind=UNSPACED), lift_only=True),
     custom(
         *("netconv::ScaledDotProductAttention", "scaled_dot_product_attention"),
         attention,

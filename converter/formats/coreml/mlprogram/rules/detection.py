@@ -12,20 +12,18 @@ from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import Number, Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field
+from converter.mapping.fields import Attr, Hook
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
 
 
-class BoxesLast(Field):
+def exchange_box_axes(r: Reading) -> None:
     """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
-
-    def lift(self, r: Reading) -> None:
-        if r.version < IOS17 or r.has("score_threshold"):
-            return
-        r.node.inputs = [exchanged(r, v) for v in r.operands()]
-        r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
+    if r.version < IOS17 or r.has("score_threshold"):
+        return
+    r.node.inputs = [exchanged(r, v) for v in r.operands()]
+    r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
 
 
 def exchanged(r: Reading, value: ir.Value) -> Value:
@@ -65,7 +63,7 @@ RULES: list[Rule | Custom] = [
         "netconv::SuppressBoxes",
         "non_maximum_suppression",
         "boxes scores",
-        BoxesLast(),
+        Hook(before_lift=exchange_box_axes),
         Number("iou_threshold", 2, np.float32),
         LeastScore("score_threshold", 3, np.float32),
         Number("max_boxes", 4, np.int64),

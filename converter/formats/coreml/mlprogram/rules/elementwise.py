@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
-from converter.formats.coreml.mlprogram.rules.context import Operands, Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import Number, Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
@@ -226,8 +226,8 @@ RULES = [
         "Div",
         "rsqrt",
         FixedInput(0, 1),
-        Operands("x"),
         Root(),
+        operands="x",
         lower_only=True,
         given="=(1) Sqrt(2,3)",
     ),

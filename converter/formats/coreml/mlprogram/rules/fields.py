@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Operands, Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
@@ -26,7 +26,7 @@ OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that sa
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
     """A row whose operation has these parameters as the operator's inputs."""
-    return op(name, kind, Operands(operands), *fields, **options)
+    return op(name, kind, *fields, operands=operands, **options)
 
 
 def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:

@@ -23,7 +23,7 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -34,21 +34,17 @@ CHECKED = ignore("validate_indices")
 JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": "update"})
 
 
-class Batched(Field):
+def gather_in_batches(r: Reading) -> None:
     """`axis`, behind `batch_dims` leading axes that data and indices share."""
-
-    keys = ("axis", "batch_dims")
-
-    def lift(self, r: Reading) -> None:
-        x, indices = r.operands()
-        rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
-        axis = r.attr("axis", int, 0) % rank
-        if not 0 <= batch <= min(axis, depth):
-            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-        order, back = batched_gather_orders(rank, depth, axis, batch)
-        r.set(batch_dims=batch)
-        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
-        r.behind(lambda y: r.transpose(y, back))
+    x, indices = r.operands()
+    rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
+    axis = r.attr("axis", int, 0) % rank
+    if not 0 <= batch <= min(axis, depth):
+        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+    order, back = batched_gather_orders(rank, depth, axis, batch)
+    r.set(batch_dims=batch)
+    r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+    r.behind(lambda y: r.transpose(y, back))
 
 
 class Joined(Field):
@@ -71,32 +67,24 @@ class Joined(Field):
         w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
 
-class Slices(Field):
+def scatter_slices(r: Reading) -> None:
     """Whole slices along `axis`: that axis goes to the front and comes back."""
-
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        x, indices, updates = r.operands()
-        rank, depth = r.rank(x), r.rank(indices)
-        axis = axis_of(r.attr("axis", int, 0), rank)
-        order = [axis, *(i for i in range(rank) if i != axis)]
-        turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
-        places = r.b.Unsqueeze(indices, [-1])
-        r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
-        r.behind(lambda y: r.transpose(y, inverse(order)))
+    x, indices, updates = r.operands()
+    rank, depth = r.rank(x), r.rank(indices)
+    axis = axis_of(r.attr("axis", int, 0), rank)
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+    places = r.b.Unsqueeze(indices, [-1])
+    r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
+    r.behind(lambda y: r.transpose(y, inverse(order)))
 
 
-class Ends(Field):
+def join_off_and_on(r: Reading) -> None:
     """The numbers at the place of the index and at all others."""
-
-    keys = ("on_value", "off_value")
-
-    def lift(self, r: Reading) -> None:
-        on, off = (r.given(k) for k in self.keys)
-        on = r.b.const(np.int32(1)) if on is None else on
-        off = r.b.like(on, 0) if off is None else off
-        r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
+    on, off = (r.given(k) for k in ("on_value", "off_value"))
+    on = r.b.const(np.int32(1)) if on is None else on
+    off = r.b.like(on, 0) if off is None else off
+    r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
 
 
 class Unbatched(Fixed):
@@ -106,18 +94,19 @@ class Unbatched(Fixed):
         return
 
 
-class FromFront(Field):
+def count_from_front(w: Writing) -> None:
     """Indices that are constant count from the front."""
+    array = constant(w.input(1))
+    if array is None or (array >= 0).all():
+        return
+    size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
+    if not isinstance(size, int):
+        return
+    found = np.where(array < 0, array + size, array)
+    w.layer.attrs["indices"] = w.const(found, "indices")
 
-    def lower(self, w: Writing) -> None:
-        array = constant(w.input(1))
-        if array is None or (array >= 0).all():
-            return
-        size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
-        if not isinstance(size, int):
-            return
-        found = np.where(array < 0, array + size, array)
-        w.layer.attrs["indices"] = w.const(found, "indices")
+
+COUNT_FROM_FRONT = Hook(before_lower=count_from_front)
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
@@ -181,11 +170,19 @@ RULES: list[Rule | Custom] = [
         Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
         Whole(1),
-        FromFront(),
+        COUNT_FROM_FRONT,
         CHECKED,
         given="2,3 =[1,0]",
     ),
-    mil("GatherND", "gather", "x indices", Whole(1), Batched(), CHECKED, lift_only=True),
+    mil(
+        "GatherND",
+        "gather",
+        "x indices",
+        Whole(1),
+        Hook(before_lift=gather_in_batches, keys=("axis", "batch_dims")),
+        CHECKED,
+        lift_only=True,
+    ),
     mil(
         "GatherElements",
         "gather_along_axis",
@@ -193,7 +190,7 @@ RULES: list[Rule | Custom] = [
         ALIKE,
         Attr("axis", kind=int, default=0),
         Whole(1),
-        FromFront(),
+        COUNT_FROM_FRONT,
         CHECKED,
         given="4,4 i64:4,4",
     ),
@@ -206,7 +203,16 @@ RULES: list[Rule | Custom] = [
         CHECKED,
         given="4,4 i64:4,1",
     ),
-    mil("ScatterND", "scatter", UPDATED, Whole(1), Joined(), Slices(), CHECKED, lift_only=True),
+    mil(
+        "ScatterND",
+        "scatter",
+        UPDATED,
+        Whole(1),
+        Joined(),
+        Hook(before_lift=scatter_slices, keys=("axis",)),
+        CHECKED,
+        lift_only=True,
+    ),
     mil(
         "ScatterND",
         "scatter_nd",
@@ -232,7 +238,7 @@ RULES: list[Rule | Custom] = [
         "indices one_hot_vector_size",
         Whole(0, 1),
         Scalars(1),
-        Ends(),
+        Hook(before_lift=join_off_and_on, keys=("on_value", "off_value")),
         Attr("axis", kind=int, default=-1),
         lift_only=True,
     ),

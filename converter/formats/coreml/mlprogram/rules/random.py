@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import mil
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Only
+from converter.mapping.fields import Attr, Field, Hook, Only
 from converter.mapping.rules import Custom, Rule, op
 
 
@@ -37,14 +37,10 @@ class Blank(Field):
         r.set_inputs(r.b.Expand(np.float32(number), r.whole("shape")))
 
 
-class Logits(Field):
+def take_logits(r: Reading) -> None:
     """Classes are drawn by logarithms of probabilities, or by these."""
-
-    keys = ("mode",)
-
-    def lift(self, r: Reading) -> None:
-        if r.attr("mode", str, "logits") != "logits":
-            r.data = r.b.Log(r.data)
+    if r.attr("mode", str, "logits") != "logits":
+        r.data = r.b.Log(r.data)
 
 
 def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
@@ -75,7 +71,7 @@ RULES: list[Rule | Custom] = [
         "Multinomial",
         "random_categorical",
         "x",
-        Logits(),
+        Hook(before_lift=take_logits, keys=("mode",)),
         Attr("sample_size", "size", int, 1),
         Only("dtype", int(ir.DataType.INT32)),
         Seed(),

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Several, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
     Axis,
     Scalars,
@@ -26,8 +26,8 @@ from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only
-from converter.mapping.rules import Custom, Rule, custom, op
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Implied, Only
+from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
@@ -115,13 +115,11 @@ class Permutation(Field):
         w.set(perm=perm)
 
 
-class Lines(Field):
+def lines_of_scalars(r: Reading) -> None:
     """Values without axes are joined as values of one axis."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [
-            r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
-        ]
+    r.node.inputs = [
+        r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
+    ]
 
 
 def interleaved(r: Reading) -> None:
@@ -138,12 +136,10 @@ def stacked(r: Reading) -> None:
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
-class Repeats(Field):
+def write_repeats(w: Writing) -> None:
     """How often each axis is repeated, of 32 bits."""
-
-    def lower(self, w: Writing) -> None:
-        if constant(w.input(1)) is not None:
-            w.layer.attrs["reps"] = w.ints(1, "the repeats")
+    if constant(w.input(1)) is not None:
+        w.layer.attrs["reps"] = w.ints(1, "the repeats")
 
 
 def _in_pairs(w: Writing, rank: int) -> ir.Value:
@@ -335,42 +331,33 @@ class Replaced(Ranges):
         r.behind(lambda y: r.b.Reshape(y, shape))
 
 
-class Lengths(Field):
+def read_lengths(r: Reading) -> None:
     """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
     all that is left.
     """
-
-    keys = ("begin", "size")
-
-    def lift(self, r: Reading) -> None:
-        begin, size = (r.whole(k) for k in self.keys)
-        begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
-        end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
-        r.set_inputs(r.data, begin, end)
+    begin, size = (r.whole(k) for k in ("begin", "size"))
+    begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
+    end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
+    r.set_inputs(r.data, begin, end)
 
 
-class Backwards(Field):
+def reverse_axes(r: Reading) -> None:
     """Axes from the last place to the first; all where they are left out."""
-
-    keys = ("axes",)
-
-    def lift(self, r: Reading) -> None:
-        axes = axes_of(r, r.data)
-        ones = [-1] * len(axes)
-        r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
-        if not axes:
-            r.ready = [r.b.Identity(r.data)]
+    axes = axes_of(r, r.data)
+    ones = [-1] * len(axes)
+    r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
+    if not axes:
+        r.ready = [r.b.Identity(r.data)]
 
 
-class Cropped(Field):
+def crop_image(r: Reading) -> None:
     """What is cut off in front and behind, of height and of width."""
+    amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
+    of_length(2, **amounts)
+    r.set_inputs(r.data, *inner(*amounts.values()))
 
-    keys = ("crop_height", "crop_width")
 
-    def lift(self, r: Reading) -> None:
-        amounts = {k: listed(r, k) or [] for k in self.keys}
-        of_length(2, **amounts)
-        r.set_inputs(r.data, *inner(*amounts.values()))
+CROP_IMAGE = Hook(before_lift=crop_image, keys=("crop_height", "crop_width"))
 
 
 def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
@@ -398,31 +385,23 @@ class TimeAndBatch(Field):
         w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
 
-class Windows(Field):
+def gather_windows(r: Reading) -> None:
     """Windows of an axis, along a new axis behind it."""
-
-    keys = ("axis", "size", "stride")
-
-    def lift(self, r: Reading) -> None:
-        size, step = r.count("size"), r.count("stride", 1)
-        axis = axis_of(r.attr("axis", int), r.rank(r.data))
-        places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
-        r.set(axis=axis)
-        r.set_input(1, places.astype(np.int64))
+    size, step = r.count("size"), r.count("stride", 1)
+    axis = axis_of(r.attr("axis", int), r.rank(r.data))
+    places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
+    r.set(axis=axis)
+    r.set_input(1, places.astype(np.int64))
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
-class Number(Field):
+def fill_value(w: Writing) -> None:
     """The number of a ConstantOfShape."""
-
-    keys, names = ("value",), ("value",)
-
-    def lower(self, w: Writing) -> None:
-        value = w.attr("value", None)
-        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
-        w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
+    value = w.attr("value", None)
+    array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+    w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
 def zero(r: Reading) -> None:
@@ -436,19 +415,15 @@ def like(r: Reading) -> None:
     r.set_input(1, r.b.Shape(r.node.input(1)))
 
 
-class ShapesOfOthers(Field):
+def read_shape_ranges(r: Reading) -> None:
     """Sizes that are ranges of the shapes of other values."""
-
-    keys = ("ref_tensors", "begins", "ends", "end_masks")
-
-    def lift(self, r: Reading) -> None:
-        refs = r.values("ref_tensors")
-        given = {k: r.layer.attrs[k] if r.has(k) else [] for k in self.keys[1:]}
-        lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
-        of_length(len(refs), **lists)
-        ranges = zip(refs, *lists.values(), strict=True)
-        parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
-        r.set_input(1, r.b.Concat(*parts, axis=0))
+    refs = r.values("ref_tensors")
+    given = {k: r.layer.attrs[k] if r.has(k) else [] for k in ("begins", "ends", "end_masks")}
+    lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
+    of_length(len(refs), **lists)
+    ranges = zip(refs, *lists.values(), strict=True)
+    parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
+    r.set_input(1, r.b.Concat(*parts, axis=0))
 
 
 class Band(Field):
@@ -514,53 +489,59 @@ class Crops(Field):
 
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
-JOINED = (Several("values"), Lines(), Axis())
+JOINED = (Hook(before_lift=lines_of_scalars), Axis())
 
 
-class HalvesAsFloats(Field):
+def range_of_floats(r: Reading) -> None:
     """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
-
-    def lift(self, r: Reading) -> None:
-        if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
-            return
-        r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
-        r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+    if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
+        return
+    r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
+    r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
 
 RULES: list[Rule | Custom] = [
     mil("Reshape", "reshape", "x", Sizes()),
     mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
-    mil("Reshape", "reshape_like", "x", ShapesOfOthers(), lift_only=True),
+    mil(
+        "Reshape",
+        "reshape_like",
+        "x",
+        Hook(before_lift=read_shape_ranges, keys=("ref_tensors", "begins", "ends", "end_masks")),
+        lift_only=True,
+    ),
     mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
     mil("Transpose", "transpose", "x", Permutation()),
     mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
     mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
-    op(
+    mil(
         "Concat",
         "concat",
+        "values*",
         Guard("one value is joined with none", lambda w: len(w.node.inputs) > 1),
         *JOINED,
         Fixed("interleave", False, absent=True, kind=bool),
         given="2,3 2,3",
     ),
-    op(
+    mil(
         "Concat",
         "concat",
+        "values*",
         *JOINED,
         Fixed("interleave", True, kind=bool),
         before_lift=interleaved,
         lift_only=True,
     ),
-    op(
+    mil(
         "Concat",
         "stack",
-        Several("values"),
+        "values*",
         Attr("axis", kind=int),
         before_lift=stacked,
         lift_only=True,
     ),
     mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
-    mil("Tile", "tile", "x reps", Whole(1), Repeats(), given="2,3 =[2,1]"),
+    mil("Tile", "tile", "x reps", Whole(1), Hook(before_lower=write_repeats), given="2,3 =[2,1]"),
     mil(
         "Shape",
         "shape",
@@ -599,9 +580,15 @@ RULES: list[Rule | Custom] = [
     mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, Margins(), given="1,2,4,4"),
     mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
     mil("Slice", "slice_by_index", "x", Ranges()),
-    mil("Slice", "slice_by_size", "x", Lengths(), lift_only=True),
-    mil("Slice", "reverse", "x", Backwards(), lift_only=True),
-    mil("Slice", "crop", "x", Cropped(), lift_only=True),
+    mil(
+        "Slice",
+        "slice_by_size",
+        "x",
+        Hook(before_lift=read_lengths, keys=("begin", "size")),
+        lift_only=True,
+    ),
+    mil("Slice", "reverse", "x", Hook(before_lift=reverse_axes, keys=("axes",)), lift_only=True),
+    mil("Slice", "crop", "x", CROP_IMAGE, lift_only=True),
     mil("ScatterElements", "slice_update", "x update", Replaced(), lift_only=True),
     mil(
         "ReverseSequence",
@@ -611,16 +598,29 @@ RULES: list[Rule | Custom] = [
         TimeAndBatch(),
         given="3,2,4 i64:2",
     ),
-    mil("Gather", "sliding_windows", "x", Windows(), lift_only=True),
+    mil(
+        "Gather",
+        "sliding_windows",
+        "x",
+        Hook(before_lift=gather_windows, keys=("axis", "size", "stride")),
+        lift_only=True,
+    ),
     mil("Expand", "fill", "value? shape", Whole(1), before_lift=zero, lift_only=True),
     mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
-    mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
+    mil(
+        "ConstantOfShape",
+        "fill",
+        "shape",
+        Hook(before_lower=fill_value, keys=("value",), names=("value",)),
+        lower_only=True,
+        given="i64:2",
+    ),
     mil(
         "Range",
         "range_1d",
         "start end step",
         Scalars(0, 1, 2),
-        HalvesAsFloats(),
+        Hook(before_lift=range_of_floats),
         given="=i64:(0) i64: =i64:(1)",
     ),
     mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),

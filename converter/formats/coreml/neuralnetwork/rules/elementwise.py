@@ -21,10 +21,10 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     SEVERAL,
     OneType,
     ScalarOperand,
-    TowardsZero,
     fits,
     of_type,
     truncate,
+    truncate_result,
 )
 from converter.graph.infer import rank_of
 from converter.graph.value import known_sizes, made_of, maker
@@ -37,6 +37,7 @@ from converter.mapping.fields import (
     Fixed,
     FixedInput,
     Guard,
+    Hook,
     Nested,
     Only,
     attrs,
@@ -78,17 +79,15 @@ def _power_of_two(value: Value | None) -> bool:
     return base is not None and base > 1 and math.frexp(base)[0] == 0.5
 
 
-class Room(Field):
+def refuse_wraparound(w: Writing) -> None:
     """Refuses integers that wrap around."""
-
-    def lower(self, w: Writing) -> None:
-        out = w.out
-        if is_short(out) or shifts_out(out.producer()):
-            name = out.dtype.name if out.dtype else ""
-            raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
+    out = w.out
+    if is_short(out) or shifts_out(out.producer()):
+        name = out.dtype.name if out.dtype else ""
+        raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
 
 
-ROOM = Room()
+ROOM = Hook(before_lower=refuse_wraparound)
 
 # functions of one number -------------------------------------------------------------------------
 
@@ -272,14 +271,9 @@ class ChannelSlope(Field):
         w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
-class Leak(Field):
+def store_one_slope(w: Writing) -> None:
     """The one slope of a tensor without channels."""
-
-    keys = ("alpha",)
-    inputs = (1,)
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
+    w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
 
 
 def slope_of(w: Writing) -> Any:
@@ -325,7 +319,13 @@ ACTIVATIONS = [
     activation("HardSigmoid", "sigmoidHard", ALPHA, BETA),
     activation("ThresholdedRelu", "thresholdedReLU", Attr("alpha", kind=PASSES)),
     op("PRelu", "activation", Nested("PReLU"), ChannelSlope(), given="1,4,8,8 =4,1,1"),
-    activation("PRelu", "leakyReLU", Leak(), given="2,3 =", lower_only=True),
+    activation(
+        "PRelu",
+        "leakyReLU",
+        Hook(before_lower=store_one_slope, keys=("alpha",), inputs=(1,)),
+        given="2,3 =",
+        lower_only=True,
+    ),
     activation("Identity", "linear", ignore("alpha", "beta"), before_lift=line, lift_only=True),
     activation(
         "Tanh",
@@ -359,65 +359,53 @@ ACTIVATIONS = [
 # arithmetic --------------------------------------------------------------------------------------
 
 
-class Chain(Field):
+def chain_operands(r: Reading) -> None:
     """An operator of two operands <-> a layer of any number of them; `alpha` counts only beside a
     single one.
     """
+    first, rest = r.input(0), r.node.inputs[1:]
+    r.set_inputs(first, *rest[:1])
 
-    keys = ("alpha",)
+    def behind(results: Results) -> Results:
+        for v in rest[1:]:
+            results = [r.b.op(r.node.op, results[0], v)]
+        return results
 
-    def lift(self, r: Reading) -> None:
-        first, rest = r.input(0), r.node.inputs[1:]
-        r.set_inputs(first, *rest[:1])
-
-        def behind(results: Results) -> Results:
-            for v in rest[1:]:
-                results = [r.b.op(r.node.op, results[0], v)]
-            return results
-
-        r.then(behind)
+    r.then(behind)
 
 
-class Whole(Field):
+def truncate_power(w: Writing) -> None:
     """A fraction, of which whole numbers keep what lies towards zero."""
-
-    def lower(self, w: Writing) -> None:
-        x, c = w.data, w.scalar(1)
-        if x.dtype in INTEGERS and not (c is not None and c >= 0):
-            TowardsZero().lower(w)
+    x, c = w.data, w.scalar(1)
+    if x.dtype in INTEGERS and not (c is not None and c >= 0):
+        truncate_result(w)
 
 
-class Same(Field):
+def repeat_operand(w: Writing) -> None:
     """A number is compared with itself."""
-
-    def lower(self, w: Writing) -> None:
-        w.layer.inputs *= 2
+    w.layer.inputs *= 2
 
 
-class Quotient(Field):
+def truncate_quotient(w: Writing) -> None:
     """Whole numbers are divided towards zero."""
-
-    def lower(self, w: Writing) -> None:
-        if not is_float(w.out):
-            TowardsZero().lower(w)
+    if not is_float(w.out):
+        truncate_result(w)
 
 
-class Remainder(Field):
+def subtract_multiple(w: Writing) -> None:
     """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
     quotient.
     """
+    x, y, out = w.data, w.input(1), w.out
+    shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
-    def lower(self, w: Writing) -> None:
-        x, y, out = w.data, w.input(1), w.out
-        shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
+    def behind() -> None:
+        whole = w.temporary("trunc", out.dtype, shape)
+        truncate(w, quotient, [whole])
+        taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
+        w.put("subtractBroadcastable", x, taken)
 
-        def behind() -> None:
-            whole = w.temporary("trunc", out.dtype, shape)
-            truncate(w, quotient, [whole])
-            taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
-            w.put("subtractBroadcastable", x, taken)
-
-        w.then(behind)
+    w.then(behind)
 
 
 def floor_mod(r: Reading) -> None:
@@ -465,15 +453,26 @@ ARITHMETIC = [
     op("Mul", "multiply", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
     op("Sub", "add", ScalarOperand("alpha", -1), ROOM, given=BY_ALPHA, lower_only=True),
     op("Neg", "multiply", ROOM, Fixed("alpha", -1.0), lower_only=True),
-    *ops("Add=add Mul=multiply", SEVERAL, Chain(), lift_only=True),
+    *ops(
+        "Add=add Mul=multiply",
+        SEVERAL,
+        Hook(before_lift=chain_operands, keys=("alpha",)),
+        lift_only=True,
+    ),
     op("Mean", "average", ONE_SHAPE),
     *ops("Max=max Min=min", lift_only=True),
     *ops("Max=maxBroadcastable Min=minBroadcastable", TWO),
     *ops("Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable", ROOM),
-    op("Pow", "powBroadcastable", Whole()),
-    op("Div", "divideBroadcastable", Quotient()),
+    op("Pow", "powBroadcastable", Hook(before_lower=truncate_power)),
+    op("Div", "divideBroadcastable", Hook(before_lower=truncate_quotient)),
     op("Mod", "modBroadcastable", Only("fmod", 0), lower_only=True, given="i64:2,3 i64:2,3"),
-    op("Mod", "divideBroadcastable", Only("fmod", 1), Remainder(), lower_only=True),
+    op(
+        "Mod",
+        "divideBroadcastable",
+        Only("fmod", 1),
+        Hook(before_lower=subtract_multiple),
+        lower_only=True,
+    ),
     op("Sub", "modBroadcastable", before_lift=floor_mod, lift_only=True),
     op(
         "Mul",
@@ -537,7 +536,7 @@ LOGIC = [
     *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), given="2,3 ="),
     *ops(COMPARISONS, NOT_TEXT, SEVERAL, ignore("alpha")),
     op("Not", "notEqual", Unequal(), given="Equal(2,3;=)"),
-    op("IsNaN", "notEqual", Same(), lower_only=True),
+    op("IsNaN", "notEqual", Hook(before_lower=repeat_operand), lower_only=True),
     *ops("And=logicalAnd Or=logicalOr Xor=logicalXor Not=logicalNot", of_type(0, 1, dtype=T.BOOL)),
     op("Where", "whereBroadcastable", of_type(0, dtype=T.BOOL), OneType(1)),
 ]

@@ -17,7 +17,7 @@ from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.fields import Field, FirstResult, Guard, InputType
+from converter.mapping.fields import Field, FirstResult, Guard, Hook, InputType
 
 T = ir.DataType
 Value = ir.Value
@@ -118,12 +118,10 @@ class ConstOrInput(Field):
             w.layer.attrs[self.key] = w.spell(found if whole else self.kind(found[0]), self.kind)
 
 
-class TowardsZero(Field):
+def truncate_result(w: Writing) -> None:
     """The result of whole numbers is sign(x) * floor(|x|) of that of the layer."""
-
-    def lower(self, w: Writing) -> None:
-        x = w.result("fraction", T.FLOAT)
-        w.then(lambda: truncate(w, x))
+    x = w.result("fraction", T.FLOAT)
+    w.then(lambda: truncate(w, x))
 
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
@@ -260,11 +258,12 @@ def border_amounts(pads: list[int]) -> dict[str, Any]:
     return {"borderAmounts": [dict(zip(EDGES, pair, strict=True)) for pair in pairs]}
 
 
-class NotScalar(Field):
+def keep_one_axis(r: Reading) -> None:
     """A result without axes is [1] here."""
+    r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
+
+KEEP_ONE_AXIS = Hook(before_lift=keep_one_axis)
 
 
 # operands that are shapes ------------------------------------------------------------------------

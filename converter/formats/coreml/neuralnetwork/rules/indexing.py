@@ -17,10 +17,10 @@ from converter.formats.coreml.neuralnetwork.collector import rank_of_value
 from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
+    KEEP_ONE_AXIS,
     ONE,
     SEVERAL,
     ConstOrInput,
-    NotScalar,
     borders,
     of_type,
 )
@@ -29,7 +29,7 @@ from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import made_of
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, Hook, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import NOT_NEGATIVE, cut_axes
@@ -43,21 +43,19 @@ FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose l
 # gathering ---------------------------------------------------------------------------------------
 
 
-class ScalarIndex(Field):
+def squeeze_index_axis(w: Writing) -> None:
     """A scalar index takes its axis away, which here is an index of one element and a squeeze
     behind.
     """
-
-    def lower(self, w: Writing) -> None:
-        rank, axis = rank_of_value(w.data), w.attr("axis")
-        if rank_of_value(w.input(1)) or rank < 2:
-            return
-        sizes = w.dims(w.out)
-        gathered = w.result("gathered")
-        if sizes is not None:
-            sizes.insert(axis % rank, 1)
-            gathered.shape = ir.Shape(sizes)
-        w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
+    rank, axis = rank_of_value(w.data), w.attr("axis")
+    if rank_of_value(w.input(1)) or rank < 2:
+        return
+    sizes = w.dims(w.out)
+    gathered = w.result("gathered")
+    if sizes is not None:
+        sizes.insert(axis % rank, 1)
+        gathered.shape = ir.Shape(sizes)
+    w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
 
 
 def _same_places(w: Writing) -> bool:
@@ -489,8 +487,8 @@ NO_TEXT = Guard(
 RULES: list[Rule | Custom] = [
     custom("Gather", "embeddingND", lift_embedding_nd, lower_embedding),
     custom("", "embedding", lift_embedding),
-    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, ScalarIndex()),
-    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), NotScalar()),
+    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Hook(before_lower=squeeze_index_axis)),
+    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), KEEP_ONE_AXIS),
     op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
     op(
         "ScatterND", "scatter", INDICES, Mode(), WholeRows(), given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"

@@ -21,7 +21,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
 )
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Implied, attrs, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Hook, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -31,14 +31,13 @@ def of_channels(name: str, index: int) -> Weights:
     return Weights(name, index, lambda r: [r.attr("channels", int)])
 
 
-class Untouched(Field):
+def store_unused_statistics(w: Writing) -> None:
     """Mean and variance that the layer stores although it computes its own."""
+    size = w.static(1, "gamma")
+    w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
 
-    blobs = ("mean", "variance")
 
-    def lower(self, w: Writing) -> None:
-        size = w.static(1, "gamma")
-        w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
+STORE_UNUSED_STATISTICS = Hook(before_lower=store_unused_statistics, blobs=("mean", "variance"))
 
 
 def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
@@ -176,7 +175,7 @@ RULES: list[Rule] = [
         EPSILON,
         GAMMA,
         BETA,
-        Untouched(),
+        STORE_UNUSED_STATISTICS,
     ),
     op(
         "Div",
@@ -186,7 +185,7 @@ RULES: list[Rule] = [
         ignore("epsilon", "channels"),
         GAMMA,
         BETA,
-        Untouched(),
+        STORE_UNUSED_STATISTICS,
         before_lift=whole_batch,
         lift_only=True,
     ),

@@ -13,7 +13,7 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
@@ -86,15 +86,13 @@ class RemovedAxis(Field):
         w.set(removeDim=not w.attr("keepdims"))
 
 
-class Enough(Field):
+def check_count(r: Reading) -> None:
     """More than there are cannot be the largest ones."""
-
-    def lift(self, r: Reading) -> None:
-        if len(r.layer.inputs) > 1:
-            return
-        k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
-        if size is not None and k > size:
-            raise MappingError(f"K={k} of {size} elements", "R110")
+    if len(r.layer.inputs) > 1:
+        return
+    k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
+    if size is not None and k > size:
+        raise MappingError(f"K={k} of {size} elements", "R110")
 
 
 class PlacesInRows(Field):
@@ -185,7 +183,7 @@ RULES = [
         ConstOrInput(1, "K", shape=(1,)),
         Attr("largest", "useBottomK", NOT),
         Only("sorted", 1),
-        Enough(),
+        Hook(before_lift=check_count),
         given="2,6 =[2]",
     ),
     op(

@@ -34,7 +34,7 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
+from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -230,22 +230,16 @@ class Permutation(Field):
         w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
 
 
-class PartOfShape(Field):
+def slice_shape(w: Writing) -> None:
     """The sizes from `start` to `end`, which a slice behind takes."""
-
-    names = ("start", "end")
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        start, end = int(w.attr("start")), int(w.attr("end", rank))
-        if rank == 0:
-            raise MappingError("the shape of a scalar has no elements")
-        if (start, end) != (0, rank):
-            whole = w.result("shape")
-            whole.shape = ir.Shape([rank])
-            w.then(
-                lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)}))
-            )
+    rank = w.rank()
+    start, end = int(w.attr("start")), int(w.attr("end", rank))
+    if rank == 0:
+        raise MappingError("the shape of a scalar has no elements")
+    if (start, end) != (0, rank):
+        whole = w.result("shape")
+        whole.shape = ir.Shape([rank])
+        w.then(lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)})))
 
 
 # joining, splitting, repeating -------------------------------------------------------------------
@@ -268,14 +262,15 @@ class SequenceOrChannels(Field):
         w.set(sequenceConcat=back == 5)
 
 
-class Parts(Field):
+def drop_empty_operands(w: Writing) -> None:
     """Operands without elements are left out; a single one is the result."""
+    values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
+    w.layer.inputs = list(values)
+    if len(values) == 1:
+        w.alias(values[0])
 
-    def lower(self, w: Writing) -> None:
-        values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
-        w.layer.inputs = list(values)
-        if len(values) == 1:
-            w.alias(values[0])
+
+DROP_EMPTY_OPERANDS = Hook(before_lower=drop_empty_operands)
 
 
 def interleaved(r: Reading) -> None:
@@ -402,43 +397,39 @@ class SequenceRepeats(Field):
 # filling -----------------------------------------------------------------------------------------
 
 
-class Reached(Field):
+def widen_target(w: Writing) -> None:
     """The shape that an Expand leads to.
 
     ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
     must hold it.
     """
-
-    def lower(self, w: Writing) -> None:
-        if w.origin == ("coreml", "broadcastToDynamic"):
-            return  # by the rules of the layer that it was
-        x, shape = w.data, w.input(1)
-        own, rank = w.dims(x) or [None], rank_of_value(w.out)
-        asked = (w.dims(shape) or [None])[0]
-        if all(d == 1 for d in own) and asked == rank:
-            return
-        here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
-        sizes = []
-        for value, count in ((shape, asked), (here, w.rank())):
-            if count is None:
-                raise MappingError("an Expand to a shape of unknown length")
-            ones = [[1] * (rank - count)] if count < rank else []
-            whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
-            sizes.append(whole)
-        w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
+    if w.origin == ("coreml", "broadcastToDynamic"):
+        return  # by the rules of the layer that it was
+    x, shape = w.data, w.input(1)
+    own, rank = w.dims(x) or [None], rank_of_value(w.out)
+    asked = (w.dims(shape) or [None])[0]
+    if all(d == 1 for d in own) and asked == rank:
+        return
+    here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
+    sizes = []
+    for value, count in ((shape, asked), (here, w.rank())):
+        if count is None:
+            raise MappingError("an Expand to a shape of unknown length")
+        ones = [[1] * (rank - count)] if count < rank else []
+        whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
+        sizes.append(whole)
+    w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
 
 
-class TimesOnes(Field):
+def multiply_ones(w: Writing) -> None:
     """A size of 1 leaves the operand's as it is, which only arithmetic does."""
-
-    def lower(self, w: Writing) -> None:
-        sizes = w.known(1)
-        if sizes is None or rank_of_value(w.out) != w.rank():
-            raise not_meant("to a shape that is known at run time")
-        if math.prod(int(n) for n in sizes) > MOST_ONES:
-            message = "an Expand of unknown dimensions to a constant shape that is large"
-            raise MappingError(message)
-        w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
+    sizes = w.known(1)
+    if sizes is None or rank_of_value(w.out) != w.rank():
+        raise not_meant("to a shape that is known at run time")
+    if math.prod(int(n) for n in sizes) > MOST_ONES:
+        message = "an Expand of unknown dimensions to a constant shape that is large"
+        raise MappingError(message)
+    w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
 
 
 class Limits(Field):
@@ -666,10 +657,15 @@ RULES: list[Rule | Custom] = [
     op("Flatten", "flattenTo2D", ANY, COLUMN, Attr("axis", kind=int)),
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
     op("Transpose", "transpose", ANY, Permutation()),
-    op("Shape", "getShape", ANY, PartOfShape()),
+    op("Shape", "getShape", ANY, Hook(before_lower=slice_shape, names=("start", "end"))),
     op("Concat", "concat", OneType(), SequenceOrChannels(), given="1,4,8 1,4,8", lift_only=True),
     op(
-        "Concat", "concatND", Fixed("interleave", False), OneType(), Attr("axis", kind=int), Parts()
+        "Concat",
+        "concatND",
+        Fixed("interleave", False),
+        OneType(),
+        Attr("axis", kind=int),
+        DROP_EMPTY_OPERANDS,
     ),
     op(
         "Concat",
@@ -705,8 +701,21 @@ RULES: list[Rule | Custom] = [
     op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), given="i64:2"),
     op("Expand", "broadcastToStatic", ANY, StaticResult(1)),
     op("Expand", "broadcastToLike", ANY, ShapeOf(1), given="2,3 Shape(2,3)", lift_only=True),
-    op("Expand", "multiplyBroadcastable", TimesOnes(), given="1,n =[4,1]", lower_only=True),
-    op("Expand", "broadcastToDynamic", ANY, flat(1), Reached(), given="1,1 i64:2"),
+    op(
+        "Expand",
+        "multiplyBroadcastable",
+        Hook(before_lower=multiply_ones),
+        given="1,n =[4,1]",
+        lower_only=True,
+    ),
+    op(
+        "Expand",
+        "broadcastToDynamic",
+        ANY,
+        flat(1),
+        Hook(before_lower=widen_target),
+        given="1,1 i64:2",
+    ),
     op("Range", "rangeDynamic", Limits(), given="=(1.0) f32: =(0.5)"),
     custom("", "rangeStatic", lift_range),
     op("Trilu", "upperTriangular", Only("upper", 1), K, given="3,3 =i64:"),
