@@ -34,6 +34,7 @@ class Axis(Field):
                nothing to the operator
     `signed`   read below zero, it stays so
     `of`       the input of the operator whose axes are counted
+    `added`    how many axes the result has more, among which the axis is counted
     """
 
     source: str | int = "axis"
@@ -41,6 +42,7 @@ class Axis(Field):
     signed: bool = False
     name: str = "axis"
     of: int = 0
+    added: int = 0
 
     def __post_init__(self) -> None:
         self.names = (self.name,)
@@ -57,6 +59,7 @@ class Axis(Field):
         """The axis of the layer, or what it means without one."""
         found, data = r.integers(self.source, "the axis", None), r.node.inputs[self.of]
         rank = rank_of(data)
+        rank = None if rank is None else rank + self.added
         if found is None:
             if self.default is MISSING:
                 raise MappingError(f"required attribute {self.source!r} is absent", "R110")
@@ -67,13 +70,43 @@ class Axis(Field):
             raise MappingError(f"{self.source} must be one axis, got {found}", "R110")
         if self.signed and rank is None:
             return found[0]
-        axis = axis_of(found[0], r.rank(data))
+        axis = axis_of(found[0], r.rank(data) + self.added)
         return found[0] if self.signed else axis
 
     def lower(self, w: Any) -> None:
-        axis = w.attr(self.name, None)
-        if axis is not None:
-            w.set_integers(self.source, axis_of(int(axis), w.rank(self.of)), self.name)
+        if w.attr(self.name, None) is not None:
+            w.set_integers(self.source, self.written(w), self.name)
+
+    def written(self, w: Any) -> int:
+        """The axis of the operator, counted from the front."""
+        axis, rank = int(w.attr(self.name)), rank_of(w.node.input(self.of))
+        if rank is None and axis >= 0:
+            return axis
+        return axis_of(axis, w.rank(self.of) + self.added)
+
+
+@record
+class FixedAxis(Field):
+    """An axis of the operator that the layer does not state, as it always is that at `position`,
+    which counts from the end: -1 is the last one.
+
+    `signed`: it is read so, else counted from the front.
+    """
+
+    position: int
+    signed: bool = False
+    names = ("axis",)
+
+    def lift(self, r: Any) -> None:
+        rank = r.rank(r.data)
+        if rank + self.position < 0:
+            raise MappingError(f"the input has no axis {self.position}, its rank is {rank}", "R105")
+        r.set(axis=self.position if self.signed else rank + self.position)
+
+    def lower(self, w: Any) -> None:
+        axis, rank = int(w.attr("axis")), w.rank()
+        if axis_of(axis, rank) != rank + self.position:
+            raise MappingError(f"axis must be {self.position}, got {axis}")
 
 
 @record

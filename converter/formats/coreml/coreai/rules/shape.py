@@ -18,7 +18,8 @@ from converter.formats.coreml.coreai.rules.fields import (
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, AttrInput, Field, Hook, Implied
+from converter.mapping.concepts.axes import Permutation
+from converter.mapping.fields import Attr, Field, Hook, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -48,14 +49,6 @@ class Sizes(Field):
         if copies or (given is not None and (given == 0).any()):
             raise MappingError("a size of 0, which Core AI refuses in a reshape")
         w.layer.inputs.append(w.whole(1))
-
-
-class Order(AttrInput):
-    """The order of axes, reversed where the operator does not say it."""
-
-    def lower(self, w: Any) -> None:
-        w.node.attrs.setdefault("perm", list(range(w.rank()))[::-1])
-        super().lower(w)
 
 
 class UnitAxes(Field):
@@ -362,7 +355,7 @@ def mirrored(r: Reading) -> Value:
 RULES: list[Rule | Custom] = [
     op("Reshape", "reshape", Sizes()),
     op("Flatten", "reshape", Sizes(), Implied(("axis",)), lower_only=True),
-    op("Transpose", "transpose", Order("perm", 1, list, np.uint32)),
+    op("Transpose", "transpose", Permutation(1)),
     op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
     op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
     op(

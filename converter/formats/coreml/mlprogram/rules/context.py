@@ -95,6 +95,11 @@ class Reading(context.Reading):
             raise MappingError(f"{name!r} must be constant", "X202")
         return found
 
+    def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
+        if isinstance(source, str) and self.has(source):
+            return [int(n) for n in self.array(source).reshape(-1)]
+        return super().integers(source, what, default)
+
     def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
         self.used.add(key)
         found = self.layer.attrs.get(key)

@@ -9,7 +9,6 @@ from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Axis,
     Places,
     Scalars,
     Whole,
@@ -23,6 +22,7 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
@@ -226,7 +226,7 @@ RULES: list[Rule | Custom] = [
         "scatter_along_axis",
         UPDATED,
         ALIKE,
-        Axis(0),
+        Axis(default=0, signed=True),
         Whole(1),
         Joined(),
         CHECKED,

@@ -11,7 +11,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Axis,
     Scalars,
     Whole,
     axes_of,
@@ -25,6 +24,7 @@ from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
+from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom
@@ -95,24 +95,6 @@ class Squeezed(Field):
     def lift(self, r: Reading) -> None:
         if (axes := listed(r, "axes")) is not None:
             r.node.set_input(1, numbers(r, axes, "axes"))
-
-
-class Permutation(Field):
-    keys = ("perm",)
-    names = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        rank, perm = r.rank(r.data), listed(r, "perm") or []
-        found = [p % rank for p in perm] if rank else []
-        if sorted(found) != list(range(rank)):
-            raise MappingError(f"{perm} is no permutation of {rank} axes", "R110")
-        r.node.attrs["perm"] = found
-
-    def lower(self, w: Writing) -> None:
-        perm = list(w.attr("perm", None) or range(w.rank())[::-1])
-        if not perm:
-            raise MappingError("a value without axes")
-        w.set(perm=perm)
 
 
 def lines_of_scalars(r: Reading) -> None:
@@ -489,7 +471,7 @@ class Crops(Field):
 
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
-JOINED = (Hook(before_lift=lines_of_scalars), Axis())
+JOINED = (Hook(before_lift=lines_of_scalars), Axis(signed=True))
 
 
 def range_of_floats(r: Reading) -> None:
@@ -500,6 +482,7 @@ def range_of_floats(r: Reading) -> None:
     r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
 
+HAS_AXES = Guard("a value without axes is not transposed", lambda w: w.rank() > 0)
 RULES: list[Rule | Custom] = [
     mil("Reshape", "reshape", "x", Sizes()),
     mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
@@ -511,7 +494,7 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
-    mil("Transpose", "transpose", "x", Permutation()),
+    mil("Transpose", "transpose", "x", HAS_AXES, Permutation()),
     mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
     mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
     mil(

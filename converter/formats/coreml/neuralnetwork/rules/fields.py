@@ -161,36 +161,6 @@ class AsRank(Field):
         r.then(lambda results: [back(results[0]), *results[1:]])
 
 
-@record
-class Axis(Field):
-    """The attribute `axis` of the operator <-> a fixed axis of the layer, counted from the end."""
-
-    back: int
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=blobs.rank(r, self.back) - self.back)
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        if w.attr("axis") % rank != rank - self.back:
-            raise MappingError(f"another axis than {-self.back}")
-
-
-class PositiveAxis(Field):
-    """`axis`, which readers of the graph get counted from the front."""
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.axis("axis", blobs.rank(r)))
-
-    def lower(self, w: Writing) -> None:
-        axis, rank = int(w.attr("axis")), rank_of(w.data)
-        w.layer.attrs["axis"] = axis % rank if rank else axis
-
-
 # weights -----------------------------------------------------------------------------------------
 
 

@@ -16,11 +16,11 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     NOTHING_MORE,
     RANK_4,
     AsRank,
-    Axis,
     Weights,
 )
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
+from converter.mapping.concepts.axes import FixedAxis
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Hook, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
@@ -212,7 +212,7 @@ RULES: list[Rule] = [
     op("Div", "mvn", *MVN, ignore("epsilon"), before_lift=by_parts, lift_only=True),
     op("Div", "l2normalize", ignore("epsilon"), before_lift=length, lift_only=True),
     op("Softmax", "softmaxND", Attr("axis", kind=int)),
-    op("Softmax", "softmax", Axis(3), given="1,4,8,8", lift_only=True),
+    op("Softmax", "softmax", FixedAxis(-3), given="1,4,8,8", lift_only=True),
     op(
         "LRN",
         "lrn",

@@ -8,11 +8,12 @@ from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
-from converter.formats.coreml.neuralnetwork.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
+from converter.formats.coreml.neuralnetwork.rules.fields import ANY, NOT, ConstOrInput
 from converter.graph.demands import axis_of
-from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
+from converter.mapping.concepts import axes
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import op, ops
 
@@ -20,37 +21,29 @@ NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,)
 NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)))
 
 
-class Axes(Field):
+class Axes(axes.Axes):
     """`axes` or all of them (`reduceAll`, or none named); all of them without keepDims leave [1],
     as there is no rank 0.
     """
 
-    names = ("noop_with_empty_axes", "keepdims")
-    keys = ("axes", "reduceAll", "keepDims")
-    inputs = (1,)
+    def __init__(self) -> None:
+        super().__init__(empty=axes.ALL)
+        self.names = (*self.names, "keepdims")
+        self.keys = ("axes", "reduceAll", "keepDims")
 
     def lift(self, r: Reading) -> None:
-        x, axes, keep = r.input(0), r.attr("axes", list), r.attr("keepDims", bool)
-        rank = rank_of(x)
-        everything = r.attr("reduceAll", bool) or not axes
-        if not everything:
-            axes = [axis_of(a, blobs.rank(x)) for a in axes]
-            everything = len(set(axes)) == rank
+        keep, rank = r.attr("keepDims", bool), blobs.rank(r)
+        found = range(rank) if r.attr("reduceAll", bool) else self.read(r)
         r.set(keepdims=keep)
-        r.set_input(1, None if everything else r.b.const(axes))
+        everything = len(found) == rank
+        r.set_input(1, None if everything else r.b.const(found))
         if everything and not keep:
             r.behind(lambda y: r.b.Reshape(y, [1]))
 
     def lower(self, w: Writing) -> None:
-        axes = w.known(1) if w.has(1) else []
-        if axes is None:
-            raise MappingError("the axes must be constant")
-        if not axes and w.attr("noop_with_empty_axes"):
-            raise MappingError("a reduction over no axis at all")
-        rank = w.rank()
-        positive = sorted({int(a) % max(rank, 1) for a in axes})
+        found = self.reduced(w)
         w.set(keepDims=bool(w.attr("keepdims")))
-        w.set(**{"reduceAll": True} if len(positive) in (0, rank) else {"axes": positive})
+        w.set(**{"reduceAll": True} if len(found) == w.rank() else {"axes": found})
 
 
 class FlatMaximum(Field):
@@ -175,11 +168,11 @@ RULES = [
         Axes(),
         given="2,3 =[1]",
     ),
-    *ops("ArgMax=argMax ArgMin=argMin", PositiveAxis(), RemovedAxis(), FIRST),
+    *ops("ArgMax=argMax ArgMin=argMin", Axis(), RemovedAxis(), FIRST),
     op(
         "TopK",
         "topK",
-        PositiveAxis(),
+        Axis(),
         ConstOrInput(1, "K", shape=(1,)),
         Attr("largest", "useBottomK", NOT),
         Only("sorted", 1),
@@ -189,7 +182,7 @@ RULES = [
     op(
         "TopK",
         "argSort",
-        PositiveAxis(),
+        Axis(),
         Attr("largest", "descending", bool),
         Only("sorted", 1),
         before_lift=sort,

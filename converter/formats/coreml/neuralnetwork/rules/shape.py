@@ -19,9 +19,7 @@ from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writin
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     FIX,
-    Axis,
     OneType,
-    PositiveAxis,
     ShapeOf,
     StaticResult,
     border_amounts,
@@ -34,6 +32,7 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
+from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
 from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
@@ -215,19 +214,6 @@ def permuted(r: Reading) -> None:
         r.set(perm=[0, *order[1:]])
     else:
         raise MappingError(f"permute of a tensor of rank {rank}", "R105")
-
-
-class Permutation(Field):
-    """The order of the axes; none reverses them."""
-
-    names = ("perm",)
-    keys = ("axes",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(perm=r.attr("axes", list) or None)
-
-    def lower(self, w: Writing) -> None:
-        w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
 
 
 def slice_shape(w: Writing) -> None:
@@ -656,7 +642,7 @@ RULES: list[Rule | Custom] = [
     op("Reshape", "flatten", ANY, ignore("mode"), before_lift=vector, lift_only=True),
     op("Flatten", "flattenTo2D", ANY, COLUMN, Attr("axis", kind=int)),
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
-    op("Transpose", "transpose", ANY, Permutation()),
+    op("Transpose", "transpose", ANY, Permutation("axes", absent=True)),
     op("Shape", "getShape", ANY, Hook(before_lower=slice_shape, names=("start", "end"))),
     op("Concat", "concat", OneType(), SequenceOrChannels(), given="1,4,8 1,4,8", lift_only=True),
     op(
@@ -672,13 +658,13 @@ RULES: list[Rule | Custom] = [
         "concatND",
         Fixed("interleave", True),
         OneType(),
-        PositiveAxis(),
+        Axis(),
         before_lift=interleaved,
         lift_only=True,
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
-    op("Split", "split", ANY, Axis(3), EqualParts(), given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, PositiveAxis(), Sizes(), given="4,6 =[2,4]"),
+    op("Split", "split", ANY, FixedAxis(-3), EqualParts(), given="1,4,8,8", lift_only=True),
+    op("Split", "splitND", ANY, Axis(), Sizes(), given="4,6 =[2,4]"),
     op("Tile", "tile", ANY, Repeats()),
     op(
         "Tile",
