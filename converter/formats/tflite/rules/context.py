@@ -355,6 +355,12 @@ class Writing(context.Writing):
         types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
         return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
 
+    def untransposed(self, index: int) -> ir.Value | None:
+        """What a Transpose of the same graph turns to make operand `index`, a matrix."""
+        value, rank = self.input(index), self.rank(index)
+        before, order = before_transpose(value, list(range(rank)), self.graph)
+        return before if order == [*range(rank - 2), rank - 1, rank - 2] else None
+
     def demand_kernel(self, layer: Layer) -> None:
         """MappingError X202 unless a kernel takes the data of the layer."""
         kernel = kernels().get(layer.kind)

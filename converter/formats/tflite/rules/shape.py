@@ -688,7 +688,7 @@ RULES: list[Rule | Custom] = [
     op("Unsqueeze", "RESHAPE", OutShape(), lower_only=True, given="2,3 =[0,1]"),
     # no kernel of LiteRT applies the activation
     op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
-    op("Concat", "PACK", JoinedAxis(), before_lift=packed, lift_only=True),
+    op("Concat", "PACK", JoinedAxis(added=1), before_lift=packed, lift_only=True),
     custom("", "UNPACK", unpacked),
     op("Split", "SPLIT", EqualParts()),
     op("Split", "SPLIT_V", ListedParts(), given="6,4 =[2,4] -> 2"),

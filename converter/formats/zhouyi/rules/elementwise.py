@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
@@ -26,7 +24,6 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
-from converter.graph.record import record
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -80,14 +77,6 @@ UNARY = [
 ]
 
 # activations -------------------------------------------------------------------------------------
-
-
-@record
-class Bound(Const):
-    """A bound of Clip; one that is left out is infinite."""
-
-    kind: Any = float
-    dtype: Any = None
 
 
 def multiply_alpha(r: Reading) -> None:
@@ -177,8 +166,8 @@ ACTIVATIONS = [
         "Activation",
         method("CLIP"),
         FLOATS,
-        Bound(1, "clip_min", node_default=-np.inf, default=-np.inf),
-        Bound(2, "clip_max", node_default=np.inf, default=np.inf),
+        Const(1, "clip_min", float, None, node_default=-np.inf, default=-np.inf),
+        Const(2, "clip_max", float, None, node_default=np.inf, default=np.inf),
         given="2,3 = =",
     ),
     op("PRelu", "Activation", method("PRELU"), Slope(), given="2,3 =1,3"),

@@ -98,14 +98,9 @@ def int64(*positions: int) -> InputType:
     return InputType(positions, T.INT64)
 
 
-@record
-class Indices(Field):
-    """Indices at `position` of a type that look-ups take."""
-
-    position: int
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(self.position, r.indices(self.position))
+def indices(*positions: int) -> InputType:
+    """Indices of a type that look-ups take."""
+    return InputType(positions, T.INT32, also=(T.INT64,))
 
 
 def cast_to_declared(r: Reading) -> None:

@@ -14,13 +14,14 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.operations import FLOATS
-from converter.graph.build import Builder
+from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED
+from converter.mapping.fusing import only_user
 from converter.mapping.node import Layer
 from converter.passes.constants import is_constant
 
@@ -137,6 +138,7 @@ class Writing(context.Writing):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
     low: MilLowering
+    named: list[str]
 
     def bind(self, names: str) -> None:
         """The inputs become parameters of these names."""
@@ -144,7 +146,7 @@ class Writing(context.Writing):
         if names.endswith("*"):
             self.layer.attrs[names.rstrip("*")] = [v for v in given if v is not None]
             return
-        keys = names.split()
+        keys = self.named = names.split()
         if any(v is not None for v in given[len(keys) :]):
             raise MappingError(f"{self.layer.kind} takes {len(keys)} operands")
         for name, value in zip(keys, [*given, *[None] * len(keys)], strict=False):
@@ -156,6 +158,13 @@ class Writing(context.Writing):
     def emit_layer(self) -> None:
         self.low.check(self.layer)
         super().emit_layer()
+
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        self.layer.attrs[self.named[index].rstrip("?")] = value
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """The matrix that a Transpose turns for this operator alone to make operand `index`."""
+        return before_swap(self.input(index))
 
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
         """One more operation; its results are those of the operator unless `outputs` (values)
@@ -201,3 +210,12 @@ def compressed(value: ir.Value | None) -> bool:
     stored = first is not None and first.const_value is not None
     known = all(v is None or is_constant(v) for v in rest)
     return stored and known and node.op_type == "DequantizeLinear"
+
+
+def before_swap(value: ir.Value) -> ir.Value | None:
+    """The matrix whose last two axes a Transpose exchanges for one user to make a value."""
+    node, rank = value.producer(), len(value.shape or ())
+    if node is None or node.op_type != "Transpose" or node.domain or only_user(value) is None:
+        return None
+    perm = [int(i) for i in attrs_of(node)["perm"]]
+    return node.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None

@@ -9,10 +9,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
-from converter.formats.coreml.mlprogram.rules.fields import Number, Results, mil
+from converter.formats.coreml.mlprogram.rules.fields import Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Hook
+from converter.mapping.fields import Attr, Const, Hook
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
@@ -30,7 +30,7 @@ def exchanged(r: Reading, value: ir.Value) -> Value:
     return r.b.Transpose(value, perm=[0, 2, 1])
 
 
-class LeastScore(Number):
+class LeastScore(Const):
     """The least score, which operations since iOS17 do not have."""
 
     def lift(self, r: Reading) -> None:
@@ -64,9 +64,9 @@ RULES: list[Rule | Custom] = [
         "non_maximum_suppression",
         "boxes scores",
         Hook(before_lift=exchange_box_axes),
-        Number("iou_threshold", 2, np.float32),
-        LeastScore("score_threshold", 3, np.float32),
-        Number("max_boxes", 4, np.int64),
+        Const(2, "iou_threshold", float, np.float32),
+        LeastScore(3, "score_threshold", float, np.float32),
+        Const(4, "max_boxes", int, np.int64),
         Attr("per_class", "per_class_suppression", bool, 0),
         Results(4),
         given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",

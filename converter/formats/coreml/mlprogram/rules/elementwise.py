@@ -8,13 +8,13 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
-from converter.formats.coreml.mlprogram.rules.fields import Number, Parameter, Places, mil, mils
+from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
 from converter.graph.value import maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, InputType, Only
+from converter.mapping.fields import Attr, Const, Field, Fixed, FixedInput, Guard, InputType, Only
 from converter.mapping.rules import op
 
 D = ir.DataType
@@ -254,9 +254,16 @@ RULES = [
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
-    mil("Clip", "clip", "x", Number("alpha", 1), Number("beta", 2), given="2,3 =(-1) =(2)"),
+    mil(
+        "Clip",
+        "clip",
+        "x",
+        Const(1, "alpha", float, None),
+        Const(2, "beta", float, None),
+        given="2,3 =(-1) =(2)",
+    ),
     mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
-    mil("Max", "threshold", "x", Number("alpha", 1), lift_only=True),
+    mil("Max", "threshold", "x", Const(1, "alpha", float, None), lift_only=True),
     *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
     mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
     mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
@@ -268,11 +275,18 @@ RULES = [
         "Where",
         "thresholded_relu",
         "x",
-        Number("alpha", 1),
+        Const(1, "alpha", float, None),
         before_lift=from_threshold,
         lift_only=True,
     ),
-    mil("Add", "linear_activation", "x", Factor("alpha"), Number("beta", 1), lift_only=True),
+    mil(
+        "Add",
+        "linear_activation",
+        "x",
+        Factor("alpha"),
+        Const(1, "beta", float, None),
+        lift_only=True,
+    ),
     *mils(
         "Tanh=scaled_tanh Softplus=softplus_parametric",
         "x",

@@ -15,7 +15,6 @@ from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import from_front
-from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
@@ -77,42 +76,6 @@ class Parameter(Field):
 
 
 @record
-class Number(Parameter):
-    """A parameter that is a constant input of the operator, in the type of its first or `dtype`."""
-
-    index: int
-    dtype: Any = None
-    default: Any = REQUIRED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.inputs = (self.index,)
-
-    def lift(self, r: Reading) -> None:
-        value = r.attr(self.key, int if self.dtype is np.int64 else float, self.default)
-        typed = r.b.like(r.data, value) if self.dtype is None else self.dtype(value)
-        r.set_input(self.index, typed)
-
-    def lower(self, w: Writing) -> None:
-        array = w.constant(self.index, self.key)
-        if array.size != 1:
-            raise MappingError(f"{self.key} must be one number")
-        w.set(**{self.key: array.reshape(-1)[0].item()})
-
-
-class Whole(Field):
-    """Inputs of the operator that are indices, sizes or axes."""
-
-    def __init__(self, *positions: int) -> None:
-        self.positions = positions
-
-    def lift(self, r: Reading) -> None:
-        for i in self.positions:
-            if (value := r.node.input(i)) is not None:
-                r.node.inputs[i] = r.whole(value)
-
-
-@record
 class Results(Field):
     """How many results the operator has, of which a program need not name all."""
 
@@ -120,18 +83,6 @@ class Results(Field):
 
     def lift(self, r: Reading) -> None:
         r.outputs = self.count
-
-
-class Scalars(Field):
-    """Inputs of the operator that are one number without axes; parameters may have one axis."""
-
-    def __init__(self, *positions: int) -> None:
-        self.positions = positions
-
-    def lift(self, r: Reading) -> None:
-        for i in self.positions:
-            if (value := r.node.input(i)) is not None:
-                r.node.inputs[i] = r.b.Reshape(value, [])
 
 
 class Places(Field):

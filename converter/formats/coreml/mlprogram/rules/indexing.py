@@ -10,8 +10,6 @@ from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
 from converter.formats.coreml.mlprogram.rules.fields import (
     Places,
-    Scalars,
-    Whole,
     first_axis,
     mil,
     numbers,
@@ -23,7 +21,7 @@ from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -169,7 +167,7 @@ RULES: list[Rule | Custom] = [
         "x indices",
         Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
-        Whole(1),
+        InputType((1,)),
         COUNT_FROM_FRONT,
         CHECKED,
         given="2,3 =[1,0]",
@@ -178,7 +176,7 @@ RULES: list[Rule | Custom] = [
         "GatherND",
         "gather",
         "x indices",
-        Whole(1),
+        InputType((1,)),
         Hook(before_lift=gather_in_batches, keys=("axis", "batch_dims")),
         CHECKED,
         lift_only=True,
@@ -189,7 +187,7 @@ RULES: list[Rule | Custom] = [
         "x indices",
         ALIKE,
         Attr("axis", kind=int, default=0),
-        Whole(1),
+        InputType((1,)),
         COUNT_FROM_FRONT,
         CHECKED,
         given="4,4 i64:4,4",
@@ -199,7 +197,7 @@ RULES: list[Rule | Custom] = [
         "gather_nd",
         "x indices",
         Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
-        Whole(1),
+        InputType((1,)),
         CHECKED,
         given="4,4 i64:4,1",
     ),
@@ -207,7 +205,7 @@ RULES: list[Rule | Custom] = [
         "ScatterND",
         "scatter",
         UPDATED,
-        Whole(1),
+        InputType((1,)),
         Joined(),
         Hook(before_lift=scatter_slices, keys=("axis",)),
         CHECKED,
@@ -217,7 +215,7 @@ RULES: list[Rule | Custom] = [
         "ScatterND",
         "scatter_nd",
         UPDATED,
-        Whole(1),
+        InputType((1,)),
         Joined(),
         CHECKED,
     ),
@@ -227,7 +225,7 @@ RULES: list[Rule | Custom] = [
         UPDATED,
         ALIKE,
         Axis(default=0, signed=True),
-        Whole(1),
+        InputType((1,)),
         Joined(),
         CHECKED,
         given="4,4 i64:4,4 4,4",
@@ -236,8 +234,8 @@ RULES: list[Rule | Custom] = [
         "netconv::OneHotFromFront",
         "one_hot",
         "indices one_hot_vector_size",
-        Whole(0, 1),
-        Scalars(1),
+        InputType((0, 1)),
+        InputType((1,), None, scalar=True),
         Hook(before_lift=join_off_and_on, keys=("on_value", "off_value")),
         Attr("axis", kind=int, default=-1),
         lift_only=True,
@@ -245,13 +243,21 @@ RULES: list[Rule | Custom] = [
     mil("NonZero", "non_zero", "x", Places()),
     custom("", "make_list", make_list),
     custom("", "list_write", list_write),
-    mil("Gather", "list_read", "ls index", Whole(1), Scalars(1), FIRST, lift_only=True),
-    mil("Gather", "list_gather", "ls indices", Whole(1), FIRST, lift_only=True),
+    mil(
+        "Gather",
+        "list_read",
+        "ls index",
+        InputType((1,)),
+        InputType((1,), None, scalar=True),
+        FIRST,
+        lift_only=True,
+    ),
+    mil("Gather", "list_gather", "ls indices", InputType((1,)), FIRST, lift_only=True),
     mil(
         "ScatterND",
         "list_scatter",
         "ls indices value",
-        Whole(1),
+        InputType((1,)),
         before_lift=unsqueezed,
         lift_only=True,
     ),

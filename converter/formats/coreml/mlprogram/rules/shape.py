@@ -11,8 +11,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Scalars,
-    Whole,
     axes_of,
     first_axis,
     listed,
@@ -26,7 +24,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Implied, Only
+from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Implied, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
@@ -524,7 +522,14 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
-    mil("Tile", "tile", "x reps", Whole(1), Hook(before_lower=write_repeats), given="2,3 =[2,1]"),
+    mil(
+        "Tile",
+        "tile",
+        "x reps",
+        InputType((1,)),
+        Hook(before_lower=write_repeats),
+        given="2,3 =[2,1]",
+    ),
     mil(
         "Shape",
         "shape",
@@ -577,7 +582,7 @@ RULES: list[Rule | Custom] = [
         "ReverseSequence",
         "reverse_sequence",
         "x lengths",
-        Whole(1),
+        InputType((1,)),
         TimeAndBatch(),
         given="3,2,4 i64:2",
     ),
@@ -588,7 +593,7 @@ RULES: list[Rule | Custom] = [
         Hook(before_lift=gather_windows, keys=("axis", "size", "stride")),
         lift_only=True,
     ),
-    mil("Expand", "fill", "value? shape", Whole(1), before_lift=zero, lift_only=True),
+    mil("Expand", "fill", "value? shape", InputType((1,)), before_lift=zero, lift_only=True),
     mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
     mil(
         "ConstantOfShape",
@@ -602,7 +607,7 @@ RULES: list[Rule | Custom] = [
         "Range",
         "range_1d",
         "start end step",
-        Scalars(0, 1, 2),
+        InputType((0, 1, 2), None, scalar=True),
         Hook(before_lift=range_of_floats),
         given="=i64:(0) i64: =i64:(1)",
     ),

@@ -12,16 +12,16 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.fields import Field, FirstResult, Guard, Hook, InputType
+from converter.mapping.fields import Field, FirstResult, Guard, Hook, InputType, any_type
 
 T = ir.DataType
 Value = ir.Value
-ANY = AnyType()
+ANY = any_type()
 FIX = "fix the inputs with --inputs"
 NOT = Codec(lambda v: int(not v), lambda v: not v)
 INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
@@ -133,11 +133,11 @@ def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> No
     w.put("multiplyBroadcastable", sign, whole, outputs=outputs)
 
 
-class OneType(AnyType):
+class OneType(InputType):
     """Operands from `first` on in one type: their own when they agree, else float."""
 
     def __init__(self, first: int = 0) -> None:
-        super().__init__(*range(first, 64))
+        super().__init__(tuple(range(first, 64)), None)
         self.first = first
 
     def lift(self, r: Reading) -> None:

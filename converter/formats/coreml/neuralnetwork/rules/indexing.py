@@ -14,7 +14,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     KEEP_ONE_AXIS,
@@ -29,7 +29,7 @@ from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import made_of
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Hook, InputType, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, Hook, InputType, Only, any_type, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import NOT_NEGATIVE, cut_axes
@@ -475,7 +475,7 @@ class BatchAndSequence(Field):
         w.set(batchAxis=batch, sequenceAxis=time)
 
 
-DATA, INDICES = AnyType(0), of_type(1)
+DATA, INDICES = any_type(0), of_type(1)
 AXIS = Attr("axis", kind=int)
 ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), OnOff(), AXIS)
 CROPPED = ignore("cropAmounts", "offset")

@@ -23,8 +23,7 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, csv

@@ -12,13 +12,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
+    BROADCAST,
     HALF,
-    NumpyBroadcast,
     computed,
     convert,
-    element_type,
     is_float,
 )
 from converter.graph.infer import constant, known, rank_of
@@ -38,7 +37,6 @@ from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
 
 T = ir.DataType
-BROADCAST = NumpyBroadcast()
 TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inputs) == 2)
 
 

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, SlicePlan, dim, leading_axes, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
-    IndexType,
     NumberInput,
     computed,
-    element_type,
+    index_type,
     is_float,
 )
 from converter.formats.openvino.opset.rules.shape import MAX, MIN
@@ -383,18 +382,18 @@ NO_MEAN = Guard("not a mean", lift_if=lambda r: r.attr("reduction", str, "none")
 ALONG = (
     NO_MEAN,
     KNOWN_AXIS,
-    IndexType((1,)),
+    index_type(1),
     AttrInput("axis", 3),
     Attr("reduction", kind=REDUCTION, default="none", since=12),
 )
-MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), IndexType((1,)))
+MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), index_type(1))
 
 GATHER = [
     op(
         "Gather",
         "Gather",
         Fixed("batch_dims", 0, absent=True, kind=int),
-        IndexType((1,)),
+        index_type(1),
         AttrInput("axis", 2),
     ),
     op(
@@ -494,7 +493,7 @@ MADE = [
         "OneHot",
         "OneHot",
         Attr("axis", kind=int),
-        IndexType((0,)),
+        index_type(0),
         NegativeIndices(),
         NumberInput(1, rank=1),
         OnOff(),

@@ -5,35 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Hook, ignore
+from converter.mapping.concepts.matmul import Transposes
+from converter.mapping.fields import Attr, Hook, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
-
-
-class Transposed(Field):
-    """Operands whose last two axes are swapped; a vector stays."""
-
-    keys = ("transpose_a", "transpose_b")
-
-    def lift(self, r: Reading) -> None:
-        a, b = (r.attr(key, bool, False) for key in self.keys)
-        x, y = r.input(0), r.input(1)
-        if a and rank_of(y) == 1 and r.rank(x) > 1:  # x' y = y x
-            r.set_inputs(y, x)
-        else:
-            r.set_inputs(swapped(r, x) if a else x, swapped(r, y) if b else y)
-
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            stored = w.untransposed(i)
-            if stored is not None:
-                w.layer.inputs[i] = stored
-            w.set(**{key: stored is not None})
 
 
 def swapped(r: Reading, x: Value) -> Value:
@@ -86,7 +66,7 @@ def _causal(r: Reading, q: Value, k: Value) -> Value:
 EQUATION = Codec(lambda v: str(v).replace(" ", ""), lambda v: v.replace(" ", ""))
 
 RULES = [
-    op("MatMul", "MatMul", Transposed()),
+    op("MatMul", "MatMul", Transposes("transpose_a", "transpose_b")),
     op(
         "MatMul",
         "ScaledDotProductAttention",

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import computed, convert, element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.fields import computed, convert
 from converter.graph.demands import at_least
 from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Hook, Only, attrs
 from converter.mapping.rules import op

@@ -10,9 +10,9 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import bounds_below, dim, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
-from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, element_type
+from converter.formats.openvino.opset.rules.fields import Axes, NumberInput
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange

@@ -7,8 +7,8 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.fields import convert
 from converter.graph.record import record
 from converter.mapping.fields import Attr, Field, Hook, Only, Outputs, OutputType, attrs
 from converter.mapping.rules import Rule, op

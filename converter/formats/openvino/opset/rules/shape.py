@@ -17,11 +17,10 @@ from converter.formats.openvino.fields import (
     rearranged,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
+    BROADCAST,
     IndexInput,
-    NumpyBroadcast,
-    element_type,
     explicit_pads,
     scalar,
 )
@@ -633,7 +632,7 @@ RULES = [
     *PADDING,
     *IN_BLOCKS,
     op("Concat", "Concat", Attr("axis", kind=int)),
-    op("Where", "Select", NumpyBroadcast()),
+    op("Where", "Select", BROADCAST),
     op(
         "GatherElements",
         "GatherElements",
