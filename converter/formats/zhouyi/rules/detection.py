@@ -104,18 +104,22 @@ class OwnDivisors(Field):
 # suppression -------------------------------------------------------------------------------------
 
 
-class Kept(Field):
+def read_kept(r: Reading) -> None:
     """The places for boxes (the declared output says it), and the most boxes of a class."""
+    size = r.declared_size(0)
+    r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
-    names = ("size", "per_class")
-    keys = ("max_output_size",)
 
-    def lift(self, r: Reading) -> None:
-        size = r.declared_size(0)
-        r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
+def write_kept(w: Writing) -> None:
+    w.set(max_output_size=int(w.attr("per_class")))
 
-    def lower(self, w: Writing) -> None:
-        w.set(max_output_size=int(w.attr("per_class")))
+
+KEPT = Hook(
+    before_lift=read_kept,
+    before_lower=write_kept,
+    names=("size", "per_class"),
+    keys=("max_output_size",),
+)
 
 
 def flatten_scores(r: Reading) -> None:
@@ -140,7 +144,7 @@ CORNERS = Guard(
 )
 IMAGE = (Always("image_width", 1), Always("image_height", 1))
 SUPPRESSION = (
-    Kept(),
+    KEPT,
     Hook(before_lift=flatten_scores),
     Attr("iou_threshold", kind=float),
     Attr("score_threshold", kind=float, default=float("-inf")),
@@ -181,56 +185,64 @@ def exchanged(w: Writing, value: ir.Value, order: list[int]) -> ir.Value:
     return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
 
 
-class AlignedRegions(Field):
+def read_aligned_regions(r: Reading) -> None:
     """Boxes and their images <-> a table of regions; when reading the scale is a factor."""
-
-    names = ("spatial_scale",)
-    keys = ("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type")
-    inputs = (1, 2)
-
-    def lift(self, r: Reading) -> None:
-        scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
-        batch, boxes = regions(r, scale)
-        index = r.b.Cast(batch, to=ir.DataType.INT64)
-        r.node.inputs = [r.input(0), boxes, index]
-        r.node.attrs["spatial_scale"] = 1.0
-
-    def lower(self, w: Writing) -> None:
-        boxes, batch = w.input(1), w.input(2)
-        n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
-        swapped = exchanged(w, boxes, [1, 0, 3, 2])
-        found = constant(batch)
-        if found is not None:
-            number = w.const(found.astype(dtype.numpy()).reshape(n, 1))
-        else:
-            how: dict[str, Any] = {"ignore_scale_zp": True, "clip_mode": "TRUNCATION"}
-            to = dtype_name(dtype)
-            cast = w.emit("Cast", batch, dtype=dtype, shape=[n], to_dtype=to, **how)
-            number = w.put(
-                "Reshape", cast, outputs=[w.temporary("batch", dtype, [n, 1])], shape=[n, 1]
-            ).outputs[0]
-        rois = w.emit("Concat", number, swapped, shape=[n, 5], axis=1)
-        w.layer.inputs = [w.input(0), rois]
-        scale = float(w.attr("spatial_scale"))
-        w.layer.attrs["spatial_scale_value"] = [scale, scale]
+    scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
+    batch, boxes = regions(r, scale)
+    index = r.b.Cast(batch, to=ir.DataType.INT64)
+    r.node.inputs = [r.input(0), boxes, index]
+    r.node.attrs["spatial_scale"] = 1.0
 
 
-class PooledRegions(Field):
+def write_aligned_regions(w: Writing) -> None:
+    boxes, batch = w.input(1), w.input(2)
+    n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
+    swapped = exchanged(w, boxes, [1, 0, 3, 2])
+    found = constant(batch)
+    if found is not None:
+        number = w.const(found.astype(dtype.numpy()).reshape(n, 1))
+    else:
+        how: dict[str, Any] = {"ignore_scale_zp": True, "clip_mode": "TRUNCATION"}
+        to = dtype_name(dtype)
+        cast = w.emit("Cast", batch, dtype=dtype, shape=[n], to_dtype=to, **how)
+        number = w.put(
+            "Reshape", cast, outputs=[w.temporary("batch", dtype, [n, 1])], shape=[n, 1]
+        ).outputs[0]
+    rois = w.emit("Concat", number, swapped, shape=[n, 5], axis=1)
+    w.layer.inputs = [w.input(0), rois]
+    scale = float(w.attr("spatial_scale"))
+    w.layer.attrs["spatial_scale_value"] = [scale, scale]
+
+
+ALIGNED_REGIONS = Hook(
+    before_lift=read_aligned_regions,
+    before_lower=write_aligned_regions,
+    names=("spatial_scale",),
+    keys=("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type"),
+    inputs=(1, 2),
+)
+
+
+def read_pooled_regions(r: Reading) -> None:
     """A table of regions; when reading the scale is a factor."""
+    batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
+    table = r.b.Concat(batch[:, None], boxes, axis=1)
+    r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
 
-    names = ("spatial_scale",)
-    keys = ("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type")
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
-        table = r.b.Concat(batch[:, None], boxes, axis=1)
-        r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
+def write_pooled_regions(w: Writing) -> None:
+    w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
+    scale = float(w.attr("spatial_scale"))
+    w.layer.attrs["spatial"] = [scale, scale]
 
-    def lower(self, w: Writing) -> None:
-        w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
-        scale = float(w.attr("spatial_scale"))
-        w.layer.attrs["spatial"] = [scale, scale]
+
+POOLED_REGIONS = Hook(
+    before_lift=read_pooled_regions,
+    before_lower=write_pooled_regions,
+    names=("spatial_scale",),
+    keys=("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type"),
+    inputs=(1,),
+)
 
 
 @record
@@ -720,7 +732,7 @@ RULES = [
     op(
         "RoiAlign",
         "RoiAlign",
-        AlignedRegions(),
+        ALIGNED_REGIONS,
         PooledShape(("output_height", "output_width")),
         Samples(),
         word("mode", "method", words("avg max")),
@@ -735,7 +747,7 @@ RULES = [
     op(
         "MaxRoiPool",
         "MaxRoiPool",
-        PooledRegions(),
+        POOLED_REGIONS,
         PooledShape(("pooled_shape",)),
         given="1,4,8,8 =[[0,0,1,4,5],[0,1,1,6,7]]",
     ),

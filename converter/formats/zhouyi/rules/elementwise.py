@@ -31,7 +31,6 @@ from converter.mapping.context import Writing
 from converter.mapping.fields import (
     Attr,
     Const,
-    Field,
     Fixed,
     FixedInput,
     Guard,
@@ -84,27 +83,28 @@ def multiply_alpha(r: Reading) -> None:
     r.data = r.data * r.attr("alpha", float, 1.0)
 
 
-class Slope(Field):
+def read_slope(r: Reading) -> None:
     """A constant slope <-> `negative_slope` in the shape of the data, with 1 for the batch.
 
     So the vendor's parser stores it.
     """
+    slope, rank = r.blob("negative_slope"), len(r.shape)
+    more = max(0, slope.ndim - rank)  # a leading 1 too many
+    slope = slope.reshape(slope.shape[more:])
+    r.node.set_input(1, r.weights("negative_slope", slope))
 
-    blobs = ("negative_slope",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        slope, rank = r.blob("negative_slope"), len(r.shape)
-        more = max(0, slope.ndim - rank)  # a leading 1 too many
-        slope = slope.reshape(slope.shape[more:])
-        r.node.set_input(1, r.weights("negative_slope", slope))
+def write_slope(w: Writing) -> None:
+    slope, shape = constant_of(w, 1, "the slope"), w.static()
+    slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
+    if slope.shape[:1] == (1,):
+        slope = np.broadcast_to(slope, (1, *shape[1:]))
+    w.layer.blobs["negative_slope"] = slope
 
-    def lower(self, w: Writing) -> None:
-        slope, shape = constant_of(w, 1, "the slope"), w.static()
-        slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
-        if slope.shape[:1] == (1,):
-            slope = np.broadcast_to(slope, (1, *shape[1:]))
-        w.layer.blobs["negative_slope"] = slope
+
+SLOPE = Hook(
+    before_lift=read_slope, before_lower=write_slope, blobs=("negative_slope",), inputs=(1,)
+)
 
 
 def times_operand(r: Reading, y: ir.Value) -> ir.Value:
@@ -170,7 +170,7 @@ ACTIVATIONS = [
         Const(2, "clip_max", float, None, node_default=np.inf, default=np.inf),
         given="2,3 = =",
     ),
-    op("PRelu", "Activation", method("PRELU"), Slope(), given="2,3 =1,3"),
+    op("PRelu", "Activation", method("PRELU"), SLOPE, given="2,3 =1,3"),
     op("Sigmoid", "Activation", method("SILU"), after_lift=times_operand, lift_only=True),
     op(
         "Sigmoid",
@@ -330,41 +330,45 @@ def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
     return NARROW.get(x, x), NARROW.get(y, y)
 
 
-class Conversion(Field):
+def read_conversion(r: Reading) -> None:
     """`to` <-> `to_dtype` and `clip_mode`.
 
     SATURATION (meant when left out) clamps to the range of the type, TRUNCATION keeps the low bits;
     both drop a fraction. What is written never clamps, as ONNX does not.
     """
+    target, x = r.layer.attrs.get("to_dtype"), r.input(0)
+    if target is None:
+        raise MappingError("required attribute 'to_dtype' is absent", "R110")
+    if not isinstance(target, DType):
+        raise MappingError(f"to_dtype={target!r} is not a data type", "R110")
+    to = ir_dtype(target)
+    modes = enum({True: "SATURATION", False: "TRUNCATION"})
+    saturate = r.attr("clip_mode", modes, True)
+    declared, own = r.declared_type, x.dtype
+    kept = declared is not None and NARROW.get(declared) == to
+    r.node.attrs["to"] = int(declared if declared is not None and kept else to)
+    if own is None or not to.is_integer() or own == T.BOOL:
+        return
+    if saturate:
+        r.data = clamped(r, x, to)
+    elif own.is_floating_point() and to.itemsize < 4:
+        r.data = r.b.Cast(x, to=T.INT32)
 
-    names = ("to", "saturate")
-    keys = ("to_dtype", "clip_mode", "ignore_scale_zp")
 
-    def lift(self, r: Reading) -> None:
-        target, x = r.layer.attrs.get("to_dtype"), r.input(0)
-        if target is None:
-            raise MappingError("required attribute 'to_dtype' is absent", "R110")
-        if not isinstance(target, DType):
-            raise MappingError(f"to_dtype={target!r} is not a data type", "R110")
-        to = ir_dtype(target)
-        modes = enum({True: "SATURATION", False: "TRUNCATION"})
-        saturate = r.attr("clip_mode", modes, True)
-        declared, own = r.declared_type, x.dtype
-        kept = declared is not None and NARROW.get(declared) == to
-        r.node.attrs["to"] = int(declared if declared is not None and kept else to)
-        if own is None or not to.is_integer() or own == T.BOOL:
-            return
-        if saturate:
-            r.data = clamped(r, x, to)
-        elif own.is_floating_point() and to.itemsize < 4:
-            r.data = r.b.Cast(x, to=T.INT32)
+def write_conversion(w: Writing) -> None:
+    to = w.out.dtype
+    small = to is not None and to.itemsize < 2 and to.is_floating_point()
+    if small and not w.attr("saturate"):
+        raise MappingError("saturate=0 cannot be expressed")
+    w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
 
-    def lower(self, w: Writing) -> None:
-        to = w.out.dtype
-        small = to is not None and to.itemsize < 2 and to.is_floating_point()
-        if small and not w.attr("saturate"):
-            raise MappingError("saturate=0 cannot be expressed")
-        w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
+
+CONVERSION = Hook(
+    before_lift=read_conversion,
+    before_lower=write_conversion,
+    names=("to", "saturate"),
+    keys=("to_dtype", "clip_mode", "ignore_scale_zp"),
+)
 
 
 def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
@@ -418,7 +422,7 @@ CASTS = [
         "Cast",
         "Cast",
         Guard("a truth value is a comparison", lambda w: w.attr("to") != T.BOOL),
-        Conversion(),
+        CONVERSION,
     ),
 ]
 

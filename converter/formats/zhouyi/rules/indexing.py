@@ -35,38 +35,40 @@ T = ir.DataType
 # gathered ----------------------------------------------------------------------------------------
 
 
-class BatchedAxis(Field):
+def read_batched_axis(r: Reading) -> None:
     """One axis behind the batch axes, for each batch its own indices.
 
     The axis comes first behind the batch axes, GatherND does the rest, and what stood between goes
     back to its place.
     """
+    b, x, indices = r.b, r.input(0), r.indices(1)
+    rank, batch = len(r.static(x)), r.attr("batch_dims", int)
+    axis = r.axis(0)
+    at_least(0, batch_dims=batch)
+    if axis < batch:
+        raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
+    if axis > batch:
+        order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
+        x = b.Transpose(x, perm=order)
+        r.behind(lambda y: b.Transpose(y, perm=back))
+    r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
+    r.node.attrs["batch_dims"] = batch
 
-    names = ("batch_dims",)
-    keys = ("axis", "batch_dims")
 
-    def lift(self, r: Reading) -> None:
-        b, x, indices = r.b, r.input(0), r.indices(1)
-        rank, batch = len(r.static(x)), r.attr("batch_dims", int)
-        axis = r.axis(0)
-        at_least(0, batch_dims=batch)
-        if axis < batch:
-            raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
-        if axis > batch:
-            order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
-            x = b.Transpose(x, perm=order)
-            r.behind(lambda y: b.Transpose(y, perm=back))
-        r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
-        r.node.attrs["batch_dims"] = batch
+def write_batched_axis(w: Writing) -> None:
+    """Only as many batch axes as there are axes in front of the one of the indices."""
+    indices = w.input(1)
+    w.layer.inputs[1] = w.emit("Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype)
+    batch = int(w.attr("batch_dims"))
+    w.set(axis=batch, batch_dims=batch)
 
-    def lower(self, w: Writing) -> None:
-        """Only as many batch axes as there are axes in front of the one of the indices."""
-        indices = w.input(1)
-        w.layer.inputs[1] = w.emit(
-            "Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype
-        )
-        batch = int(w.attr("batch_dims"))
-        w.set(axis=batch, batch_dims=batch)
+
+BATCHED_AXIS = Hook(
+    before_lift=read_batched_axis,
+    before_lower=write_batched_axis,
+    names=("batch_dims",),
+    keys=("axis", "batch_dims"),
+)
 
 
 def _is_batched(r: Reading) -> bool:
@@ -120,35 +122,35 @@ class Classes(Field):
 # selected ----------------------------------------------------------------------------------------
 
 
-class Selector(Field):
+def read_selector(r: Reading) -> None:
     """The selector is the operator's first and the layer's last input; `num` counts the others."""
-
-    keys = ("num",)
-
-    def lift(self, r: Reading) -> None:
-        *data, selector = r.operands
-        if (num := r.attr("num", int, len(data))) != len(data):
-            message = f"num={num}, but {len(data)} tensors are selected from"
-            raise MappingError(message, "R105")
-        r.node.inputs, r.outputs = [selector, *data], len(data) + 1
-
-    def lower(self, w: Writing) -> None:
-        selector, *data = w.layer.inputs
-        w.layer.inputs = [*data, selector]
-        w.set(num=len(data))
+    *data, selector = r.operands
+    if (num := r.attr("num", int, len(data))) != len(data):
+        message = f"num={num}, but {len(data)} tensors are selected from"
+        raise MappingError(message, "R105")
+    r.node.inputs, r.outputs = [selector, *data], len(data) + 1
 
 
-class NoNorm(Field):
+def write_selector(w: Writing) -> None:
+    selector, *data = w.layer.inputs
+    w.layer.inputs = [*data, selector]
+    w.set(num=len(data))
+
+
+SELECTOR = Hook(before_lift=read_selector, before_lower=write_selector, keys=("num",))
+
+
+def read_no_norm(r: Reading) -> None:
     """`max_norm`, which has no counterpart."""
+    if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
+        raise MappingError("max_norm has no counterpart")
 
-    keys = ("max_norm",)
 
-    def lift(self, r: Reading) -> None:
-        if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
-            raise MappingError("max_norm has no counterpart")
+def write_no_norm(w: Writing) -> None:
+    w.set(max_norm="NONE")
 
-    def lower(self, w: Writing) -> None:
-        w.set(max_norm="NONE")
+
+NO_NORM = Hook(before_lift=read_no_norm, before_lower=write_no_norm, keys=("max_norm",))
 
 
 def count_positions(r: Reading) -> None:
@@ -253,7 +255,7 @@ RULES = [
         indices(1),
         given="4,3 i64:2",
     ),
-    op("GatherND", "Gather", BATCHED, BatchedAxis(), lift_only=True, given="5,5 i64:5,2,1"),
+    op("GatherND", "Gather", BATCHED, BATCHED_AXIS, lift_only=True, given="5,5 i64:5,2,1"),
     op("GatherND", "GatherND", int64(1), Attr("batch_dims", kind=int, default=0)),
     op("GatherElements", "GatherElements", Axis(default=0), indices(1), given="2,3 2,3"),
     op("ScatterElements", "ScatterElements", KNOWN, Axis(), indices(1), REDUCTION),
@@ -273,7 +275,7 @@ RULES = [
     op(
         "netconv::FilterSlices",
         "Filter",
-        Selector(),
+        SELECTOR,
         Axis(default=0, of=1),
         CAST_TO_DECLARED,
         given="b:3 3,3 -> 2",
@@ -284,7 +286,7 @@ RULES = [
         indices(1, 2),
         DeclaredSize("count"),
         word("combiner", "combiner", words("MEAN SUM SQRTN"), default="MEAN"),
-        NoNorm(),
+        NO_NORM,
         given="4,3 i32:3 i32:3 3",
     ),
     op(

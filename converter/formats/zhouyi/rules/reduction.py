@@ -17,7 +17,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.axes import Axis, AxisInput
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Only, attrs
+from converter.mapping.fields import Attr, Field, Hook, Only, attrs
 from converter.mapping.rules import op, ops
 
 T = ir.DataType
@@ -37,30 +37,29 @@ class Kept(Field):
             raise MappingError("the layer keeps the reduced axes")
 
 
-class Best(Field):
+def read_best(r: Reading) -> None:
     """k: a constant input <-> a key. Among equals the first comes first, or the last where
     `select_index` says so.
 
     The format's own default of `select_index`, last, says nothing about float networks that the
     tools write.
     """
+    if r.layer.attrs.get("k") is None:
+        raise MappingError("a computed k has no counterpart")
+    b, x = r.b, r.input(0)
+    if str(r.layer.attrs.get("select_index")).upper() == "LAST":
+        axis = AXIS.read(r)
+        last = r.static(x)[axis] - 1
+        x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
+        r.then(lambda found: [found[0], last - with_operators(found[1])])
+    r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
 
-    inputs = (1,)
-    keys = ("k", "select_index")
 
-    def lift(self, r: Reading) -> None:
-        if r.layer.attrs.get("k") is None:
-            raise MappingError("a computed k has no counterpart")
-        b, x = r.b, r.input(0)
-        if str(r.layer.attrs.get("select_index")).upper() == "LAST":
-            axis = AXIS.read(r)
-            last = r.static(x)[axis] - 1
-            x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
-            r.then(lambda found: [found[0], last - with_operators(found[1])])
-        r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
+def write_best(w: Writing) -> None:
+    w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
-    def lower(self, w: Writing) -> None:
-        w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
+
+BEST = Hook(before_lift=read_best, before_lower=write_best, inputs=(1,), keys=("k", "select_index"))
 
 
 def as_numbers(r: Reading) -> Value:
@@ -147,7 +146,7 @@ RULES = [
     ),
     op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, given="2,3 ="),
     op("netconv::CumProd", "Cumulate", method("PROD"), AXIS, *RUNNING),
-    op("TopK", "TopK", Best(), AXIS, *attrs(largest=True, sorted=True), given="2,3 =[2]"),
+    op("TopK", "TopK", BEST, AXIS, *attrs(largest=True, sorted=True), given="2,3 =[2]"),
     *ops("netconv::InTopK", Attr("k", kind=int), given="2,3 i32:2"),
     op("ReduceMean", "ZeroFraction", Only("keepdims", 0), before_lift=zeros, lift_only=True),
     op(

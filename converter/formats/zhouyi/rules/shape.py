@@ -25,7 +25,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.context import Writing, static, whole_numbers
-from converter.mapping.fields import Attr, Const, Field, Guard, attrs, spread
+from converter.mapping.fields import Attr, Const, Field, Guard, Hook, attrs, spread
 from converter.mapping.rules import custom, op, ops
 
 # shapes and axes ---------------------------------------------------------------------------------
@@ -134,21 +134,25 @@ def cropped(r: Reading) -> None:
     r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
 
 
-class Pieces(Field):
+def read_pieces(r: Reading) -> None:
     """The sizes of the results: a constant input, or equal ones <-> `splits`."""
+    splits = r.attr("splits", list)
+    r.set_input(1, splits)
+    r.outputs = len(splits)
 
-    names = ("num_outputs",)
-    inputs = (1,)
-    keys = ("splits",)
 
-    def lift(self, r: Reading) -> None:
-        splits = r.attr("splits", list)
-        r.set_input(1, splits)
-        r.outputs = len(splits)
+def write_pieces(w: Writing) -> None:
+    axis = axis_of(int(w.attr("axis")), w.rank())
+    w.set(splits=[static(v)[axis] for v in w.node.outputs])
 
-    def lower(self, w: Writing) -> None:
-        axis = axis_of(int(w.attr("axis")), w.rank())
-        w.set(splits=[static(v)[axis] for v in w.node.outputs])
+
+PIECES = Hook(
+    before_lift=read_pieces,
+    before_lower=write_pieces,
+    names=("num_outputs",),
+    inputs=(1,),
+    keys=("splits",),
+)
 
 
 def repeated(r: Reading) -> None:
@@ -326,26 +330,26 @@ class Crops(Field):
         w.set(**dict.fromkeys(self.keys, 0))
 
 
-class Shares(Field):
+def read_shares(r: Reading) -> None:
     """`splits`: the result in that many pieces along the channels; written as one."""
+    parts, r.outputs = r.count("splits", 1), 1
 
-    keys = ("splits",)
+    def behind(results: list[ir.Value]) -> list[ir.Value]:
+        channels = r.static(results[0])[-1]
+        if channels % parts:
+            raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
+        sizes = [channels // parts] * parts
+        return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
-    def lift(self, r: Reading) -> None:
-        parts, r.outputs = r.count("splits", 1), 1
+    if parts != 1:
+        r.then(behind)
 
-        def behind(results: list[ir.Value]) -> list[ir.Value]:
-            channels = r.static(results[0])[-1]
-            if channels % parts:
-                raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
-            sizes = [channels // parts] * parts
-            return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
-        if parts != 1:
-            r.then(behind)
+def write_shares(w: Writing) -> None:
+    w.set(splits=1)
 
-    def lower(self, w: Writing) -> None:
-        w.set(splits=1)
+
+SHARES = Hook(before_lift=read_shares, before_lower=write_shares, keys=("splits",))
 
 
 def lift_batch_to_space_nd(r: Reading) -> ir.Value:
@@ -421,7 +425,7 @@ RULES = [
         lift_only=True,
     ),
     op("Concat", "Concat", Axis(), given="2,3 2,3"),
-    op("Split", "Split", Axis(), Pieces(), given="4,6 =[3,3] -> 2"),
+    op("Split", "Split", Axis(), PIECES, given="4,6 =[3,3] -> 2"),
     op("Tile", "Tile", Const(1, "repeats", list), given="2,3 =2"),
     op(
         "Gather",
@@ -463,7 +467,7 @@ RULES = [
         "ChannelShuffle",
         Guard("the layer takes data of four axes", lambda w: w.rank() == 4),
         Attr("group", kind=int),
-        Shares(),
+        SHARES,
         given="1,4,8,8",
     ),
     op(

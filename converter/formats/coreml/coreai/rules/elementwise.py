@@ -64,44 +64,44 @@ def guard_division(w: Writing) -> None:
 GUARD_DIVISION = Hook(before_lower=guard_division)
 
 
-class To(Field):
+def read_to(r: Reading) -> None:
     """The type of a Cast, which is that of the result.
 
     Integers saturate in Core AI, and wrap around in ONNX.
     """
+    x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
+    r.set(to=int(to))
+    own = x.dtype or D.FLOAT
+    if to == D.BOOL or own == D.BOOL or not to.is_integer() or _within(own, to):
+        return
+    b, low, high = r.b, int(to.min), int(to.max)
+    if own.is_integer():
+        bounds = max(low, int(own.min)), min(high, int(own.max))
+        least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
+        r.data = b.Min(b.Max(x, least), most)
+        return
+    x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)
+    one = (x.dtype or D.FLOAT).numpy().type
+    inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
+    ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
+    r.ready = [
+        b.Where(
+            x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
+        )
+    ]
 
-    names = ("to", "saturate")
 
-    def lift(self, r: Reading) -> None:
-        x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
-        r.set(to=int(to))
-        own = x.dtype or D.FLOAT
-        if to == D.BOOL or own == D.BOOL or not to.is_integer() or _within(own, to):
-            return
-        b, low, high = r.b, int(to.min), int(to.max)
-        if own.is_integer():
-            bounds = max(low, int(own.min)), min(high, int(own.max))
-            least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
-            r.data = b.Min(b.Max(x, least), most)
-            return
-        x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)
-        one = (x.dtype or D.FLOAT).numpy().type
-        inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
-        ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
-        r.ready = [
-            b.Where(
-                x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
-            )
-        ]
+def write_to(w: Writing) -> None:
+    x, to = w.data, w.out.dtype or D.FLOAT
+    own = x.dtype or D.FLOAT
+    if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
+        return
+    if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
+        return  # sizes have no more bits
+    w.layer.inputs = [_wrapped(w, x, own, to)]
 
-    def lower(self, w: Writing) -> None:
-        x, to = w.data, w.out.dtype or D.FLOAT
-        own = x.dtype or D.FLOAT
-        if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
-            return
-        if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
-            return  # sizes have no more bits
-        w.layer.inputs = [_wrapped(w, x, own, to)]
+
+TO = Hook(before_lift=read_to, before_lower=write_to, names=("to", "saturate"))
 
 
 def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
@@ -132,35 +132,37 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
 
 
-class Gate(Field):
+def read_gate(r: Reading) -> None:
     """A factor that is the Sigmoid of the operand."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, r.b.Sigmoid(r.data))
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.data, w.input(1)
-        for one, other in ((x, y), (y, x)):
-            gate = maker(other, "Sigmoid")
-            if gate is not None and gate.inputs[0] is one:
-                w.layer.inputs = [one]
-                return
-        raise not_meant("a number times its Sigmoid")
+    r.set_input(1, r.b.Sigmoid(r.data))
 
 
-class Root(Field):
+def write_gate(w: Writing) -> None:
+    x, y = w.data, w.input(1)
+    for one, other in ((x, y), (y, x)):
+        gate = maker(other, "Sigmoid")
+        if gate is not None and gate.inputs[0] is one:
+            w.layer.inputs = [one]
+            return
+    raise not_meant("a number times its Sigmoid")
+
+
+GATE = Hook(before_lift=read_gate, before_lower=write_gate, inputs=(1,))
+
+
+def read_root(r: Reading) -> None:
     """A Sqrt before the operator."""
+    r.data = r.b.Sqrt(r.data)
 
-    def lift(self, r: Reading) -> None:
-        r.data = r.b.Sqrt(r.data)
 
-    def lower(self, w: Writing) -> None:
-        root = maker(w.layer.inputs[0], "Sqrt")
-        if root is None or root.inputs[0] is None:
-            raise not_meant("one divided by a root")
-        w.layer.inputs = [root.inputs[0]]
+def write_root(w: Writing) -> None:
+    root = maker(w.layer.inputs[0], "Sqrt")
+    if root is None or root.inputs[0] is None:
+        raise not_meant("one divided by a root")
+    w.layer.inputs = [root.inputs[0]]
+
+
+ROOT = Hook(before_lift=read_root, before_lower=write_root)
 
 
 def gate(r: Reading) -> None:
@@ -234,7 +236,7 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 
 
 RULES: list[Rule | Custom] = [
-    op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
+    op("Mul", "silu", GATE, given="2,3 Sigmoid($0)"),
     op(
         "Mul",
         "gelu",
@@ -243,8 +245,8 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     op("Gelu", "gelu", APPROXIMATE),
-    op("Reciprocal", "rsqrt", Root(), given="Sqrt(2,3)"),
-    op("Div", "rsqrt", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
+    op("Reciprocal", "rsqrt", ROOT, given="Sqrt(2,3)"),
+    op("Div", "rsqrt", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
     *ops(
         "Acos=acos Acosh=acosh Asin=asin Asinh=asinh Atan=atan Atanh=atanh Cos=cos Cosh=cosh "
         "Erf=erf Exp=exp Log=log Round=round Sigmoid=sigmoid Sin=sin Sinh=sinh Sqrt=sqrt Tan=tan "
@@ -264,6 +266,6 @@ RULES: list[Rule | Custom] = [
     *_both("netconv::FloorDiv=floor_divide", WHOLE, GUARD_DIVISION, given="i32:2,3 i32:2,3"),
     *_both("Mod=modulo", NUMBERS, Only("fmod", 1), GUARD_DIVISION, given="2,3 2,3"),
     *_both("Where=where", given="b:2,3 2,3 2,3"),
-    op("Cast", "cast", To()),
+    op("Cast", "cast", TO),
     op("Identity", "cast", lower_only=True),
 ]

@@ -168,23 +168,25 @@ class Windows(Field):
             w.layer.inputs.append(w.const(np.array(False)))
 
 
-class Mean(Field):
+def read_mean(r: Reading) -> None:
     """The sum of a window is its mean times the number of its elements."""
+    count = math.prod(r.node.attrs["kernel_shape"])
+    x, b = r.data, r.b
+    if x.dtype is not None and x.dtype.is_floating_point():
+        r.behind(lambda y: y * b.like(y, count))
+        return
+    kind = x.dtype or D.FLOAT  # the sum of integers, exact in doubles
+    r.data = b.Cast(x, to=D.DOUBLE)
+    r.behind(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
 
-    def lift(self, r: Reading) -> None:
-        count = math.prod(r.node.attrs["kernel_shape"])
-        x, b = r.data, r.b
-        if x.dtype is not None and x.dtype.is_floating_point():
-            r.behind(lambda y: y * b.like(y, count))
-            return
-        kind = x.dtype or D.FLOAT  # the sum of integers, exact in doubles
-        r.data = b.Cast(x, to=D.DOUBLE)
-        r.behind(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
 
-    def lower(self, w: Writing) -> None:
-        own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
-        total = w.result("total")
-        w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
+def write_mean(w: Writing) -> None:
+    own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
+    total = w.result("total")
+    w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
+
+
+MEAN = Hook(before_lift=read_mean, before_lower=write_mean)
 
 
 def demand_matrices(w: Writing) -> None:
@@ -207,7 +209,7 @@ def pools(axes: int) -> list[Rule]:
             Windows(axes, True),
             given=given,
         ),
-        op("AveragePool", f"sum_pool_{axes}d", *(image, Windows(axes, False), Mean()), given=given),
+        op("AveragePool", f"sum_pool_{axes}d", *(image, Windows(axes, False), MEAN), given=given),
     ]
 
 

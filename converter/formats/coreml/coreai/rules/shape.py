@@ -27,28 +27,28 @@ D = ir.DataType
 SMALL = -LARGE - 1
 
 
-class Sizes(Field):
+def read_sizes(r: Reading) -> None:
     """The sizes of a Reshape; where all are known, they are written as they are."""
+    r.set_inputs(r.input(0), r.whole(1))
+    r.set(allowzero=1)
 
-    names, inputs = ("allowzero",), (1,)
 
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(0), r.whole(1))
-        r.set(allowzero=1)
+def write_sizes(w: Writing) -> None:
+    out = known_sizes(w.out)
+    if out is not None and w.data.shape is not None and not len(w.data.shape):
+        out = [1] * len(out)  # of a scalar, -1 ends in an error
+    if out is not None and out.count(None) + out.count(0) <= 1:
+        whole = [n or -1 for n in out]
+        w.layer.inputs.append(w.numbers(whole))
+        return
+    given = constant(w.optional(1))
+    copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
+    if copies or (given is not None and (given == 0).any()):
+        raise MappingError("a size of 0, which Core AI refuses in a reshape")
+    w.layer.inputs.append(w.whole(1))
 
-    def lower(self, w: Writing) -> None:
-        out = known_sizes(w.out)
-        if out is not None and w.data.shape is not None and not len(w.data.shape):
-            out = [1] * len(out)  # of a scalar, -1 ends in an error
-        if out is not None and out.count(None) + out.count(0) <= 1:
-            whole = [n or -1 for n in out]
-            w.layer.inputs.append(w.numbers(whole))
-            return
-        given = constant(w.optional(1))
-        copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
-        if copies or (given is not None and (given == 0).any()):
-            raise MappingError("a size of 0, which Core AI refuses in a reshape")
-        w.layer.inputs.append(w.whole(1))
+
+SIZES = Hook(before_lift=read_sizes, before_lower=write_sizes, names=("allowzero",), inputs=(1,))
 
 
 class UnitAxes(Field):
@@ -95,72 +95,74 @@ def share_known_sizes(w: Writing) -> None:
             w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
 
 
-class Parts(Field):
+def read_parts(r: Reading) -> None:
     """The sizes of the parts, or one size of all but the last; and the axis."""
-
-    names, inputs = ("axis", "num_outputs"), (1,)
-
-    def lift(self, r: Reading) -> None:
-        axis, x = r.ints(2, "dim")[0], r.input(0)
-        given = r.known(r.input(1), "the sizes").astype(np.int64)
-        if not given.ndim:
-            size, count = r.static(x)[axis], int(given)
-            if count < 1:
-                raise MappingError("parts of no size", "R105")
-            given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
-        r.set(axis=axis)
-        r.set_inputs(x, given)
-        r.outputs = len(given)
-
-    def lower(self, w: Writing) -> None:
-        axis = int(w.attr("axis", 0)) % max(1, w.rank())
-        lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
-        given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
-        if given is None:
-            if not w.has(1):
-                raise MappingError("parts of an unknown size", "X203")
-            given = w.whole(1, SIZE)
-        w.layer.inputs += [given, w.numbers(axis)]
+    axis, x = r.ints(2, "dim")[0], r.input(0)
+    given = r.known(r.input(1), "the sizes").astype(np.int64)
+    if not given.ndim:
+        size, count = r.static(x)[axis], int(given)
+        if count < 1:
+            raise MappingError("parts of no size", "R105")
+        given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
+    r.set(axis=axis)
+    r.set_inputs(x, given)
+    r.outputs = len(given)
 
 
-class Spread(Field):
+def write_parts(w: Writing) -> None:
+    axis = int(w.attr("axis", 0)) % max(1, w.rank())
+    lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
+    given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
+    if given is None:
+        if not w.has(1):
+            raise MappingError("parts of an unknown size", "X203")
+        given = w.whole(1, SIZE)
+    w.layer.inputs += [given, w.numbers(axis)]
+
+
+PARTS = Hook(
+    before_lift=read_parts, before_lower=write_parts, names=("axis", "num_outputs"), inputs=(1,)
+)
+
+
+def read_spread(r: Reading) -> None:
     """The shape of an Expand, with which the operand's own sizes broadcast."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(0), r.whole(1))
-
-    def lower(self, w: Writing) -> None:
-        out = shape_of(w.out)
-        if out is not None:
-            w.layer.inputs.append(w.numbers(out, SIZE))
-            return
-        rank = w.rank(1) and len(w.out.shape or ())
-        own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
-        wanted = w.whole(1, SIZE)
-        w.layer.inputs.append(w.emit("broadcast_shapes", own, wanted, dtype=SIZE, shape=[rank]))
+    r.set_inputs(r.input(0), r.whole(1))
 
 
-class Repeats(Field):
+def write_spread(w: Writing) -> None:
+    out = shape_of(w.out)
+    if out is not None:
+        w.layer.inputs.append(w.numbers(out, SIZE))
+        return
+    rank = w.rank(1) and len(w.out.shape or ())
+    own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
+    wanted = w.whole(1, SIZE)
+    w.layer.inputs.append(w.emit("broadcast_shapes", own, wanted, dtype=SIZE, shape=[rank]))
+
+
+SPREAD = Hook(before_lift=read_spread, before_lower=write_spread, inputs=(1,))
+
+
+def read_repeats(r: Reading) -> None:
     """How often each axis is repeated; of fewer numbers than axes, the last ones."""
+    counts, rank = r.whole(1), r.rank()
+    missing = rank - r.static(counts)[0]
+    if missing > 0:
+        counts = r.b.Concat(np.ones(missing, np.int64), counts, axis=0)
+    r.set_inputs(r.input(0), counts)
 
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        counts, rank = r.whole(1), r.rank()
-        missing = rank - r.static(counts)[0]
-        if missing > 0:
-            counts = r.b.Concat(np.ones(missing, np.int64), counts, axis=0)
-        r.set_inputs(r.input(0), counts)
+def write_repeats(w: Writing) -> None:
+    counts = constant(w.input(1))
+    if counts is not None and not counts.all():
+        raise MappingError("an axis that is repeated 0 times does not compile")
+    if any(n == 0 for n in w.data.shape or ()):
+        raise MappingError("a tensor without elements is not repeated")
+    w.layer.inputs.append(w.whole(1, SIZE))
 
-    def lower(self, w: Writing) -> None:
-        counts = constant(w.input(1))
-        if counts is not None and not counts.all():
-            raise MappingError("an axis that is repeated 0 times does not compile")
-        if any(n == 0 for n in w.data.shape or ()):
-            raise MappingError("a tensor without elements is not repeated")
-        w.layer.inputs.append(w.whole(1, SIZE))
+
+REPEATS = Hook(before_lift=read_repeats, before_lower=write_repeats, inputs=(1,))
 
 
 # slices -------------------------------------------------------------------------------------------
@@ -221,30 +223,30 @@ class Ranges(Field):
         return w.emit("concat", w.numbers(0), *parts, shape=[rank])
 
 
-class Backwards(Field):
+def read_backwards(r: Reading) -> None:
     """Whole axes from the last element to the first."""
+    axes = r.ints(1, "dims")
+    ones = [-1] * len(axes)
+    r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
 
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        axes = r.ints(1, "dims")
-        ones = [-1] * len(axes)
-        r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
+def write_backwards(w: Writing) -> None:
+    starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
+    axes = w.ints(3, "the axes", range(len(starts)))
+    steps = w.ints(4, "the steps", [1] * len(starts))
+    shape = w.data.shape or ()
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        n = shape[axis]
+        size = n if isinstance(n, int) else LARGE
+        whole = start in (-1, size - 1) or start >= LARGE
+        if step != -1 or not whole or end >= -size:
+            raise not_meant("a whole axis backwards")
+    if not axes:
+        raise not_meant("no axis backwards")
+    w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
 
-    def lower(self, w: Writing) -> None:
-        starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
-        axes = w.ints(3, "the axes", range(len(starts)))
-        steps = w.ints(4, "the steps", [1] * len(starts))
-        shape = w.data.shape or ()
-        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-            n = shape[axis]
-            size = n if isinstance(n, int) else LARGE
-            whole = start in (-1, size - 1) or start >= LARGE
-            if step != -1 or not whole or end >= -size:
-                raise not_meant("a whole axis backwards")
-        if not axes:
-            raise not_meant("no axis backwards")
-        w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
+
+BACKWARDS = Hook(before_lift=read_backwards, before_lower=write_backwards, inputs=(1, 2, 3, 4))
 
 
 def updated(r: Reading) -> Value:
@@ -300,26 +302,28 @@ def cast_sizes(w: Writing) -> None:
     w.then(lambda: w.put("cast", found, outputs=[own]))
 
 
-class Scalars(Field):
+def read_scalars(r: Reading) -> None:
     """Operands without axes."""
+    r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
-    def lower(self, w: Writing) -> None:
-        """A step of 0 ends the process of the runtime: 1 stands for it."""
-        start, stop, step = (
-            v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
-            for v in w.layer.inputs
-        )
-        given = constant(w.input(2))
-        if given is not None and not given.all():
-            raise MappingError("the step of a Range must not be 0")
-        if given is None and step is not None:
-            zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
-            step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
-                          shape=[])  # fmt: skip
-        w.layer.inputs = [start, stop, step]
+def write_scalars(w: Writing) -> None:
+    """A step of 0 ends the process of the runtime: 1 stands for it."""
+    start, stop, step = (
+        v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
+        for v in w.layer.inputs
+    )
+    given = constant(w.input(2))
+    if given is not None and not given.all():
+        raise MappingError("the step of a Range must not be 0")
+    if given is None and step is not None:
+        zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
+        step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
+                      shape=[])  # fmt: skip
+    w.layer.inputs = [start, stop, step]
+
+
+SCALARS = Hook(before_lift=read_scalars, before_lower=write_scalars)
 
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -353,8 +357,8 @@ def mirrored(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    op("Reshape", "reshape", Sizes()),
-    op("Flatten", "reshape", Sizes(), Implied(("axis",)), lower_only=True),
+    op("Reshape", "reshape", SIZES),
+    op("Flatten", "reshape", SIZES, Implied(("axis",)), lower_only=True),
     op("Transpose", "transpose", Permutation(1)),
     op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
     op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
@@ -365,8 +369,8 @@ RULES: list[Rule | Custom] = [
         Hook(before_lower=share_known_sizes),
         given="2,3 2,3",
     ),
-    op("Split", "split", Parts(), given="2,6 -> 2"),
-    op("Expand", "broadcast_to", Spread(), given="2,1 =i64:[2,3]"),
+    op("Split", "split", PARTS, given="2,6 -> 2"),
+    op("Expand", "broadcast_to", SPREAD, given="2,1 =i64:[2,3]"),
     op(
         "ConstantOfShape",
         "broadcast_to",
@@ -376,7 +380,7 @@ RULES: list[Rule | Custom] = [
     ),
     custom("", "broadcast_in_dims", in_dims),
     custom("", "broadcast_shapes", broadcast_shapes),
-    op("Tile", "tile", Repeats(), given="2,3 =i64:[2,1]"),
+    op("Tile", "tile", REPEATS, given="2,3 =i64:[2,1]"),
     op("Shape", "get_shape", Hook(before_lower=cast_sizes, names=("start", "end")), given="n,3"),
     op(
         "Pad",
@@ -386,8 +390,8 @@ RULES: list[Rule | Custom] = [
         given="2,3,4,4 =i64:[0,0,1,1,0,0,1,1] =(0)",
     ),
     custom("", "pad", mirrored),
-    op("Slice", "reverse", Backwards(), given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
+    op("Slice", "reverse", BACKWARDS, given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
     op("Slice", "slice", Ranges(), given="4,6 =i64:[1] =i64:[3] =i64:[1]"),
     custom("", "slice_update", updated),
-    op("Range", "range", Scalars(), given="=i64:(0) i64: =i64:(1)"),
+    op("Range", "range", SCALARS, given="=i64:(0) i64: =i64:(1)"),
 ]

@@ -14,7 +14,17 @@ from converter.graph.infer import constant
 from converter.graph.record import record
 from converter.graph.value import maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Const, Field, Fixed, FixedInput, Guard, InputType, Only
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Field,
+    Fixed,
+    FixedInput,
+    Guard,
+    Hook,
+    InputType,
+    Only,
+)
 from converter.mapping.rules import op
 
 D = ir.DataType
@@ -63,25 +73,27 @@ class Added(Field):
         w.set(epsilon=0.0)
 
 
-class Channels(Field):
+def read_channels(r: Reading) -> None:
     """Slopes of the channels, as they broadcast over an image."""
+    slopes, rank = r.value("alpha"), r.rank(r.data)
+    shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
+    r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
 
-    keys, inputs = ("alpha",), (1,)
 
-    def lower(self, w: Writing) -> None:
-        slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
-        axis = shape[1:2] if len(shape) > 2 else ()
-        rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
-        if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
-            raise MappingError("slopes other than one for each channel")
-        if axis != (slopes.size,):
-            raise MappingError("slopes of another number than the channels")
-        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
+def write_channels(w: Writing) -> None:
+    slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
+    axis = shape[1:2] if len(shape) > 2 else ()
+    rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
+    if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
+        raise MappingError("slopes other than one for each channel")
+    if axis != (slopes.size,):
+        raise MappingError("slopes of another number than the channels")
+    w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
-    def lift(self, r: Reading) -> None:
-        slopes, rank = r.value("alpha"), r.rank(r.data)
-        shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
-        r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
+
+CHANNELS = Hook(
+    before_lift=read_channels, before_lower=write_channels, keys=("alpha",), inputs=(1,)
+)
 
 
 class To(Parameter):
@@ -140,28 +152,28 @@ class Gate(Field):
         raise not_meant("a number times its Sigmoid")
 
 
-class Root(Field):
+def read_root(r: Reading) -> None:
     """A Sqrt in front of the operator, of a sum with `epsilon` or of anything else."""
+    Added(1e-12).lift(r)
+    r.data = r.b.Sqrt(r.data)
 
-    keys = ("epsilon",)
 
-    def lift(self, r: Reading) -> None:
-        Added(1e-12).lift(r)
-        r.data = r.b.Sqrt(r.data)
+def write_root(w: Writing) -> None:
+    x: ir.Value = w.layer.attrs["x"]
+    root = maker(x, "Sqrt")
+    if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
+        raise not_meant("one divided by a root")
+    inner, epsilon = root.inputs[0], 0.0
+    total = maker(inner, "Add")
+    for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
+        number = constant(more)
+        if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
+            inner, epsilon = own, float(number.reshape(-1)[0])
+    w.layer.attrs["x"] = inner
+    w.set(epsilon=epsilon)
 
-    def lower(self, w: Writing) -> None:
-        x: ir.Value = w.layer.attrs["x"]
-        root = maker(x, "Sqrt")
-        if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
-            raise not_meant("one divided by a root")
-        inner, epsilon = root.inputs[0], 0.0
-        total = maker(inner, "Add")
-        for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
-            number = constant(more)
-            if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
-                inner, epsilon = own, float(number.reshape(-1)[0])
-        w.layer.attrs["x"] = inner
-        w.set(epsilon=epsilon)
+
+ROOT = Hook(before_lift=read_root, before_lower=write_root, keys=("epsilon",))
 
 
 @record
@@ -221,12 +233,12 @@ ALPHA = Attr("alpha", kind=float)
 GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
 RULES = [
     mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
-    mil("Reciprocal", "rsqrt", "x", Root(), given="Sqrt(2,3)"),
+    mil("Reciprocal", "rsqrt", "x", ROOT, given="Sqrt(2,3)"),
     op(
         "Div",
         "rsqrt",
         FixedInput(0, 1),
-        Root(),
+        ROOT,
         operands="x",
         lower_only=True,
         given="=(1) Sqrt(2,3)",
@@ -268,7 +280,7 @@ RULES = [
     mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
     mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
     mil("Gelu", "gelu", "x", Attr("approximate", "mode", GELU, "none")),
-    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
+    mil("PRelu", "prelu", "x", CHANNELS, given="2,3,4,4 =3,1,1"),
     mil("Cast", "cast", "x", To("dtype")),
     mil("LeakyRelu", "clamped_relu", "x", ALPHA, Most("beta"), lift_only=True),
     mil(

@@ -17,30 +17,30 @@ from converter.formats.coreml.mlprogram.rules.fields import (
 )
 from converter.graph.demands import axis_of
 from converter.mapping.concepts.axes import Axes, AxisInput
-from converter.mapping.fields import Attr, Field, Only, ignore
+from converter.mapping.fields import Attr, Field, Hook, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
-class Count(Field):
+def read_count(r: Reading) -> None:
     """How many of the largest; -1 is the whole axis."""
+    axis = int(r.node.attrs.get("axis", -1))
+    array = r.layer.attrs.get("k", 1)
+    if isinstance(array, int):
+        size = (r.data.shape or [None])[axis] if array == -1 else array
+        if not isinstance(size, int):
+            raise MappingError("the size of the axis must be known", "X203")
+        r.node.set_input(1, numbers(r, [size], "k"))
+    else:
+        r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
 
-    keys, inputs = ("k",), (1,)
 
-    def lower(self, w: Writing) -> None:
-        w.set(k=w.ints(1, "k")[0])
+def write_count(w: Writing) -> None:
+    w.set(k=w.ints(1, "k")[0])
 
-    def lift(self, r: Reading) -> None:
-        axis = int(r.node.attrs.get("axis", -1))
-        array = r.layer.attrs.get("k", 1)
-        if isinstance(array, int):
-            size = (r.data.shape or [None])[axis] if array == -1 else array
-            if not isinstance(size, int):
-                raise MappingError("the size of the axis must be known", "X203")
-            r.node.set_input(1, numbers(r, [size], "k"))
-        else:
-            r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
+
+COUNT = Hook(before_lift=read_count, before_lower=write_count, keys=("k",), inputs=(1,))
 
 
 class Sorted(Field):
@@ -123,7 +123,7 @@ RULES: list[Rule | Custom] = [
         "x",
         AXIS,
         FALLING,
-        Count(),
+        COUNT,
         Sorted(),
         ignore("return_indices", "output_indices_dtype"),
         Results(2),

@@ -33,41 +33,47 @@ IOS17 = 8  # the specification version
 FAR = np.iinfo(np.int32).max
 
 
-class Sizes(Field):
+def read_sizes(r: Reading) -> None:
     """The sizes of the result.
 
     Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
     they are known but for one, or computed; what has no axes is squeezed or expanded.
     """
+    shape = r.whole("shape")
+    array = known(shape)
+    r.set_input(1, shape)
+    if array is not None and 0 in array:
+        sizes, own = [int(n) for n in array], r.static(r.data)
+        shift = len(own) - len(sizes) if r.version >= IOS17 else 0
+        for i, n in enumerate(sizes):
+            if n == 0:
+                sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
+        r.set_input(1, sizes)
 
-    keys, names, inputs = ("shape",), ("axis", "allowzero"), (1,)
 
-    def lift(self, r: Reading) -> None:
-        shape = r.whole("shape")
-        array = known(shape)
-        r.set_input(1, shape)
-        if array is not None and 0 in array:
-            sizes, own = [int(n) for n in array], r.static(r.data)
-            shift = len(own) - len(sizes) if r.version >= IOS17 else 0
-            for i, n in enumerate(sizes):
-                if n == 0:
-                    sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
-            r.set_input(1, sizes)
+def write_sizes(w: Writing) -> None:
+    shape = w.out.shape
+    sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
+    if sizes == []:
+        w.layer.kind = "squeeze" if w.rank() else "identity"
+    elif sizes is not None and not w.rank():
+        w.layer.kind = "expand_dims"
+        w.set(axes=list(range(len(sizes))))
+    elif sizes is not None and sizes.count(-1) < 2:
+        w.set(shape=sizes)
+    elif w.node.op == "Reshape" and not copies(w):
+        w.layer.attrs["shape"] = w.input(1)
+    else:
+        raise MappingError("several sizes that are not known")
 
-    def lower(self, w: Writing) -> None:
-        shape = w.out.shape
-        sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
-        if sizes == []:
-            w.layer.kind = "squeeze" if w.rank() else "identity"
-        elif sizes is not None and not w.rank():
-            w.layer.kind = "expand_dims"
-            w.set(axes=list(range(len(sizes))))
-        elif sizes is not None and sizes.count(-1) < 2:
-            w.set(shape=sizes)
-        elif w.node.op == "Reshape" and not copies(w):
-            w.layer.attrs["shape"] = w.input(1)
-        else:
-            raise MappingError("several sizes that are not known")
+
+SIZES = Hook(
+    before_lift=read_sizes,
+    before_lower=write_sizes,
+    keys=("shape",),
+    names=("axis", "allowzero"),
+    inputs=(1,),
+)
 
 
 def copies(w: Writing) -> bool:
@@ -130,31 +136,35 @@ def _in_pairs(w: Writing, rank: int) -> ir.Value:
     return w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
 
 
-class Parts(Field):
+def read_parts(r: Reading) -> None:
     """A number of equal parts, or the size of each."""
+    if "split_sizes" in r.layer.attrs:
+        sizes = r.whole("split_sizes")
+        r.node.set_input(1, sizes)
+    else:
+        r.node.attrs["num_outputs"] = r.attr("num_splits", int)
 
-    keys = ("num_splits", "split_sizes")
-    names = ("num_outputs",)
-    inputs = (1,)
 
-    def lower(self, w: Writing) -> None:
-        axis = first_axis(w, w.attr("axis", 0))
-        sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
-        if len(sizes) < 2:
-            raise MappingError("one part")
-        if len(set(sizes)) == 1 and not w.has(1):
-            w.set(num_splits=len(sizes))
-        elif any(not isinstance(n, int) for n in sizes):
-            raise MappingError("parts of sizes that are not known")
-        else:
-            w.set(split_sizes=sizes)
+def write_parts(w: Writing) -> None:
+    axis = first_axis(w, w.attr("axis", 0))
+    sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
+    if len(sizes) < 2:
+        raise MappingError("one part")
+    if len(set(sizes)) == 1 and not w.has(1):
+        w.set(num_splits=len(sizes))
+    elif any(not isinstance(n, int) for n in sizes):
+        raise MappingError("parts of sizes that are not known")
+    else:
+        w.set(split_sizes=sizes)
 
-    def lift(self, r: Reading) -> None:
-        if "split_sizes" in r.layer.attrs:
-            sizes = r.whole("split_sizes")
-            r.node.set_input(1, sizes)
-        else:
-            r.node.attrs["num_outputs"] = r.attr("num_splits", int)
+
+PARTS = Hook(
+    before_lift=read_parts,
+    before_lower=write_parts,
+    keys=("num_splits", "split_sizes"),
+    names=("num_outputs",),
+    inputs=(1,),
+)
 
 
 class Amounts(Field):
@@ -346,23 +356,28 @@ def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[
     return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
 
-class TimeAndBatch(Field):
+def read_time_and_batch(r: Reading) -> None:
     """The axes of the steps and of the sequences; read, they go to the front and come back."""
+    rank = r.rank(r.data)
+    time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
+    if time == batch:
+        raise MappingError("lengths of the axis that is turned round", "R110")
+    order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+    r.data = r.transpose(r.data, order)
+    r.set(time_axis=0, batch_axis=1)
+    r.behind(lambda y: r.transpose(y, inverse(order)))
 
-    keys, names = ("seq_axis", "batch_axis"), ("time_axis", "batch_axis")
 
-    def lift(self, r: Reading) -> None:
-        rank = r.rank(r.data)
-        time, batch = (axis_of(r.attr(k, int, 0), rank) for k in self.keys)
-        if time == batch:
-            raise MappingError("lengths of the axis that is turned round", "R110")
-        order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
-        r.data = r.transpose(r.data, order)
-        r.set(time_axis=0, batch_axis=1)
-        r.behind(lambda y: r.transpose(y, inverse(order)))
+def write_time_and_batch(w: Writing) -> None:
+    w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
-    def lower(self, w: Writing) -> None:
-        w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
+
+TIME_AND_BATCH = Hook(
+    before_lift=read_time_and_batch,
+    before_lower=write_time_and_batch,
+    keys=("seq_axis", "batch_axis"),
+    names=("time_axis", "batch_axis"),
+)
 
 
 def gather_windows(r: Reading) -> None:
@@ -406,29 +421,35 @@ def read_shape_ranges(r: Reading) -> None:
     r.set_input(1, r.b.Concat(*parts, axis=0))
 
 
-class Band(Field):
+def read_band(r: Reading) -> None:
     """How many diagonals below and above the main one stay; negative is all.
 
     Written, one side is open.
     """
+    below, above = (r.attr(k, int, -1) for k in ("lower", "upper"))
+    if below >= 0 and above >= 0:
+        r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
+    elif below < 0 and above < 0:
+        r.ready = [r.data]
+    upper = below >= 0
+    r.set_input(1, r.b.const(np.int64(-below if upper else above)))
+    r.set(upper=int(upper))
 
-    keys, names, inputs = ("lower", "upper"), ("upper",), (1,)
 
-    def lift(self, r: Reading) -> None:
-        below, above = (r.attr(k, int, -1) for k in self.keys)
-        if below >= 0 and above >= 0:
-            r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
-        elif below < 0 and above < 0:
-            r.ready = [r.data]
-        upper = below >= 0
-        r.set_input(1, r.b.const(np.int64(-below if upper else above)))
-        r.set(upper=int(upper))
+def write_band(w: Writing) -> None:
+    k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
+    if (k > 0) if upper else (k < 0):
+        raise MappingError("a band without its diagonal")
+    w.set(lower=-k if upper else -1, upper=-1 if upper else k)
 
-    def lower(self, w: Writing) -> None:
-        k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
-        if (k > 0) if upper else (k < 0):
-            raise MappingError("a band without its diagonal")
-        w.set(lower=-k if upper else -1, upper=-1 if upper else k)
+
+BAND = Hook(
+    before_lift=read_band,
+    before_lower=write_band,
+    keys=("lower", "upper"),
+    names=("upper",),
+    inputs=(1,),
+)
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -442,17 +463,19 @@ def unshuffled(r: Reading) -> Value:
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
-class Margins(Field):
+def read_margins(r: Reading) -> None:
     """Zeros in front and behind, of height and of width."""
+    pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
+    r.set(pads=pairs.T.reshape(-1).tolist())
 
-    keys, names = ("paddings",), ("pads",)
 
-    def lift(self, r: Reading) -> None:
-        pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
-        r.set(pads=pairs.T.reshape(-1).tolist())
+def write_margins(w: Writing) -> None:
+    w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
-    def lower(self, w: Writing) -> None:
-        w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
+
+MARGINS = Hook(
+    before_lift=read_margins, before_lower=write_margins, keys=("paddings",), names=("pads",)
+)
 
 
 class Crops(Field):
@@ -482,8 +505,8 @@ def range_of_floats(r: Reading) -> None:
 
 HAS_AXES = Guard("a value without axes is not transposed", lambda w: w.rank() > 0)
 RULES: list[Rule | Custom] = [
-    mil("Reshape", "reshape", "x", Sizes()),
-    mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
+    mil("Reshape", "reshape", "x", SIZES),
+    mil("Flatten", "reshape", "x", SIZES, lower_only=True),
     mil(
         "Reshape",
         "reshape_like",
@@ -521,7 +544,7 @@ RULES: list[Rule | Custom] = [
         before_lift=stacked,
         lift_only=True,
     ),
-    mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
+    mil("Split", "split", "x", Attr("axis", kind=int), PARTS, given="2,6 -> 2"),
     mil(
         "Tile",
         "tile",
@@ -565,7 +588,7 @@ RULES: list[Rule | Custom] = [
         given="1,4,4,4",
     ),
     custom("", "pixel_unshuffle", unshuffled),
-    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, Margins(), given="1,2,4,4"),
+    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, MARGINS, given="1,2,4,4"),
     mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
     mil("Slice", "slice_by_index", "x", Ranges()),
     mil(
@@ -583,7 +606,7 @@ RULES: list[Rule | Custom] = [
         "reverse_sequence",
         "x lengths",
         InputType((1,)),
-        TimeAndBatch(),
+        TIME_AND_BATCH,
         given="3,2,4 i64:2",
     ),
     mil(
@@ -611,5 +634,5 @@ RULES: list[Rule | Custom] = [
         Hook(before_lift=range_of_floats),
         given="=i64:(0) i64: =i64:(1)",
     ),
-    mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),
+    mil("Trilu", "band_part", "x", BAND, given="4,4 =(0)"),
 ]

@@ -173,17 +173,19 @@ class Square(Field):
         w.layer.attrs["alpha"] = 2.0
 
 
-class QuotientOf(Field):
+def read_quotient_of(r: Reading) -> None:
     """The operator takes the quotient of the layer's operands, which a Div in front makes."""
+    r.set_inputs(r.b.Div(*r.node.inputs))
 
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.b.Div(*r.node.inputs))
 
-    def lower(self, w: Writing) -> None:
-        quotient = maker(w.data, "Div")
-        if quotient is None or not is_float(w.data):
-            raise not_meant("of a quotient only")
-        w.layer.inputs = list(quotient.inputs)
+def write_quotient_of(w: Writing) -> None:
+    quotient = maker(w.data, "Div")
+    if quotient is None or not is_float(w.data):
+        raise not_meant("of a quotient only")
+    w.layer.inputs = list(quotient.inputs)
+
+
+QUOTIENT_OF = Hook(before_lift=read_quotient_of, before_lower=write_quotient_of)
 
 
 def bound(value: Any) -> float:
@@ -195,7 +197,7 @@ LIMIT = Codec(float, bound)
 SQUARE = Guard("of a square only", lift_if=lambda r: r.attr("alpha", float) == 2)
 SCALED = Scaled()
 UNARY = [
-    op("Floor", "floorDivBroadcastable", QuotientOf(), given="Div(2,3;2,3)"),
+    op("Floor", "floorDivBroadcastable", QUOTIENT_OF, given="Div(2,3;2,3)"),
     *ops(
         "Ceil=ceil Floor=floor Sign=sign Round=round Sin=sin Cos=cos Tan=tan Asin=asin Acos=acos "
         "Atan=atan Sinh=sinh Cosh=cosh Tanh=tanh Asinh=asinh Acosh=acosh Atanh=atanh Erf=erf"
@@ -255,20 +257,24 @@ def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
     return op(name, "activation", Nested(kind, *fields), **options)
 
 
-class ChannelSlope(Field):
+def read_channel_slope(r: Reading) -> None:
     """One slope, or one for each channel (axis -3)."""
+    r.set_input(1, channels(r, "PReLU.alpha"))
 
-    blobs = ("PReLU.alpha",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, channels(r, "PReLU.alpha"))
+def write_channel_slope(w: Writing) -> None:
+    slope, rank = slope_of(w), w.rank()
+    if rank < 3:
+        raise not_meant("the slopes are those of channels")
+    w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
-    def lower(self, w: Writing) -> None:
-        slope, rank = slope_of(w), w.rank()
-        if rank < 3:
-            raise not_meant("the slopes are those of channels")
-        w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
+
+CHANNEL_SLOPE = Hook(
+    before_lift=read_channel_slope,
+    before_lower=write_channel_slope,
+    blobs=("PReLU.alpha",),
+    inputs=(1,),
+)
 
 
 def store_one_slope(w: Writing) -> None:
@@ -318,7 +324,7 @@ ACTIVATIONS = [
     activation("Elu", "ELU", ALPHA),
     activation("HardSigmoid", "sigmoidHard", ALPHA, BETA),
     activation("ThresholdedRelu", "thresholdedReLU", Attr("alpha", kind=PASSES)),
-    op("PRelu", "activation", Nested("PReLU"), ChannelSlope(), given="1,4,8,8 =4,1,1"),
+    op("PRelu", "activation", Nested("PReLU"), CHANNEL_SLOPE, given="1,4,8,8 =4,1,1"),
     activation(
         "PRelu",
         "leakyReLU",

@@ -151,45 +151,46 @@ def reordered(r: Reading, order: list[int]) -> None:
     r.behind(lambda y: r.b.Transpose(y, perm=inverse(order)))
 
 
-class WholeRows(Field):
+def read_whole_rows(r: Reading) -> None:
     """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
     whose indices have one more.
     """
-
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        b, (_, indices, updates) = r.b, r.inputs(3)
-        rank, n = blobs.rank(r), blobs.rank(r.input(1))
-        axis = r.axis("axis", rank)
-        r.set_input(1, b.Unsqueeze(indices, [n]))
-        if axis == 0:
-            return
-        front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
-        r.set_input(2, b.Transpose(updates, perm=front))
-        reordered(r, [axis, *(i for i in range(rank) if i != axis)])
-
-    def lower(self, w: Writing) -> None:
-        rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
-        before, after = shape_of(rows), shape_of(w.input(1))
-        if not before or after != (*before, 1):
-            raise not_meant("no indices of whole rows")
-        w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
+    b, (_, indices, updates) = r.b, r.inputs(3)
+    rank, n = blobs.rank(r), blobs.rank(r.input(1))
+    axis = r.axis("axis", rank)
+    r.set_input(1, b.Unsqueeze(indices, [n]))
+    if axis == 0:
+        return
+    front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
+    r.set_input(2, b.Transpose(updates, perm=front))
+    reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
 
-class OnOff(Field):
+def write_whole_rows(w: Writing) -> None:
+    rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
+    before, after = shape_of(rows), shape_of(w.input(1))
+    if not before or after != (*before, 1):
+        raise not_meant("no indices of whole rows")
+    w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
+
+
+WHOLE_ROWS = Hook(before_lift=read_whole_rows, before_lower=write_whole_rows, keys=("axis",))
+
+
+def read_on_off(r: Reading) -> None:
     """The two values."""
+    values = [r.attr(key, float) for key in ("offValue", "onValue")]
+    r.set_input(2, np.array(values, np.float32))
 
-    keys = ("offValue", "onValue")
-    inputs = (2,)
 
-    def lift(self, r: Reading) -> None:
-        values = [r.attr(key, float) for key in self.keys]
-        r.set_input(2, np.array(values, np.float32))
+def write_on_off(w: Writing) -> None:
+    off, on = w.numbers(2, "the values of OneHot").reshape(-1)
+    w.set(offValue=float(off), onValue=float(on))
 
-    def lower(self, w: Writing) -> None:
-        off, on = w.numbers(2, "the values of OneHot").reshape(-1)
-        w.set(offValue=float(off), onValue=float(on))
+
+ON_OFF = Hook(
+    before_lift=read_on_off, before_lower=write_on_off, keys=("offValue", "onValue"), inputs=(2,)
+)
 
 
 # slicing -----------------------------------------------------------------------------------------
@@ -249,27 +250,31 @@ def strided(
     return [list(c) for c in zip(*pieces, strict=True)], gone[1:] if len(gone) == rank else gone
 
 
-class Strided(Field):
+def read_strided(r: Reading) -> None:
     """The numpy slice of `beginIds`, `endIds` and `strides` <-> constant operands."""
+    begin, end = r.attr("beginIds", list), r.attr("endIds", list)
+    pieces, gone = strided(r, begin, end, r.layer.attrs)
+    r.set_inputs(*r.node.inputs, *pieces)
+    if not pieces:
+        r.alias(r.data)
+    r.behind(lambda y: blobs.squeeze(r.b, y, gone))
 
-    keys = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks")
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        begin, end = r.attr("beginIds", list), r.attr("endIds", list)
-        pieces, gone = strided(r, begin, end, r.layer.attrs)
-        r.set_inputs(*r.node.inputs, *pieces)
-        if not pieces:
-            r.alias(r.data)
-        r.behind(lambda y: blobs.squeeze(r.b, y, gone))
+def write_strided(w: Writing) -> None:
+    starts, ends, axes, steps = limits(w)
+    if starts is None or ends is None or steps is None:
+        raise not_meant("limits that are known only at run time")
+    size, rank = w.dims(w.data), w.rank()
+    parts = zip(axes, starts, ends, steps, strict=True)
+    w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
-    def lower(self, w: Writing) -> None:
-        starts, ends, axes, steps = limits(w)
-        if starts is None or ends is None or steps is None:
-            raise not_meant("limits that are known only at run time")
-        size, rank = w.dims(w.data), w.rank()
-        parts = zip(axes, starts, ends, steps, strict=True)
-        w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
+
+STRIDED = Hook(
+    before_lift=read_strided,
+    before_lower=write_strided,
+    keys=("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks"),
+    inputs=(1, 2, 3, 4),
+)
 
 
 def limits(w: Writing) -> Any:
@@ -452,32 +457,36 @@ def windows(r: Reading) -> None:
     r.set_input(1, starts)
 
 
-class BatchAndSequence(Field):
+def read_batch_and_sequence(r: Reading) -> None:
     """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
     front.
     """
+    rank = blobs.rank(r)
+    batch, time = (r.axis(key, rank) for key in ("batchAxis", "sequenceAxis"))
+    if {batch, time} != {0, 1}:
+        reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
+        batch, time = 0, 1
+    r.set(batch_axis=batch, time_axis=time)
 
-    names = ("batch_axis", "time_axis")
-    keys = ("batchAxis", "sequenceAxis")
 
-    def lift(self, r: Reading) -> None:
-        rank = blobs.rank(r)
-        batch, time = (r.axis(key, rank) for key in self.keys)
-        if {batch, time} != {0, 1}:
-            reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
-            batch, time = 0, 1
-        r.set(batch_axis=batch, time_axis=time)
+def write_batch_and_sequence(w: Writing) -> None:
+    batch, time = (int(w.attr(name)) for name in ("batch_axis", "time_axis"))
+    if batch > time:
+        raise MappingError("a batch axis behind the time axis")
+    w.set(batchAxis=batch, sequenceAxis=time)
 
-    def lower(self, w: Writing) -> None:
-        batch, time = (int(w.attr(name)) for name in self.names)
-        if batch > time:
-            raise MappingError("a batch axis behind the time axis")
-        w.set(batchAxis=batch, sequenceAxis=time)
+
+BATCH_AND_SEQUENCE = Hook(
+    before_lift=read_batch_and_sequence,
+    before_lower=write_batch_and_sequence,
+    names=("batch_axis", "time_axis"),
+    keys=("batchAxis", "sequenceAxis"),
+)
 
 
 DATA, INDICES = any_type(0), of_type(1)
 AXIS = Attr("axis", kind=int)
-ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), OnOff(), AXIS)
+ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), ON_OFF, AXIS)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
     "texts have no place in Core ML's tensors",
@@ -490,9 +499,7 @@ RULES: list[Rule | Custom] = [
     op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Hook(before_lower=squeeze_index_axis)),
     op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), KEEP_ONE_AXIS),
     op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
-    op(
-        "ScatterND", "scatter", INDICES, Mode(), WholeRows(), given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"
-    ),
+    op("ScatterND", "scatter", INDICES, Mode(), WHOLE_ROWS, given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"),
     op("ScatterND", "scatterND", INDICES, Mode()),
     op(
         "ScatterElements",
@@ -505,7 +512,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, given="=i64:2,3 =i64:[7] =[0,1]"),
     op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, given="i64:2,3 =i64:[7] =[0,1]"),
-    op("Slice", "sliceStatic", ANY, Strided()),
+    op("Slice", "sliceStatic", ANY, STRIDED),
     custom("Slice", "sliceDynamic", lift_dynamic, lower_dynamic),
     custom("", "sliceBySize", lift_by_size),
     op(
@@ -531,7 +538,7 @@ RULES: list[Rule | Custom] = [
         "ReverseSequence",
         "reverseSeq",
         InputType((1,), flat=True),
-        BatchAndSequence(),
+        BATCH_AND_SEQUENCE,
         given="2,3 i64:2",
     ),
 ]

@@ -21,7 +21,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
 from converter.mapping.concepts.axes import FixedAxis
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Hook, Implied, attrs, ignore
+from converter.mapping.fields import Attr, Fixed, Group, Guard, Hook, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -108,31 +108,35 @@ def length(r: Reading) -> None:
 # layer normalisation -----------------------------------------------------------------------------
 
 
-class NormalizedShape(Field):
+def read_normalized_shape(r: Reading) -> None:
     """The last axes, whose sizes the layer states."""
+    shape = r.attr("normalizedShape", list)
+    r.set(axis=-len(shape))
+    r.node.inputs += [r.weights(name, shape) for name in ("gamma", "beta")]
 
-    names = ("axis",)
-    keys = ("normalizedShape",)
-    inputs = (1, 2)
-    blobs = ("gamma", "beta")
 
-    def lift(self, r: Reading) -> None:
-        shape = r.attr("normalizedShape", list)
-        r.set(axis=-len(shape))
-        r.node.inputs += [r.weights(name, shape) for name in self.blobs]
+def write_normalized_shape(w: Writing) -> None:
+    axis, x = int(w.attr("axis")), w.data
+    shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
+    if not shape or None in shape:
+        message = "LayerNormalization over dimensions that are not static"
+        raise MappingError(message, "X203", FIX)
+    w.set(normalizedShape=shape)
+    for index, name in ((1, "gamma"), (2, "beta")):
+        given = index == 1 or w.has(index)
+        array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
+        full = np.asarray(np.broadcast_to(array, shape), np.float32)
+        w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
-    def lower(self, w: Writing) -> None:
-        axis, x = int(w.attr("axis")), w.data
-        shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
-        if not shape or None in shape:
-            message = "LayerNormalization over dimensions that are not static"
-            raise MappingError(message, "X203", FIX)
-        w.set(normalizedShape=shape)
-        for index, name in ((1, "gamma"), (2, "beta")):
-            given = index == 1 or w.has(index)
-            array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
-            full = np.asarray(np.broadcast_to(array, shape), np.float32)
-            w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
+
+NORMALIZED_SHAPE = Hook(
+    before_lift=read_normalized_shape,
+    before_lower=write_normalized_shape,
+    names=("axis",),
+    keys=("normalizedShape",),
+    inputs=(1, 2),
+    blobs=("gamma", "beta"),
+)
 
 
 CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "gamma")[0]})
@@ -142,7 +146,7 @@ GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
 NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
 BIASED = Guard("with a bias only", lambda w: w.has(2))
-LAYER = (NOTHING_MORE, NormalizedShape(), Attr("epsilon", "eps", float), Implied(("stash_type",)))
+LAYER = (NOTHING_MORE, NORMALIZED_SHAPE, Attr("epsilon", "eps", float), Implied(("stash_type",)))
 MVN = (NORMALIZED, ACROSS)
 
 RULES: list[Rule] = [

@@ -14,7 +14,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.concepts import axes
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Const, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
@@ -46,37 +46,42 @@ class Axes(axes.Axes):
         w.set(**{"reduceAll": True} if len(found) == w.rank() else {"axes": found})
 
 
-class FlatMaximum(Field):
+def read_flat_maximum(r: Reading) -> None:
     """The place of the maximum over several axes counts in their flattened order."""
-
-    keys = ("axis",)
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        b, x = r.b, r.input(0)
-        axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
-        r.set(axis=axes[0])
-        if axes[1:]:
-            front = b.Shape(x)[: axes[0]]
-            r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
-            r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
+    b, x = r.b, r.input(0)
+    axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
+    r.set(axis=axes[0])
+    if axes[1:]:
+        front = b.Shape(x)[: axes[0]]
+        r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
+        r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
 
 
-class RemovedAxis(Field):
+def write_flat_maximum(w: Writing) -> None:
+    w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
+
+
+FLAT_MAXIMUM = Hook(
+    before_lift=read_flat_maximum, before_lower=write_flat_maximum, keys=("axis",), names=("axis",)
+)
+
+
+def read_removed_axis(r: Reading) -> None:
     """`removeDim`, which leaves the only axis alone."""
+    gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
+    r.set(keepdims=int(not gone))
 
-    names = ("keepdims",)
-    keys = ("removeDim",)
 
-    def lift(self, r: Reading) -> None:
-        gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
-        r.set(keepdims=int(not gone))
+def write_removed_axis(w: Writing) -> None:
+    w.set(removeDim=not w.attr("keepdims"))
 
-    def lower(self, w: Writing) -> None:
-        w.set(removeDim=not w.attr("keepdims"))
+
+REMOVED_AXIS = Hook(
+    before_lift=read_removed_axis,
+    before_lower=write_removed_axis,
+    names=("keepdims",),
+    keys=("removeDim",),
+)
 
 
 def check_count(r: Reading) -> None:
@@ -88,16 +93,18 @@ def check_count(r: Reading) -> None:
         raise MappingError(f"K={k} of {size} elements", "R110")
 
 
-class PlacesInRows(Field):
+def read_places_in_rows(r: Reading) -> None:
     """One row for each place there, one column in ONNX."""
+    r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lower(self, w: Writing) -> None:
-        rows = w.result("rows")
-        rows.shape = ir.Shape([None, max(1, w.rank())])
-        w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
+def write_places_in_rows(w: Writing) -> None:
+    rows = w.result("rows")
+    rows.shape = ir.Shape([None, max(1, w.rank())])
+    w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
+
+
+PLACES_IN_ROWS = Hook(before_lift=read_places_in_rows, before_lower=write_places_in_rows)
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
@@ -153,7 +160,7 @@ RULES = [
         "ArgMax",
         "reduce",
         Fixed("mode", "ARGMAX"),
-        FlatMaximum(),
+        FLAT_MAXIMUM,
         Only("keepdims", 1),
         FIRST,
         ignore("epsilon"),
@@ -168,7 +175,7 @@ RULES = [
         Axes(),
         given="2,3 =[1]",
     ),
-    *ops("ArgMax=argMax ArgMin=argMin", Axis(), RemovedAxis(), FIRST),
+    *ops("ArgMax=argMax ArgMin=argMin", Axis(), REMOVED_AXIS, FIRST),
     op(
         "TopK",
         "topK",
@@ -196,5 +203,5 @@ RULES = [
         Attr("reverse", kind=bool),
         given="2,3 =i64:",
     ),
-    op("NonZero", "whereNonZero", ANY, PlacesInRows()),
+    op("NonZero", "whereNonZero", ANY, PLACES_IN_ROWS),
 ]

@@ -231,21 +231,25 @@ def slice_shape(w: Writing) -> None:
 # joining, splitting, repeating -------------------------------------------------------------------
 
 
-class SequenceOrChannels(Field):
+def read_sequence_or_channels(r: Reading) -> None:
     """The axis -3, or -5 of a `sequenceConcat`."""
+    back = 5 if r.attr("sequenceConcat", bool) else 3
+    r.set(axis=blobs.rank(r, back) - back)
 
-    names = ("axis",)
-    keys = ("sequenceConcat",)
 
-    def lift(self, r: Reading) -> None:
-        back = 5 if r.attr("sequenceConcat", bool) else 3
-        r.set(axis=blobs.rank(r, back) - back)
+def write_sequence_or_channels(w: Writing) -> None:
+    back = w.rank() - w.attr("axis") % w.rank()
+    if back not in (3, 5):
+        raise MappingError("another axis than -3 or -5")
+    w.set(sequenceConcat=back == 5)
 
-    def lower(self, w: Writing) -> None:
-        back = w.rank() - w.attr("axis") % w.rank()
-        if back not in (3, 5):
-            raise MappingError("another axis than -3 or -5")
-        w.set(sequenceConcat=back == 5)
+
+SEQUENCE_OR_CHANNELS = Hook(
+    before_lift=read_sequence_or_channels,
+    before_lower=write_sequence_or_channels,
+    names=("axis",),
+    keys=("sequenceConcat",),
+)
 
 
 def drop_empty_operands(w: Writing) -> None:
@@ -284,100 +288,111 @@ def stacked(r: Reading) -> None:
     r.set(axis=axis)
 
 
-class EqualParts(Field):
+def read_equal_parts(r: Reading) -> None:
     """As many equal parts as there are results."""
-
-    names = ("num_outputs",)
-    keys = ("nOutputs",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set(num_outputs=len(r.layer.outputs))
-
-    def lower(self, w: Writing) -> None:
-        w.set(nOutputs=len(w.node.outputs))
+    r.set(num_outputs=len(r.layer.outputs))
 
 
-class Sizes(Field):
+def write_equal_parts(w: Writing) -> None:
+    w.set(nOutputs=len(w.node.outputs))
+
+
+EQUAL_PARTS = Hook(
+    before_lift=read_equal_parts,
+    before_lower=write_equal_parts,
+    names=("num_outputs",),
+    keys=("nOutputs",),
+    inputs=(1,),
+)
+
+
+def read_sizes(r: Reading) -> None:
     """Given sizes, or equal parts.
 
     Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
     """
-
-    names = ("num_outputs",)
-    keys = ("splitSizes", "numSplits")
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
-        sizes = r.attr("splitSizes", list)
-        if not sizes and length is not None:
-            sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
-        if sizes:
-            r.set_input(1, sizes)
-        else:
-            r.set(num_outputs=count)
-
-    def lower(self, w: Writing) -> None:
-        count = len(w.node.outputs)
-        sizes, dims = w.known(1), w.dims(w.data)
-        if w.has(1) and sizes is None:
-            raise MappingError("the sizes of a Split must be constant")
-        length = dims[w.attr("axis", 0)] if dims is not None else None
-        if sizes is None and length is not None:
-            part = -(-length // count)
-            sizes = [min(part, max(0, length - i * part)) for i in range(count)]
-        if sizes is not None and 0 in sizes:
-            raise MappingError("a Split into parts without elements")
-        if count == 1:
-            w.alias(w.data)
-        elif sizes is not None and len(set(sizes)) > 1:
-            w.set(splitSizes=[int(s) for s in sizes])
-        else:
-            w.set(numSplits=count)
+    count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
+    sizes = r.attr("splitSizes", list)
+    if not sizes and length is not None:
+        sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
+    if sizes:
+        r.set_input(1, sizes)
+    else:
+        r.set(num_outputs=count)
 
 
-class Repeats(Field):
+def write_sizes(w: Writing) -> None:
+    count = len(w.node.outputs)
+    sizes, dims = w.known(1), w.dims(w.data)
+    if w.has(1) and sizes is None:
+        raise MappingError("the sizes of a Split must be constant")
+    length = dims[w.attr("axis", 0)] if dims is not None else None
+    if sizes is None and length is not None:
+        part = -(-length // count)
+        sizes = [min(part, max(0, length - i * part)) for i in range(count)]
+    if sizes is not None and 0 in sizes:
+        raise MappingError("a Split into parts without elements")
+    if count == 1:
+        w.alias(w.data)
+    elif sizes is not None and len(set(sizes)) > 1:
+        w.set(splitSizes=[int(s) for s in sizes])
+    else:
+        w.set(numSplits=count)
+
+
+SIZES = Hook(
+    before_lift=read_sizes,
+    before_lower=write_sizes,
+    names=("num_outputs",),
+    keys=("splitSizes", "numSplits"),
+    inputs=(1,),
+)
+
+
+def read_repeats(r: Reading) -> None:
     """How often along each of the last axes, as numbers of the layer or its second input."""
-
-    keys = ("reps",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        repeats, rank = r.optional(1), blobs.rank(r)
-        if repeats is None:
-            amounts = r.attr("reps", list)
-            r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
-            r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
-            return
-        count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
-        if count is not None and count != rank:
-            repeats = r.b.Concat([1] * (rank - count), repeats, axis=0)
-        r.node.inputs[1] = repeats
-
-    def lower(self, w: Writing) -> None:
-        repeats = w.known(1)
-        if repeats is None:
-            w.layer.inputs.append(w.input(1))
-        else:
-            w.set(reps=[int(n) for n in repeats])
+    repeats, rank = r.optional(1), blobs.rank(r)
+    if repeats is None:
+        amounts = r.attr("reps", list)
+        r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
+        r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
+        return
+    count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
+    if count is not None and count != rank:
+        repeats = r.b.Concat([1] * (rank - count), repeats, axis=0)
+    r.node.inputs[1] = repeats
 
 
-class SequenceRepeats(Field):
+def write_repeats(w: Writing) -> None:
+    repeats = w.known(1)
+    if repeats is None:
+        w.layer.inputs.append(w.input(1))
+    else:
+        w.set(reps=[int(n) for n in repeats])
+
+
+REPEATS = Hook(before_lift=read_repeats, before_lower=write_repeats, keys=("reps",), inputs=(1,))
+
+
+def read_sequence_repeats(r: Reading) -> None:
     """How often along the first of five axes; zero is once."""
+    rest = [1] * (blobs.rank(r, 5) - 1)
+    r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
-    keys = ("nRepetitions",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        rest = [1] * (blobs.rank(r, 5) - 1)
-        r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
+def write_sequence_repeats(w: Writing) -> None:
+    first, *rest = w.ints(1, "the repeats")
+    if w.rank() < 5 or any(n != 1 for n in rest):
+        raise MappingError("repeats of other axes than the sequence")
+    w.set(nRepetitions=first)
 
-    def lower(self, w: Writing) -> None:
-        first, *rest = w.ints(1, "the repeats")
-        if w.rank() < 5 or any(n != 1 for n in rest):
-            raise MappingError("repeats of other axes than the sequence")
-        w.set(nRepetitions=first)
+
+SEQUENCE_REPEATS = Hook(
+    before_lift=read_sequence_repeats,
+    before_lower=write_sequence_repeats,
+    keys=("nRepetitions",),
+    inputs=(1,),
+)
 
 
 # filling -----------------------------------------------------------------------------------------
@@ -418,30 +433,34 @@ def multiply_ones(w: Writing) -> None:
     w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
 
 
-class Limits(Field):
+def read_limits(r: Reading) -> None:
     """Start, end and step <-> inputs end, start, step; what the layer is not given stands in its
     parameters.
     """
+    given = [_scalar(r, v) for v in r.node.inputs if v is not None]
+    if not given:
+        raise MappingError("no input gives the end of the range", "R105")
+    start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
+    step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
+    r.set_inputs(start, given[0], step)
 
-    keys = ("startValue", "endValue", "stepSizeValue")
-    inputs = (0, 1, 2)
 
-    def lift(self, r: Reading) -> None:
-        given = [_scalar(r, v) for v in r.node.inputs if v is not None]
-        if not given:
-            raise MappingError("no input gives the end of the range", "R105")
-        start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
-        step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
-        r.set_inputs(start, given[0], step)
+def write_limits(w: Writing) -> None:
+    start, step = scalar(w.data), scalar(w.input(2))
+    w.layer.inputs = [w.input(1)]
+    if start is None or step is None:
+        w.layer.inputs.append(w.data)
+    if step is None:
+        w.layer.inputs.append(w.input(2))
+    w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
 
-    def lower(self, w: Writing) -> None:
-        start, step = scalar(w.data), scalar(w.input(2))
-        w.layer.inputs = [w.input(1)]
-        if start is None or step is None:
-            w.layer.inputs.append(w.data)
-        if step is None:
-            w.layer.inputs.append(w.input(2))
-        w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
+
+LIMITS = Hook(
+    before_lift=read_limits,
+    before_lower=write_limits,
+    keys=("startValue", "endValue", "stepSizeValue"),
+    inputs=(0, 1, 2),
+)
 
 
 def _scalar(r: Reading, value: Value) -> Value:
@@ -644,7 +663,7 @@ RULES: list[Rule | Custom] = [
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
     op("Transpose", "transpose", ANY, Permutation("axes", absent=True)),
     op("Shape", "getShape", ANY, Hook(before_lower=slice_shape, names=("start", "end"))),
-    op("Concat", "concat", OneType(), SequenceOrChannels(), given="1,4,8 1,4,8", lift_only=True),
+    op("Concat", "concat", OneType(), SEQUENCE_OR_CHANNELS, given="1,4,8 1,4,8", lift_only=True),
     op(
         "Concat",
         "concatND",
@@ -663,14 +682,14 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
-    op("Split", "split", ANY, FixedAxis(-3), EqualParts(), given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, Axis(), Sizes(), given="4,6 =[2,4]"),
-    op("Tile", "tile", ANY, Repeats()),
+    op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, given="1,4,8,8", lift_only=True),
+    op("Split", "splitND", ANY, Axis(), SIZES, given="4,6 =[2,4]"),
+    op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",
         "sequenceRepeat",
         ANY,
-        SequenceRepeats(),
+        SEQUENCE_REPEATS,
         given="1,2,3,1,1 =[3,1,1,1,1]",
         lift_only=True,
     ),
@@ -702,7 +721,7 @@ RULES: list[Rule | Custom] = [
         Hook(before_lower=widen_target),
         given="1,1 i64:2",
     ),
-    op("Range", "rangeDynamic", Limits(), given="=(1.0) f32: =(0.5)"),
+    op("Range", "rangeDynamic", LIMITS, given="=(1.0) f32: =(0.5)"),
     custom("", "rangeStatic", lift_range),
     op("Trilu", "upperTriangular", Only("upper", 1), K, given="3,3 =i64:"),
     op("Trilu", "lowerTriangular", Only("upper", 0), K, given="3,3 =i64:"),

@@ -176,29 +176,29 @@ class Objectness(Attr):
             super().lower(w)
 
 
-class Limits(Field):
+def read_limits(r: Reading) -> None:
     """Limits of a suppression:
     the number of boxes, the overlap, the least score. As many rows as the port has.
     """
+    bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
+    r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
+    r.set(rows=r.dims(least=1)[0])
 
-    names = ("rows",)
 
-    def lift(self, r: Reading) -> None:
-        bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
-        r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
-        r.set(rows=r.dims(least=1)[0])
+def write_limits(w: Writing) -> None:
+    count = np.array([w.shape(1)[2]], np.int32)
+    defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
+    limits = []
+    for i, default in enumerate(defaults, 2):
+        given, array = w.optional(i), known(w.optional(i))
+        if given is not None and array is None:
+            limits.append(w.reshaped(given, [1]))
+        else:
+            limits.append(w.const(default if array is None else array.reshape(1)))
+    w.set_inputs(w.data, w.input(1), *limits)
 
-    def lower(self, w: Writing) -> None:
-        count = np.array([w.shape(1)[2]], np.int32)
-        defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
-        limits = []
-        for i, default in enumerate(defaults, 2):
-            given, array = w.optional(i), known(w.optional(i))
-            if given is not None and array is None:
-                limits.append(w.reshaped(given, [1]))
-            else:
-                limits.append(w.const(default if array is None else array.reshape(1)))
-        w.set_inputs(w.data, w.input(1), *limits)
+
+LIMITS = Hook(before_lift=read_limits, before_lower=write_limits, names=("rows",))
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ RULES: list[Rule] = [
     op(
         "netconv::FixedNonMaxSuppression",
         "NonMaxSuppression",
-        Limits(),
+        LIMITS,
         *attrs(center_point_box=False, sort_result_descending=True),
         ignore("output_type", "box_encoding"),
         given="1,4,4 1,2,4",

@@ -323,22 +323,23 @@ SCALE_SHIFT = [
 # activations -------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """min and max, which are numbers; a bound that is left out is the largest number."""
+    x = r.input(0)
+    r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
-    keys = ("min", "max")
-    inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
-        x = r.input(0)
-        r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in self.keys))
+def write_bounds(w: Writing) -> None:
+    for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+        value = w.number(index) if w.has(index) else unbounded
+        if value is None:
+            raise MappingError("the bounds must be constant")
+        w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
 
-    def lower(self, w: Writing) -> None:
-        for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
-            value = w.number(index) if w.has(index) else unbounded
-            if value is None:
-                raise MappingError("the bounds must be constant")
-            w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
+
+BOUNDS = Hook(
+    before_lift=read_bounds, before_lower=write_bounds, keys=("min", "max"), inputs=(1, 2)
+)
 
 
 def from_zero(r: Reading) -> None:
@@ -385,7 +386,7 @@ SIMPLE = "Abs Acos Asin Atan Ceil Cos Cosh Erf Floor Log Sign Sin Sinh Softplus 
 OWN_LAYERS = [
     op("Relu", "ReLU", FLAT, ignore("negative_slope")),
     op("LeakyRelu", "ReLU", Attr("alpha", "negative_slope", float)),
-    op("Clip", "Clamp", FLOATS, Bounds(), ignore("min_value", "max_value"), given="2,3 = ="),
+    op("Clip", "Clamp", FLOATS, BOUNDS, ignore("min_value", "max_value"), given="2,3 = ="),
     op("PRelu", "PReLU", Slopes(), ignore(*TRAINING), given="1,4,8,8 =4,1,1"),
     op("Elu", "ELU", Attr("alpha", kind=float, default=1.0), lift_only=True),
     op(
@@ -438,49 +439,55 @@ ACTIVATIONS = [
 # types and choices -------------------------------------------------------------------------------
 
 
-class Chosen(Field):
+def read_chosen(r: Reading) -> None:
     """A condition, which is an integer in the engine, and two operands of the shape of the
     result, of four axes at most.
 
     A condition of fewer axes is one truth value for each row of the leading axes.
     """
-
-    def lift(self, r: Reading) -> None:
-        condition, x, y = (r.input(i) for i in range(3))
-        to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
-        to = D.FLOAT if to in (None, D.BOOL) else to
-        condition = r.cast(condition, D.BOOL)
-        missing = len(r.static(x)) - len(r.static(condition))
-        if missing > 0:
-            condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
-        r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
-
-    def lower(self, w: Writing) -> None:
-        shape = w.shape(w.out) or [1]
-        operands = [w.spread(w.input(i), shape) for i in range(3)]
-        if operands[0].dtype != D.INT32:
-            operands[0] = w.converted(operands[0], D.INT32)
-        if len(shape) > 4:
-            shape = [math.prod(shape)]
-            operands = [w.reshaped(v, shape) for v in operands]
-        w.set_inputs(*operands)
-        w.gives(shape)
+    condition, x, y = (r.input(i) for i in range(3))
+    to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
+    to = D.FLOAT if to in (None, D.BOOL) else to
+    condition = r.cast(condition, D.BOOL)
+    missing = len(r.static(x)) - len(r.static(condition))
+    if missing > 0:
+        condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
+    r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
 
 
-class Precision(Field):
+def write_chosen(w: Writing) -> None:
+    shape = w.shape(w.out) or [1]
+    operands = [w.spread(w.input(i), shape) for i in range(3)]
+    if operands[0].dtype != D.INT32:
+        operands[0] = w.converted(operands[0], D.INT32)
+    if len(shape) > 4:
+        shape = [math.prod(shape)]
+        operands = [w.reshaped(v, shape) for v in operands]
+    w.set_inputs(*operands)
+    w.gives(shape)
+
+
+CHOSEN = Hook(before_lift=read_chosen, before_lower=write_chosen)
+
+
+def read_precision(r: Reading) -> None:
     """The type of the output port; `precision` repeats it. Truth values are the numbers 0 and 1."""
+    r.set(to=int(r.declared()))
 
-    names = ("to", "saturate", "round_mode")
-    keys = ("precision",)
 
-    def lift(self, r: Reading) -> None:
-        r.set(to=int(r.declared()))
+def write_precision(w: Writing) -> None:
+    to = D(w.attr("to"))
+    if D.STRING in (to, w.data.dtype):
+        raise MappingError("text is not known to the target")
+    w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
-    def lower(self, w: Writing) -> None:
-        to = D(w.attr("to"))
-        if D.STRING in (to, w.data.dtype):
-            raise MappingError("text is not known to the target")
-        w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
+
+PRECISION = Hook(
+    before_lift=read_precision,
+    before_lower=write_precision,
+    names=("to", "saturate", "round_mode"),
+    keys=("precision",),
+)
 
 
 def compare_with_zero(w: Writing) -> None:
@@ -511,11 +518,11 @@ CONVERSIONS: list[Rule | Custom] = [
         lower_only=True,
     ),
     op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),
-    op("Cast", "Convert", Precision()),
+    op("Cast", "Convert", PRECISION),
     op("Identity", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="i32:"),
     op("Identity", "Reshape", ToPort(), lower_only=True, given="i32:2,3"),
     op("Identity", "Copy", ignore("precision"), lift_only=True),
-    op("Where", "Select", Chosen()),
+    op("Where", "Select", CHOSEN),
 ]
 
 RULES = [*POWER, *SCALE_SHIFT, *ELTWISE, *ACTIVATIONS, *CONVERSIONS]

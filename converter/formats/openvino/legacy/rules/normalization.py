@@ -18,26 +18,30 @@ from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, igno
 from converter.mapping.rules import FOREVER, op, ops
 
 
-class Statistics(Field):
+def read_statistics(r: Reading) -> None:
     """The blob `weights` is the variance, `biases` the mean;
     scale and shift are layers of their own.
     """
+    size = r.static()[1:2]
+    one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
+    variance, mean = (r.blob(name, size) for name in ("weights", "biases"))
+    r.set_inputs(r.data, one, zero, mean, variance)
 
-    names = ("momentum",)
-    inputs = (1, 2, 3, 4)
-    blobs = ("weights", "biases")
 
-    def lift(self, r: Reading) -> None:
-        size = r.static()[1:2]
-        one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
-        variance, mean = (r.blob(name, size) for name in self.blobs)
-        r.set_inputs(r.data, one, zero, mean, variance)
+def write_statistics(w: Writing) -> None:
+    scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+    if not np.all(scale == 1) or bias.any():
+        raise MappingError("a scale and a shift are a ScaleShift")
+    w.layer.blobs |= {"weights": variance, "biases": mean}
 
-    def lower(self, w: Writing) -> None:
-        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
-        if not np.all(scale == 1) or bias.any():
-            raise MappingError("a scale and a shift are a ScaleShift")
-        w.layer.blobs |= {"weights": variance, "biases": mean}
+
+STATISTICS = Hook(
+    before_lift=read_statistics,
+    before_lower=write_statistics,
+    names=("momentum",),
+    inputs=(1, 2, 3, 4),
+    blobs=("weights", "biases"),
+)
 
 
 def fold_statistics(w: Writing) -> None:
@@ -147,20 +151,21 @@ class WholeAxes(Field):
         w.layer.attrs[self.flag] = str(int(axes != known_[0]))
 
 
-class Scale(Field):
+def read_scale(r: Reading) -> None:
     """Factors for the channels behind; written are ones."""
+    if "weights" in r.layer.blobs:
+        scale = channels(r, "weights")
+        r.behind(lambda y: y * scale)
 
-    keys = ("channel_shared",)
-    blobs = ("weights",)
 
-    def lift(self, r: Reading) -> None:
-        if "weights" in r.layer.blobs:
-            scale = channels(r, "weights")
-            r.behind(lambda y: y * scale)
+def write_scale(w: Writing) -> None:
+    w.set(channel_shared=0)
+    w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
-    def lower(self, w: Writing) -> None:
-        w.set(channel_shared=0)
-        w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
+
+SCALE = Hook(
+    before_lift=read_scale, before_lower=write_scale, keys=("channel_shared",), blobs=("weights",)
+)
 
 
 class SoftmaxAxis(Axis):
@@ -209,7 +214,7 @@ RULES = [
         "BatchNormalization",
         ON_IMAGES,
         Only("training_mode", 0),
-        Statistics(),
+        STATISTICS,
         Attr("epsilon", kind=float, default=1e-3),
         ignore("eps"),
         given="1,4,8,8 =[1,1,1,1] =[0,0,0,0] =4 =4",
@@ -256,7 +261,7 @@ RULES = [
         Only("eps_mode", "add"),
         WholeAxes("across_spatial", (2, 3, 4), CHANNELS),
         Attr("eps", kind=float, default=1e-10),
-        Scale(),
+        SCALE,
         ignore("scale_filler", "value"),
         given="1,4,8,8",
     ),

@@ -91,37 +91,38 @@ def convert_to_one_type(w: Writing) -> None:
     w.then(lambda: w.put("Convert", power, destination_type=own))
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """min and max of Clamp, which are numbers.
 
     For integers they are rounded inwards and cut to the type's range.
     """
+    x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
+    if not is_float(x):
+        if x.dtype is None or not x.dtype.is_integer():
+            raise MappingError("bounds of what are no numbers", "R105")
+        least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
+        low = least if low <= least else most if low >= most else math.ceil(low)
+        high = most if high >= most else least if high <= least else math.floor(high)
+    r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
 
-    keys = ("min", "max")
-    inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
-        x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
-        if not is_float(x):
-            if x.dtype is None or not x.dtype.is_integer():
-                raise MappingError("bounds of what are no numbers", "R105")
-            least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
-            low = least if low <= least else most if low >= most else math.ceil(low)
-            high = most if high >= most else least if high <= least else math.floor(high)
-        r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
+def write_bounds(w: Writing) -> None:
+    bounds = []
+    for index, unbounded in ((1, -math.inf), (2, math.inf)):
+        array = known(w.optional(index))
+        if w.has(index) and array is None:
+            raise MappingError("bounds that are computed")
+        bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
+    low, high = bounds
+    if not low <= high:
+        raise MappingError("the lower bound is the larger one")
+    least = -float(np.finfo(np.float32).max)
+    w.set(min=least if low == -math.inf else low, max=high)
 
-    def lower(self, w: Writing) -> None:
-        bounds = []
-        for index, unbounded in ((1, -math.inf), (2, math.inf)):
-            array = known(w.optional(index))
-            if w.has(index) and array is None:
-                raise MappingError("bounds that are computed")
-            bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
-        low, high = bounds
-        if not low <= high:
-            raise MappingError("the lower bound is the larger one")
-        least = -float(np.finfo(np.float32).max)
-        w.set(min=least if low == -math.inf else low, max=high)
+
+BOUNDS = Hook(
+    before_lift=read_bounds, before_lower=write_bounds, keys=("min", "max"), inputs=(1, 2)
+)
 
 
 def lower_bound_first(w: Writing) -> None:
@@ -298,8 +299,8 @@ ACTIVATIONS = [
     ),
     op("Clip", "HardSigmoid", before_lift=hard_sigmoid_of_values, lift_only=True),
     op("HardSigmoid", "HSigmoid", Only("alpha", 1 / 6), Only("beta", 0.5), lift_only=True),
-    op("Clip", "Clamp", FLOATS, Bounds(), given="2,3 = ="),
-    op("Clip", "Clamp", INTEGERS, Bounds(), given="i32:2,3 =i32: =i32:", lift_only=True),
+    op("Clip", "Clamp", FLOATS, BOUNDS, given="2,3 = ="),
+    op("Clip", "Clamp", INTEGERS, BOUNDS, given="i32:2,3 =i32: =i32:", lift_only=True),
     op(
         "Clip",
         "Minimum",

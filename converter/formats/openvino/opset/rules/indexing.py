@@ -27,7 +27,6 @@ from converter.mapping.codecs import Codec
 from converter.mapping.fields import (
     Attr,
     AttrInput,
-    Field,
     Fixed,
     Guard,
     Hook,
@@ -184,24 +183,24 @@ def negated(r: Reading) -> None:
 # slices ------------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
+    InputType((1, 2, 3, 4), flat=True).lift(r)
+    x, starts, ends, steps, *axes = r.inputs(4, 5)
+    r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
 
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        InputType(self.inputs, flat=True).lift(r)
-        x, starts, ends, steps, *axes = r.inputs(4, 5)
-        r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
+def write_bounds(w: Writing) -> None:
+    starts, ends, axes, steps = (w.optional(i) for i in (1, 2, 3, 4))
+    count = dim(w.input(1), 0)
+    if steps is None and count is None:
+        raise MappingError("the number of sliced axes is unknown")
+    one = w.const([1] * (count or 0), "steps") if steps is None else steps
+    bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
+    w.set_inputs(w.data, *(w.known(v) for v in bounds))
 
-    def lower(self, w: Writing) -> None:
-        starts, ends, axes, steps = (w.optional(i) for i in self.inputs)
-        count = dim(w.input(1), 0)
-        if steps is None and count is None:
-            raise MappingError("the number of sliced axes is unknown")
-        one = w.const([1] * (count or 0), "steps") if steps is None else steps
-        bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.set_inputs(w.data, *(w.known(v) for v in bounds))
+
+BOUNDS = Hook(before_lift=read_bounds, before_lower=write_bounds, inputs=(1, 2, 3, 4))
 
 
 def strided_slice(r: Reading) -> ir.Value:
@@ -289,43 +288,47 @@ def masked_axes(r: Reading) -> None:
 # one-hot, eye, range -----------------------------------------------------------------------------
 
 
-class OnOff(Field):
+def read_on_off(r: Reading) -> None:
     """(..., on, off) <-> [off, on]."""
-
-    inputs = (2,)
-
-    def lift(self, r: Reading) -> None:
-        values = (r.reshape(r.input(i), [1]) for i in (3, 2))
-        r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
-
-    def lower(self, w: Writing) -> None:
-        array, axis = known(w.input(2)), w.const(0)
-        for i in (1, 0):
-            if array is not None:
-                value = w.const(array[i])
-            else:
-                value = w.emit("Gather", w.input(2), i, axis, batch_dims=0)
-            w.layer.inputs.append(value)
+    values = (r.reshape(r.input(i), [1]) for i in (3, 2))
+    r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
 
-class NegativeIndices(Field):
+def write_on_off(w: Writing) -> None:
+    array, axis = known(w.input(2)), w.const(0)
+    for i in (1, 0):
+        if array is not None:
+            value = w.const(array[i])
+        else:
+            value = w.emit("Gather", w.input(2), i, axis, batch_dims=0)
+        w.layer.inputs.append(value)
+
+
+ON_OFF = Hook(before_lift=read_on_off, before_lower=write_on_off, inputs=(2,))
+
+
+def read_negative_indices(r: Reading) -> None:
     """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
+    kind = words("ignore_negative", "normalize")
+    if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
+        return
+    indices = r.data
+    assert indices.dtype is not None
+    limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
+    negative = r.b.Less(indices, r.b.like(indices, 0))
+    r.data = r.b.Where(negative, limit, indices)
 
-    keys = ("negative_indices_mode",)
 
-    def lift(self, r: Reading) -> None:
-        kind = words("ignore_negative", "normalize")
-        if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
-            return
-        indices = r.data
-        assert indices.dtype is not None
-        limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
-        negative = r.b.Less(indices, r.b.like(indices, 0))
-        r.data = r.b.Where(negative, limit, indices)
+def write_negative_indices(w: Writing) -> None:
+    w.needs(16)
+    w.set(negative_indices_mode="normalize")
 
-    def lower(self, w: Writing) -> None:
-        w.needs(16)
-        w.set(negative_indices_mode="normalize")
+
+NEGATIVE_INDICES = Hook(
+    before_lift=read_negative_indices,
+    before_lower=write_negative_indices,
+    keys=("negative_indices_mode",),
+)
 
 
 def eye(r: Reading) -> None:
@@ -355,22 +358,22 @@ def write_eye(w: Writing) -> None:
     w.set(special_zero=False)
 
 
-class RangeType(Field):
+def read_range_type(r: Reading) -> None:
     """The type of the result, which in ONNX is that of the bounds; the first revision has none."""
+    to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
+    work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
+    scalars = (
+        r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
+    )
+    r.node.inputs = [r.cast(v, work) for v in scalars]
+    r.behind(lambda y: r.cast(y, to))
 
-    keys = ("output_type",)
 
-    def lift(self, r: Reading) -> None:
-        to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
-        work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
-        scalars = (
-            r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
-        )
-        r.node.inputs = [r.cast(v, work) for v in scalars]
-        r.behind(lambda y: r.cast(y, to))
+def write_range_type(w: Writing) -> None:
+    w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
+
+RANGE_TYPE = Hook(before_lift=read_range_type, before_lower=write_range_type, keys=("output_type",))
 
 
 # rows --------------------------------------------------------------------------------------------
@@ -466,7 +469,7 @@ SCATTER = [
     ),
 ]
 SLICE: list[Rule | Custom] = [
-    op("Slice", "Slice", Bounds(), since=8),
+    op("Slice", "Slice", BOUNDS, since=8),
     custom("", "StridedSlice", lift=strided_slice),
     op("Reshape", "SliceScatter", before_lift=slice_scatter, lift_only=True),
     op(
@@ -494,9 +497,9 @@ MADE = [
         "OneHot",
         Attr("axis", kind=int),
         index_type(0),
-        NegativeIndices(),
+        NEGATIVE_INDICES,
         NumberInput(1, rank=1),
-        OnOff(),
+        ON_OFF,
     ),
     op("Cast", "Eye", Attr("to", "output_type", COMPUTED), before_lift=eye, lift_only=True),
     op(
@@ -505,7 +508,7 @@ MADE = [
         Hook(before_lower=write_eye, names=("k", "dtype"), keys=("special_zero",)),
         lower_only=True,
     ),
-    op("Range", "Range", RangeType(), given="f32: f32: f32:"),
+    op("Range", "Range", RANGE_TYPE, given="f32: f32: f32:"),
 ]
 
 RULES = [*GATHER, *SCATTER, *SLICE, *MADE]

@@ -94,26 +94,28 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
     return inner if constant and inner is not None and inner.dtype in STORED else None
 
 
-class Compressed(Field):
+def read_compressed(r: Reading) -> None:
     """The chain of operations in which runtimes look for compressed weights."""
+    found = chain(r)
+    assert found is not None
+    r.node.attrs |= found.attrs
+    r.set_inputs(found.weights, found.scale, found.zero)
+    if found.flat is not None:
+        for i, value in enumerate(r.node.inputs[1:], 1):
+            if value is not None and value.const_value is not None:
+                flat = LazyTensor.of(value.const_value).reshaped(found.flat)
+                r.node.inputs[i] = r.b.const(flat, value.name or "const")
 
-    names = ("axis", "block_size")
 
-    def lift(self, r: Reading) -> None:
-        found = chain(r)
-        assert found is not None
-        r.node.attrs |= found.attrs
-        r.set_inputs(found.weights, found.scale, found.zero)
-        if found.flat is not None:
-            for i, value in enumerate(r.node.inputs[1:], 1):
-                if value is not None and value.const_value is not None:
-                    flat = LazyTensor.of(value.const_value).reshaped(found.flat)
-                    r.node.inputs[i] = r.b.const(flat, value.name or "const")
+def write_compressed(w: Writing) -> None:
+    zero = w.optional(2)
+    point = None if zero is None else along(w, zero)
+    w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
 
-    def lower(self, w: Writing) -> None:
-        zero = w.optional(2)
-        point = None if zero is None else along(w, zero)
-        w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
+
+COMPRESSED = Hook(
+    before_lift=read_compressed, before_lower=write_compressed, names=("axis", "block_size")
+)
 
 
 def factors(
@@ -305,7 +307,7 @@ RULES: list[Rule | Custom] = [
         "Multiply",
         Guard("not compressed weights", lambda w: not in_blocks(w), lambda r: chain(r) is not None),
         BROADCAST,
-        Compressed(),
+        COMPRESSED,
         Implied(("output_dtype",)),
         given="=u8:4,6 =f32:6 =u8:6",
     ),

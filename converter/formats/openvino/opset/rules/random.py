@@ -9,31 +9,35 @@ from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import computed, convert
 from converter.graph.demands import at_least
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Hook, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Fixed, Hook, Only, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
 
 
-class DrawnType(Field):
+def read_drawn_type(r: Reading) -> None:
     """The type of the numbers and of their bounds; those of half precision are computed on as
     float32.
     """
+    r.set(dtype=r.attr("output_type", element_type))
 
-    names = ("dtype",)
-    keys = ("output_type",)
 
-    def lift(self, r: Reading) -> None:
-        r.set(dtype=r.attr("output_type", element_type))
+def write_drawn_type(w: Writing) -> None:
+    to = T(w.attr("dtype"))
+    w.set(output_type=element_type.lower(int(to)))
+    for i in (1, 2):
+        w.layer.inputs[i] = convert(w, w.input(i), to)
+    if computed(to) != to:
+        drawn = w.result("drawn", to)
+        w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
 
-    def lower(self, w: Writing) -> None:
-        to = T(w.attr("dtype"))
-        w.set(output_type=element_type.lower(int(to)))
-        for i in (1, 2):
-            w.layer.inputs[i] = convert(w, w.input(i), to)
-        if computed(to) != to:
-            drawn = w.result("drawn", to)
-            w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
+
+DRAWN_TYPE = Hook(
+    before_lift=read_drawn_type,
+    before_lower=write_drawn_type,
+    names=("dtype",),
+    keys=("output_type",),
+)
 
 
 def write_seed(w: Writing) -> None:
@@ -51,7 +55,7 @@ RULES = [
     op(
         "netconv::UniformNumbers",
         "RandomUniform",
-        DrawnType(),
+        DRAWN_TYPE,
         *SEEDS,
         Attr(
             "alignment", kind=words("tensorflow", "pytorch"), default="tensorflow", since=9

@@ -69,28 +69,32 @@ def multiply_sizes(w: Writing) -> None:
     w.set(keep_dims=False)
 
 
-class SpecialZero(Field):
+def read_special_zero(r: Reading) -> None:
     """`special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
+    copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
+    target: Any = known(shape)
+    if rank_of(r.input(1)) not in (None, 1):
+        raise MappingError("a shape that is no list", "R105")
+    if copies or (target is not None and not np.any(target == 0)):
+        r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
+    elif target is not None or rank_of(x) != 0:
+        r.set(allowzero=1)
+        if target is not None and np.any(target == -1):
+            if shape_of(x) is None:
+                raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
+            r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
 
-    names = ("allowzero",)
-    keys = ("special_zero",)
 
-    def lift(self, r: Reading) -> None:
-        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
-        target: Any = known(shape)
-        if rank_of(r.input(1)) not in (None, 1):
-            raise MappingError("a shape that is no list", "R105")
-        if copies or (target is not None and not np.any(target == 0)):
-            r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
-        elif target is not None or rank_of(x) != 0:
-            r.set(allowzero=1)
-            if target is not None and np.any(target == -1):
-                if shape_of(x) is None:
-                    raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
-                r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
+def write_special_zero(w: Writing) -> None:
+    w.set(special_zero=not w.attr("allowzero"))
 
-    def lower(self, w: Writing) -> None:
-        w.set(special_zero=not w.attr("allowzero"))
+
+SPECIAL_ZERO = Hook(
+    before_lift=read_special_zero,
+    before_lower=write_special_zero,
+    names=("allowzero",),
+    keys=("special_zero",),
+)
 
 
 def _settled(x: ir.Value, target: Array) -> list[int]:
@@ -223,30 +227,34 @@ class Lengths(Field):
 # broadcasting ------------------------------------------------------------------------------------
 
 
-class BroadcastMode(Field):
+def read_broadcast_mode(r: Reading) -> None:
     """numpy and bidirectional are Expand.
 
     Explicit says which axes of the target the input's axes are.
     """
+    mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
+    if mode in ("explicit", "none"):
+        if r.optional(2) is None:
+            raise MappingError("the axes mapping is absent", "R105")
+        axes = r.ints(2, "the axes mapping")
+        count = None if target is None else dim(target, 0)
+        if count is None:
+            raise MappingError("the rank of the target shape is unknown", "X203")
+        r.set_inputs(place_axes(r, axes, count), target)
+    elif mode not in ("numpy", "bidirectional"):
+        raise MappingError(f"mode={mode!r} cannot be expressed")
+    del r.node.inputs[2:]  # the first revision has axes whatever the mode is
 
-    keys = ("mode", "axis", "broadcast_spec")
 
-    def lift(self, r: Reading) -> None:
-        mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
-        if mode in ("explicit", "none"):
-            if r.optional(2) is None:
-                raise MappingError("the axes mapping is absent", "R105")
-            axes = r.ints(2, "the axes mapping")
-            count = None if target is None else dim(target, 0)
-            if count is None:
-                raise MappingError("the rank of the target shape is unknown", "X203")
-            r.set_inputs(place_axes(r, axes, count), target)
-        elif mode not in ("numpy", "bidirectional"):
-            raise MappingError(f"mode={mode!r} cannot be expressed")
-        del r.node.inputs[2:]  # the first revision has axes whatever the mode is
+def write_broadcast_mode(w: Writing) -> None:
+    w.set(mode="bidirectional")
 
-    def lower(self, w: Writing) -> None:
-        w.set(mode="bidirectional")
+
+BROADCAST_MODE = Hook(
+    before_lift=read_broadcast_mode,
+    before_lower=write_broadcast_mode,
+    keys=("mode", "axis", "broadcast_spec"),
+)
 
 
 def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
@@ -432,25 +440,25 @@ def mirrored(r: Reading) -> None:
 # blocks ------------------------------------------------------------------------------------------
 
 
-class OfChannels(Field):
+def read_of_channels(r: Reading) -> None:
     """The operator is about axis 1, the layer about any: the axes change places around it."""
+    x, b = r.input(0), r.b
+    axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
+    if n == 1:
+        r.data = b.Unsqueeze(x, [0])
+        r.behind(lambda y: b.Squeeze(y, [0]))
+    elif axis != 1:
+        perm = list(range(n))
+        perm[1], perm[axis] = axis, 1
+        r.data = r.transpose(x, perm)
+        r.behind(lambda y: r.transpose(y, perm))
 
-    keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
-        x, b = r.input(0), r.b
-        axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
-        if n == 1:
-            r.data = b.Unsqueeze(x, [0])
-            r.behind(lambda y: b.Squeeze(y, [0]))
-        elif axis != 1:
-            perm = list(range(n))
-            perm[1], perm[axis] = axis, 1
-            r.data = r.transpose(x, perm)
-            r.behind(lambda y: r.transpose(y, perm))
+def write_of_channels(w: Writing) -> None:
+    w.set(axis=1)
 
-    def lower(self, w: Writing) -> None:
-        w.set(axis=1)
+
+OF_CHANNELS = Hook(before_lift=read_of_channels, before_lower=write_of_channels, keys=("axis",))
 
 
 def space_to_batch(r: Reading) -> None:
@@ -568,7 +576,7 @@ SHAPES: list[Rule | Custom] = [
         Hook(before_lower=multiply_sizes, keys=("keep_dims",)),
         lower_only=True,
     ),
-    op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SpecialZero()),
+    op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SPECIAL_ZERO),
     op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
     op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
     op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), given="4,6 =[2,4]"),
@@ -580,7 +588,7 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
+    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BROADCAST_MODE),
     op(
         "ConstantOfShape",
         "Broadcast",
@@ -619,7 +627,7 @@ IN_BLOCKS: list[Rule | Custom] = [
         "netconv::ShuffleChannels",
         "ShuffleChannels",
         Attr("group", kind=int, default=1),
-        OfChannels(),
+        OF_CHANNELS,
         given="1,4,8,8",
     ),
     op("Reshape", "SpaceToBatch", before_lift=space_to_batch, lift_only=True),
