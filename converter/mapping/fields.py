@@ -669,6 +669,7 @@ class Hook(Field):
     keys: tuple[str, ...] = ()
     inputs: tuple[int, ...] = ()
     blobs: tuple[str, ...] = ()
+    folds: bool = False
 
     def lift(self, r: Reading) -> None:
         if self.before_lift is not None and (x := self.before_lift(r)) is not None:

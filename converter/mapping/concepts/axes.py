@@ -138,6 +138,7 @@ class Axes(Field):
 
     `empty`     what the layer means by an empty list: NONE or ALL; otherwise it has none
     `absent`    the list may be left out, which means all axes
+    `every`     the key of a flag that is set where all axes are reduced, instead of a list
     `computed`  the layer takes axes that are known only when the network runs
     """
 
@@ -145,18 +146,21 @@ class Axes(Field):
     index: int = 1
     empty: str = ""
     absent: bool = False
+    every: str = ""
     computed: bool = False
 
     def __post_init__(self) -> None:
         self.names = ("noop_with_empty_axes",)
         self.inputs = (self.index,)
-        self.keys = (self.source,) if isinstance(self.source, str) else ()
+        self.keys = tuple(key for key in (self.source, self.every) if key and isinstance(key, str))
 
     def lift(self, r: Any) -> None:
         if self.computed and known(r.input(self.source)) is None:
             axes: Any = r.b.Reshape(r.cast(r.input(self.source), INT64), [-1])
         else:
-            axes = r.b.const(self.read(r), "axes")
+            axes = self.read(r)
+            whole = self.every and len(axes) == r.rank(r.data)
+            axes = None if whole else r.b.const(axes, "axes")
         del r.node.inputs[self.index :]
         r.set_input(self.index, axes)
         if self.empty == NONE and not (known(axes) is not None and known(axes).size):
@@ -165,6 +169,8 @@ class Axes(Field):
     def read(self, r: Any) -> list[int]:
         """The axes that the layer reduces."""
         rank = r.rank(r.data)
+        if self.every and r.attr(self.every, bool, False):
+            return list(range(rank))
         found = r.integers(self.source, "the axes", range(rank) if self.absent else MISSING)
         if not found and not self.empty:
             raise MappingError(f"{self.source} must name at least one axis", "R110")
@@ -173,15 +179,19 @@ class Axes(Field):
     def lower(self, w: Any) -> None:
         if self.computed and w.has(self.index) and known(w.input(self.index)) is None:
             w.set_operand(self.source, w.indices(self.some(w)))
+            return
+        axes = self.reduced(w)
+        if self.every and len(axes) == w.rank():
+            w.set(**{self.every: True})
         else:
-            w.set_integers(self.source, self.reduced(w), "axes")
+            w.set_integers(self.source, axes, "axes")
 
     def reduced(self, w: Any) -> list[int]:
         """The axes that the operator reduces."""
         rank, nothing = w.rank(), bool(w.attr("noop_with_empty_axes", 0))
         axes = from_front(w.ints(self.index, "the axes", ()), rank)
         axes = axes if axes or nothing else list(range(rank))
-        if not axes and self.empty != NONE:
+        if not axes and self.empty != NONE and (nothing or not self.every):
             raise no_axes(w)
         return axes
 

@@ -17,24 +17,23 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.axes import Axis, AxisInput
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Hook, Only, attrs
+from converter.mapping.fields import Attr, Hook, Only, attrs
 from converter.mapping.rules import op, ops
 
 T = ir.DataType
 
 
-class Kept(Field):
+def read_kept(r: Reading) -> None:
     """`keepdims`, which is read; when written the reduced axes always stay as 1."""
+    r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
 
-    names = ("keepdims",)
-    keys = ("keepdims",)
 
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
+def write_kept(w: Writing) -> None:
+    if not w.attr("keepdims"):
+        raise MappingError("the layer keeps the reduced axes")
 
-    def lower(self, w: Writing) -> None:
-        if not w.attr("keepdims"):
-            raise MappingError("the layer keeps the reduced axes")
+
+KEPT = Hook(before_lift=read_kept, before_lower=write_kept, names=("keepdims",), keys=("keepdims",))
 
 
 def read_best(r: Reading) -> None:
@@ -96,7 +95,7 @@ AXIS = Axis()
 RUNNING = attrs(exclusive=False, reverse=False)
 RULES = [
     *(
-        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, Kept(), given="2,3,4 =1")
+        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, KEPT, given="2,3,4 =1")
         for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
     ),
     *(
@@ -106,7 +105,7 @@ RULES = [
             method(word),
             truth(0),
             AXES,
-            Kept(),
+            KEPT,
             before_lift=as_numbers,
             after_lift=as_truth,
             lift_only=True,
@@ -118,7 +117,7 @@ RULES = [
         "Reduce",
         method("VARIANCE"),
         AXES,
-        Kept(),
+        KEPT,
         before_lift=squares,
         lift_only=True,
     ),
@@ -127,7 +126,7 @@ RULES = [
         "Reduce",
         method("UNBIASED_VARIANCE"),
         AXES,
-        Kept(),
+        KEPT,
         before_lift=squares,
         after_lift=unbiased,
         lift_only=True,
@@ -138,7 +137,7 @@ RULES = [
             "ArgMinMax",
             method(word),
             Axis(default=-1),
-            Kept(),
+            KEPT,
             Attr("select_last_index", kind=bool, default=0),
             given="2,3",
         )

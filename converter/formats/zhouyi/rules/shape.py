@@ -68,34 +68,38 @@ def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -
 # pieces ------------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """Begin, end and stride for every axis; an end below zero counts from behind.
 
     Beyond both ends bounds are cut off as in ONNX; what is written is explicit.
     """
+    begin = r.attr("begin", list)
+    bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
+    bounds.append(r.attr("strides", list, [1] * len(begin)))
+    if len({len(v) for v in bounds}) > 1:
+        raise MappingError("begin, end and strides are not equally long", "R110")
+    r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
 
-    folds = True  # into explicit bounds
-    inputs = (1, 2, 3, 4)
-    keys = ("begin", "end", "strides", "axis")
 
-    def lift(self, r: Reading) -> None:
-        begin = r.attr("begin", list)
-        bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
-        bounds.append(r.attr("strides", list, [1] * len(begin)))
-        if len({len(v) for v in bounds}) > 1:
-            raise MappingError("begin, end and strides are not equally long", "R110")
-        r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
+def write_bounds(w: Writing) -> None:
+    shape = w.static()
+    starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
+    steps = [1] * len(starts)
+    if w.optional(4) is not None:
+        steps = constant_of(w, 4, "the steps").tolist()
+    begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    for a, start, stop, step in zip(_axes(w), starts, ends, steps, strict=False):
+        begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
+    w.set(begin=begin, end=end, strides=strides)
 
-    def lower(self, w: Writing) -> None:
-        shape = w.static()
-        starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
-        steps = [1] * len(starts)
-        if w.optional(4) is not None:
-            steps = constant_of(w, 4, "the steps").tolist()
-        begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
-        for a, start, stop, step in zip(_axes(w), starts, ends, steps, strict=False):
-            begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
-        w.set(begin=begin, end=end, strides=strides)
+
+BOUNDS = Hook(
+    before_lift=read_bounds,
+    before_lower=write_bounds,
+    folds=True,
+    inputs=(1, 2, 3, 4),
+    keys=("begin", "end", "strides", "axis"),
+)
 
 
 def _axes(w: Writing) -> list[int]:
@@ -413,7 +417,7 @@ RULES = [
     *ops("Flatten=Reshape Squeeze=Reshape Unsqueeze=Reshape", NEW_SHAPE, lower_only=True),
     op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, given="1,3"),
     op("Transpose", "Transpose", Permutation()),
-    op("Slice", "Slice", Bounds()),
+    op("Slice", "Slice", BOUNDS),
     op("Slice", "Crop", reads("crops"), before_lift=cropped, lift_only=True),
     op("Pad", "Pad", RUN_MODES, word("mode", "mode", PAD_MODES, default="constant"), Amounts()),
     op(

@@ -14,7 +14,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axes
-from converter.mapping.fields import AttrInput, Field, InputType
+from converter.mapping.fields import AttrInput, Field, Hook, InputType
 
 D = ir.DataType
 LARGE = (1 << 31) - 1
@@ -55,37 +55,37 @@ class Leading(AttrInput):
         w.layer.inputs += own
 
 
-class KeptAxes(Field):
+def read_kept_axes(r: Reading) -> None:
     """The operation keeps the axes that it reduces, as axes of one element; they go after it where
     the operator has none of them.
     """
+    r.set(keepdims=1)
+    if r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16):
+        r.data = r.cast(r.data, D.INT32)
 
-    names = ("keepdims",)
 
-    def lift(self, r: Reading) -> None:
-        r.set(keepdims=1)
-        if r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16):
-            r.data = r.cast(r.data, D.INT32)
+def write_kept_axes(w: Writing) -> None:
+    computed = w.has(1) and constant(w.input(1)) is None
+    if 0 in (known_sizes(w.data) or [0] * computed):
+        raise MappingError("a reduction of no elements, which the runtime computes wrongly")
+    if w.attr("keepdims", 1):
+        return
+    own, shape = w.layer.outputs[0], shape_of(w.out)
+    if not computed:
+        drop_axes(w, REDUCED.reduced(w))
+    elif shape is None:
+        raise MappingError("the axes must be constant")
+    else:
+        kept = w.temporary("kept", own.dtype, [None] * w.rank())
+        w.layer.outputs = [kept]
+        w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
 
-    def lower(self, w: Writing) -> None:
-        computed = w.has(1) and constant(w.input(1)) is None
-        if 0 in (known_sizes(w.data) or [0] * computed):
-            raise MappingError("a reduction of no elements, which the runtime computes wrongly")
-        if w.attr("keepdims", 1):
-            return
-        own, shape = w.layer.outputs[0], shape_of(w.out)
-        if not computed:
-            drop_axes(w, REDUCED.reduced(w))
-        elif shape is None:
-            raise MappingError("the axes must be constant")
-        else:
-            kept = w.temporary("kept", own.dtype, [None] * w.rank())
-            w.layer.outputs = [kept]
-            w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+
+KEPT_AXES = Hook(before_lift=read_kept_axes, before_lower=write_kept_axes, names=("keepdims",))
 
 
 REDUCED = Axes(1, computed=True)
-KEPT = (REDUCED, KeptAxes())
+KEPT = (REDUCED, KEPT_AXES)
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:

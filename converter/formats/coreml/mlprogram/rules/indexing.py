@@ -21,7 +21,7 @@ from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, InputType, Only, ignore
+from converter.mapping.fields import Attr, Fixed, Guard, Hook, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -45,24 +45,26 @@ def gather_in_batches(r: Reading) -> None:
     r.behind(lambda y: r.transpose(y, back))
 
 
-class Joined(Field):
+def read_joined(r: Reading) -> None:
     """How updates join what is there: what is taken away is added negated.
 
     It is always written, since addition is the default.
     """
+    mode, updates = r.attr("mode", str, "add"), r.operands()[2]
+    if mode == "sub":
+        mode, r.node.inputs[2] = "add", -updates
+    elif mode == "div":
+        mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
+    r.set(reduction=JOINING.lift(mode))
 
-    keys, names = ("mode",), ("reduction",)
 
-    def lift(self, r: Reading) -> None:
-        mode, updates = r.attr("mode", str, "add"), r.operands()[2]
-        if mode == "sub":
-            mode, r.node.inputs[2] = "add", -updates
-        elif mode == "div":
-            mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
-        r.set(reduction=JOINING.lift(mode))
+def write_joined(w: Writing) -> None:
+    w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
-    def lower(self, w: Writing) -> None:
-        w.set(mode=JOINING.lower(w.attr("reduction", "none")))
+
+JOINED = Hook(
+    before_lift=read_joined, before_lower=write_joined, keys=("mode",), names=("reduction",)
+)
 
 
 def scatter_slices(r: Reading) -> None:
@@ -206,7 +208,7 @@ RULES: list[Rule | Custom] = [
         "scatter",
         UPDATED,
         InputType((1,)),
-        Joined(),
+        JOINED,
         Hook(before_lift=scatter_slices, keys=("axis",)),
         CHECKED,
         lift_only=True,
@@ -216,7 +218,7 @@ RULES: list[Rule | Custom] = [
         "scatter_nd",
         UPDATED,
         InputType((1,)),
-        Joined(),
+        JOINED,
         CHECKED,
     ),
     mil(
@@ -226,7 +228,7 @@ RULES: list[Rule | Custom] = [
         ALIKE,
         Axis(default=0, signed=True),
         InputType((1,)),
-        Joined(),
+        JOINED,
         CHECKED,
         given="4,4 i64:4,4 4,4",
     ),

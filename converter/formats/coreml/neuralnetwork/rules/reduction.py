@@ -8,42 +8,21 @@ from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
-from converter.formats.coreml.neuralnetwork.rules.fields import ANY, NOT, ConstOrInput
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    ANY,
+    KEEP_ONE_AXIS,
+    NOT,
+    ConstOrInput,
+)
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.concepts import axes
-from converter.mapping.concepts.axes import Axis
+from converter.mapping.concepts.axes import ALL, Axes, Axis
 from converter.mapping.fields import Attr, Const, Fixed, Guard, Hook, Only, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
 NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)))
-
-
-class Axes(axes.Axes):
-    """`axes` or all of them (`reduceAll`, or none named); all of them without keepDims leave [1],
-    as there is no rank 0.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(empty=axes.ALL)
-        self.names = (*self.names, "keepdims")
-        self.keys = ("axes", "reduceAll", "keepDims")
-
-    def lift(self, r: Reading) -> None:
-        keep, rank = r.attr("keepDims", bool), blobs.rank(r)
-        found = range(rank) if r.attr("reduceAll", bool) else self.read(r)
-        r.set(keepdims=keep)
-        everything = len(found) == rank
-        r.set_input(1, None if everything else r.b.const(found))
-        if everything and not keep:
-            r.behind(lambda y: r.b.Reshape(y, [1]))
-
-    def lower(self, w: Writing) -> None:
-        found = self.reduced(w)
-        w.set(keepDims=bool(w.attr("keepdims")))
-        w.set(**{"reduceAll": True} if len(found) == w.rank() else {"axes": found})
 
 
 def read_flat_maximum(r: Reading) -> None:
@@ -112,6 +91,13 @@ NO_MEAN = Guard("the mean of integers", lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
 
 
+REDUCED = (
+    Axes(empty=ALL, every="reduceAll"),
+    Attr("keepdims", "keepDims", bool),
+    KEEP_ONE_AXIS,
+)
+
+
 def logarithm(r: Reading) -> Value:
     """LOGSUM is the sum of logarithms."""
     return r.b.Log(r.data + r.attr("epsilon", unset(1e-6)))
@@ -167,12 +153,12 @@ RULES = [
         given="1,4,8,8",
         lift_only=True,
     ),
-    op("ReduceMean", "reduceMean", NO_MEAN, Axes(), given="2,3 =[1]"),
+    op("ReduceMean", "reduceMean", NO_MEAN, *REDUCED, given="2,3 =[1]"),
     *ops(
         "ReduceL1=reduceL1 ReduceL2=reduceL2 ReduceMax=reduceMax ReduceMin=reduceMin "
         "ReduceSum=reduceSum ReduceProd=reduceProd ReduceLogSum=reduceLogSum "
         "ReduceSumSquare=reduceSumSquare ReduceLogSumExp=reduceLogSumExp",
-        Axes(),
+        *REDUCED,
         given="2,3 =[1]",
     ),
     *ops("ArgMax=argMax ArgMin=argMin", Axis(), REMOVED_AXIS, FIRST),

@@ -184,25 +184,27 @@ class SoftmaxAxis(Axis):
 # quantisation ------------------------------------------------------------------------------------
 
 
-class Levels(Field):
+def read_levels(r: Reading) -> None:
     """Bounds in the rank of the data; the operator is the whole of the layer.
 
     With bounds for each channel a layer that changes nothing stands in front: put together with
     the layer before it, the engine reads memory behind the bounds. Networks of the engine's own
     tools are as they are.
     """
+    r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        if any(known(w.input(i)) is None for i in range(1, 5)):
-            raise MappingError("the bounds must be constant")
-        bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
-        if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
-            x = w.emit("Power", x, shape=w.shape(), power="1", scale="1", shift="0")
-        w.set_inputs(x, *bounds)
+def write_levels(w: Writing) -> None:
+    x = w.data
+    if any(known(w.input(i)) is None for i in range(1, 5)):
+        raise MappingError("the bounds must be constant")
+    bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
+    if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
+        x = w.emit("Power", x, shape=w.shape(), power="1", scale="1", shift="0")
+    w.set_inputs(x, *bounds)
+
+
+LEVELS = Hook(before_lift=read_levels, before_lower=write_levels)
 
 
 TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
@@ -280,7 +282,7 @@ RULES = [
         op(
             "netconv::FakeQuantize",
             kind,
-            Levels(),
+            LEVELS,
             MARK_LAYER,
             Attr("levels", kind=int),
             since=since,

@@ -9,28 +9,19 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, MARK_LAYER
 from converter.mapping.concepts.axes import Axes
-from converter.mapping.fields import Always, Field, Guard, Hook, Implied, ignore
+from converter.mapping.fields import Always, Attr, Guard, Hook, Implied, ignore
 from converter.mapping.rules import op, ops
 from converter.passes import indices
 
 D = ir.DataType
 
 
-class KeepDims(Field):
-    """`keep_dims`; a result without axes is one of a single element that is squeezed."""
-
-    names = ("keepdims",)
-    keys = ("keep_dims",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(keepdims=r.attr("keep_dims", CAPITAL_TRUTH, 1))
-
-    def lower(self, w: Writing) -> None:
-        shape, keep = w.shape(), bool(w.attr("keepdims"))
-        whole = not keep and len(AXES.reduced(w)) == len(shape)
-        w.layer.attrs["keep_dims"] = str(keep or whole)
-        if whole:
-            w.gives([1] * len(shape))
+def keep_one_axis(w: Writing) -> None:
+    """A result without axes is one of a single element that is squeezed."""
+    shape = w.shape()
+    if not w.attr("keepdims") and len(AXES.reduced(w)) == len(shape):
+        w.layer.attrs["keep_dims"] = CAPITAL_TRUTH.lower(True)
+        w.gives([1] * len(shape))
 
 
 def through_minimum(w: Writing) -> None:
@@ -55,7 +46,11 @@ def as_truth(r: Reading) -> None:
 
 
 AXES = Axes(1)
-REDUCED = (AXES, KeepDims())
+REDUCED = (
+    AXES,
+    Attr("keepdims", "keep_dims", CAPITAL_TRUTH, 1),
+    Hook(before_lower=keep_one_axis),
+)
 KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
 NO_AXES = Guard("there are axes", lift_if=lambda r: not r.ints(1, "the axes"))
 SIGNED = Guard(
