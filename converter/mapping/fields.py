@@ -682,3 +682,7 @@ class Hook(Field):
             self.before_lower(w)
         if (after := self.after_lower) is not None:
             w.then(lambda: after(w))
+
+
+class RowHook(Hook):
+    """The hooks that are options of one row."""

@@ -136,7 +136,8 @@ class Axes(Field):
 
     An operator without axes reduces all of them, unless `noop_with_empty_axes` says none.
 
-    `empty`     what the layer means by an empty list: NONE or ALL; otherwise it has none
+    `empty`     what a layer that is read means by an empty list: NONE or ALL; else it is refused
+    `writable`  an empty list may be written, for no axes
     `absent`    the list may be left out, which means all axes
     `every`     the key of a flag that is set where all axes are reduced, instead of a list
     `computed`  the layer takes axes that are known only when the network runs
@@ -145,6 +146,7 @@ class Axes(Field):
     source: str | int = "axes"
     index: int = 1
     empty: str = ""
+    writable: bool = False
     absent: bool = False
     every: str = ""
     computed: bool = False
@@ -191,7 +193,7 @@ class Axes(Field):
         rank, nothing = w.rank(), bool(w.attr("noop_with_empty_axes", 0))
         axes = from_front(w.ints(self.index, "the axes", ()), rank)
         axes = axes if axes or nothing else list(range(rank))
-        if not axes and self.empty != NONE and (nothing or not self.every):
+        if not axes and not self.writable and (nothing or not self.every):
             raise no_axes(w)
         return axes
 
@@ -199,7 +201,7 @@ class Axes(Field):
         """Computed axes of which there is one at least, or whose absence means the same to both."""
         axes = w.input(self.index)
         count = (known_sizes(axes) or [None])[0]
-        alike = self.empty == NONE and w.attr("noop_with_empty_axes", 0)
+        alike = self.writable and w.attr("noop_with_empty_axes", 0)
         if not count and not alike:
             what = "the number of axes must be known: without any, all of them are reduced"
             raise MappingError(what, "X203", "make the axes constant")

@@ -19,7 +19,7 @@ from converter.mapping.concepts.axes import NONE, Axes, Axis
 from converter.mapping.fields import Always, Attr, Field, Guard, Hook, Only
 from converter.mapping.rules import op, ops
 
-AXES = Axes(1, empty=NONE, computed=True)
+AXES = Axes(1, empty=NONE, writable=True, computed=True)
 KEEP = Attr("keepdims", "keep_dims", bool)
 
 

@@ -16,7 +16,7 @@ from converter.formats.coreml.mlprogram.rules.fields import (
     numbers,
 )
 from converter.graph.demands import axis_of
-from converter.mapping.concepts.axes import Axes, AxisInput
+from converter.mapping.concepts.axes import NONE, Axes, AxisInput
 from converter.mapping.fields import Attr, Field, Hook, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -96,7 +96,7 @@ RULES: list[Rule | Custom] = [
         "ReduceMin=reduce_min ReduceProd=reduce_prod ReduceSum=reduce_sum "
         "ReduceSumSquare=reduce_sum_square",
         "x",
-        Axes(absent=True),
+        Axes(absent=True, empty=NONE),
         KEEP,
         given="2,3,4 =[1]",
     ),
