@@ -165,7 +165,7 @@ class Reading:
         """
         if isinstance(source, int):
             absent = default is not REQUIRED and self.optional(source) is None
-            return default if absent else self.ints(source, what)  # type: ignore[no-any-return]
+            return default if absent else self.ints(source, what)
         if isinstance(self.layer.attrs.get(source), int):
             return [self.attr(source, int)]
         return self.attr(source, list, default)  # type: ignore[no-any-return]

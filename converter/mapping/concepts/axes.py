@@ -55,7 +55,7 @@ class Axis(Field):
         if isinstance(self.source, int):
             del r.node.inputs[self.source :]
 
-    def read(self, r: Any) -> int | None:
+    def read(self, r: Any) -> Any:
         """The axis of the layer, or what it means without one."""
         found, data = r.integers(self.source, "the axis", None), r.node.inputs[self.of]
         rank = rank_of(data)
@@ -64,14 +64,14 @@ class Axis(Field):
             if self.default is MISSING:
                 raise MappingError(f"required attribute {self.source!r} is absent", "R110")
             if self.default is None or self.signed or not rank:
-                return self.default  # type: ignore[no-any-return]
+                return None if self.default is None else int(self.default)
             found = [min(self.default, rank - 1)]
         if len(found) != 1:
             raise MappingError(f"{self.source} must be one axis, got {found}", "R110")
         if self.signed and rank is None:
-            return found[0]
+            return int(found[0])
         axis = axis_of(found[0], r.rank(data) + self.added)
-        return found[0] if self.signed else axis
+        return int(found[0]) if self.signed else axis
 
     def lower(self, w: Any) -> None:
         if w.attr(self.name, None) is not None:
@@ -159,13 +159,15 @@ class Axes(Field):
     def lift(self, r: Any) -> None:
         if self.computed and known(r.input(self.source)) is None:
             axes: Any = r.b.Reshape(r.cast(r.input(self.source), INT64), [-1])
+            none = self.empty == NONE
         else:
-            axes = self.read(r)
-            whole = self.every and len(axes) == r.rank(r.data)
-            axes = None if whole else r.b.const(axes, "axes")
+            named = self.read(r)
+            whole = self.every and len(named) == r.rank(r.data)
+            axes = None if whole else r.b.const(named, "axes")
+            none = self.empty == NONE and not named
         del r.node.inputs[self.index :]
         r.set_input(self.index, axes)
-        if self.empty == NONE and not (known(axes) is not None and known(axes).size):
+        if none:
             r.set(noop_with_empty_axes=1)
 
     def read(self, r: Any) -> list[int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
+from converter.formats.coreml.mlprogram.rules.context import Reading
 from converter.formats.coreml.mlprogram.rules.fields import Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
@@ -33,11 +34,11 @@ def exchanged(r: Reading, value: ir.Value) -> Value:
 class LeastScore(Const):
     """The least score, which operations since iOS17 do not have."""
 
-    def lift(self, r: Reading) -> None:
+    def lift(self, r: Any) -> None:
         least = float(np.finfo(floating_type(r.data)).min)
         r.set_input(self.index, np.float32(r.attr(self.key, float, least)))
 
-    def lower(self, w: Writing) -> None:
+    def lower(self, w: Any) -> None:
         if w.version >= IOS17:
             raise MappingError("a least score, which operations since iOS17 do not have", "X206")
         super().lower(w)

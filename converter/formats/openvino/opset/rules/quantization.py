@@ -11,8 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
-from converter.formats.openvino.opset.rules.elementwise import BROADCAST
-from converter.formats.openvino.opset.rules.fields import convert
+from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
