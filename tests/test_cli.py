@@ -20,9 +20,8 @@ import onnx_ir as ir
 import pytest
 
 import converter
-from converter import cli
 from converter.api import Model
-from converter.cli import app, console
+from converter.cli import app, console, interrupt
 from converter.cli.app import COMMANDS
 from converter.commands import provenance
 from converter.errors import ExitCode, unreadable
@@ -324,11 +323,11 @@ main()
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG
     )
     assert (done.returncode, done.stdout, done.stderr.strip()) == (
-        cli.INTERRUPTED,
+        interrupt.INTERRUPTED,
         "",
         "interrupted",
     )
-    assert int(ExitCode.INTERRUPTED) == cli.INTERRUPTED
+    assert int(ExitCode.INTERRUPTED) == interrupt.INTERRUPTED
 
 
 def test_an_interruption_while_a_library_is_loaded_is_130(nets: Path) -> None:
@@ -361,7 +360,11 @@ main()
         text=True,
         timeout=HANG,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (cli.INTERRUPTED, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        interrupt.INTERRUPTED,
+        "",
+        "interrupted\n",
+    )
     assert not (nets / "made.onnx").exists()
 
 

@@ -14,9 +14,8 @@ if (
     del sys.path[:1]
 
 import os
-from typing import Any, NoReturn
 
-INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
+from converter.cli.interrupt import leave
 
 
 def main() -> None:
@@ -51,14 +50,3 @@ def _leave_working_folder() -> None:
     entries = given.split(os.pathsep) if given else []
     loose = {os.path.abspath(p) for p in entries if not os.path.isabs(p)} - {*entries}
     sys.path[:] = [p for p in sys.path if p and p not in loose]
-
-
-def leave(number: int = 0, frame: Any = None) -> NoReturn:
-    """Ends the process at once: an exception could get lost in what Python is just importing, or
-    come out as a traceback.
-    """
-    del number, frame
-    try:
-        os.write(2, b"interrupted\n")
-    finally:  # also when nobody listens
-        os._exit(INTERRUPTED)

@@ -13,7 +13,8 @@ from typing import NoReturn
 import click
 
 import converter
-from converter.cli import console, leave, stdio, waiting
+from converter.cli import console, stdio, waiting
+from converter.cli.interrupt import leave
 from converter.commands import startup
 from converter.errors import (
     ConverterError,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from converter.io.child import python_command, python_environment
+from converter.io.child import how_it_ended, run_captured
 
 if TYPE_CHECKING:
     from converter.graph.infer import Array
@@ -103,20 +102,9 @@ def run(
             **arrays,
         )
         child = Path(__file__).with_name("file_child.py")
-        command = python_command(
-            str(child), engine, str(path.absolute()), str(request), str(made), str(report)
-        )
+        files = map(str, (path.absolute(), request, made, report))
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env=python_environment(),
-                timeout=TIMEOUT,
-                check=False,
-            )
+            done = run_captured(child, engine, *files, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return Run("timeout", f"it did not finish within {TIMEOUT} seconds")
         if not report.exists():
@@ -137,19 +125,8 @@ def _ended(done: subprocess.CompletedProcess[str]) -> Run:
     last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "")
     if done.returncode == 1 and last.startswith("MemoryError"):
         return Run("memory", last)
-    how = (
-        f"it ends its process ({_signal(-done.returncode)})"
-        if done.returncode < 0
-        else f"its process ended with code {done.returncode}"
-    )
+    how = how_it_ended(done.returncode)
     return Run("crash", how + (f": {one_line(last)}" if last else ""))
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _plain(array: Array) -> Array:

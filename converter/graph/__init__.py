@@ -5,7 +5,8 @@ network.py        a graph with what its source file says about inputs and output
 build.py          Builder: nodes appended to a graph or inserted, inferred at once
 value.py          values with operators: `x * b.Sigmoid(x)`
 lazy_tensor.py    the numbers of a constant, where they lie in a file or how they are computed
-infer.py          type and shape of one node's outputs, known values of shape arithmetic
+known.py          shapes and values that are known without running the network
+infer.py          type and shape of one node's outputs
 infer_control.py  the same for If, Loop and Scan
 infer_sizes.py    sizes that onnx's inference leaves open although the graph says them
 interpolation.py  the curve of cubic interpolation

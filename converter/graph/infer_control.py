@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.infer import known, set_type
+from converter.graph.known import known, set_type
 from converter.graph.value import optional
 
 

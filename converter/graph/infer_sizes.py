@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from converter.graph.infer import KNOWN_LIMIT, InferenceError, known, shape_of, sizes_in
+from converter.graph.known import KNOWN_LIMIT, InferenceError, known, shape_of, sizes_in
 from converter.graph.value import optional, producer_of
 from converter.graph.verify.shapes_of import attribute
 

@@ -7,7 +7,9 @@ Python puts the working folder, or the folder of a script, first on its search p
 from __future__ import annotations
 
 import os
+import signal
 import site
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +23,33 @@ def python_command(*arguments: str) -> list[str]:
     """
     apart = [] if _user_site() in sys.path else ["-s"]
     return [sys.executable, "-P", *apart, *arguments]
+
+
+def run_captured(script: Path, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
+    """Run a script in such a Python, with nothing to read, and capture what it prints.
+    subprocess.TimeoutExpired where it takes longer than so many seconds.
+    """
+    return subprocess.run(
+        python_command(str(script), *arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=python_environment(),
+        timeout=timeout,
+        check=False,
+    )
+
+
+def how_it_ended(code: int) -> str:
+    """Return how a process with this exit code ended: "its process ended with code 3"."""
+    if code >= 0:
+        return f"its process ended with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"it ended its process ({name})"
 
 
 def python_environment(**more: str) -> dict[str, str]:

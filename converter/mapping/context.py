@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -28,13 +28,48 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import PLAIN, Codec, Floats, Kind, codec_of
 from converter.mapping.node import Layer, Node, Operands, Parameters
 
-if TYPE_CHECKING:
-    from converter.mapping.lowering import Lowering
-    from converter.mapping.rules import Rule
-
 REQUIRED: Any = object()
 Results = list[ir.Value]
 FIX_INPUTS, rank, static = sizes.FIX_INPUTS, sizes.rank, sizes.static
+
+
+class Row(Protocol):
+    """A rule, as contexts see it."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def domain(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def fields(self) -> Sequence[Any]: ...
+    def owned(self, side: str, /) -> Any: ...
+
+
+class Layers(Protocol):
+    """What collects the layers that are written, as contexts see it."""
+
+    name: str
+    version: int
+    layers: list[Layer]
+    notes: list[Diagnostic]
+
+    @property
+    def spelling(self) -> Mapping[Kind, Codec]: ...
+    def value(
+        self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None
+    ) -> ir.Value: ...
+    def constant(self, array: Any, name: str = "const") -> ir.Value: ...
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[ir.Value | None],
+        outputs: Sequence[ir.Value],
+        attrs: dict[str, Any] | None = None,
+        *,
+        extra: Any = None,
+    ) -> Layer: ...
 
 
 class Reading:
@@ -52,7 +87,7 @@ class Reading:
     node: Node
     outputs: int
     ready: Results | None
-    rule: Rule | None = None
+    rule: Row | None = None
 
     def __init__(
         self,
@@ -218,12 +253,18 @@ class Reading:
 
     # rows ----------------------------------------------------------------------------------------
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: Row) -> None:
         """A row is applied: its operator with the layer's inputs is what the fields complete."""
         last = self.channels_last and (rule.domain, rule.op) in LAYOUT_SENSITIVE
         self.node = Node(rule.op, rule.domain, inputs=Operands(self.layer.inputs), last=last)
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
+
+    def bind(self, operands: Sequence[str]) -> None:
+        """The operator's inputs, of operands that the layer has by these names: see
+        `Rule.operands`. Formats whose layers have such operands say how.
+        """
+        raise NotImplementedError(operands)
 
     def set(self, **attrs: Any) -> None:
         """Attributes of the operator."""
@@ -285,9 +326,9 @@ class Writing:
 
     layer: Layer
 
-    def __init__(self, node: Node, low: Lowering) -> None:
+    def __init__(self, node: Node, low: Layers) -> None:
         self.node, self.low, self.version = node, low, low.version
-        self.spelling = low.mapping.spelling
+        self.spelling = low.spelling
         self._behind: list[Callable[[], object]] = []
 
     # attributes ----------------------------------------------------------------------------------
@@ -388,7 +429,7 @@ class Writing:
 
     # rows ----------------------------------------------------------------------------------------
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: Row) -> None:
         """A row is applied: its layer, with the inputs that no field owns, is what the fields
         complete.
         """
@@ -398,6 +439,10 @@ class Writing:
             inputs.pop()
         outputs, name = list(self.node.outputs), self.low.name
         self.layer, self._behind = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
+
+    def bind(self, operands: Sequence[str]) -> None:
+        """Gives the inputs of the layer these names; the counterpart of `Reading.bind`."""
+        raise NotImplementedError(operands)
 
     def set_inputs(self, *operands: Any) -> None:
         """The inputs of the layer of a row; arrays, integers and lists of integers become

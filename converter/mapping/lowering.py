@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -14,18 +14,28 @@ from converter.graph.channels_last import base_domain, is_channels_last
 from converter.graph.infer import InferenceError
 from converter.graph.lazy_tensor import lazy
 from converter.graph.shapes import freezing
+from converter.mapping.codecs import Codec, Kind
 from converter.mapping.context import Writing
 from converter.mapping.node import Layer, Node
+from converter.mapping.rules import Table
 
-if TYPE_CHECKING:
-    from converter.mapping.lifting import FormatMapping
+
+class LayerTable(Protocol):
+    """What a format knows about the layers that it writes: a part of a `FormatMapping`."""
+
+    @property
+    def table(self) -> Table: ...
+    @property
+    def spelling(self) -> Mapping[Kind, Codec]: ...
+    @property
+    def writing(self) -> Callable[[Node, Any], Writing]: ...
 
 
 class Lowering:
     """Collects the layers of a graph; `name` is that of the operator that is being written."""
 
-    def __init__(self, mapping: FormatMapping, version: int = 0) -> None:
-        self.mapping, self.version = mapping, version
+    def __init__(self, mapping: LayerTable, version: int = 0) -> None:
+        self.mapping, self.version, self.spelling = mapping, version, mapping.spelling
         self.layers: list[Layer] = []
         self.problems: list[Diagnostic] = []
         self.notes: list[Diagnostic] = []

@@ -36,15 +36,16 @@ class Rule:
     `since`/`until`: versions of the foreign format (inclusive) between which the row holds; the
     meaning of the number is the format's (specification version, opset, feature level). `lift_only`
     rows accept spellings that are never written, `lower_only` rows write an operator as a layer
-    that is read as another one. `given` is a sample context for the laws' test, one entry for each
+    that is read as another one. `operands` are the names of the layer's operands, in the order of
+    the operator's inputs, where the format has operands by name: `y?` may be left out, `values*`
+    are all inputs that are left. `given` is a sample context for the laws' test, one entry for each
     canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
     that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
     constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
     input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
     `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
     another one is a prefix: `i64:2,3`, `=f16:4`.
-    Without `given` every required input is `2,3`. `operands` are the keys of those attributes that
-    are the operator's inputs, in a format that calls its operands by name (see `bind`).
+    Without `given` every required input is `2,3`.
     """
 
     op: str
@@ -56,7 +57,7 @@ class Rule:
     given: str = ""
     lift_only: bool = False
     lower_only: bool = False
-    operands: str = ""
+    operands: tuple[str, ...] = ()
 
     @property
     def hooked(self) -> bool:
@@ -94,7 +95,9 @@ class Rule:
     def _steps(
         self, of: Callable[[Field], Callable[[Any], None]]
     ) -> Iterator[Callable[[Any], None]]:
-        """Conditions first, so that nothing is made for a row that does not apply."""
+        """Conditions first, so that nothing is made for a row that does not apply, then operands
+        that have names.
+        """
 
         def condition(context: Any) -> None:
             try:
@@ -111,9 +114,11 @@ class Rule:
         yield from (of(f) for f in self.fields if not isinstance(f, Guard | Fixed | Only))
 
     def owned(self, side: str) -> set[Any]:
-        """What the fields own: their `names`, `keys`, `blobs` or `inputs`."""
-        named = [k.rstrip("?*") for k in self.operands.split()] if side == "keys" else ()
-        return {k for f in self.fields for k in getattr(f, side)}.union(named)
+        """What the fields own: their `names`, `keys`, `blobs` or `inputs`; and as keys the names of
+        operands.
+        """
+        bound = {n.rstrip("?*") for n in self.operands} if side == "keys" else set()
+        return bound.union(k for f in self.fields for k in getattr(f, side))
 
     def _all_owned(self, keys: Iterable[str], side: str, what: str) -> None:
         owned = self.owned(side)

@@ -365,6 +365,65 @@ def test_half_precision_keeps_the_boundary_and_warns_of_long_sums(tmp_path: Path
     assert (tmp_path / "m.aimodel" / "main.mlirb").stat().st_size < 18000
 
 
+@needs_runtime
+def test_numbers_beyond_half_precision_become_the_largest(tmp_path: Path) -> None:
+    least = np.array([np.finfo(F).min, -np.inf, 2], F)
+    network = model_of(lambda b, x: x * b.const(least), {"x": (x := F([0, 1, 3]))})
+    (y,) = native(written(network, tmp_path / "m.aimodel", "fp16"), {"x": x})
+    assert y.tolist() == [0, -np.inf, 6]
+
+
+@needs_runtime
+def test_a_tensor_that_may_be_empty_is_padded_by_joining(tmp_path: Path) -> None:
+    """The runtime ends its process where it pads a tensor without elements."""
+
+    def write(b: Builder, x: Any, n: Any) -> Any:
+        part = b.Slice(x, b.const([0]), n, b.const([0]))
+        rest = b.const([3]) - n
+        return b.Pad(part, b.Concat(b.const([0, 1]), rest, b.const([0]), axis=0), b.const(F(7)))
+
+    x = np.arange(6, dtype=F).reshape(3, 2)
+    for count in (0, 2):
+        feeds = {"x": x, "n": np.array([count], np.int64)}
+        path = written(model_of(write, feeds), tmp_path / f"{count}.aimodel")
+        expected = np.pad(x[:count], ((0, 3 - count), (1, 0)), constant_values=7)
+        np.testing.assert_array_equal(native(path, feeds)[0], expected)
+
+
+@needs_runtime
+@pytest.mark.parametrize("flavour", ["", "fp16"])
+def test_normalization_and_attention_are_graphs_with_a_declaration(
+    tmp_path: Path, flavour: str
+) -> None:
+    """As Apple's tools write them; equal ones are one graph."""
+    rng = np.random.default_rng(0)
+    x, mask = (rng.normal(size=s).astype(F) for s in ((1, 4, 17, 16), (17, 17)))
+    one, other = (rng.normal(size=16).astype(F) for _ in range(2))
+
+    def write(b: Builder, x: Any) -> Any:
+        n = b.LayerNormalization(x, b.const(one), b.const(other), axis=-1, epsilon=1e-3)
+        m = b.LayerNormalization(n, b.const(other), b.const(one), axis=-1, epsilon=1e-3)
+        return b.ScaledDotProductAttention(n, m, x, b.const(mask), scale=0.5)
+
+    def normalized(x: np.ndarray, factor: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-3) * factor + bias
+
+    n = normalized(x, one, other)
+    scores = n @ normalized(n, other, one).swapaxes(-1, -2) * 0.5 + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = weights / weights.sum(-1, keepdims=True) @ x
+    path = written(model_of(write, {"x": x}), tmp_path / "m.aimodel", flavour)
+    found = native(path, {"x": x})[0]
+    np.testing.assert_allclose(found, expected, atol=0.02 if flavour else 1e-5)
+    graphs = [op["attrs"] for op in bindings.program(path / "main.mlirb")]
+    declared = [str(a.get("composite_decl", "")).split('"')[1:2] for a in graphs]
+    assert declared == [["layer_norm"], ["scaled_dot_product_attention"], []]
+    assert "axes = [3 : si64], eps = 1.0" in str(graphs[0]["composite_decl"])
+    operators = [n.op_type for n in converter.load(path).ir.graph]
+    assert operators.count("LayerNormalization") == 2
+
+
 FUNCTIONS = """"builtin.module"() ({
 "coreai.graph"() <{arg_attrs = [{coreai.name = "x"}], function_type = (tensor<2xf32>) -> (tensor<2xf32>), param_decls = #param.decl.array<[]>, res_attrs = [{coreai.name = "y"}], sym_name = "twice"}> ({
 ^bb0(%0: tensor<2xf32>):
@@ -393,6 +452,9 @@ def test_functions_are_chosen_by_name_and_layers_keep_theirs(tmp_path: Path) -> 
     path = authored(FUNCTIONS, tmp_path / "m.aimodel")
     model = converter.load(path)
     assert list(model.run({"x": F([1, 2])})) == ["y"]
+    (note,) = model.notes
+    assert note.level == "note" and "2 functions; 'twice'" in note.message
+    assert not converter.load(path, signature="twice").notes
     assert [n.metadata_props["netconv.layer"] for n in model.ir.graph] == ["the sum"]
     other = converter.load(path, signature="quotient")
     assert other.run({"x": [7, -7], "n": [2, 2]})["q"].tolist() == [3, -3]

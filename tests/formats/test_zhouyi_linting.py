@@ -15,7 +15,7 @@ from converter.errors import ConverterError
 from converter.formats.zhouyi.codec import parse_ir, read_ir
 from converter.formats.zhouyi.format import check
 from converter.formats.zhouyi.ir import Constant, Document
-from converter.formats.zhouyi.lift import lift
+from converter.formats.zhouyi.lift_document import lift
 from converter.formats.zhouyi.linting import lint
 from converter.formats.zhouyi.operators import find_operator
 from support import corpus_cases

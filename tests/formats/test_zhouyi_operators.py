@@ -19,7 +19,7 @@ from converter.errors import ConverterError, Diagnostic, UnsupportedError
 from converter.formats.zhouyi.codec import parse_ir, read_ir
 from converter.formats.zhouyi.format import kinds
 from converter.formats.zhouyi.ir import Constant, Document, Layer, build_document
-from converter.formats.zhouyi.lift import lift
+from converter.formats.zhouyi.lift_document import lift
 from converter.formats.zhouyi.operators import find_operator, operators
 from converter.formats.zhouyi.unsupported import QUESTIONS, question
 from converter.formats.zhouyi.validate import validate

@@ -2,6 +2,7 @@
 
 plan.py      JOBS.toml or a folder -> jobs
 run.py       one run from start to end
+executor.py  what runs the jobs: threads with worker processes
 pool.py      worker processes with limits
 worker.py    one such process
 cluster.py   the same jobs on dask.distributed

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from converter.commands.batch import staging
+from converter.commands.batch.executor import Executor, not_run
 from converter.commands.batch.job import Job, is_outcome, outcome
 from converter.commands.batch.pool import Ran
-from converter.commands.batch.run import Executor, not_run
 from converter.errors import ConverterError, Diagnostic, ExitCode, Where, wrong_call
 
 CONNECT = 20  # seconds

@@ -5,17 +5,15 @@ it ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 from converter.commands.batch import content, pool, staging
-from converter.commands.batch.job import FINAL, Done, Job, outcome, refused
+from converter.commands.batch.executor import Executor
+from converter.commands.batch.job import FINAL, Done, Job, refused
 from converter.commands.batch.journal import Journal, clear_stage
 from converter.commands.batch.plan import Plan
-from converter.commands.batch.pool import Ran
 from converter.errors import Diagnostic, ExitCode, output_exists
-from converter.io.atomic import uninterrupted
 
 STATE = ".netconv"
 Tell = Callable[[Done], None]
@@ -111,48 +109,6 @@ def _data(job: Job) -> dict[str, str]:
         ):
             found[f"data {file.name}"] = content.digest(file)
     return found
-
-
-class Executor:
-    """Runs jobs in threads of this process, each of which has a worker process."""
-
-    def __init__(self, workers: int, stage: str) -> None:
-        self.stage, self.stopped = stage, False
-        self.threads = ThreadPoolExecutor(workers)
-        self.running: list[Future[Ran]] = []
-
-    def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
-        return list(self.threads.map(staging.fingerprint, sources))
-
-    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
-        futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
-        self.running = list(futures)
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-
-    def _one(self, job: Job) -> Ran:
-        return not_run() if self.stopped else staging.execute(job, self.stage)
-
-    def stop(self) -> None:
-        """No further job is started."""
-        self.stopped = True
-
-    def __enter__(self) -> Executor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
-            self.stop()
-            pool.kill_all()
-            while wait(
-                self.running, 0.2
-            ).not_done:  # a job that was just about to begin has a worker only now
-                pool.kill_all()
-            self.threads.shutdown()
-
-
-def not_run() -> Ran:
-    return Ran(outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)
 
 
 def _executor(plan: Plan, settings: Settings, stage: str) -> Executor:

@@ -10,6 +10,7 @@ op.py                   a node of a file on its way into the graph, and the tabl
 order.py                nodes in an order in which every name is written before it is read
 lift.py, lower.py       a file's graph to and from the shared graph
 lift_bodies.py          If, Loop and Scan
+scope.py                what names stand for while a graph is read
 boundary.py             inputs and outputs
 canonical.py            one spelling where ONNX allows several
 canonicalize.py         graphs that a program built, read like a file

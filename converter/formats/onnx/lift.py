@@ -10,8 +10,7 @@ opset_converter/v22_plus.py) or replaced by the function that ONNX itself gives 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -49,13 +48,13 @@ from converter.formats.onnx.opset_converter import upgrade
 from converter.formats.onnx.opset_converter import v1_6 as early
 from converter.formats.onnx.opset_converter import v22_plus as newer
 from converter.formats.onnx.schema import check, check_declared, function_of, schema_at
+from converter.formats.onnx.scope import Opsets, Scope
 from converter.formats.onnx.types import check_widened, fit_types, merge_type, too_new, weight
 from converter.graph import CHANNELS_LAST_DOMAIN, EXTENSION_DOMAIN, OPSET
 from converter.graph.build import AT, Builder, new_model
 from converter.graph.extensions import lookup
 from converter.graph.infer import InferenceError, schema_of
 from converter.graph.network import Network
-from converter.graph.record import record
 
 NEWEST = onnx.defs.onnx_opset_version()
 # nodes after inlining, and times those of the file: functions that call each other could ask for
@@ -65,28 +64,6 @@ _MAIN = re.compile(r"graph(\.node\[\d+\])?")
 STANDARD = ("", "ai.onnx")
 TABLES = (early,)  # it enters its rows into upgrade.ROWS
 _OWN = (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)
-Opsets = Mapping[str, int]
-
-
-@record
-class Scope:
-    """A graph, a body or a function that is being read, with the builder that writes it.
-
-    `values`  what its names stand for, those of the graphs around it included
-    `own`     the names that it has defined itself
-    `bound`   the attributes of the call, for the nodes of a function
-    """
-
-    b: Builder
-    opsets: Opsets
-    path: str
-    values: dict[str, ir.Value | None]
-    own: set[str] = field(default_factory=set)
-    bound: Attributes = field(default_factory=dict)
-
-    def inner(self, b: Builder, path: str) -> Scope:
-        """Of a body: it sees all names from outside, and may define them anew."""
-        return replace(self, b=b, path=path, values=dict(self.values), own=set(), bound={})
 
 
 def lift(proto: onnx.ModelProto, weights: Weights) -> Network:
@@ -386,7 +363,7 @@ class Lifter:
             tensor = canonical.constant_tensor(op, lambda s: order.dense(self.weights, s, path))
             return [weight(b, tensor, op.outputs[0])]
         if op.kind in ("If", "Loop", "Scan"):
-            return control_flow(self, op, scope, path)
+            return control_flow(self.graph, self.hint, op, scope, path)
         for rows in (upgrade.ROWS, canonical.ROWS, newer.ROWS):
             results = rows.apply(op, b)
             if results is not None:

@@ -4,8 +4,8 @@ Loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -13,28 +13,34 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.onnx import canonical
 from converter.formats.onnx.op import Op
+from converter.formats.onnx.scope import Scope
 from converter.formats.onnx.types import merge_type
 from converter.graph.build import Builder
 from converter.graph.infer import InferenceError
 from converter.graph.shapes import infer_all
 from converter.graph.walk import all_nodes, subgraphs
 
-if TYPE_CHECKING:
-    from converter.formats.onnx.lift import Lifter, Scope
+Graph = Callable[[onnx.GraphProto, Scope, Sequence[ir.Value]], list[ir.Value]]
+Hint = Callable[[str, str], str]
 
 
-def control_flow(lifter: Lifter, op: Op, scope: Scope, path: str) -> Sequence[ir.Value | None]:
+def control_flow(
+    graph: Graph, hint: Hint, op: Op, scope: Scope, path: str
+) -> Sequence[ir.Value | None]:
+    """The results of an operator with bodies; `graph` reads a body, `hint` says what to call its
+    inputs.
+    """
     b = scope.b
 
     def write(proto: onnx.GraphProto, inner: Builder, inputs: Sequence[ir.Value]) -> list[ir.Value]:
-        return lifter.graph(proto, scope.inner(inner, f"{path}.{op.kind}"), inputs)
+        return graph(proto, scope.inner(inner, f"{path}.{op.kind}"), inputs)
 
     if op.kind == "Scan":
         return canonical.scan(op, b, write)
     bodies: dict[str, Any] = {}
     for name, proto in op.attrs.items():
         inner = b.body(proto.name or name)
-        outputs = write(proto, inner, _formal(lifter, proto, inner, op))
+        outputs = write(proto, inner, _formal(hint, proto, inner, op))
         inner.output(*outputs)
         bodies[name] = inner.graph
     if (op.kind == "If" and set(bodies) != {"then_branch", "else_branch"}) or (
@@ -50,12 +56,12 @@ def control_flow(lifter: Lifter, op: Op, scope: Scope, path: str) -> Sequence[ir
     return b.ops(op.kind, *op.inputs, outputs=len(op.outputs), names=op.outputs, **bodies)
 
 
-def _formal(lifter: Lifter, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
+def _formal(hint: Hint, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
     """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
     given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
     made = []
     for i, info in enumerate(proto.input):
-        value = ir.Value(name=inner.names.fresh(lifter.hint(info.name, op.kind)))
+        value = ir.Value(name=inner.names.fresh(hint(info.name, op.kind)))
         merge_type(value, info.type)
         actual = given[i] if i < len(given) else None
         if i < 2 and op.kind == "Loop":

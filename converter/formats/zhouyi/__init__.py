@@ -25,7 +25,8 @@ rules          the table of operators and layers
 mapping        the table with the contexts of its converters
 fused          activations that another layer carries
 quantization   layers on stored integers, both ways
-lift           document -> graph
+lift_document  document -> graph
+lift           layers -> nodes
 lift_bodies    sub-graphs -> bodies of If and Loop
 lower          graph -> document
 bodies         bodies of If and Loop -> sub-graphs

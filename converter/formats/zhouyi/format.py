@@ -36,7 +36,7 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
 
 def read(path: Path, weights: Path | None, dequantise: bool = False) -> Network:
     from converter.formats.zhouyi.codec import read_ir
-    from converter.formats.zhouyi.lift import lift
+    from converter.formats.zhouyi.lift_document import lift
     from converter.formats.zhouyi.sidemap import restore_names
 
     document = read_ir(path, weights)

@@ -1,19 +1,18 @@
-"""Document -> the shared graph."""
+"""The layers of a graph, one after the other -> the shared graph."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, ReadError
+from converter.errors import Diagnostic, MappingError
 from converter.formats.zhouyi import fused
-from converter.formats.zhouyi.ir import Document, Graph, Layer, Tensor
-from converter.formats.zhouyi.lift_bodies import CONTROL
+from converter.formats.zhouyi.ir import Graph, Layer, Tensor
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.operators import common, find_operator, key_aliases
 from converter.formats.zhouyi.quantization.context import IntegerReading, without_integer_keys
@@ -26,21 +25,18 @@ from converter.formats.zhouyi.quantization.quant_params import (
     quantized,
 )
 from converter.formats.zhouyi.quantization.rules import TABLE, keeps_integers
-from converter.formats.zhouyi.topology import check_graphs, ordered
+from converter.formats.zhouyi.topology import ordered
 from converter.formats.zhouyi.types import ir_dtype
 from converter.formats.zhouyi.unsupported import question
 from converter.formats.zhouyi.validate import check_layer
 from converter.formats.zhouyi.values import DType
-from converter.graph.build import Builder, new_model
+from converter.graph.build import Builder
 from converter.graph.infer import set_type, shape_of
 from converter.graph.names import set_public_name
-from converter.graph.network import Network
 from converter.graph.value import with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS, code_message_help
-from converter.mapping.lifting import Lifting, refuse
+from converter.mapping.lifting import Lifting
 from converter.mapping.node import Layer as FarLayer
-from converter.passes.channels_last import to_nchw
-from converter.passes.dead_code import remove_dead_code
 
 # a format without these types keeps them as others: a result of the left type is declared as one of
 # the right
@@ -50,36 +46,15 @@ _SHORT = (ir.DataType.INT16, ir.DataType.UINT16)
 _KEPT_AS = {ir.DataType.BOOL: ir.DataType.UINT8, ir.DataType.INT64: ir.DataType.INT32}
 
 
-def lift(document: Document, dequantise: bool = False) -> Network:
-    """A Network with the tensors of the header as its boundary, in the layout and types of the
-    file.
-
-    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between
-    DequantizeLinear and QuantizeLinear; a quantised file of the parser, which leaves the arithmetic
-    to its quantiser, always the latter.
-
-    ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no
-    counterpart.
-    """
-    from converter.formats.zhouyi.quantization.lift import NumbersLift
-
-    faults = check_graphs(document)
-    if errors := [d for d in faults if d.level == "error"]:
-        raise ReadError(errors)
-    model, b = new_model(document.name or "main")
-    reader = (
-        NumbersLift(document, b) if dequantise or of_parser(document) else GraphLift(document, b)
-    )
-    reader.run()
-    refuse(reader.lifting.problems)
-    reader.outputs()
-    to_nchw(model)
-    remove_dead_code(model)
-    return Network(model, "zhouyi", notes=[*faults, *reader.notes])
+Control = Mapping[str, Callable[[Any, Layer], Sequence[ir.Value]]]
 
 
 class GraphLift:
-    """Lifts the layers of one document; `env` maps tensor names to values."""
+    """Lifts the layers of one document; `env` maps tensor names to values, `control` the types of
+    layers with sub-graphs to what lifts them.
+    """
+
+    control: Control = {}  # noqa: RUF012 - replaced as a whole, never changed
 
     def __init__(self, document: Graph, builder: Builder, outer: GraphLift | None = None) -> None:
         self.document, self.builder = document, builder
@@ -165,8 +140,8 @@ class GraphLift:
 
     def _results(self, layer: Layer) -> Sequence[ir.Value]:
         """What the layer computes, not yet in the types and shapes that the file declares."""
-        if layer.type in CONTROL:
-            return CONTROL[layer.type](self, layer)
+        if layer.type in self.control:
+            return self.control[layer.type](self, layer)
         far = self._far(layer)
         if far.kind in BORDERS and (value := self._border(layer, far.kind)) is not None:
             return [value]

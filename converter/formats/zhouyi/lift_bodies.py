@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.ir import Layer, Tensor
+from converter.formats.zhouyi.lift import GraphLift
 from converter.formats.zhouyi.types import ir_dtype
 from converter.graph.infer import shape_of
 from converter.mapping.context import static
-
-if TYPE_CHECKING:
-    from converter.formats.zhouyi.lift import GraphLift
 
 BRANCHES = ("then_branch", "else_branch")
 
@@ -117,7 +115,7 @@ def _inner(lift: GraphLift, layer: Layer, key: str) -> GraphLift:
     if any(graph is g for g in lift.open):
         raise MappingError(f"the sub-graph {graph.name} contains itself", "R105")
     inner = type(lift)(graph, lift.builder.body(key), lift)
-    inner.env = dict(lift.env)
+    inner.env, inner.control = dict(lift.env), lift.control
     inner.lifting.problems, inner.notes = lift.lifting.problems, lift.notes
     return inner
 

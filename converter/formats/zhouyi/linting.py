@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from converter.errors import ConverterError, Diagnostic
 from converter.formats.zhouyi.ir import Document
-from converter.formats.zhouyi.lift import lift
+from converter.formats.zhouyi.lift_document import lift
 from converter.formats.zhouyi.validate import validate
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from converter.graph.known import constant
 from converter.graph.value import optional
 from converter.graph.verify.shapes_of import (
     Dims,
@@ -45,8 +46,6 @@ def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
     """Constant indices, the last axis of which counts along `sizes`, lie between -size and size; a
     branch never taken may hold others.
     """
-    from converter.graph.infer import constant  # which imports this module
-
     found = None if in_body(node) else constant(node.inputs[1])
     if found is None or found.size > MOST_INDICES or found.dtype.kind not in "iu":
         return None
@@ -90,8 +89,6 @@ def _compress(node: ir.Node) -> str | None:
     """What a constant condition selects is there; places behind the end of a shorter condition are
     left away.
     """
-    from converter.graph.infer import constant  # which imports this module
-
     x, axis = dims_of(node, 0), attribute(node, "axis", None)
     if axis is not None and x is not None and (reason := _no_axis(x, axis)):
         return reason

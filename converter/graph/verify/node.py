@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from converter.graph import REDUCTIONS
+from converter.graph.known import known
 from converter.graph.value import optional
 from converter.graph.verify import operands as operand_checks
 from converter.graph.verify.enumerations import unknown_word
@@ -227,8 +228,6 @@ def _depth(node: ir.Node) -> str | None:
 
 
 def _constant(node: ir.Node, index: int) -> list[int] | None:
-    from converter.graph.infer import known  # which imports this module
-
     found = known(optional(node, index))
     return None if found is None else [int(n) for n in found.reshape(-1).tolist()]
 

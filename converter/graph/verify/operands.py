@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from converter.graph.known import constant
 from converter.graph.value import known_sizes, optional
 from converter.graph.verify.shapes_of import (
     Dims,
@@ -34,8 +35,6 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
     """A constant operand; None where it is not constant, is large, or stands in the branch of an If
     that may never be taken.
     """
-    from converter.graph.infer import constant  # which imports this module
-
     value = optional(node, index)
     found = None if value is None or in_body(node) else constant(value)
     small = found is not None and found.dtype.kind in "biuf" and 0 < found.size <= MOST

@@ -8,7 +8,7 @@ from typing import Any
 from converter.formats.zhouyi.codec import read_ir, write_ir
 from converter.formats.zhouyi.ir import Constant, Document, Layer, build_document
 from converter.formats.zhouyi.ir import Tensor as Declared
-from converter.formats.zhouyi.lift import lift as lift
+from converter.formats.zhouyi.lift_document import lift as lift
 from converter.formats.zhouyi.mapping import MAPPING as MAPPING
 from converter.formats.zhouyi.values import DType, dtype_of
 from converter.io.files import Output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from converter.errors import unreadable, wrong_call
 from converter.formats.coreml.coreai.worker import MARK
-from converter.io.child import python_command, python_environment
+from converter.io.child import how_it_ended, run_captured
 
 EXTRA = "netconv[coreai]"
 TIMEOUT = 600  # seconds that reading or writing one program may take
@@ -67,16 +66,7 @@ def call(command: str, *arguments: Path) -> None:
     demand_installed()
     worker = Path(__file__).with_name("worker.py")
     try:
-        done = subprocess.run(
-            python_command(str(worker), command, *map(str, arguments)),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=python_environment(),
-            timeout=TIMEOUT,
-            check=False,
-        )
+        done = run_captured(worker, command, *map(str, arguments), timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         raise Ended(f"it did not finish within {TIMEOUT} seconds") from None
     if not done.returncode:
@@ -86,14 +76,4 @@ def call(command: str, *arguments: Path) -> None:
         raise _absent(said.removeprefix(MARK))
     if done.returncode == _REPORTED:
         raise Refused(said.removeprefix(MARK))
-    raise Ended(_last_words(done))
-
-
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode > 0:
-        return f"its process ended with code {done.returncode}"
-    try:
-        name = signal.Signals(-done.returncode).name
-    except ValueError:
-        name = f"signal {-done.returncode}"
-    return f"it ended its process ({name})"
+    raise Ended(how_it_ended(done.returncode))

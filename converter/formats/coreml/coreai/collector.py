@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.elements import WORDS
-from converter.mapping.lifting import FormatMapping
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer
 
 D = ir.DataType
@@ -22,7 +22,7 @@ class CoreLowering(Lowering):
     `half`: floats are computed in half precision, but those in `exact`.
     """
 
-    def __init__(self, mapping: FormatMapping, version: int = 0) -> None:
+    def __init__(self, mapping: LayerTable, version: int = 0) -> None:
         super().__init__(mapping, version)
         self.half = False
         self.exact: set[ir.Value] = set()
@@ -31,6 +31,7 @@ class CoreLowering(Lowering):
         """What collects the operations of a block."""
         low = CoreLowering(self.mapping, self.version)
         low.name, low.half, low.exact = self.name, self.half, self.exact
+        low.notes = self.notes
         return low
 
     def carried(self, value: ir.Value) -> ir.DataType:
@@ -56,6 +57,28 @@ class CoreLowering(Lowering):
         return layer
 
 
+@dataclass(eq=False)
+class Composite:
+    """A graph of its own that Apple's tools take for one operation, by the operations that compute
+    the same: what an `invoke` calls.
+
+    `kind` and `attributes` are those of the operation, `names` those of its operands.
+    """
+
+    kind: str
+    attributes: str
+    names: Sequence[str]
+    inputs: list[ir.Value]
+    low: CoreLowering
+    results: list[ir.Value]
+
+
+def composite_of(layer: Layer) -> Composite | None:
+    """The graph that an operation calls."""
+    found = layer.blobs.get("graph")
+    return found if isinstance(found, Composite) else None
+
+
 def check(layer: Layer) -> None:
     """Refuses operands and results of types that tensors of Core AI do not have."""
     for value in (*layer.inputs, *layer.outputs):
@@ -73,9 +96,11 @@ def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:
 
 
 def all_layers(layers: Iterable[Layer]) -> Iterator[Layer]:
-    """Operations and those of the blocks in them."""
+    """Operations and those of the blocks in them, and of the graphs that they call."""
     for layer in layers:
         yield layer
+        if (graph := composite_of(layer)) is not None:
+            yield from all_layers(graph.low.layers)
         for inner, *_ in layer.extra or ():
             yield from all_layers(inner)
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from converter.formats.coreml.coreai.rules.fields import pad_ends_runtime
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, Value, attributes, attrs_of, same_attrs
 from converter.graph.catalogue.overlaps import corner_overlap, greedy, plain_corners
 from converter.graph.catalogue.suppression import LOWEST
-from converter.graph.infer import constant, known, rank_of, shape_of
+from converter.graph.infer import constant, known, rank_of, shape_of, sizes_in
 from converter.graph.value import known_sizes, optional
 from converter.graph.windows import halves, of_all_axes, overhang
 from converter.passes.computed_sizes import flatten, gathered_slice, shape, size
@@ -328,6 +329,23 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
     return b.Reshape(x, b.Concat(*kept, axis=0) if kept else [])
 
 
+def _joined(node: ir.Node, b: Builder) -> Value:
+    """A Pad of every axis in turn, by joining the operand with what stands before and after it."""
+    x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
+    rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
+    value = optional(node, 2)
+    fill = b.like(x, 0) if value is None else b.Reshape(value, [1] * rank)
+    for axis in range(rank):
+        ends = [axis, axis + rank]
+        if [amounts[i] for i in ends if i < len(amounts)] == [0, 0]:
+            continue
+        own = b.Shape(x)
+        sizes = [b.Concat(own[:axis], given[i : i + 1], own[axis + 1 :], axis=0) for i in ends]
+        before, after = (b.Expand(fill, s) for s in sizes)
+        x = b.Concat(before, x, after, axis=axis)
+    return x
+
+
 def pad(node: ir.Node, b: Builder) -> Value | None:
     """Amounts of all axes; elements that a Pad removes are cut off first."""
     x, rank, mode = x_of(node), rank_of(x_of(node)), attributes(node)["mode"]
@@ -335,6 +353,9 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
     if rank is None or (axes is None and optional(node, 3) is not None):
         return None
     own = list(range(rank)) if axes is None else [int(i) % rank for i in axes]
+    sizes = known_sizes(x) or [None] * rank
+    if mode == "constant" and own == list(range(rank)) and pad_ends_runtime(sizes, amounts is None):
+        return _joined(node, b)
     if amounts is None:
         if own == list(range(rank)):
             return None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import MappingError, Where, unreadable, wrong_call
+from converter.errors import Diagnostic, MappingError, Where, unreadable, wrong_call
 from converter.formats.coreml.coreai import bindings, package
 from converter.formats.coreml.coreai.bytecode import Bytecode
 from converter.formats.coreml.coreai.elements import Type, elements, resource, type_of
@@ -73,7 +73,8 @@ def read_model(path: Path, function: str = "") -> Network:
     if kept:
         interface["coreai"] = kept
         model.metadata_props["netconv.coreai"] = json.dumps(kept, sort_keys=True)
-    return Network(model, "coreai", [], interface)
+    notes = [] if function else others_left(graphs, name, path)
+    return Network(model, "coreai", notes, interface)
 
 
 def graphs_of(operations: Sequence[Operation], prefix: str = "") -> Iterator[tuple[str, Operation]]:
@@ -98,6 +99,16 @@ def chosen(graphs: Mapping[str, Operation], function: str, path: Path) -> str:
     if not public:
         raise unreadable("R103", "the model has no public function", path)
     return "main" if "main" in public else public[0]
+
+
+def others_left(graphs: Mapping[str, Operation], name: str, path: Path) -> list[Diagnostic]:
+    """A note of the functions that are not read where nobody chose one."""
+    others = [n for n, g in graphs.items() if not g["attrs"].get("priv") and n != name]
+    if not others:
+        return []
+    message = f"the model has {len(others) + 1} functions; {name!r} is read"
+    help = f"--signature chooses another: {', '.join(others)}"
+    return [Diagnostic("X207", message, "note", Where(str(path)), help=help)]
 
 
 class ModelReading:
@@ -215,6 +226,9 @@ class BlockLifting(Lifting):
     def _name(self, op: Operation) -> str:
         name = str(op.get("name", ""))
         return "" if name == _UNKNOWN else name
+
+    def is_complex(self, value: ir.Value) -> bool:
+        return value in self.model.pairs
 
     def is_seen(self, but: str) -> bool:
         """Whether other operations than `coreai.{but}` read what is being read."""

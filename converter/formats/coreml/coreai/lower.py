@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from converter.formats.coreml.coreai.collector import CoreLowering, all_layers, 
 from converter.formats.coreml.coreai.elements import INLINE
 from converter.formats.coreml.coreai.legalise import REWRITES
 from converter.formats.coreml.coreai.mapping import MAPPING
-from converter.formats.coreml.coreai.program import TOKEN, Program
+from converter.formats.coreml.coreai.program import TOKEN, Program, interface
 from converter.formats.format import Flavour
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -32,6 +31,7 @@ from converter.mapping.node import Layer
 from converter.passes.both_branches import compute_both
 from converter.passes.constants import holds_numbers, unpack_bits
 from converter.passes.fold import fold
+from converter.passes.fuse_attention import fuse_attention
 from converter.passes.labels import take_out_labels
 from converter.passes.legalise import legalise
 from converter.passes.unroll import unroll
@@ -55,7 +55,7 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
         low = lowered(model, low.half)
     refuse(low.problems)
     keep_apart(low)
-    notes += long_sums(low)
+    notes += [*low.notes, *long_sums(low)]
     try:
         function = Function(network, model.graph, low, notes)
         text = function.text()
@@ -110,6 +110,7 @@ def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
     fold(clone, limit=LARGEST, keep=holds_numbers)
     unroll(clone)
     compute_both(clone)
+    fuse_attention(clone)
     legalise(clone, lambda node: MAPPING.reason_against(node) is not None, REWRITES)
     fold(clone, limit=LARGEST, keep=decodes)
     return clone
@@ -227,11 +228,12 @@ class Function:
         types_in = ", ".join([*handles, *map(p.type_of, given)])
         types_out = ", ".join([*[TOKEN] * len(tokens), *map(p.type_of, outer)])
         attrs = (
-            f"arg_attrs = {_names(own)}, function_type = ({types_in}) -> ({types_out}), "
-            f'param_decls = #param.decl.array<[]>, res_attrs = {_names(made)}, sym_name = "main"'
+            f"arg_attrs = {interface(own)}, function_type = ({types_in}) -> ({types_out}), "
+            f'param_decls = #param.decl.array<[]>, res_attrs = {interface(made)}, sym_name = "main"'
         )
         body = "\n".join([f"^bb0({', '.join(heads)}):" if heads else "", *lines])
-        graph = f'"coreai.graph"() <{{{attrs}}}> ({{\n{body}\n}}) : () -> ()'
+        main = f'"coreai.graph"() <{{{attrs}}}> ({{\n{body}\n}}) : () -> ()'
+        graph = "\n".join([*p.private_graphs(), main])
         return f'"builtin.module"() ({{\n{graph}\n}}) : () -> ()\n'
 
     def _read(self, value: ir.Value, handle: str) -> list[str]:
@@ -280,8 +282,3 @@ class Function:
             low.add("concat", [last, *wide], [value])
         casts += low.layers
         return outer
-
-
-def _names(names: list[str]) -> str:
-    entries = (f"{{coreai.name = {json.dumps(n, ensure_ascii=False)}}}" for n in names)
-    return f"[{', '.join(entries)}]"

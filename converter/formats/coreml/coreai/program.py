@@ -10,8 +10,14 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.coreai.collector import CoreLowering, operands_of
+from converter.formats.coreml.coreai.collector import (
+    Composite,
+    CoreLowering,
+    composite_of,
+    operands_of,
+)
 from converter.formats.coreml.coreai.elements import INLINE, dense, type_text
+from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.mapping.node import Layer
 
@@ -32,6 +38,7 @@ class Program:
         self._resource_of: dict[tuple[LazyTensor, str], str] = {}
         self._numbers: dict[Any, str] = {}
         self._constants: dict[str, str] = {}
+        self.graphs: dict[str, str] = {}  # the text of a graph without its name -> its name
 
     def name(self, value: Any) -> str:
         return self._numbers.setdefault(value, f"%{len(self._numbers)}")
@@ -72,7 +79,7 @@ class Program:
             raise MappingError("Core AI has no text")
         lazy = LazyTensor.of(tensor)
         if lazy.dtype != dtype:
-            lazy = lazy.derived(Converted(dtype), dtype)
+            lazy = lazy.derived(_halved if dtype == D.FLOAT16 else Converted(dtype), dtype)
         if lazy.size * dtype.numpy().itemsize <= INLINE or _is_splat(lazy):
             array = lazy.numpy().astype(dtype.numpy())
             small = array.reshape(-1)[:1] if array.size > INLINE else array
@@ -99,6 +106,8 @@ class Program:
         types = ", ".join(map(self.type_of, operands))
         results = ", ".join(map(self.type_of, layer.outputs))
         attrs = ", ".join(f"{k} = {_attribute(v)}" for k, v in layer.attrs.items())
+        if (graph := composite_of(layer)) is not None:
+            attrs = f"callee = #param.constant<@{self._called(graph)}> : !param.symbol"
         made = self._made(layer.outputs)
         parts = [f'{made}"{full}"({given})', f"<{{{attrs}}}>" if attrs else ""]
         if kind in _REGIONS:
@@ -108,6 +117,31 @@ class Program:
             parts.append(f"({', '.join(self._block(*b) for b in layer.extra)})")
         place = f" loc({json.dumps(layer.name, ensure_ascii=False)}:0:0)" if layer.name else ""
         return " ".join(p for p in parts if p) + f" : ({types}) -> ({results}){place}"
+
+    def _called(self, graph: Composite) -> str:
+        """The name of a private graph; graphs with the same text are one."""
+        p = Program(graph.low)
+        p.resources, p._resource_of = self.resources, self._resource_of
+        given = ", ".join(f"{p.name(v)}: {p.type_of(v)}" for v in graph.inputs)
+        lines = p.constants(graph.low.layers, graph.results)
+        lines += [*p.lines(graph.low.layers), p.end("output", graph.results)]
+        quoted = ", ".join(map(json.dumps, graph.names))
+        attrs = (
+            f"arg_attrs = {interface(graph.names)}, "
+            f'composite_decl = #coreai.composite_declaration<"{graph.kind}" = '
+            f"{{input_names = [{quoted}], op_attrs = {{{graph.attributes}}}, "
+            'output_names = ["output"]}>, '
+            f"function_type = ({', '.join(map(p.type_of, graph.inputs))}) -> "
+            f"({', '.join(map(p.type_of, graph.results))}), no_inline, "
+            "param_decls = #param.decl.array<[]>, priv, res_attrs = [{}], sym_name = "
+        )
+        body = "\n".join([f"^bb0({given}):", *lines])
+        text = f'"coreai.graph"() <{{{attrs}"%s"}}> ({{\n{body}\n}}) : () -> ()'
+        return self.graphs.setdefault(text, f"{graph.kind}_{len(self.graphs)}")
+
+    def private_graphs(self) -> list[str]:
+        """The graphs that operations call."""
+        return [text.replace('"%s"', f'"{name}"') for text, name in self.graphs.items()]
 
     def _made(self, outputs: Sequence[ir.Value]) -> str:
         """The left side; results of one operation are numbered together."""
@@ -132,6 +166,20 @@ class Program:
         names = [*tokens, *map(self.name, results)]
         types = [*[TOKEN] * len(tokens), *map(self.type_of, results)]
         return f'"coreai.{kind}"({", ".join(names)}) : ({", ".join(types)}) -> ()'
+
+
+def interface(names: Sequence[str]) -> str:
+    """The attributes that name inputs or outputs."""
+    entries = (f"{{coreai.name = {json.dumps(n, ensure_ascii=False)}}}" for n in names)
+    return f"[{', '.join(entries)}]"
+
+
+def _halved(array: Array) -> Array:
+    """Numbers in half precision. What is beyond it, as the least float of a mask, becomes the
+    largest number there is: an infinity times 0 would be no number.
+    """
+    largest = float(D.FLOAT16.max)
+    return np.where(np.isinf(array), array, np.clip(array, -largest, largest)).astype(np.float16)
 
 
 def _is_splat(tensor: LazyTensor) -> bool:

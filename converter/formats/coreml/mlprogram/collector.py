@@ -10,8 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.operations import in_program, takes
 from converter.graph.infer import shape_of
-from converter.mapping.lifting import FormatMapping
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer
 
 MOST_AXES = 5
@@ -24,7 +23,7 @@ class MilLowering(Lowering):
     quantisation take as whole numbers of 32 bits -> the same as they are stored.
     """
 
-    def __init__(self, mapping: FormatMapping, version: int = 0, half: bool = False) -> None:
+    def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:
         super().__init__(mapping, version)
         self.half = half
         self.exact: set[ir.Value] = set()

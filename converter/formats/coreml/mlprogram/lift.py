@@ -307,6 +307,10 @@ class BlockLifting(Lifting):
             return one.tolist()
         return one if isinstance(one, str | list | ir.Value) else self.as_value(one)
 
+    @property
+    def nested(self) -> bool:
+        return self.outer is not None
+
     def as_value(self, given: Given) -> Any:
         """What a name stands for as a value of the graph; a state stays a state."""
         if isinstance(given, np.ndarray | LazyTensor):

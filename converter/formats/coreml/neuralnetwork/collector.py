@@ -13,8 +13,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.graph.infer import Array, constant, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.mapping.lifting import FormatMapping
-from converter.mapping.lowering import Lowering
+from converter.mapping.lowering import LayerTable, Lowering
 from converter.mapping.node import Layer
 from converter.passes.constants import evaluate_constant
 
@@ -63,7 +62,7 @@ class CoreLowering(Lowering):
     once).
     """
 
-    def __init__(self, mapping: FormatMapping, version: int = 5, half: bool = False) -> None:
+    def __init__(self, mapping: LayerTable, version: int = 5, half: bool = False) -> None:
         super().__init__(mapping, version)
         self.half = half
         self.aliases: dict[Value, Value] = {}

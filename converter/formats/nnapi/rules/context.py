@@ -48,7 +48,6 @@ from converter.mapping.fields import Field
 from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.lowering import view_of
 from converter.mapping.node import Layer
-from converter.mapping.rules import Rule
 
 ACTIVATION = "activation"  # the argument of a fused activation
 INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
@@ -188,7 +187,7 @@ class Reading(context.Reading):
 
     # rows ----------------------------------------------------------------------------------------
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         super().begin(rule)
         self.node.last = self.node.last and not self.nchw
         keys, blobs = rule.owned("keys"), rule.owned("blobs")
@@ -236,7 +235,7 @@ class Writing(context.Writing):
         self.version, self.spelling, self.quantised = writer.level, PLAIN, quantised
         self.activation = 0
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         self._taken, self._owned = rule.owned("inputs"), rule.owned("keys") | rule.owned("blobs")
         self.layer = Layer(rule.kind, outputs=list(self.node.outputs))
         self.fuse, self.activation = False, 0

@@ -26,8 +26,7 @@ from converter.formats.openvino.opset.legalise import REWRITES
 from converter.formats.openvino.opset.lift import V10_OUTPUTS, quantises
 from converter.formats.openvino.opset.mapping import MAPPING
 from converter.formats.openvino.opset.revisions import version_to_write
-from converter.formats.openvino.opset.rules.context import OpsetLayer
-from converter.formats.openvino.opset.rules.control_flow import Inner
+from converter.formats.openvino.opset.rules.context import Inner, OpsetLayer
 from converter.formats.openvino.opset.rules.fields import HALVES
 from converter.graph.equal_weights import EqualWeights
 from converter.graph.infer import KNOWN_LIMIT

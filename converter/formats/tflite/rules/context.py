@@ -40,7 +40,6 @@ from converter.mapping import context
 from converter.mapping.codecs import PLAIN
 from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.node import Layer, Node
-from converter.mapping.rules import Rule
 
 if TYPE_CHECKING:
     from converter.formats.tflite.collector import LiteLowering
@@ -123,7 +122,7 @@ class Reading(context.Reading):
         super().__init__(layer, b, 0, PLAIN, channels_last=True)
         self.operator, self.graph = operator, graph
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         super().begin(rule)
         first = self.node.last and self.layer.inputs and 0 not in rule.owned("inputs")
         rank = rank_of(self.input(0)) if first else None
@@ -237,7 +236,7 @@ class Writing(context.Writing):
 
     # rows ----------------------------------------------------------------------------------------
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         super().begin(rule)
         taken = rule.owned("inputs")
         own = [v for i, v in enumerate(self.node.inputs) if i not in taken]

@@ -6,8 +6,8 @@ they count positions, of ui32 where they are sizes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -23,10 +23,22 @@ from converter.mapping.node import Layer
 
 if TYPE_CHECKING:
     from converter.formats.coreml.coreai.collector import CoreLowering
-    from converter.formats.coreml.coreai.lift import BlockLifting
 
 D = ir.DataType
 INDEX, SIZE = D.INT32, D.UINT32  # the types of positions, and of sizes
+
+
+class Block(Protocol):
+    """A block that is being read, as rows see it."""
+
+    def is_complex(self, value: ir.Value) -> bool:
+        """Whether a value stands for complex numbers."""
+
+    def is_seen(self, but: str) -> bool:
+        """Whether other operations than `coreai.{but}` read what is being read."""
+
+    def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a block of the operation that is being read."""
 
 
 class Reading(context.Reading):
@@ -41,19 +53,19 @@ class Reading(context.Reading):
         version: int = 0,
         spelling: Mapping[Kind, Codec] = PLAIN,
         channels_last: bool = False,
-        block: BlockLifting | None = None,
+        block: Block | None = None,
     ) -> None:
         super().__init__(layer, b, version, spelling, channels_last)
         self._block = block
 
     @property
-    def block(self) -> BlockLifting:
+    def block(self) -> Block:
         assert self._block is not None, "an operation with blocks, or without its own"
         return self._block
 
     def is_complex(self, value: ir.Value | None) -> bool:
         """Whether a value stands for complex numbers."""
-        return self._block is not None and value in self._block.model.pairs
+        return self._block is not None and value is not None and self._block.is_complex(value)
 
     def is_seen(self, but: str) -> bool:
         """Whether other operations than `but` read the results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,13 @@ class KeptAxis(Field):
         w.then(lambda: w.put("cast", made, outputs=[own]))
 
 
+def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
+    """Whether a Pad of a tensor of these sizes may end the process of the runtime, as it does where
+    there are no elements: in a part whose size is computed together with the amounts.
+    """
+    return 0 in sizes or (computed and None in sizes)
+
+
 class Amounts(Field):
     """Elements added before and after each axis, one pair after the other."""
 
@@ -149,6 +157,9 @@ class Amounts(Field):
         if w.has(3):
             raise MappingError("a Pad of some axes")
         pads, rank = constant(w.input(1)), w.rank()
+        sizes = known_sizes(w.data) or [None] * rank
+        if w.attr("mode", "constant") == "constant" and pad_ends_runtime(sizes, pads is None):
+            raise MappingError("a Pad of no elements ends the process of the runtime")
         if pads is not None:
             if (pads < 0).any():
                 raise MappingError("a Pad that removes elements")

@@ -135,10 +135,27 @@ def write_spread(w: Writing) -> None:
     if out is not None:
         w.layer.inputs.append(w.numbers(out, SIZE))
         return
-    rank = w.rank(1) and len(w.out.shape or ())
     own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
-    wanted = w.whole(1, SIZE)
-    w.layer.inputs.append(w.emit("broadcast_shapes", own, wanted, dtype=SIZE, shape=[rank]))
+    w.layer.inputs.append(join_sizes(w, own, w.whole(1, SIZE)))
+
+
+def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
+    """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
+    makes 1 of 1 and 0.)
+    """
+    counts = (w.rank(), *w.static(1))
+    rank = max(counts)
+
+    def whole(line: ir.Value, count: int) -> ir.Value:
+        if count == rank:
+            return line
+        ones = w.numbers([1] * (rank - count), SIZE)
+        return w.emit("concat", w.numbers(0), ones, line, dtype=SIZE, shape=[rank])
+
+    own, wanted = map(whole, (own, wanted), counts)
+    one = w.like(wanted, 1)
+    same = w.emit("broadcasting_equal", wanted, one, dtype=D.BOOL, shape=[rank])
+    return w.emit("broadcasting_where", same, own, wanted, dtype=SIZE, shape=[rank])
 
 
 SPREAD = Hook(before_lift=read_spread, before_lower=write_spread, inputs=(1,))

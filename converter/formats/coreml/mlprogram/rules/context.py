@@ -7,7 +7,8 @@ of their own are in that of the operation's first operand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.states import Variables
 from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
@@ -27,9 +29,24 @@ from converter.passes.constants import is_constant
 
 if TYPE_CHECKING:
     from converter.formats.coreml.mlprogram.collector import MilLowering
-    from converter.formats.coreml.mlprogram.lift import BlockLifting
 
 SMALL = 1 << 10  # elements of a constant that is an attribute
+
+
+class Block(Protocol):
+    """A block that is being read, as rows see it."""
+
+    variables: Variables
+
+    @property
+    def nested(self) -> bool:
+        """Whether the block is a branch, or the body of a loop."""
+
+    def as_value(self, given: Any) -> Any:
+        """What a name stands for as a value of the graph; a state stays a state."""
+
+    def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
+        """The results of a nested block on these inputs."""
 
 
 class Reading(context.Reading):
@@ -39,7 +56,7 @@ class Reading(context.Reading):
     `used`   the parameters that were looked at
     """
 
-    def __init__(self, layer: Layer, b: Builder, version: int, block: BlockLifting) -> None:
+    def __init__(self, layer: Layer, b: Builder, version: int, block: Block) -> None:
         super().__init__(layer, b, version, PLAIN)
         self.block = block
         self.used: set[str] = set()
@@ -111,49 +128,46 @@ class Reading(context.Reading):
             return self.parse(key, array.tolist(), kind)
         return super().attr(key, kind, default)
 
-    def bind(self, names: str) -> None:
-        """The operator's inputs are these parameters; `?` marks those that may be left out, `*` one
-        whose values are all of them. Floats are cast to the precision of the first, or of the
-        second where that alone is computed.
+    def bind(self, operands: Sequence[str]) -> None:
+        """Floats are cast to the precision of the first operand, or of the second where that alone
+        is computed.
         """
-        if names.endswith("*"):
-            self.node.inputs = [*self.values(names.rstrip("*")), *self.node.inputs]
+        if operands[-1].endswith("*"):
+            self.node.inputs = [*self.values(operands[-1][:-1])]
             return
         inputs = [
-            self.given(name.rstrip("?")) if name.endswith("?") else self.value(name)
-            for name in names.split()
+            self.given(name[:-1]) if name.endswith("?") else self.value(name) for name in operands
         ]
         first = inputs[0]
         if len(inputs) > 1 and first is not None and first.const_value is not None:
             first = next((v for v in inputs[:2] if v is not None and v.const_value is None), first)
         kind = None if first is None else first.dtype
-        if kind in FLOATS:
+        if kind is not None and kind in FLOATS:
             inputs = [
                 self.cast(v, kind) if v is not None and v.dtype in FLOATS else v for v in inputs
             ]
-        self.node.inputs = [*inputs, *self.node.inputs]
+        self.node.inputs = [*inputs]
 
 
 class Writing(context.Writing):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
     low: MilLowering
-    named: list[str]
+    named: Sequence[str]
 
-    def bind(self, names: str) -> None:
-        """The inputs become parameters of these names."""
+    def bind(self, operands: Sequence[str]) -> None:
         given, self.layer.inputs = self.layer.inputs, []
-        if names.endswith("*"):
-            self.layer.attrs[names.rstrip("*")] = [v for v in given if v is not None]
+        if operands[-1].endswith("*"):
+            self.layer.attrs[operands[-1][:-1]] = [v for v in given if v is not None]
             return
-        keys = self.named = names.split()
-        if any(v is not None for v in given[len(keys) :]):
-            raise MappingError(f"{self.layer.kind} takes {len(keys)} operands")
-        for name, value in zip(keys, [*given, *[None] * len(keys)], strict=False):
+        if any(v is not None for v in given[len(operands) :]):
+            raise MappingError(f"{self.layer.kind} takes {len(operands)} operands")
+        self.named = operands
+        for name, value in zip(operands, [*given, *[None] * len(operands)], strict=False):
+            if value is None and not name.endswith("?"):
+                raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
             if value is not None:
                 self.layer.attrs[name.rstrip("?")] = value
-            elif not name.endswith("?"):
-                raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
 
     def emit_layer(self) -> None:
         self.low.check(self.layer)

@@ -164,7 +164,7 @@ def state_of(r: Reading) -> State:
     given = r.given_as("input")
     if not isinstance(given, State):
         raise MappingError("the input is no state", "R105")
-    if r.block.outer is not None:
+    if r.block.nested:
         raise MappingError("a state inside a branch or a loop is not supported", "X201")
     return given
 

@@ -25,7 +25,6 @@ from converter.mapping.fields import (
     InputType,
     Only,
 )
-from converter.mapping.rules import op
 
 D = ir.DataType
 DTYPES = {
@@ -234,15 +233,7 @@ GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
 RULES = [
     mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
     mil("Reciprocal", "rsqrt", "x", ROOT, given="Sqrt(2,3)"),
-    op(
-        "Div",
-        "rsqrt",
-        FixedInput(0, 1),
-        ROOT,
-        operands="x",
-        lower_only=True,
-        given="=(1) Sqrt(2,3)",
-    ),
+    mil("Div", "rsqrt", "x", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
     *mils(
         "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
         "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "

@@ -26,7 +26,7 @@ OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that sa
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:
     """A row whose operation has these parameters as the operator's inputs."""
-    return op(name, kind, *fields, operands=operands, **options)
+    return op(name, kind, *fields, operands=tuple(operands.split()), **options)
 
 
 def mils(pairs: str, operands: str, *fields: Field, **options: Any) -> list[Rule]:

@@ -30,7 +30,6 @@ from converter.mapping.codecs import PLAIN, Codec, Kind, same
 from converter.mapping.context import Results
 from converter.mapping.fields import InputType
 from converter.mapping.node import Layer
-from converter.mapping.rules import Rule
 from converter.passes.constants import evaluate_constant
 
 SPELLING: Mapping[Kind, Codec] = {**PLAIN, dict: same}
@@ -82,7 +81,7 @@ class Reading(context.Reading):
         self.lead: int = layer.extra.lead if layer.extra is not None else 2
         self._given = list(layer.inputs)
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         typed = {i for f in rule.fields if isinstance(f, InputType) for i in f.positions}
         inputs = [
             v if i in typed or v is None else self.cast(v, ir.DataType.FLOAT)
@@ -134,7 +133,7 @@ class Writing(context.Writing):
     low: CoreLowering
     _same: ir.Value | None = None
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         super().begin(rule)
         self._same = None
 

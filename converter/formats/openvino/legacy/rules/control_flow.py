@@ -8,7 +8,7 @@ iteration on, by a back edge.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -27,8 +27,19 @@ from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer
 from converter.mapping.rules import Table, custom
 
-if TYPE_CHECKING:
-    from converter.formats.openvino.legacy.lower import LayerWriter
+
+class LayerWriter(Protocol):
+    """What writes the layers of a body.
+
+    `feeds`  values from outside, each with the layer and the port that it feeds
+    `made`   values with the layer and the port that make them
+    """
+
+    feeds: list[tuple[ir.Value, int, int]]
+    made: dict[ir.Value, tuple[int, int]]
+
+    def add(self, layer: Layer) -> Any:
+        """Writes a layer."""
 
 
 def lift(r: Reading) -> list[ir.Value]:

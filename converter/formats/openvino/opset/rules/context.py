@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -12,15 +12,33 @@ import onnx_ir as ir
 from converter.formats.openvino.opset.codes import AS_STORED, code_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.record import record
 from converter.mapping import context
 from converter.mapping.codecs import Codec, enum
 from converter.mapping.node import Layer
-from converter.mapping.rules import Rule
 
 if TYPE_CHECKING:
     from converter.formats.openvino.ir import Layer as IrLayer
-    from converter.formats.openvino.opset.lift import BodyLift
-    from converter.formats.openvino.opset.rules.control_flow import Inner
+    from converter.formats.openvino.ir import SubNet
+    from converter.graph.build import Builder
+
+
+class Body(Protocol):
+    """A net or a body that is being read, as rows see it; `read` are the ports that are read."""
+
+    read: Collection[tuple[int, int]]
+
+    def body(
+        self, inner: Builder, sub: SubNet, given: Mapping[Any, ir.Value]
+    ) -> dict[Any, ir.Value]:
+        """The values of a nested body on these inputs, written with `inner`."""
+
+    def state(self, source: IrLayer, initial: ir.Value | None) -> ir.Value:
+        """What a state is before it is assigned."""
+
+    def assign(self, name: str, value: ir.Value) -> None:
+        """What a state is for the next run."""
+
 
 ELEMENT_TYPES = {
     1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "boolean",
@@ -41,7 +59,7 @@ class Reading(context.Reading):
     """
 
     @property
-    def context(self) -> tuple[IrLayer, BodyLift]:
+    def context(self) -> tuple[IrLayer, Body]:
         source, body = self.layer.extra
         return source, body
 
@@ -51,6 +69,27 @@ class Reading(context.Reading):
             return True
         source, body = self.context
         return index < len(source.outputs) and (source.id, source.outputs[index].id) in body.read
+
+
+@record
+class Inner:
+    """One body for the writer; it becomes closed, with a Parameter for every outer value that it
+    reads.
+
+    `inputs`     the position of an input of the layer, and the value that it is in the body
+    `outputs`    in the order of the layer's outputs
+    `back`       body input -> body output that feeds it
+    `stacked`    positions in `outputs` that are collected along a new axis 0
+    `iteration`, `goes_on`: the body's values with these purposes
+    """
+
+    graph: ir.Graph
+    inputs: list[tuple[int, ir.Value]] = field(default_factory=list)
+    outputs: list[ir.Value] = field(default_factory=list)
+    back: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    stacked: set[int] = field(default_factory=set)
+    iteration: ir.Value | None = None
+    goes_on: ir.Value | None = None
 
 
 @dataclass(eq=False)
@@ -70,7 +109,7 @@ class Writing(context.Writing):
 
     layer: OpsetLayer
 
-    def begin(self, rule: Rule) -> None:
+    def begin(self, rule: context.Row) -> None:
         super().begin(rule)
         self.layer = OpsetLayer(**vars(self.layer))
 

@@ -6,8 +6,6 @@ map. In the shared graph a body reads outer values as they are.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import numpy as np
 import onnx_ir as ir
 
@@ -17,6 +15,7 @@ from converter.formats.openvino.ir import SubNet
 from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
 from converter.formats.openvino.opset.rules.context import (
+    Inner,
     OpsetLayer,
     Reading,
     Writing,
@@ -28,7 +27,6 @@ from converter.formats.openvino.opset.rules.fields import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import known, rank_of
-from converter.graph.record import record
 from converter.graph.walk import captured
 from converter.mapping.rules import custom
 
@@ -125,27 +123,6 @@ def lift_assign(r: Reading) -> ir.Value:
 
 
 # writing -----------------------------------------------------------------------------------------
-
-
-@record
-class Inner:
-    """One body for the writer; it becomes closed, with a Parameter for every outer value that it
-    reads.
-
-    `inputs`     the position of an input of the layer, and the value that it is in the body
-    `outputs`    in the order of the layer's outputs
-    `back`       body input -> body output that feeds it
-    `stacked`    positions in `outputs` that are collected along a new axis 0
-    `iteration`, `goes_on`: the body's values with these purposes
-    """
-
-    graph: ir.Graph
-    inputs: list[tuple[int, ir.Value]] = field(default_factory=list)
-    outputs: list[ir.Value] = field(default_factory=list)
-    back: dict[ir.Value, ir.Value] = field(default_factory=dict)
-    stacked: set[int] = field(default_factory=set)
-    iteration: ir.Value | None = None
-    goes_on: ir.Value | None = None
 
 
 def lower_if(w: Writing) -> None:

@@ -1,0 +1,54 @@
+"""What runs the jobs of a batch: threads of this process, each of which has a worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+
+from converter.commands.batch import pool, staging
+from converter.commands.batch.job import Job, outcome
+from converter.commands.batch.pool import Ran
+from converter.errors import Diagnostic, ExitCode
+from converter.io.atomic import uninterrupted
+
+
+class Executor:
+    """Runs jobs in threads of this process, each of which has a worker process."""
+
+    def __init__(self, workers: int, stage: str) -> None:
+        self.stage, self.stopped = stage, False
+        self.threads = ThreadPoolExecutor(workers)
+        self.running: list[Future[Ran]] = []
+
+    def fingerprints(self, sources: Sequence[str]) -> list[dict[str, str]]:
+        return list(self.threads.map(staging.fingerprint, sources))
+
+    def run(self, jobs: Sequence[Job], keys: dict[str, str]) -> Iterator[tuple[Job, Ran]]:
+        futures: dict[Future[Ran], Job] = {self.threads.submit(self._one, j): j for j in jobs}
+        self.running = list(futures)
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+    def _one(self, job: Job) -> Ran:
+        return not_run() if self.stopped else staging.execute(job, self.stage)
+
+    def stop(self) -> None:
+        """No further job is started."""
+        self.stopped = True
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
+            self.stop()
+            pool.kill_all()
+            while wait(
+                self.running, 0.2
+            ).not_done:  # a job that was just about to begin has a worker only now
+                pool.kill_all()
+            self.threads.shutdown()
+
+
+def not_run() -> Ran:
+    return Ran(outcome(ExitCode.INTERRUPTED, Diagnostic("B605", "not run", "note")), 0, 0)

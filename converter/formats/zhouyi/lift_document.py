@@ -1,0 +1,43 @@
+"""Document -> the shared graph."""
+
+from __future__ import annotations
+
+from converter.errors import ReadError
+from converter.formats.zhouyi.ir import Document
+from converter.formats.zhouyi.lift import GraphLift
+from converter.formats.zhouyi.lift_bodies import CONTROL
+from converter.formats.zhouyi.quantization.lift import NumbersLift
+from converter.formats.zhouyi.quantization.quant_params import of_parser
+from converter.formats.zhouyi.topology import check_graphs
+from converter.graph.build import new_model
+from converter.graph.network import Network
+from converter.mapping.lifting import refuse
+from converter.passes.channels_last import to_nchw
+from converter.passes.dead_code import remove_dead_code
+
+
+def lift(document: Document, dequantise: bool = False) -> Network:
+    """A Network with the tensors of the header as its boundary, in the layout and types of the
+    file.
+
+    An integer IR is the exact integer arithmetic, or with `dequantise` float operators between
+    DequantizeLinear and QuantizeLinear; a quantised file of the parser, which leaves the arithmetic
+    to its quantiser, always the latter.
+
+    ReadError R105 when the graph is not sound; UnsupportedError with every layer that has no
+    counterpart.
+    """
+    faults = check_graphs(document)
+    if errors := [d for d in faults if d.level == "error"]:
+        raise ReadError(errors)
+    model, b = new_model(document.name or "main")
+    reader = (
+        NumbersLift(document, b) if dequantise or of_parser(document) else GraphLift(document, b)
+    )
+    reader.control = CONTROL
+    reader.run()
+    refuse(reader.lifting.problems)
+    reader.outputs()
+    to_nchw(model)
+    remove_dead_code(model)
+    return Network(model, "zhouyi", notes=[*faults, *reader.notes])
