@@ -28,7 +28,7 @@ from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
 from converter.mapping.fields import Attr, Fixed, Guard, Hook
 from converter.mapping.rules import custom, op
-from converter.passes.indices import batched_gather_orders
+from converter.passes.indices import batched_gather_orders, never_negative
 
 T = ir.DataType
 
@@ -103,8 +103,8 @@ def read_classes(r: Reading) -> None:
 def write_classes(w: Writing) -> None:
     x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
     values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
-    if known is None and (x.dtype is None or x.dtype.is_signed()):
-        message = "indices below zero, which count from behind, have no counterpart"
+    if known is None and not never_negative(x):
+        message = "indices below zero, which count from the end, have no counterpart"
         raise MappingError(message)
     if known is not None:
         wrapped = np.where(known < 0, known + depth, known)

@@ -177,3 +177,14 @@ def test_an_axis_of_slices_counts_those_of_the_data() -> None:
 def test_numbers_of_an_axis_are_integers() -> None:
     with pytest.raises(MappingError, match="is not a valid value"):
         reading(Axis(), axis=np.float32(0.5))
+
+
+def test_indices_that_cannot_be_negative_are_one_hot_in_zhouyi() -> None:
+    """ONNX counts indices below zero from the end, the layer has them nowhere."""
+    adapter = ADAPTERS["zhouyi"]
+    (rule,) = (r for r in adapter.table.rules if r.op == "OneHot")
+    node, b = adapter.node(rule, "ArgMax(2,3) =(3) =[0,1]", {"axis": -1})
+    assert adapter.write(rule, rule, node, b, 0).layers[-1].kind == "OneHot"
+    node, b = adapter.node(rule, "i64:2,3 =(3) =[0,1]", {"axis": -1})
+    with pytest.raises(MappingError, match="indices below zero, which count from the end"):
+        adapter.write(rule, rule, node, b, 0)
