@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent)
 
-from converter.mapping.fields import Field, Hook, Nested, RowHook
+from converter.mapping.fields import Field, Hook, Nested
 from converter.mapping.rules import Custom, Rule, Table
 from layers.exceptions import UNREAD
 from test_mapping_laws import ADAPTERS
@@ -57,7 +57,7 @@ class Count:
 
 def classes(rule: Rule) -> set[type[Field]]:
     """The classes of a row's fields, those of messages inside included."""
-    return {type(f) for f in flat(rule.fields)} - {Hook, RowHook}
+    return {type(f) for f in flat(rule.fields)} - {Hook}
 
 
 def flat(found: tuple[Field, ...]) -> Iterator[Field]:

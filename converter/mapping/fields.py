@@ -616,6 +616,29 @@ class OutputType(Field):
         w.layer.attrs[self.key] = w.spell(int(self.dtype), self.codec)
 
 
+@record
+class Detail(Field):
+    """What rows have that no other field says, in short functions: `read(r)` completes `r.node` as
+    `lift` of a field does, `write(w)` completes `w.layer` as `lower` does. It owns what they use.
+    """
+
+    read: Callable[[Any], None] | None = None
+    write: Callable[[Any], None] | None = None
+    names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    inputs: tuple[int, ...] = ()
+    blobs: tuple[str, ...] = ()
+    folds: bool = False
+
+    def lift(self, r: Any) -> None:
+        if self.read is not None:
+            self.read(r)
+
+    def lower(self, w: Any) -> None:
+        if self.write is not None:
+            self.write(w)
+
+
 # conditions and hooks ----------------------------------------------------------------------------
 
 
@@ -653,7 +676,6 @@ class FirstResult(Guard):
 @record
 class Hook(Field):
     """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
-    Among the fields of a row it runs in their order, and owns what it reads or writes.
 
     `before_lift(r)`      changes `r.node`, with nodes in front of it, or gives its first input
     `after_lift(r, y)`    the first result of the layer, of that of the node
@@ -665,11 +687,6 @@ class Hook(Field):
     after_lift: Callable[[Any, Value], ir.Value] | None = None
     before_lower: Callable[[Any], None] | None = None
     after_lower: Callable[[Any], None] | None = None
-    names: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
-    inputs: tuple[int, ...] = ()
-    blobs: tuple[str, ...] = ()
-    folds: bool = False
 
     def lift(self, r: Reading) -> None:
         if self.before_lift is not None and (x := self.before_lift(r)) is not None:
@@ -682,7 +699,3 @@ class Hook(Field):
             self.before_lower(w)
         if (after := self.after_lower) is not None:
             w.then(lambda: after(w))
-
-
-class RowHook(Hook):
-    """The hooks that are options of one row."""

@@ -22,7 +22,7 @@ from converter.graph.build import defaults
 from converter.graph.record import record
 from converter.graph.value import Value
 from converter.mapping.context import Reading, Writing
-from converter.mapping.fields import Field, Fixed, Guard, Only, RowHook
+from converter.mapping.fields import Field, Fixed, Guard, Hook, Only
 from converter.mapping.node import Node
 
 FOREVER = 1_000_000
@@ -61,8 +61,7 @@ class Rule:
 
     @property
     def hooked(self) -> bool:
-        """Whether the row has hooks among its options, which nothing need undo."""
-        return any(isinstance(f, RowHook) for f in self.fields)
+        return any(isinstance(f, Hook) for f in self.fields)
 
     @property
     def ignored(self) -> set[str]:
@@ -167,7 +166,7 @@ def op(
     domain, _, short = name.rpartition("::")
     hooks = (before_lift, after_lift, before_lower, after_lower)
     if any(hooks):
-        fields = (*fields, RowHook(*hooks))
+        fields = (*fields, Hook(*hooks))
     return Rule(short, kind, fields, domain, **options)
 
 

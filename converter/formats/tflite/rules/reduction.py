@@ -16,7 +16,7 @@ from converter.formats.tflite.rules.fields import (
     data,
 )
 from converter.mapping.concepts.axes import NONE, Axes, Axis
-from converter.mapping.fields import Always, Attr, Field, Guard, Hook, Only
+from converter.mapping.fields import Always, Attr, Detail, Field, Guard, Only
 from converter.mapping.rules import op, ops
 
 AXES = Axes(1, empty=NONE, writable=True, computed=True)
@@ -105,7 +105,7 @@ RULES = [
         "ArgMax=ARG_MAX ArgMin=ARG_MIN",
         Ordered(),
         Axis(1),
-        Hook(before_lift=demand_elements),
+        Detail(read=demand_elements),
         Always("output_type", TENSOR_INT64),
         Dropped(),
         Only("select_last_index", 0),

@@ -30,7 +30,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Always, Attr, Field, Guard, Hook, attrs, ignore
+from converter.mapping.fields import Always, Attr, Detail, Field, Guard, attrs, ignore
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT
@@ -114,9 +114,9 @@ def write_kept(w: Writing) -> None:
     w.set(max_output_size=int(w.attr("per_class")))
 
 
-KEPT = Hook(
-    before_lift=read_kept,
-    before_lower=write_kept,
+KEPT = Detail(
+    read=read_kept,
+    write=write_kept,
     names=("size", "per_class"),
     keys=("max_output_size",),
 )
@@ -145,7 +145,7 @@ CORNERS = Guard(
 IMAGE = (Always("image_width", 1), Always("image_height", 1))
 SUPPRESSION = (
     KEPT,
-    Hook(before_lift=flatten_scores),
+    Detail(read=flatten_scores),
     Attr("iou_threshold", kind=float),
     Attr("score_threshold", kind=float, default=float("-inf")),
     *IMAGE,
@@ -185,42 +185,38 @@ def exchanged(w: Writing, value: ir.Value, order: list[int]) -> ir.Value:
     return w.emit("Gather", value, index, shape=static(value), axis=1, batch_dims=0)
 
 
-def read_aligned_regions(r: Reading) -> None:
+class AlignedRegions(Field):
     """Boxes and their images <-> a table of regions; when reading the scale is a factor."""
-    scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
-    batch, boxes = regions(r, scale)
-    index = r.b.Cast(batch, to=ir.DataType.INT64)
-    r.node.inputs = [r.input(0), boxes, index]
-    r.node.attrs["spatial_scale"] = 1.0
 
+    names = ("spatial_scale",)
+    keys = ("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type")
+    inputs = (1, 2)
 
-def write_aligned_regions(w: Writing) -> None:
-    boxes, batch = w.input(1), w.input(2)
-    n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
-    swapped = exchanged(w, boxes, [1, 0, 3, 2])
-    found = constant(batch)
-    if found is not None:
-        number = w.const(found.astype(dtype.numpy()).reshape(n, 1))
-    else:
-        how: dict[str, Any] = {"ignore_scale_zp": True, "clip_mode": "TRUNCATION"}
-        to = dtype_name(dtype)
-        cast = w.emit("Cast", batch, dtype=dtype, shape=[n], to_dtype=to, **how)
-        number = w.put(
-            "Reshape", cast, outputs=[w.temporary("batch", dtype, [n, 1])], shape=[n, 1]
-        ).outputs[0]
-    rois = w.emit("Concat", number, swapped, shape=[n, 5], axis=1)
-    w.layer.inputs = [w.input(0), rois]
-    scale = float(w.attr("spatial_scale"))
-    w.layer.attrs["spatial_scale_value"] = [scale, scale]
+    def lift(self, r: Reading) -> None:
+        scale = spatial_scale(r, ("spatial_scale_value",), "spatial_scale")
+        batch, boxes = regions(r, scale)
+        index = r.b.Cast(batch, to=ir.DataType.INT64)
+        r.node.inputs = [r.input(0), boxes, index]
+        r.node.attrs["spatial_scale"] = 1.0
 
-
-ALIGNED_REGIONS = Hook(
-    before_lift=read_aligned_regions,
-    before_lower=write_aligned_regions,
-    names=("spatial_scale",),
-    keys=("spatial_scale_value", "spatial_scale_y", "spatial_scale_x", "spatial_scale_type"),
-    inputs=(1, 2),
-)
+    def lower(self, w: Writing) -> None:
+        boxes, batch = w.input(1), w.input(2)
+        n, dtype = static(boxes)[0], boxes.dtype or ir.DataType.FLOAT
+        swapped = exchanged(w, boxes, [1, 0, 3, 2])
+        found = constant(batch)
+        if found is not None:
+            number = w.const(found.astype(dtype.numpy()).reshape(n, 1))
+        else:
+            how: dict[str, Any] = {"ignore_scale_zp": True, "clip_mode": "TRUNCATION"}
+            to = dtype_name(dtype)
+            cast = w.emit("Cast", batch, dtype=dtype, shape=[n], to_dtype=to, **how)
+            number = w.put(
+                "Reshape", cast, outputs=[w.temporary("batch", dtype, [n, 1])], shape=[n, 1]
+            ).outputs[0]
+        rois = w.emit("Concat", number, swapped, shape=[n, 5], axis=1)
+        w.layer.inputs = [w.input(0), rois]
+        scale = float(w.attr("spatial_scale"))
+        w.layer.attrs["spatial_scale_value"] = [scale, scale]
 
 
 def read_pooled_regions(r: Reading) -> None:
@@ -236,9 +232,9 @@ def write_pooled_regions(w: Writing) -> None:
     w.layer.attrs["spatial"] = [scale, scale]
 
 
-POOLED_REGIONS = Hook(
-    before_lift=read_pooled_regions,
-    before_lower=write_pooled_regions,
+POOLED_REGIONS = Detail(
+    read=read_pooled_regions,
+    write=write_pooled_regions,
     names=("spatial_scale",),
     keys=("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type"),
     inputs=(1,),
@@ -675,9 +671,7 @@ RULES = [
         Spelled("threshold", "obj_thresh", float, others=("obj_threshold",)),
         Attr("anchors", kind=Floats),
         Attr("compensate", "grid_compensate", bool, default=1),
-        Hook(
-            before_lower=write_grid, keys=("box_per_grid", "class_num", "grid_width", "grid_height")
-        ),
+        Detail(write=write_grid, keys=("box_per_grid", "class_num", "grid_width", "grid_height")),
         CAST_TO_DECLARED,
         given="1,2,2,2,7 -> 5",
     ),
@@ -732,7 +726,7 @@ RULES = [
     op(
         "RoiAlign",
         "RoiAlign",
-        ALIGNED_REGIONS,
+        AlignedRegions(),
         PooledShape(("output_height", "output_width")),
         Samples(),
         word("mode", "method", words("avg max")),

@@ -31,10 +31,11 @@ from converter.mapping.context import Writing
 from converter.mapping.fields import (
     Attr,
     Const,
+    Detail,
+    Field,
     Fixed,
     FixedInput,
     Guard,
-    Hook,
     Implied,
     Only,
     Weight,
@@ -102,9 +103,7 @@ def write_slope(w: Writing) -> None:
     w.layer.blobs["negative_slope"] = slope
 
 
-SLOPE = Hook(
-    before_lift=read_slope, before_lower=write_slope, blobs=("negative_slope",), inputs=(1,)
-)
+SLOPE = Detail(read=read_slope, write=write_slope, blobs=("negative_slope",), inputs=(1,))
 
 
 def times_operand(r: Reading, y: ir.Value) -> ir.Value:
@@ -176,7 +175,7 @@ ACTIVATIONS = [
         "Sigmoid",
         "Activation",
         method("SWISH"),
-        Hook(before_lift=multiply_alpha, keys=("alpha",)),
+        Detail(read=multiply_alpha, keys=("alpha",)),
         after_lift=times_operand,
         lift_only=True,
     ),
@@ -330,45 +329,41 @@ def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
     return NARROW.get(x, x), NARROW.get(y, y)
 
 
-def read_conversion(r: Reading) -> None:
+class Conversion(Field):
     """`to` <-> `to_dtype` and `clip_mode`.
 
     SATURATION (meant when left out) clamps to the range of the type, TRUNCATION keeps the low bits;
     both drop a fraction. What is written never clamps, as ONNX does not.
     """
-    target, x = r.layer.attrs.get("to_dtype"), r.input(0)
-    if target is None:
-        raise MappingError("required attribute 'to_dtype' is absent", "R110")
-    if not isinstance(target, DType):
-        raise MappingError(f"to_dtype={target!r} is not a data type", "R110")
-    to = ir_dtype(target)
-    modes = enum({True: "SATURATION", False: "TRUNCATION"})
-    saturate = r.attr("clip_mode", modes, True)
-    declared, own = r.declared_type, x.dtype
-    kept = declared is not None and NARROW.get(declared) == to
-    r.node.attrs["to"] = int(declared if declared is not None and kept else to)
-    if own is None or not to.is_integer() or own == T.BOOL:
-        return
-    if saturate:
-        r.data = clamped(r, x, to)
-    elif own.is_floating_point() and to.itemsize < 4:
-        r.data = r.b.Cast(x, to=T.INT32)
 
+    names = ("to", "saturate")
+    keys = ("to_dtype", "clip_mode", "ignore_scale_zp")
 
-def write_conversion(w: Writing) -> None:
-    to = w.out.dtype
-    small = to is not None and to.itemsize < 2 and to.is_floating_point()
-    if small and not w.attr("saturate"):
-        raise MappingError("saturate=0 cannot be expressed")
-    w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
+    def lift(self, r: Reading) -> None:
+        target, x = r.layer.attrs.get("to_dtype"), r.input(0)
+        if target is None:
+            raise MappingError("required attribute 'to_dtype' is absent", "R110")
+        if not isinstance(target, DType):
+            raise MappingError(f"to_dtype={target!r} is not a data type", "R110")
+        to = ir_dtype(target)
+        modes = enum({True: "SATURATION", False: "TRUNCATION"})
+        saturate = r.attr("clip_mode", modes, True)
+        declared, own = r.declared_type, x.dtype
+        kept = declared is not None and NARROW.get(declared) == to
+        r.node.attrs["to"] = int(declared if declared is not None and kept else to)
+        if own is None or not to.is_integer() or own == T.BOOL:
+            return
+        if saturate:
+            r.data = clamped(r, x, to)
+        elif own.is_floating_point() and to.itemsize < 4:
+            r.data = r.b.Cast(x, to=T.INT32)
 
-
-CONVERSION = Hook(
-    before_lift=read_conversion,
-    before_lower=write_conversion,
-    names=("to", "saturate"),
-    keys=("to_dtype", "clip_mode", "ignore_scale_zp"),
-)
+    def lower(self, w: Writing) -> None:
+        to = w.out.dtype
+        small = to is not None and to.itemsize < 2 and to.is_floating_point()
+        if small and not w.attr("saturate"):
+            raise MappingError("saturate=0 cannot be expressed")
+        w.set(to_dtype=dtype_name(_kept(w)[1]), ignore_scale_zp=True, clip_mode="TRUNCATION")
 
 
 def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
@@ -422,7 +417,7 @@ CASTS = [
         "Cast",
         "Cast",
         Guard("a truth value is a comparison", lambda w: w.attr("to") != T.BOOL),
-        CONVERSION,
+        Conversion(),
     ),
 ]
 

@@ -16,7 +16,7 @@ from converter.graph.record import record
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import ALL, Axes
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Hook, InputType, spread
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Group, Guard, InputType, spread
 from converter.mapping.node import Layer, Node
 
 T = ir.DataType
@@ -108,7 +108,7 @@ def cast_to_declared(r: Reading) -> None:
     r.then(r.typed)
 
 
-CAST_TO_DECLARED = Hook(before_lift=cast_to_declared)
+CAST_TO_DECLARED = Detail(read=cast_to_declared)
 
 
 @record

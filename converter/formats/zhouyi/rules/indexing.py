@@ -26,7 +26,7 @@ from converter.graph.value import stack
 from converter.mapping.codecs import Floats
 from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Attr, Fixed, Guard, Hook
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
 from converter.passes.indices import batched_gather_orders, never_negative
 
@@ -63,9 +63,9 @@ def write_batched_axis(w: Writing) -> None:
     w.set(axis=batch, batch_dims=batch)
 
 
-BATCHED_AXIS = Hook(
-    before_lift=read_batched_axis,
-    before_lower=write_batched_axis,
+BATCHED_AXIS = Detail(
+    read=read_batched_axis,
+    write=write_batched_axis,
     names=("batch_dims",),
     keys=("axis", "batch_dims"),
 )
@@ -78,49 +78,45 @@ def _is_batched(r: Reading) -> bool:
 # one of several classes --------------------------------------------------------------------------
 
 
-def read_classes(r: Reading) -> None:
+class Classes(Field):
     """Depth and values, off and on: constant inputs <-> keys. A Where of an Equal when reading.
 
     An index out of range, a negative one too, is off everywhere; in ONNX those below zero count
     from behind.
     """
-    b, x, values = r.b, r.input(0), r.layer.attrs.get("values")
-    depth, axis = r.attr("depth", int), r.attr("axis", int, -1)
-    if values is None:
-        raise MappingError("required attribute 'values' is absent", "R110")
-    if not isinstance(values, list) or len(values) != 2:
-        raise MappingError(f"values={values!r} are not two numbers", "R110")
-    dtype = np.dtype(np.float32) if r.declared_type is None else r.declared_type.numpy()
-    rank = len(r.static(x)) + 1
-    demand_small(depth)
-    shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
-    classes = b.const(arange(depth).reshape(shape), "classes")
-    wide = b.Cast(b.Unsqueeze(x, [axis]), to=T.INT64)
-    off, on = (b.const(v) for v in held(values, dtype, "values"))
-    r.node.op, r.node.inputs = "Where", [b.Equal(wide, classes), on, off]
 
+    folds = True
+    names = ("axis",)
+    keys = ("depth", "values", "axis")
+    inputs = (1, 2)
 
-def write_classes(w: Writing) -> None:
-    x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
-    values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
-    if known is None and not never_negative(x):
-        message = "indices below zero, which count from the end, have no counterpart"
-        raise MappingError(message)
-    if known is not None:
-        wrapped = np.where(known < 0, known + depth, known)
-        w.layer.inputs = [w.const(wrapped.astype(np.int32), "indices")]
-    w.set(depth=depth, values=Floats(values.tolist()))
-    w.set(axis=axis_of(int(w.attr("axis")), len(static(w.out))))
+    def lift(self, r: Reading) -> None:
+        b, x, values = r.b, r.input(0), r.layer.attrs.get("values")
+        depth, axis = r.attr("depth", int), r.attr("axis", int, -1)
+        if values is None:
+            raise MappingError("required attribute 'values' is absent", "R110")
+        if not isinstance(values, list) or len(values) != 2:
+            raise MappingError(f"values={values!r} are not two numbers", "R110")
+        dtype = np.dtype(np.float32) if r.declared_type is None else r.declared_type.numpy()
+        rank = len(r.static(x)) + 1
+        demand_small(depth)
+        shape = [depth if a == axis_of(axis, rank) else 1 for a in range(rank)]
+        classes = b.const(arange(depth).reshape(shape), "classes")
+        wide = b.Cast(b.Unsqueeze(x, [axis]), to=T.INT64)
+        off, on = (b.const(v) for v in held(values, dtype, "values"))
+        r.node.op, r.node.inputs = "Where", [b.Equal(wide, classes), on, off]
 
-
-CLASSES = Hook(
-    before_lift=read_classes,
-    before_lower=write_classes,
-    folds=True,
-    names=("axis",),
-    keys=("depth", "values", "axis"),
-    inputs=(1, 2),
-)
+    def lower(self, w: Writing) -> None:
+        x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
+        values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
+        if known is None and not never_negative(x):
+            message = "indices below zero, which count from the end, have no counterpart"
+            raise MappingError(message)
+        if known is not None:
+            wrapped = np.where(known < 0, known + depth, known)
+            w.layer.inputs = [w.const(wrapped.astype(np.int32), "indices")]
+        w.set(depth=depth, values=Floats(values.tolist()))
+        w.set(axis=axis_of(int(w.attr("axis")), len(static(w.out))))
 
 
 # selected ----------------------------------------------------------------------------------------
@@ -141,7 +137,7 @@ def write_selector(w: Writing) -> None:
     w.set(num=len(data))
 
 
-SELECTOR = Hook(before_lift=read_selector, before_lower=write_selector, keys=("num",))
+SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
 
 
 def read_no_norm(r: Reading) -> None:
@@ -154,7 +150,7 @@ def write_no_norm(w: Writing) -> None:
     w.set(max_norm="NONE")
 
 
-NO_NORM = Hook(before_lift=read_no_norm, before_lower=write_no_norm, keys=("max_norm",))
+NO_NORM = Detail(read=read_no_norm, write=write_no_norm, keys=("max_norm",))
 
 
 def count_positions(r: Reading) -> None:
@@ -264,8 +260,8 @@ RULES = [
     op("GatherElements", "GatherElements", Axis(default=0), indices(1), given="2,3 2,3"),
     op("ScatterElements", "ScatterElements", KNOWN, Axis(), indices(1), REDUCTION),
     op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
-    op("OneHot", "OneHot", CLASSES, given="u8:2,3 =(3) =[0,1]"),
-    op("NonZero", "NonZero", Hook(before_lift=count_positions), lift_only=True),
+    op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
+    op("NonZero", "NonZero", Detail(read=count_positions), lift_only=True),
     op(
         "Compress",
         "Compress",

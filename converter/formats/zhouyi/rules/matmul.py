@@ -17,7 +17,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Guard, Hook
+from converter.mapping.fields import Attr, Detail, Field, Guard
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------
@@ -29,50 +29,46 @@ def weights_of(w: Writing) -> LazyTensor | None:
     return weights if weights is not None and is_float(weights.dtype) else None
 
 
-def read_full_weights(r: Reading) -> None:
+class FullWeights(Field):
     """Weights [in, out] and what is added <-> weights [out, in] and biases.
 
     The factors of a Gemm are folded in.
     """
-    bias = r.bias()
-    weights = r.layer.blobs.get("weights")
-    if not isinstance(weights, ir.Value):
-        rows = r.blob("weights")
-        if not rows.size or rows.ndim < 2:
-            raise MappingError(f"weights of the shape {list(rows.shape)}", "R105")
-        weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
-    r.set_input(1, weights)
-    if r.node.op == "Gemm":
-        r.node.set_input(2, bias)
-    elif bias is not None:
-        r.then(lambda results: [results[0] + bias])
 
+    folds = True
+    names = ("alpha", "beta", "transA", "transB")
+    keys = ("num_output",)
+    blobs = ("weights", "biases")
+    inputs = (1, 2)
 
-def write_full_weights(w: Writing) -> None:
-    weights, bias, a = weights_of(w), constant(w.optional(2)), w.node.attrs
-    if weights is None:
-        raise MappingError("the weights must be constant")
-    alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
-    rows = weights if a.get("transB", 0) else weights.transposed()
-    outputs, dtype = rows.shape.numpy()[0], rows.dtype.numpy()
-    added = np.zeros(outputs, dtype)
-    if bias is not None:
-        factor = np.asarray(beta, bias.dtype)
-        added = np.broadcast_to(bias.reshape(-1) * factor, (outputs,))
-    scaled = rows if alpha == 1.0 else LazyTensor(rows.numpy() * np.asarray(alpha, dtype))
-    w.layer.blobs |= {"weights": scaled, "biases": added}
-    w.set(num_output=outputs)
+    def lift(self, r: Reading) -> None:
+        bias = r.bias()
+        weights = r.layer.blobs.get("weights")
+        if not isinstance(weights, ir.Value):
+            rows = r.blob("weights")
+            if not rows.size or rows.ndim < 2:
+                raise MappingError(f"weights of the shape {list(rows.shape)}", "R105")
+            weights = r.weights("weights", rows.reshape(rows.shape[0], -1).T)
+        r.set_input(1, weights)
+        if r.node.op == "Gemm":
+            r.node.set_input(2, bias)
+        elif bias is not None:
+            r.then(lambda results: [results[0] + bias])
 
-
-FULL_WEIGHTS = Hook(
-    before_lift=read_full_weights,
-    before_lower=write_full_weights,
-    folds=True,
-    names=("alpha", "beta", "transA", "transB"),
-    keys=("num_output",),
-    blobs=("weights", "biases"),
-    inputs=(1, 2),
-)
+    def lower(self, w: Writing) -> None:
+        weights, bias, a = weights_of(w), constant(w.optional(2)), w.node.attrs
+        if weights is None:
+            raise MappingError("the weights must be constant")
+        alpha, beta = float(a.get("alpha", 1.0)), float(a.get("beta", 1.0))
+        rows = weights if a.get("transB", 0) else weights.transposed()
+        outputs, dtype = rows.shape.numpy()[0], rows.dtype.numpy()
+        added = np.zeros(outputs, dtype)
+        if bias is not None:
+            factor = np.asarray(beta, bias.dtype)
+            added = np.broadcast_to(bias.reshape(-1) * factor, (outputs,))
+        scaled = rows if alpha == 1.0 else LazyTensor(rows.numpy() * np.asarray(alpha, dtype))
+        w.layer.blobs |= {"weights": scaled, "biases": added}
+        w.set(num_output=outputs)
 
 
 def _is_full(w: Writing) -> bool:
@@ -195,9 +191,9 @@ FULL_PRODUCT = Guard("the weights are not stored with the layer", _is_full_produ
 MANY_AXES = Guard("two axes are a Gemm", lambda w: w.rank() > 2, lambda r: not _two_axes(r))
 ADDED = Guard("a Gemm without its third operand is a MatMul", lambda w: w.optional(2) is not None)
 RULES = [
-    op("Gemm", "FullyConnected", FULL, FULL_WEIGHTS, given="2,3 =3,4 =4"),
-    op("MatMul", "FullyConnected", FULL_PRODUCT, FULL_WEIGHTS, lower_only=True, given="2,3 =3,4"),
-    op("MatMul", "FullyConnected", MANY_AXES, FULL_WEIGHTS, lift_only=True, given="2,2,3 =3,4"),
+    op("Gemm", "FullyConnected", FULL, FullWeights(), given="2,3 =3,4 =4"),
+    op("MatMul", "FullyConnected", FULL_PRODUCT, FullWeights(), lower_only=True, given="2,3 =3,4"),
+    op("MatMul", "FullyConnected", MANY_AXES, FullWeights(), lift_only=True, given="2,2,3 =3,4"),
     op(
         "Gemm",
         "Gemm",
@@ -216,7 +212,7 @@ RULES = [
         ONE_BATCH,
         # the keys have several spellings in section 4.3
         Transposes("trans_a adj_x", "trans_b tans_b adj_y"),
-        Hook(before_lift=multiply_product, keys=("fused_multiplier",)),
+        Detail(read=multiply_product, keys=("fused_multiplier",)),
         given="2,2,3 2,3,4",
     ),
     op(

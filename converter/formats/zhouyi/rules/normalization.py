@@ -22,7 +22,7 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, from_front
 from converter.mapping.context import Results, Writing
-from converter.mapping.fields import Attr, Guard, Hook, Only, Weight, attrs, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
 
 EPSILON = Attr("epsilon", kind=float, default=1e-5)
@@ -35,51 +35,50 @@ NO_STATISTICS = Guard(
 # statistics of the training ----------------------------------------------------------------------
 
 
-def read_folded_statistics(r: Reading) -> None:
+class FoldedStatistics(Field):
     """Scale, shift, mean and variance, folded into weights and biases along `axis`.
 
     The epsilon that is read says nothing any more. Along other axes than the second and the last of
     an image the layer is read as a product and a sum.
     """
-    x, node = r.input(0), r.node
-    rank, (scale, shift) = len(r.static(x)), (r.blob(n).reshape(-1) for n in ("weights", "biases"))
-    axis = r.axis(-1)
-    if rank >= 3 and axis in (1, rank - 1):
-        mean = r.b.const(np.zeros_like(scale), "mean")
-        variance = r.b.const(np.ones_like(scale), "variance")
-        folded = (r.weights("weights", scale), r.weights("biases", shift))
-        node.inputs, node.last = [x, *folded, mean, variance], axis == rank - 1
-        node.attrs["epsilon"] = 0.0
-        return
-    shape = [-1 if i == axis else 1 for i in range(rank)]
-    node.op, node.inputs = "Mul", [x, r.b.const(scale.reshape(shape))]
-    node.last = False
-    r.then(lambda results: [results[0] + r.b.const(shift.reshape(shape))])
 
+    folds = True
+    names = ("epsilon", "momentum", "training_mode")
+    keys = ("axis", "epsilon")
+    blobs = ("weights", "biases")
+    inputs = (1, 2, 3, 4)
 
-def write_folded_statistics(w: Writing) -> None:
-    if w.attr("training_mode") or len(w.node.outputs) > 1:
-        raise MappingError("statistics of the batch have no counterpart")
-    parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
-    scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
-    epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
-    # a variance below 0 gives what the operator gives
-    with np.errstate(divide="ignore", invalid="ignore"):
-        weights = scale / np.sqrt(variance + epsilon)
-    w.layer.blobs["weights"] = weights.astype(dtype)
-    w.layer.blobs["biases"] = (shift - mean * weights).astype(dtype)
-    w.set(axis=rank - 1 if rank >= 3 else 1, epsilon=epsilon)
+    def lift(self, r: Reading) -> None:
+        x, node = r.input(0), r.node
+        rank, (scale, shift) = (
+            len(r.static(x)),
+            (r.blob(n).reshape(-1) for n in ("weights", "biases")),
+        )
+        axis = r.axis(-1)
+        if rank >= 3 and axis in (1, rank - 1):
+            mean = r.b.const(np.zeros_like(scale), "mean")
+            variance = r.b.const(np.ones_like(scale), "variance")
+            folded = (r.weights("weights", scale), r.weights("biases", shift))
+            node.inputs, node.last = [x, *folded, mean, variance], axis == rank - 1
+            node.attrs["epsilon"] = 0.0
+            return
+        shape = [-1 if i == axis else 1 for i in range(rank)]
+        node.op, node.inputs = "Mul", [x, r.b.const(scale.reshape(shape))]
+        node.last = False
+        r.then(lambda results: [results[0] + r.b.const(shift.reshape(shape))])
 
-
-FOLDED_STATISTICS = Hook(
-    before_lift=read_folded_statistics,
-    before_lower=write_folded_statistics,
-    folds=True,
-    names=("epsilon", "momentum", "training_mode"),
-    keys=("axis", "epsilon"),
-    blobs=("weights", "biases"),
-    inputs=(1, 2, 3, 4),
-)
+    def lower(self, w: Writing) -> None:
+        if w.attr("training_mode") or len(w.node.outputs) > 1:
+            raise MappingError("statistics of the batch have no counterpart")
+        parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
+        scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
+        epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
+        # a variance below 0 gives what the operator gives
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weights = scale / np.sqrt(variance + epsilon)
+        w.layer.blobs["weights"] = weights.astype(dtype)
+        w.layer.blobs["biases"] = (shift - mean * weights).astype(dtype)
+        w.set(axis=rank - 1 if rank >= 3 else 1, epsilon=epsilon)
 
 
 # statistics of the data --------------------------------------------------------------------------
@@ -100,7 +99,7 @@ def write_channel_axis(w: Writing) -> None:
     w.set(axis=w.rank() - 1)
 
 
-CHANNEL_AXIS = Hook(before_lift=read_channel_axis, before_lower=write_channel_axis, keys=("axis",))
+CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("axis",))
 
 
 def read_last_axes(r: Reading) -> None:
@@ -117,9 +116,7 @@ def write_last_axes(w: Writing) -> None:
     w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
 
 
-LAST_AXES = Hook(
-    before_lift=read_last_axes, before_lower=write_last_axes, names=("axis",), keys=("axis",)
-)
+LAST_AXES = Detail(read=read_last_axes, write=write_last_axes, names=("axis",), keys=("axis",))
 
 
 def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -223,7 +220,7 @@ def lift_sufficient_statistics(r: Reading) -> list[ir.Value]:
 
 
 RULES = [
-    op("BatchNormalization", "BatchNorm", FOLDED_STATISTICS),
+    op("BatchNormalization", "BatchNorm", FoldedStatistics()),
     op(
         "InstanceNormalization",
         "InstanceNorm",

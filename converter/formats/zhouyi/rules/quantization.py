@@ -11,7 +11,7 @@ from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
 from converter.formats.zhouyi.rules.fields import Window
 from converter.formats.zhouyi.rules.matmul import ZeroPoint
 from converter.graph.value import with_operators
-from converter.mapping.fields import Hook, Weight, ignore
+from converter.mapping.fields import Detail, Weight, ignore
 from converter.mapping.rules import custom, op
 
 
@@ -75,7 +75,7 @@ RULES = [
         Weight("weights", 1, CONV_2D),
         ZeroPoint(2, "x_zero_point", 0),
         ZeroPoint(3, "w_zero_point", 1),
-        Hook(before_lift=add_biases, blobs=("biases",)),
+        Detail(read=add_biases, blobs=("biases",)),
         ignore("num_output"),
         lift_only=True,
         given="u8:1,4,8,8 =u8:6,4,3,3 =u8: =u8:",

@@ -17,7 +17,7 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph.value import Value, with_operators
 from converter.mapping.concepts.axes import Axis, AxisInput
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Hook, Only, attrs
+from converter.mapping.fields import Attr, Detail, Only, attrs
 from converter.mapping.rules import op, ops
 
 T = ir.DataType
@@ -33,7 +33,7 @@ def write_kept(w: Writing) -> None:
         raise MappingError("the layer keeps the reduced axes")
 
 
-KEPT = Hook(before_lift=read_kept, before_lower=write_kept, names=("keepdims",), keys=("keepdims",))
+KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keepdims",))
 
 
 def read_best(r: Reading) -> None:
@@ -58,7 +58,7 @@ def write_best(w: Writing) -> None:
     w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
 
-BEST = Hook(before_lift=read_best, before_lower=write_best, inputs=(1,), keys=("k", "select_index"))
+BEST = Detail(read=read_best, write=write_best, inputs=(1,), keys=("k", "select_index"))
 
 
 def as_numbers(r: Reading) -> Value:

@@ -25,7 +25,7 @@ from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.context import Writing, static, whole_numbers
-from converter.mapping.fields import Attr, Const, Field, Guard, Hook, attrs, spread
+from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, spread
 from converter.mapping.rules import custom, op, ops
 
 # shapes and axes ---------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ def write_bounds(w: Writing) -> None:
     w.set(begin=begin, end=end, strides=strides)
 
 
-BOUNDS = Hook(
-    before_lift=read_bounds,
-    before_lower=write_bounds,
+BOUNDS = Detail(
+    read=read_bounds,
+    write=write_bounds,
     folds=True,
     inputs=(1, 2, 3, 4),
     keys=("begin", "end", "strides", "axis"),
@@ -150,9 +150,9 @@ def write_pieces(w: Writing) -> None:
     w.set(splits=[static(v)[axis] for v in w.node.outputs])
 
 
-PIECES = Hook(
-    before_lift=read_pieces,
-    before_lower=write_pieces,
+PIECES = Detail(
+    read=read_pieces,
+    write=write_pieces,
     names=("num_outputs",),
     inputs=(1,),
     keys=("splits",),
@@ -353,7 +353,7 @@ def write_shares(w: Writing) -> None:
     w.set(splits=1)
 
 
-SHARES = Hook(before_lift=read_shares, before_lower=write_shares, keys=("splits",))
+SHARES = Detail(read=read_shares, write=write_shares, keys=("splits",))
 
 
 def lift_batch_to_space_nd(r: Reading) -> ir.Value:

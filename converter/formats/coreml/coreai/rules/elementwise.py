@@ -13,7 +13,7 @@ from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Hook, Only
+from converter.mapping.fields import Attr, Detail, Field, Fixed, FixedInput, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -34,74 +34,73 @@ TRUTH = of("only booleans are supported", lambda t: t == D.BOOL)
 NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
 
-def guard_division(w: Writing) -> None:
+class SafeDivision(Field):
     """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
     least integer by -1.
     """
-    x, y = w.layer.inputs
-    dtype = w.data.dtype or D.FLOAT
-    if y is None or x is None or dtype.is_floating_point():
-        return
-    array = constant(y)
-    if array is not None:
-        if not array.all():
-            raise MappingError("a division by 0 ends the process of the runtime")
-        if not (array.astype(np.int64) == -1).any():
+
+    def lower(self, w: Writing) -> None:
+        x, y = w.layer.inputs
+        dtype = w.data.dtype or D.FLOAT
+        if y is None or x is None or dtype.is_floating_point():
             return
-    one, zero = w.like(x, 1), w.like(x, 0)
-    bad = w.emit("broadcasting_equal", y, zero, dtype=D.BOOL, shape=y.shape)
-    if dtype.numpy().kind == "i":
-        minus = w.emit("broadcasting_equal", y, w.like(x, -1), dtype=D.BOOL, shape=y.shape)
-        least = w.like(x, int(np.iinfo(dtype.numpy()).min))
-        shape = w.out.shape
-        end = w.emit("broadcasting_equal", x, least, dtype=D.BOOL, shape=x.shape)
-        over = w.emit("broadcasting_and", end, minus, dtype=D.BOOL, shape=shape)
-        bad = w.emit("broadcasting_or", bad, over, dtype=D.BOOL, shape=shape)
-    safe = w.emit("broadcasting_where", bad, one, y, dtype=dtype, shape=bad.shape)
-    w.layer.inputs = [x, safe]
+        array = constant(y)
+        if array is not None:
+            if not array.all():
+                raise MappingError("a division by 0 ends the process of the runtime")
+            if not (array.astype(np.int64) == -1).any():
+                return
+        one, zero = w.like(x, 1), w.like(x, 0)
+        bad = w.emit("broadcasting_equal", y, zero, dtype=D.BOOL, shape=y.shape)
+        if dtype.numpy().kind == "i":
+            minus = w.emit("broadcasting_equal", y, w.like(x, -1), dtype=D.BOOL, shape=y.shape)
+            least = w.like(x, int(np.iinfo(dtype.numpy()).min))
+            shape = w.out.shape
+            end = w.emit("broadcasting_equal", x, least, dtype=D.BOOL, shape=x.shape)
+            over = w.emit("broadcasting_and", end, minus, dtype=D.BOOL, shape=shape)
+            bad = w.emit("broadcasting_or", bad, over, dtype=D.BOOL, shape=shape)
+        safe = w.emit("broadcasting_where", bad, one, y, dtype=dtype, shape=bad.shape)
+        w.layer.inputs = [x, safe]
 
 
-GUARD_DIVISION = Hook(before_lower=guard_division)
-
-
-def read_to(r: Reading) -> None:
+class To(Field):
     """The type of a Cast, which is that of the result.
 
     Integers saturate in Core AI, and wrap around in ONNX.
     """
-    x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
-    r.set(to=int(to))
-    own = x.dtype or D.FLOAT
-    if to == D.BOOL or own == D.BOOL or not to.is_integer() or _within(own, to):
-        return
-    b, low, high = r.b, int(to.min), int(to.max)
-    if own.is_integer():
-        bounds = max(low, int(own.min)), min(high, int(own.max))
-        least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
-        r.data = b.Min(b.Max(x, least), most)
-        return
-    x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)
-    one = (x.dtype or D.FLOAT).numpy().type
-    inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
-    ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
-    r.ready = [
-        b.Where(
-            x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
-        )
-    ]
 
+    names = ("to", "saturate")
 
-def write_to(w: Writing) -> None:
-    x, to = w.data, w.out.dtype or D.FLOAT
-    own = x.dtype or D.FLOAT
-    if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
-        return
-    if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
-        return  # sizes have no more bits
-    w.layer.inputs = [_wrapped(w, x, own, to)]
+    def lift(self, r: Reading) -> None:
+        x, to = r.input(0), r.layer.outputs[0].dtype or D.FLOAT
+        r.set(to=int(to))
+        own = x.dtype or D.FLOAT
+        if to == D.BOOL or own == D.BOOL or not to.is_integer() or _within(own, to):
+            return
+        b, low, high = r.b, int(to.min), int(to.max)
+        if own.is_integer():
+            bounds = max(low, int(own.min)), min(high, int(own.max))
+            least, most = (b.const(np.array(n, own.numpy())) for n in bounds)
+            r.data = b.Min(b.Max(x, least), most)
+            return
+        x = x if own not in (D.BFLOAT16, D.FLOAT16) else r.cast(x, D.FLOAT)
+        one = (x.dtype or D.FLOAT).numpy().type
+        inside = b.Where(b.Or(b.IsNaN(x), b.Or(x >= one(high), x <= one(low))), b.like(x, 0), x)
+        ends = [b.const(np.array(n, to.numpy())) for n in (low, high)]
+        r.ready = [
+            b.Where(
+                x >= one(high), ends[1], b.Where(x <= one(low), ends[0], b.Cast(inside, to=int(to)))
+            )
+        ]
 
-
-TO = Hook(before_lift=read_to, before_lower=write_to, names=("to", "saturate"))
+    def lower(self, w: Writing) -> None:
+        x, to = w.data, w.out.dtype or D.FLOAT
+        own = x.dtype or D.FLOAT
+        if D.BOOL in (own, to) or not (own.is_integer() and to.is_integer()) or _within(own, to):
+            return
+        if to == D.INT32 and any(maker(x, kind) is not None for kind in ("Shape", "Size")):
+            return  # sizes have no more bits
+        w.layer.inputs = [_wrapped(w, x, own, to)]
 
 
 def _within(own: ir.DataType, wanted: ir.DataType) -> bool:
@@ -147,7 +146,7 @@ def write_gate(w: Writing) -> None:
     raise not_meant("a number times its Sigmoid")
 
 
-GATE = Hook(before_lift=read_gate, before_lower=write_gate, inputs=(1,))
+GATE = Detail(read=read_gate, write=write_gate, inputs=(1,))
 
 
 def read_root(r: Reading) -> None:
@@ -162,7 +161,7 @@ def write_root(w: Writing) -> None:
     w.layer.inputs = [root.inputs[0]]
 
 
-ROOT = Hook(before_lift=read_root, before_lower=write_root)
+ROOT = Detail(read=read_root, write=write_root)
 
 
 def gate(r: Reading) -> None:
@@ -217,7 +216,7 @@ BINARY: list[tuple[str, tuple[Field, ...]]] = [
     ("And=and Or=or Xor=xor", ()),
     ("BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor", (WHOLE,)),
     ("And=bitwise_and Or=bitwise_or Xor=bitwise_xor", (TRUTH,)),
-    ("Div=divide", (NUMBERS, GUARD_DIVISION)),
+    ("Div=divide", (NUMBERS, SafeDivision())),
 ]
 _OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
 
@@ -263,9 +262,9 @@ RULES: list[Rule | Custom] = [
     *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
     *_both("Equal=not_equal", after_lift=negated, lift_only=True),
     *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),
-    *_both("netconv::FloorDiv=floor_divide", WHOLE, GUARD_DIVISION, given="i32:2,3 i32:2,3"),
-    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), GUARD_DIVISION, given="2,3 2,3"),
+    *_both("netconv::FloorDiv=floor_divide", WHOLE, SafeDivision(), given="i32:2,3 i32:2,3"),
+    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), SafeDivision(), given="2,3 2,3"),
     *_both("Where=where", given="b:2,3 2,3 2,3"),
-    op("Cast", "cast", TO),
+    op("Cast", "cast", To()),
     op("Identity", "cast", lower_only=True),
 ]

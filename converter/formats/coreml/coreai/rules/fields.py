@@ -15,7 +15,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axes
-from converter.mapping.fields import AttrInput, Field, Hook, InputType
+from converter.mapping.fields import AttrInput, Detail, Field, InputType
 
 D = ir.DataType
 LARGE = (1 << 31) - 1
@@ -56,6 +56,9 @@ class Leading(AttrInput):
         w.layer.inputs += own
 
 
+REDUCED = Axes(1, computed=True)
+
+
 def read_kept_axes(r: Reading) -> None:
     """The operation keeps the axes that it reduces, as axes of one element; they go after it where
     the operator has none of them.
@@ -69,24 +72,23 @@ def write_kept_axes(w: Writing) -> None:
     computed = w.has(1) and constant(w.input(1)) is None
     if 0 in (known_sizes(w.data) or [0] * computed):
         raise MappingError("a reduction of no elements, which the runtime computes wrongly")
-    if w.attr("keepdims", 1):
-        return
-    own, shape = w.layer.outputs[0], shape_of(w.out)
-    if not computed:
+    if not w.attr("keepdims", 1) and computed:
+        drop_computed_axes(w)
+    elif not w.attr("keepdims", 1):
         drop_axes(w, REDUCED.reduced(w))
-    elif shape is None:
+
+
+def drop_computed_axes(w: Writing) -> None:
+    """Lets the operation keep the axes, and reshapes its result after it."""
+    own, shape = w.layer.outputs[0], shape_of(w.out)
+    if shape is None:
         raise MappingError("the axes must be constant")
-    else:
-        kept = w.temporary("kept", own.dtype, [None] * w.rank())
-        w.layer.outputs = [kept]
-        w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+    kept = w.temporary("kept", own.dtype, [None] * w.rank())
+    w.layer.outputs = [kept]
+    w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
 
 
-KEPT_AXES = Hook(before_lift=read_kept_axes, before_lower=write_kept_axes, names=("keepdims",))
-
-
-REDUCED = Axes(1, computed=True)
-KEPT = (REDUCED, KEPT_AXES)
+KEPT = (REDUCED, Detail(read_kept_axes, write_kept_axes, names=("keepdims",)))
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:

@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, Reading, Writing
 from converter.formats.coreml.coreai.rules.fields import position, word
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import AttrInput, Guard, Hook, Only
+from converter.mapping.fields import AttrInput, Detail, Guard, Only
 from converter.mapping.rules import Custom, Rule, op
 from converter.passes.indices import cut_axes
 
@@ -37,9 +37,9 @@ def write_opposite(w: Writing) -> None:
     w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
 
 
-OPPOSITE = Hook(
-    before_lift=read_opposite,
-    before_lower=write_opposite,
+OPPOSITE = Detail(
+    read=read_opposite,
+    write=write_opposite,
     keys=("scatter_mode",),
     names=("reduction",),
 )
@@ -66,7 +66,7 @@ def write_positions(w: Writing) -> None:
     w.then(exchanged)
 
 
-POSITIONS = Hook(before_lift=read_positions, before_lower=write_positions)
+POSITIONS = Detail(read=read_positions, write=write_positions)
 
 
 def same_sizes(scatter: bool) -> Guard:

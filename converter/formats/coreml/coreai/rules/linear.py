@@ -14,7 +14,7 @@ from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import AttrInput, Field, FirstResult, Guard, Hook
+from converter.mapping.fields import AttrInput, Detail, Field, FirstResult, Guard
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -186,7 +186,7 @@ def write_mean(w: Writing) -> None:
     w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
 
 
-MEAN = Hook(before_lift=read_mean, before_lower=write_mean)
+MEAN = Detail(read=read_mean, write=write_mean)
 
 
 def demand_matrices(w: Writing) -> None:
@@ -196,7 +196,7 @@ def demand_matrices(w: Writing) -> None:
     demand_wide(w)
 
 
-DEMAND_MATRICES = Hook(before_lower=demand_matrices)
+DEMAND_MATRICES = Detail(write=demand_matrices)
 
 
 def pools(axes: int) -> list[Rule]:

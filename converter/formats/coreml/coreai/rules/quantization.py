@@ -20,7 +20,7 @@ from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.graph.infer import Array
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value, producer_of
-from converter.mapping.fields import Hook
+from converter.mapping.fields import Field
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import evaluate_constant
 
@@ -28,59 +28,55 @@ D = ir.DataType
 STORED = frozenset({D.INT8, D.UINT8, D.INT4, D.UINT4})
 
 
-def read_scales(r: Reading) -> None:
+class Scales(Field):
     """Scale, zero point, a number that is added to the values, and the axis of the scales."""
-    x, scale, zero, added = (r.input(i) for i in range(4))
-    axis = None
-    if (scale.shape is not None and len(scale.shape)) and len(r.static(scale)):
-        if r.static(scale) != (1,):
-            axis = int(r.ints(4, "axis")[0])
-        else:
-            scale, zero = (r.b.Reshape(v, []) if v.shape else v for v in (scale, zero))
-    r.set(axis=axis)
-    offset = r.known(added, "offset2") if added.const_value is not None else None
-    needed = offset is None or bool(offset.any())
-    if needed and axis is not None and added.shape is not None and len(added.shape):
-        line = [-1 if i == axis % r.rank(x) else 1 for i in range(r.rank(x))]
-        added = r.reshape(added, line)
-    if r.layer.kind == "quantize" and needed:
-        x = x - r.cast(added, x.dtype or D.FLOAT)
-    if r.layer.kind == "quantize" and r.is_seen("dequantize"):  # NaN becomes 0
-        x = r.b.Where(r.b.IsNaN(x), r.b.like(x, 0), x)
-    if r.layer.kind != "quantize" and needed:
-        r.behind(lambda y: y + added)
-    r.set_inputs(x, scale, zero)
 
+    names = ("axis", "block_size", "saturate", "output_dtype", "precision")
+    inputs = (1, 2)
 
-def write_scales(w: Writing) -> None:
-    scale, x, out = w.input(1), w.data, w.out
-    stored = out if w.node.op == "QuantizeLinear" else x
-    if w.attr("block_size", 0) or stored.dtype not in STORED:
-        raise MappingError("scales of blocks of numbers that are computed")
-    rank = len(scale.shape or ())
-    one = rank == 0 or (scale.shape is not None and list(scale.shape) == [1])
-    if one and rank:
-        scale = w.emit("reshape", scale, w.numbers([]), shape=[])
-    zero = w.optional(2)
-    if zero is None:
-        shape = [] if one else [n if isinstance(n, int) else 1 for n in scale.shape or ()]
-        zero = w.const(np.zeros(shape, (stored.dtype or D.UINT8).numpy()))
-    elif one and zero.shape is not None and len(zero.shape):
-        zero = w.emit("reshape", zero, w.numbers([]), shape=[])
-    added = w.const(np.zeros((), (scale.dtype or D.FLOAT).numpy()))
-    axis = int(w.attr("axis", 1)) % max(1, w.rank())
-    if not one:
-        shape = [n if isinstance(n, int) else 1 for n in scale.shape or ()]
-        added = w.const(np.zeros(shape, (scale.dtype or D.FLOAT).numpy()))
-    w.layer.inputs = [x, scale, zero, added, w.numbers(0 if one else axis)]
+    def lift(self, r: Reading) -> None:
+        x, scale, zero, added = (r.input(i) for i in range(4))
+        axis = None
+        if (scale.shape is not None and len(scale.shape)) and len(r.static(scale)):
+            if r.static(scale) != (1,):
+                axis = int(r.ints(4, "axis")[0])
+            else:
+                scale, zero = (r.b.Reshape(v, []) if v.shape else v for v in (scale, zero))
+        r.set(axis=axis)
+        offset = r.known(added, "offset2") if added.const_value is not None else None
+        needed = offset is None or bool(offset.any())
+        if needed and axis is not None and added.shape is not None and len(added.shape):
+            line = [-1 if i == axis % r.rank(x) else 1 for i in range(r.rank(x))]
+            added = r.reshape(added, line)
+        if r.layer.kind == "quantize" and needed:
+            x = x - r.cast(added, x.dtype or D.FLOAT)
+        if r.layer.kind == "quantize" and r.is_seen("dequantize"):  # NaN becomes 0
+            x = r.b.Where(r.b.IsNaN(x), r.b.like(x, 0), x)
+        if r.layer.kind != "quantize" and needed:
+            r.behind(lambda y: y + added)
+        r.set_inputs(x, scale, zero)
 
-
-SCALES = Hook(
-    before_lift=read_scales,
-    before_lower=write_scales,
-    names=("axis", "block_size", "saturate", "output_dtype", "precision"),
-    inputs=(1, 2),
-)
+    def lower(self, w: Writing) -> None:
+        scale, x, out = w.input(1), w.data, w.out
+        stored = out if w.node.op == "QuantizeLinear" else x
+        if w.attr("block_size", 0) or stored.dtype not in STORED:
+            raise MappingError("scales of blocks of numbers that are computed")
+        rank = len(scale.shape or ())
+        one = rank == 0 or (scale.shape is not None and list(scale.shape) == [1])
+        if one and rank:
+            scale = w.emit("reshape", scale, w.numbers([]), shape=[])
+        zero = w.optional(2)
+        if zero is None:
+            shape = [] if one else [n if isinstance(n, int) else 1 for n in scale.shape or ()]
+            zero = w.const(np.zeros(shape, (stored.dtype or D.UINT8).numpy()))
+        elif one and zero.shape is not None and len(zero.shape):
+            zero = w.emit("reshape", zero, w.numbers([]), shape=[])
+        added = w.const(np.zeros((), (scale.dtype or D.FLOAT).numpy()))
+        axis = int(w.attr("axis", 1)) % max(1, w.rank())
+        if not one:
+            shape = [n if isinstance(n, int) else 1 for n in scale.shape or ()]
+            added = w.const(np.zeros(shape, (scale.dtype or D.FLOAT).numpy()))
+        w.layer.inputs = [x, scale, zero, added, w.numbers(0 if one else axis)]
 
 
 def stored(r: Reading, index: int) -> LazyTensor:
@@ -236,6 +232,6 @@ RULES: list[Rule | Custom] = [
     custom("", "build_sparse_with_bitmask", build_sparse),
     custom("", "sparse_with_bitmask_to_dense", densified),
     custom("", "lut_to_sparse_with_bitmask", sparse_table),
-    op("DequantizeLinear", "dequantize", SCALES, given="u8:2,3 =(1) =u8:(3)"),
-    op("QuantizeLinear", "quantize", SCALES, given="2,3 =(1) =u8:(3)"),
+    op("DequantizeLinear", "dequantize", Scales(), given="u8:2,3 =(1) =u8:(3)"),
+    op("QuantizeLinear", "quantize", Scales(), given="2,3 =(1) =u8:(3)"),
 ]

@@ -19,7 +19,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Permutation
-from converter.mapping.fields import Attr, Field, Hook, Implied
+from converter.mapping.fields import Attr, Detail, Field, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -48,7 +48,7 @@ def write_sizes(w: Writing) -> None:
     w.layer.inputs.append(w.whole(1))
 
 
-SIZES = Hook(before_lift=read_sizes, before_lower=write_sizes, names=("allowzero",), inputs=(1,))
+SIZES = Detail(read=read_sizes, write=write_sizes, names=("allowzero",), inputs=(1,))
 
 
 class UnitAxes(Field):
@@ -120,9 +120,7 @@ def write_parts(w: Writing) -> None:
     w.layer.inputs += [given, w.numbers(axis)]
 
 
-PARTS = Hook(
-    before_lift=read_parts, before_lower=write_parts, names=("axis", "num_outputs"), inputs=(1,)
-)
+PARTS = Detail(read=read_parts, write=write_parts, names=("axis", "num_outputs"), inputs=(1,))
 
 
 def read_spread(r: Reading) -> None:
@@ -158,7 +156,7 @@ def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
     return w.emit("broadcasting_where", same, own, wanted, dtype=SIZE, shape=[rank])
 
 
-SPREAD = Hook(before_lift=read_spread, before_lower=write_spread, inputs=(1,))
+SPREAD = Detail(read=read_spread, write=write_spread, inputs=(1,))
 
 
 def read_repeats(r: Reading) -> None:
@@ -179,7 +177,7 @@ def write_repeats(w: Writing) -> None:
     w.layer.inputs.append(w.whole(1, SIZE))
 
 
-REPEATS = Hook(before_lift=read_repeats, before_lower=write_repeats, inputs=(1,))
+REPEATS = Detail(read=read_repeats, write=write_repeats, inputs=(1,))
 
 
 # slices -------------------------------------------------------------------------------------------
@@ -240,30 +238,30 @@ class Ranges(Field):
         return w.emit("concat", w.numbers(0), *parts, shape=[rank])
 
 
-def read_backwards(r: Reading) -> None:
+class Backwards(Field):
     """Whole axes from the last element to the first."""
-    axes = r.ints(1, "dims")
-    ones = [-1] * len(axes)
-    r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
 
+    inputs = (1, 2, 3, 4)
 
-def write_backwards(w: Writing) -> None:
-    starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
-    axes = w.ints(3, "the axes", range(len(starts)))
-    steps = w.ints(4, "the steps", [1] * len(starts))
-    shape = w.data.shape or ()
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        n = shape[axis]
-        size = n if isinstance(n, int) else LARGE
-        whole = start in (-1, size - 1) or start >= LARGE
-        if step != -1 or not whole or end >= -size:
-            raise not_meant("a whole axis backwards")
-    if not axes:
-        raise not_meant("no axis backwards")
-    w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
+    def lift(self, r: Reading) -> None:
+        axes = r.ints(1, "dims")
+        ones = [-1] * len(axes)
+        r.set_inputs(r.input(0), ones, [np.iinfo(np.int64).min] * len(axes), axes, ones)
 
-
-BACKWARDS = Hook(before_lift=read_backwards, before_lower=write_backwards, inputs=(1, 2, 3, 4))
+    def lower(self, w: Writing) -> None:
+        starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
+        axes = w.ints(3, "the axes", range(len(starts)))
+        steps = w.ints(4, "the steps", [1] * len(starts))
+        shape = w.data.shape or ()
+        for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+            n = shape[axis]
+            size = n if isinstance(n, int) else LARGE
+            whole = start in (-1, size - 1) or start >= LARGE
+            if step != -1 or not whole or end >= -size:
+                raise not_meant("a whole axis backwards")
+        if not axes:
+            raise not_meant("no axis backwards")
+        w.layer.inputs.append(w.numbers([a % w.rank() for a in axes]))
 
 
 def updated(r: Reading) -> Value:
@@ -340,7 +338,7 @@ def write_scalars(w: Writing) -> None:
     w.layer.inputs = [start, stop, step]
 
 
-SCALARS = Hook(before_lift=read_scalars, before_lower=write_scalars)
+SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -383,7 +381,7 @@ RULES: list[Rule | Custom] = [
         "Concat",
         "concat",
         Leading("axis", 0, int, np.int32),
-        Hook(before_lower=share_known_sizes),
+        Detail(write=share_known_sizes),
         given="2,3 2,3",
     ),
     op("Split", "split", PARTS, given="2,6 -> 2"),
@@ -391,14 +389,14 @@ RULES: list[Rule | Custom] = [
     op(
         "ConstantOfShape",
         "broadcast_to",
-        Hook(before_lower=fill_shape, names=("value",)),
+        Detail(write=fill_shape, names=("value",)),
         lower_only=True,
         given="i64:2",
     ),
     custom("", "broadcast_in_dims", in_dims),
     custom("", "broadcast_shapes", broadcast_shapes),
     op("Tile", "tile", REPEATS, given="2,3 =i64:[2,1]"),
-    op("Shape", "get_shape", Hook(before_lower=cast_sizes, names=("start", "end")), given="n,3"),
+    op("Shape", "get_shape", Detail(write=cast_sizes, names=("start", "end")), given="n,3"),
     op(
         "Pad",
         "pad",
@@ -407,7 +405,7 @@ RULES: list[Rule | Custom] = [
         given="2,3,4,4 =i64:[0,0,1,1,0,0,1,1] =(0)",
     ),
     custom("", "pad", mirrored),
-    op("Slice", "reverse", BACKWARDS, given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
+    op("Slice", "reverse", Backwards(), given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
     op("Slice", "slice", Ranges(), given="4,6 =i64:[1] =i64:[3] =i64:[1]"),
     custom("", "slice_update", updated),
     op("Range", "range", SCALARS, given="=i64:(0) i64: =i64:(1)"),

@@ -13,7 +13,7 @@ from converter.formats.coreml.mlprogram.rules.context import Reading
 from converter.formats.coreml.mlprogram.rules.fields import Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Const, Hook
+from converter.mapping.fields import Attr, Const, Detail
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
@@ -64,7 +64,7 @@ RULES: list[Rule | Custom] = [
         "netconv::SuppressBoxes",
         "non_maximum_suppression",
         "boxes scores",
-        Hook(before_lift=exchange_box_axes),
+        Detail(read=exchange_box_axes),
         Const(2, "iou_threshold", float, np.float32),
         LeastScore(3, "score_threshold", float, np.float32),
         Const(4, "max_boxes", int, np.int64),

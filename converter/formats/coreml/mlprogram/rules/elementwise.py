@@ -17,11 +17,11 @@ from converter.mapping.codecs import enum
 from converter.mapping.fields import (
     Attr,
     Const,
+    Detail,
     Field,
     Fixed,
     FixedInput,
     Guard,
-    Hook,
     InputType,
     Only,
 )
@@ -90,9 +90,7 @@ def write_channels(w: Writing) -> None:
     w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
 
-CHANNELS = Hook(
-    before_lift=read_channels, before_lower=write_channels, keys=("alpha",), inputs=(1,)
-)
+CHANNELS = Detail(read=read_channels, write=write_channels, keys=("alpha",), inputs=(1,))
 
 
 class To(Parameter):
@@ -172,7 +170,7 @@ def write_root(w: Writing) -> None:
     w.set(epsilon=epsilon)
 
 
-ROOT = Hook(before_lift=read_root, before_lower=write_root, keys=("epsilon",))
+ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 
 @record

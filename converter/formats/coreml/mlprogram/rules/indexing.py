@@ -21,7 +21,7 @@ from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Fixed, Guard, Hook, InputType, Only, ignore
+from converter.mapping.fields import Attr, Detail, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -62,9 +62,7 @@ def write_joined(w: Writing) -> None:
     w.set(mode=JOINING.lower(w.attr("reduction", "none")))
 
 
-JOINED = Hook(
-    before_lift=read_joined, before_lower=write_joined, keys=("mode",), names=("reduction",)
-)
+JOINED = Detail(read=read_joined, write=write_joined, keys=("mode",), names=("reduction",))
 
 
 def scatter_slices(r: Reading) -> None:
@@ -106,7 +104,7 @@ def count_from_front(w: Writing) -> None:
     w.layer.attrs["indices"] = w.const(found, "indices")
 
 
-COUNT_FROM_FRONT = Hook(before_lower=count_from_front)
+COUNT_FROM_FRONT = Detail(write=count_from_front)
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
@@ -179,7 +177,7 @@ RULES: list[Rule | Custom] = [
         "gather",
         "x indices",
         InputType((1,)),
-        Hook(before_lift=gather_in_batches, keys=("axis", "batch_dims")),
+        Detail(read=gather_in_batches, keys=("axis", "batch_dims")),
         CHECKED,
         lift_only=True,
     ),
@@ -209,7 +207,7 @@ RULES: list[Rule | Custom] = [
         UPDATED,
         InputType((1,)),
         JOINED,
-        Hook(before_lift=scatter_slices, keys=("axis",)),
+        Detail(read=scatter_slices, keys=("axis",)),
         CHECKED,
         lift_only=True,
     ),
@@ -238,7 +236,7 @@ RULES: list[Rule | Custom] = [
         "indices one_hot_vector_size",
         InputType((0, 1)),
         InputType((1,), None, scalar=True),
-        Hook(before_lift=join_off_and_on, keys=("on_value", "off_value")),
+        Detail(read=join_off_and_on, keys=("on_value", "off_value")),
         Attr("axis", kind=int, default=-1),
         lift_only=True,
     ),

@@ -10,7 +10,7 @@ from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import axes_of, first_axis, mil
 from converter.graph.demands import at_least
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Field, FirstResult, Guard, Hook, Implied, Only, ignore
+from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only, ignore
 
 
 class Filled(Field):
@@ -71,38 +71,34 @@ class Neighbours(Field):
         r.then(lambda results: [r.b.Slice(results[0], [-1], [last], [1], [-1])])
 
 
-def read_last_axes(r: Reading) -> None:
+class LastAxes(Field):
     """The last axes, of which gamma and beta have the shape."""
-    r.set(axis=axes_of(r, r.data)[0])
-    factors = [r.given(k) for k in ("gamma", "beta")]
-    given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
-    r.set_inputs(r.data, *given)
 
+    keys = ("axes", "gamma", "beta")
+    names = ("axis",)
+    inputs = (1, 2)
 
-def write_last_axes(w: Writing) -> None:
-    shape = tuple(w.data.shape or ())
-    axis = first_axis(w, w.attr("axis", -1))
-    if not all(isinstance(n, int) for n in shape[axis:]):
-        raise MappingError("the sizes of the axes are not known", "X203")
-    w.set(axes=list(range(axis, len(shape))))
-    for i, key in enumerate(("gamma", "beta"), 1):
-        value = w.optional(i)
-        if value is not None and tuple(value.shape or ()) != shape[axis:]:
-            array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]
-            w.layer.attrs[key] = w.const(array, key)
-        elif value is not None:
-            if value.const_value is None:
-                raise MappingError(f"{key} must be constant")
-            w.layer.attrs[key] = value
+    def lift(self, r: Reading) -> None:
+        r.set(axis=axes_of(r, r.data)[0])
+        factors = [r.given(k) for k in ("gamma", "beta")]
+        given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
+        r.set_inputs(r.data, *given)
 
-
-LAST_AXES = Hook(
-    before_lift=read_last_axes,
-    before_lower=write_last_axes,
-    keys=("axes", "gamma", "beta"),
-    names=("axis",),
-    inputs=(1, 2),
-)
+    def lower(self, w: Writing) -> None:
+        shape = tuple(w.data.shape or ())
+        axis = first_axis(w, w.attr("axis", -1))
+        if not all(isinstance(n, int) for n in shape[axis:]):
+            raise MappingError("the sizes of the axes are not known", "X203")
+        w.set(axes=list(range(axis, len(shape))))
+        for i, key in enumerate(("gamma", "beta"), 1):
+            value = w.optional(i)
+            if value is not None and tuple(value.shape or ()) != shape[axis:]:
+                array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]
+                w.layer.attrs[key] = w.const(array, key)
+            elif value is not None:
+                if value.const_value is None:
+                    raise MappingError(f"{key} must be constant")
+                w.layer.attrs[key] = value
 
 
 def _last_axes(r: Reading) -> bool:
@@ -178,7 +174,7 @@ RULES = [
         "layer_norm",
         "x",
         Guard("not over the last axes, or without a factor", None, _last_axes),
-        LAST_AXES,
+        LastAxes(),
         FirstResult("statistics are not told"),
         EPSILON,
         Implied(("stash_type",)),

@@ -31,7 +31,7 @@ from converter.graph.demands import shaped
 from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value, producer_of
-from converter.mapping.fields import Field, Guard, Hook
+from converter.mapping.fields import Detail, Field, Guard
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.constants import evaluate_constant
 
@@ -392,7 +392,7 @@ RULES: list[Rule | Custom] = [
         "dequantize",
         "input",
         Guard("of computed numbers of eight bits only", _computed),
-        Hook(before_lower=take_stored),
+        Detail(write=take_stored),
         Scales(),
         given="i8:2,3 =f32:(0.5) =i8:(1)",
     ),

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import mil
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Hook, Only
+from converter.mapping.fields import Attr, Detail, Field, Only
 from converter.mapping.rules import Custom, Rule, op
 
 
@@ -22,7 +22,7 @@ def write_seed(w: Writing) -> None:
     w.set(seed=int(w.attr("seed", -1)))
 
 
-SEED = Hook(before_lift=read_seed, before_lower=write_seed, names=("seed",), keys=("seed",))
+SEED = Detail(read=read_seed, write=write_seed, names=("seed",), keys=("seed",))
 
 
 class Blank(Field):
@@ -70,7 +70,7 @@ RULES: list[Rule | Custom] = [
         "Multinomial",
         "random_categorical",
         "x",
-        Hook(before_lift=take_logits, keys=("mode",)),
+        Detail(read=take_logits, keys=("mode",)),
         Attr("sample_size", "size", int, 1),
         Only("dtype", int(ir.DataType.INT32)),
         SEED,

@@ -17,7 +17,7 @@ from converter.formats.coreml.mlprogram.rules.fields import (
 )
 from converter.graph.demands import axis_of
 from converter.mapping.concepts.axes import NONE, Axes, AxisInput
-from converter.mapping.fields import Attr, Field, Hook, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
@@ -40,7 +40,7 @@ def write_count(w: Writing) -> None:
     w.set(k=w.ints(1, "k")[0])
 
 
-COUNT = Hook(before_lift=read_count, before_lower=write_count, keys=("k",), inputs=(1,))
+COUNT = Detail(read=read_count, write=write_count, keys=("k",), inputs=(1,))
 
 
 class Sorted(Field):

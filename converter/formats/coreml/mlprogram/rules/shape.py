@@ -24,7 +24,7 @@ from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Implied, InputType, Only
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Implied, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
@@ -67,9 +67,9 @@ def write_sizes(w: Writing) -> None:
         raise MappingError("several sizes that are not known")
 
 
-SIZES = Hook(
-    before_lift=read_sizes,
-    before_lower=write_sizes,
+SIZES = Detail(
+    read=read_sizes,
+    write=write_sizes,
     keys=("shape",),
     names=("axis", "allowzero"),
     inputs=(1,),
@@ -158,9 +158,9 @@ def write_parts(w: Writing) -> None:
         w.set(split_sizes=sizes)
 
 
-PARTS = Hook(
-    before_lift=read_parts,
-    before_lower=write_parts,
+PARTS = Detail(
+    read=read_parts,
+    write=write_parts,
     keys=("num_splits", "split_sizes"),
     names=("num_outputs",),
     inputs=(1,),
@@ -347,7 +347,7 @@ def crop_image(r: Reading) -> None:
     r.set_inputs(r.data, *inner(*amounts.values()))
 
 
-CROP_IMAGE = Hook(before_lift=crop_image, keys=("crop_height", "crop_width"))
+CROP_IMAGE = Detail(read=crop_image, keys=("crop_height", "crop_width"))
 
 
 def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
@@ -372,9 +372,9 @@ def write_time_and_batch(w: Writing) -> None:
     w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
 
 
-TIME_AND_BATCH = Hook(
-    before_lift=read_time_and_batch,
-    before_lower=write_time_and_batch,
+TIME_AND_BATCH = Detail(
+    read=read_time_and_batch,
+    write=write_time_and_batch,
     keys=("seq_axis", "batch_axis"),
     names=("time_axis", "batch_axis"),
 )
@@ -443,9 +443,9 @@ def write_band(w: Writing) -> None:
     w.set(lower=-k if upper else -1, upper=-1 if upper else k)
 
 
-BAND = Hook(
-    before_lift=read_band,
-    before_lower=write_band,
+BAND = Detail(
+    read=read_band,
+    write=write_band,
     keys=("lower", "upper"),
     names=("upper",),
     inputs=(1,),
@@ -473,9 +473,7 @@ def write_margins(w: Writing) -> None:
     w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
 
-MARGINS = Hook(
-    before_lift=read_margins, before_lower=write_margins, keys=("paddings",), names=("pads",)
-)
+MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), names=("pads",))
 
 
 class Crops(Field):
@@ -492,7 +490,7 @@ class Crops(Field):
 
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
-JOINED = (Hook(before_lift=lines_of_scalars), Axis(signed=True))
+JOINED = (Detail(read=lines_of_scalars), Axis(signed=True))
 
 
 def range_of_floats(r: Reading) -> None:
@@ -511,7 +509,7 @@ RULES: list[Rule | Custom] = [
         "Reshape",
         "reshape_like",
         "x",
-        Hook(before_lift=read_shape_ranges, keys=("ref_tensors", "begins", "ends", "end_masks")),
+        Detail(read=read_shape_ranges, keys=("ref_tensors", "begins", "ends", "end_masks")),
         lift_only=True,
     ),
     mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
@@ -550,7 +548,7 @@ RULES: list[Rule | Custom] = [
         "tile",
         "x reps",
         InputType((1,)),
-        Hook(before_lower=write_repeats),
+        Detail(write=write_repeats),
         given="2,3 =[2,1]",
     ),
     mil(
@@ -595,10 +593,10 @@ RULES: list[Rule | Custom] = [
         "Slice",
         "slice_by_size",
         "x",
-        Hook(before_lift=read_lengths, keys=("begin", "size")),
+        Detail(read=read_lengths, keys=("begin", "size")),
         lift_only=True,
     ),
-    mil("Slice", "reverse", "x", Hook(before_lift=reverse_axes, keys=("axes",)), lift_only=True),
+    mil("Slice", "reverse", "x", Detail(read=reverse_axes, keys=("axes",)), lift_only=True),
     mil("Slice", "crop", "x", CROP_IMAGE, lift_only=True),
     mil("ScatterElements", "slice_update", "x update", Replaced(), lift_only=True),
     mil(
@@ -613,7 +611,7 @@ RULES: list[Rule | Custom] = [
         "Gather",
         "sliding_windows",
         "x",
-        Hook(before_lift=gather_windows, keys=("axis", "size", "stride")),
+        Detail(read=gather_windows, keys=("axis", "size", "stride")),
         lift_only=True,
     ),
     mil("Expand", "fill", "value? shape", InputType((1,)), before_lift=zero, lift_only=True),
@@ -622,7 +620,7 @@ RULES: list[Rule | Custom] = [
         "ConstantOfShape",
         "fill",
         "shape",
-        Hook(before_lower=fill_value, keys=("value",), names=("value",)),
+        Detail(write=fill_value, keys=("value",), names=("value",)),
         lower_only=True,
         given="i64:2",
     ),
@@ -631,7 +629,7 @@ RULES: list[Rule | Custom] = [
         "range_1d",
         "start end step",
         InputType((0, 1, 2), None, scalar=True),
-        Hook(before_lift=range_of_floats),
+        Detail(read=range_of_floats),
         given="=i64:(0) i64: =i64:(1)",
     ),
     mil("Trilu", "band_part", "x", BAND, given="4,4 =(0)"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import of_type
-from converter.mapping.fields import Attr, Hook
+from converter.mapping.fields import Attr, Detail
 from converter.mapping.rules import op
 
 
@@ -31,9 +31,9 @@ def write_settings(w: Writing) -> None:
     w.layer.inputs += [w.input(2 + i) for i in range(len(settings))]
 
 
-SETTINGS = Hook(
-    before_lift=read_settings,
-    before_lower=write_settings,
+SETTINGS = Detail(
+    read=read_settings,
+    write=write_settings,
     keys=("iouThreshold", "scoreThreshold", "maxBoxes"),
     inputs=(2, 3, 4),
 )

@@ -33,11 +33,11 @@ from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     Const,
+    Detail,
     Field,
     Fixed,
     FixedInput,
     Guard,
-    Hook,
     Nested,
     Only,
     attrs,
@@ -87,7 +87,7 @@ def refuse_wraparound(w: Writing) -> None:
         raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
 
 
-ROOM = Hook(before_lower=refuse_wraparound)
+ROOM = Detail(write=refuse_wraparound)
 
 # functions of one number -------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ def write_quotient_of(w: Writing) -> None:
     w.layer.inputs = list(quotient.inputs)
 
 
-QUOTIENT_OF = Hook(before_lift=read_quotient_of, before_lower=write_quotient_of)
+QUOTIENT_OF = Detail(read=read_quotient_of, write=write_quotient_of)
 
 
 def bound(value: Any) -> float:
@@ -269,9 +269,9 @@ def write_channel_slope(w: Writing) -> None:
     w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
 
 
-CHANNEL_SLOPE = Hook(
-    before_lift=read_channel_slope,
-    before_lower=write_channel_slope,
+CHANNEL_SLOPE = Detail(
+    read=read_channel_slope,
+    write=write_channel_slope,
     blobs=("PReLU.alpha",),
     inputs=(1,),
 )
@@ -328,7 +328,7 @@ ACTIVATIONS = [
     activation(
         "PRelu",
         "leakyReLU",
-        Hook(before_lower=store_one_slope, keys=("alpha",), inputs=(1,)),
+        Detail(write=store_one_slope, keys=("alpha",), inputs=(1,)),
         given="2,3 =",
         lower_only=True,
     ),
@@ -462,21 +462,21 @@ ARITHMETIC = [
     *ops(
         "Add=add Mul=multiply",
         SEVERAL,
-        Hook(before_lift=chain_operands, keys=("alpha",)),
+        Detail(read=chain_operands, keys=("alpha",)),
         lift_only=True,
     ),
     op("Mean", "average", ONE_SHAPE),
     *ops("Max=max Min=min", lift_only=True),
     *ops("Max=maxBroadcastable Min=minBroadcastable", TWO),
     *ops("Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable", ROOM),
-    op("Pow", "powBroadcastable", Hook(before_lower=truncate_power)),
-    op("Div", "divideBroadcastable", Hook(before_lower=truncate_quotient)),
+    op("Pow", "powBroadcastable", Detail(write=truncate_power)),
+    op("Div", "divideBroadcastable", Detail(write=truncate_quotient)),
     op("Mod", "modBroadcastable", Only("fmod", 0), lower_only=True, given="i64:2,3 i64:2,3"),
     op(
         "Mod",
         "divideBroadcastable",
         Only("fmod", 1),
-        Hook(before_lower=subtract_multiple),
+        Detail(write=subtract_multiple),
         lower_only=True,
     ),
     op("Sub", "modBroadcastable", before_lift=floor_mod, lift_only=True),
@@ -542,7 +542,7 @@ LOGIC = [
     *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), given="2,3 ="),
     *ops(COMPARISONS, NOT_TEXT, SEVERAL, ignore("alpha")),
     op("Not", "notEqual", Unequal(), given="Equal(2,3;=)"),
-    op("IsNaN", "notEqual", Hook(before_lower=repeat_operand), lower_only=True),
+    op("IsNaN", "notEqual", Detail(write=repeat_operand), lower_only=True),
     *ops("And=logicalAnd Or=logicalOr Xor=logicalXor Not=logicalNot", of_type(0, 1, dtype=T.BOOL)),
     op("Where", "whereBroadcastable", of_type(0, dtype=T.BOOL), OneType(1)),
 ]

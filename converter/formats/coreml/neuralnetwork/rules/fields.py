@@ -17,7 +17,7 @@ from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.fields import Field, FirstResult, Guard, Hook, InputType, any_type
+from converter.mapping.fields import Detail, Field, FirstResult, Guard, InputType, any_type
 
 T = ir.DataType
 Value = ir.Value
@@ -233,7 +233,7 @@ def keep_one_axis(r: Reading) -> None:
     r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
 
-KEEP_ONE_AXIS = Hook(before_lift=keep_one_axis)
+KEEP_ONE_AXIS = Detail(read=keep_one_axis)
 
 
 # operands that are shapes ------------------------------------------------------------------------

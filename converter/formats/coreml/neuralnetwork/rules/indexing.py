@@ -29,7 +29,7 @@ from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import made_of
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Hook, InputType, Only, any_type, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, InputType, Only, any_type, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import NOT_NEGATIVE, cut_axes
@@ -174,7 +174,7 @@ def write_whole_rows(w: Writing) -> None:
     w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
 
 
-WHOLE_ROWS = Hook(before_lift=read_whole_rows, before_lower=write_whole_rows, keys=("axis",))
+WHOLE_ROWS = Detail(read=read_whole_rows, write=write_whole_rows, keys=("axis",))
 
 
 def read_on_off(r: Reading) -> None:
@@ -188,9 +188,7 @@ def write_on_off(w: Writing) -> None:
     w.set(offValue=float(off), onValue=float(on))
 
 
-ON_OFF = Hook(
-    before_lift=read_on_off, before_lower=write_on_off, keys=("offValue", "onValue"), inputs=(2,)
-)
+ON_OFF = Detail(read=read_on_off, write=write_on_off, keys=("offValue", "onValue"), inputs=(2,))
 
 
 # slicing -----------------------------------------------------------------------------------------
@@ -269,9 +267,9 @@ def write_strided(w: Writing) -> None:
     w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
 
-STRIDED = Hook(
-    before_lift=read_strided,
-    before_lower=write_strided,
+STRIDED = Detail(
+    read=read_strided,
+    write=write_strided,
     keys=("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks"),
     inputs=(1, 2, 3, 4),
 )
@@ -476,9 +474,9 @@ def write_batch_and_sequence(w: Writing) -> None:
     w.set(batchAxis=batch, sequenceAxis=time)
 
 
-BATCH_AND_SEQUENCE = Hook(
-    before_lift=read_batch_and_sequence,
-    before_lower=write_batch_and_sequence,
+BATCH_AND_SEQUENCE = Detail(
+    read=read_batch_and_sequence,
+    write=write_batch_and_sequence,
     names=("batch_axis", "time_axis"),
     keys=("batchAxis", "sequenceAxis"),
 )
@@ -496,7 +494,7 @@ NO_TEXT = Guard(
 RULES: list[Rule | Custom] = [
     custom("Gather", "embeddingND", lift_embedding_nd, lower_embedding),
     custom("", "embedding", lift_embedding),
-    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Hook(before_lower=squeeze_index_axis)),
+    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Detail(write=squeeze_index_axis)),
     op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), KEEP_ONE_AXIS),
     op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
     op("ScatterND", "scatter", INDICES, Mode(), WHOLE_ROWS, given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"),

@@ -20,7 +20,7 @@ from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import made_of, maker, producer_of
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.fields import Field, Guard, Hook, Only, ignore
+from converter.mapping.fields import Detail, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
 
@@ -189,7 +189,7 @@ RULES = [
         "MatMul",
         "batchedMatmul",
         SEVERAL,
-        Hook(before_lift=TRANSPOSES.lift, keys=TRANSPOSES.keys),
+        Detail(read=TRANSPOSES.lift, keys=TRANSPOSES.keys),
         KEEP_ONE_AXIS,
         ignore(*STORED, "hasBias", "int8DynamicQuantize"),
     ),

@@ -21,7 +21,7 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
 from converter.mapping.concepts.axes import FixedAxis
-from converter.mapping.fields import Attr, Fixed, Group, Guard, Hook, Implied, attrs, ignore
+from converter.mapping.fields import Attr, Detail, Fixed, Group, Guard, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -37,7 +37,7 @@ def store_unused_statistics(w: Writing) -> None:
     w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
 
 
-STORE_UNUSED_STATISTICS = Hook(before_lower=store_unused_statistics, blobs=("mean", "variance"))
+STORE_UNUSED_STATISTICS = Detail(write=store_unused_statistics, blobs=("mean", "variance"))
 
 
 def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
@@ -129,9 +129,9 @@ def write_normalized_shape(w: Writing) -> None:
         w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
 
-NORMALIZED_SHAPE = Hook(
-    before_lift=read_normalized_shape,
-    before_lower=write_normalized_shape,
+NORMALIZED_SHAPE = Detail(
+    read=read_normalized_shape,
+    write=write_normalized_shape,
     names=("axis",),
     keys=("normalizedShape",),
     inputs=(1, 2),

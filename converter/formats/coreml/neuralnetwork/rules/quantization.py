@@ -9,7 +9,7 @@ from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import INTEGERS, truncate
 from converter.formats.coreml.neuralnetwork.weight_encoding import channel_codes
-from converter.mapping.fields import Fixed, Hook
+from converter.mapping.fields import Detail, Fixed
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import never_negative
@@ -150,7 +150,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Cast",
         "notEqual",
-        Hook(before_lower=demand_truth, names=("to", "saturate", "round_mode")),
+        Detail(write=demand_truth, names=("to", "saturate", "round_mode")),
         Fixed("alpha", 0.0),
         lower_only=True,
     ),

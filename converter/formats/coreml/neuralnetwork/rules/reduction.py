@@ -18,7 +18,7 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
 from converter.mapping.concepts.axes import ALL, Axes, Axis
-from converter.mapping.fields import Attr, Const, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Const, Detail, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
@@ -40,8 +40,8 @@ def write_flat_maximum(w: Writing) -> None:
     w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
 
 
-FLAT_MAXIMUM = Hook(
-    before_lift=read_flat_maximum, before_lower=write_flat_maximum, keys=("axis",), names=("axis",)
+FLAT_MAXIMUM = Detail(
+    read=read_flat_maximum, write=write_flat_maximum, keys=("axis",), names=("axis",)
 )
 
 
@@ -55,9 +55,9 @@ def write_removed_axis(w: Writing) -> None:
     w.set(removeDim=not w.attr("keepdims"))
 
 
-REMOVED_AXIS = Hook(
-    before_lift=read_removed_axis,
-    before_lower=write_removed_axis,
+REMOVED_AXIS = Detail(
+    read=read_removed_axis,
+    write=write_removed_axis,
     names=("keepdims",),
     keys=("removeDim",),
 )
@@ -83,7 +83,7 @@ def write_places_in_rows(w: Writing) -> None:
     w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
 
 
-PLACES_IN_ROWS = Hook(before_lift=read_places_in_rows, before_lower=write_places_in_rows)
+PLACES_IN_ROWS = Detail(read=read_places_in_rows, write=write_places_in_rows)
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
@@ -169,7 +169,7 @@ RULES = [
         ConstOrInput(1, "K", shape=(1,)),
         Attr("largest", "useBottomK", NOT),
         Only("sorted", 1),
-        Hook(before_lift=check_count),
+        Detail(read=check_count),
         given="2,6 =[2]",
     ),
     op(

@@ -33,7 +33,7 @@ from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Nested, Only, ignore
+from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -244,9 +244,9 @@ def write_sequence_or_channels(w: Writing) -> None:
     w.set(sequenceConcat=back == 5)
 
 
-SEQUENCE_OR_CHANNELS = Hook(
-    before_lift=read_sequence_or_channels,
-    before_lower=write_sequence_or_channels,
+SEQUENCE_OR_CHANNELS = Detail(
+    read=read_sequence_or_channels,
+    write=write_sequence_or_channels,
     names=("axis",),
     keys=("sequenceConcat",),
 )
@@ -260,7 +260,7 @@ def drop_empty_operands(w: Writing) -> None:
         w.alias(values[0])
 
 
-DROP_EMPTY_OPERANDS = Hook(before_lower=drop_empty_operands)
+DROP_EMPTY_OPERANDS = Detail(write=drop_empty_operands)
 
 
 def interleaved(r: Reading) -> None:
@@ -297,56 +297,52 @@ def write_equal_parts(w: Writing) -> None:
     w.set(nOutputs=len(w.node.outputs))
 
 
-EQUAL_PARTS = Hook(
-    before_lift=read_equal_parts,
-    before_lower=write_equal_parts,
+EQUAL_PARTS = Detail(
+    read=read_equal_parts,
+    write=write_equal_parts,
     names=("num_outputs",),
     keys=("nOutputs",),
     inputs=(1,),
 )
 
 
-def read_sizes(r: Reading) -> None:
+class Sizes(Field):
     """Given sizes, or equal parts.
 
     Of equal parts here the first ones are longer by one, in ONNX the last one is shorter.
     """
-    count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
-    sizes = r.attr("splitSizes", list)
-    if not sizes and length is not None:
-        sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
-    if sizes:
-        r.set_input(1, sizes)
-    else:
-        r.set(num_outputs=count)
 
+    names = ("num_outputs",)
+    keys = ("splitSizes", "numSplits")
+    inputs = (1,)
 
-def write_sizes(w: Writing) -> None:
-    count = len(w.node.outputs)
-    sizes, dims = w.known(1), w.dims(w.data)
-    if w.has(1) and sizes is None:
-        raise MappingError("the sizes of a Split must be constant")
-    length = dims[w.attr("axis", 0)] if dims is not None else None
-    if sizes is None and length is not None:
-        part = -(-length // count)
-        sizes = [min(part, max(0, length - i * part)) for i in range(count)]
-    if sizes is not None and 0 in sizes:
-        raise MappingError("a Split into parts without elements")
-    if count == 1:
-        w.alias(w.data)
-    elif sizes is not None and len(set(sizes)) > 1:
-        w.set(splitSizes=[int(s) for s in sizes])
-    else:
-        w.set(numSplits=count)
+    def lift(self, r: Reading) -> None:
+        count, length = len(r.layer.outputs), blobs.dims(r)[r.node.attrs["axis"]]
+        sizes = r.attr("splitSizes", list)
+        if not sizes and length is not None:
+            sizes = [length // count + (1 if i < length % count else 0) for i in range(count)]
+        if sizes:
+            r.set_input(1, sizes)
+        else:
+            r.set(num_outputs=count)
 
-
-SIZES = Hook(
-    before_lift=read_sizes,
-    before_lower=write_sizes,
-    names=("num_outputs",),
-    keys=("splitSizes", "numSplits"),
-    inputs=(1,),
-)
+    def lower(self, w: Writing) -> None:
+        count = len(w.node.outputs)
+        sizes, dims = w.known(1), w.dims(w.data)
+        if w.has(1) and sizes is None:
+            raise MappingError("the sizes of a Split must be constant")
+        length = dims[w.attr("axis", 0)] if dims is not None else None
+        if sizes is None and length is not None:
+            part = -(-length // count)
+            sizes = [min(part, max(0, length - i * part)) for i in range(count)]
+        if sizes is not None and 0 in sizes:
+            raise MappingError("a Split into parts without elements")
+        if count == 1:
+            w.alias(w.data)
+        elif sizes is not None and len(set(sizes)) > 1:
+            w.set(splitSizes=[int(s) for s in sizes])
+        else:
+            w.set(numSplits=count)
 
 
 def read_repeats(r: Reading) -> None:
@@ -371,7 +367,7 @@ def write_repeats(w: Writing) -> None:
         w.set(reps=[int(n) for n in repeats])
 
 
-REPEATS = Hook(before_lift=read_repeats, before_lower=write_repeats, keys=("reps",), inputs=(1,))
+REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=(1,))
 
 
 def read_sequence_repeats(r: Reading) -> None:
@@ -387,9 +383,9 @@ def write_sequence_repeats(w: Writing) -> None:
     w.set(nRepetitions=first)
 
 
-SEQUENCE_REPEATS = Hook(
-    before_lift=read_sequence_repeats,
-    before_lower=write_sequence_repeats,
+SEQUENCE_REPEATS = Detail(
+    read=read_sequence_repeats,
+    write=write_sequence_repeats,
     keys=("nRepetitions",),
     inputs=(1,),
 )
@@ -398,28 +394,30 @@ SEQUENCE_REPEATS = Hook(
 # filling -----------------------------------------------------------------------------------------
 
 
-def widen_target(w: Writing) -> None:
+class WidenedTarget(Field):
     """The shape that an Expand leads to.
 
     ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
     must hold it.
     """
-    if w.origin == ("coreml", "broadcastToDynamic"):
-        return  # by the rules of the layer that it was
-    x, shape = w.data, w.input(1)
-    own, rank = w.dims(x) or [None], rank_of_value(w.out)
-    asked = (w.dims(shape) or [None])[0]
-    if all(d == 1 for d in own) and asked == rank:
-        return
-    here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
-    sizes = []
-    for value, count in ((shape, asked), (here, w.rank())):
-        if count is None:
-            raise MappingError("an Expand to a shape of unknown length")
-        ones = [[1] * (rank - count)] if count < rank else []
-        whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
-        sizes.append(whole)
-    w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
+
+    def lower(self, w: Writing) -> None:
+        if w.origin == ("coreml", "broadcastToDynamic"):
+            return  # by the rules of the layer that it was
+        x, shape = w.data, w.input(1)
+        own, rank = w.dims(x) or [None], rank_of_value(w.out)
+        asked = (w.dims(shape) or [None])[0]
+        if all(d == 1 for d in own) and asked == rank:
+            return
+        here = w.emit("getShape", x, shape=[w.rank()]) if None in own else w.const(own)
+        sizes = []
+        for value, count in ((shape, asked), (here, w.rank())):
+            if count is None:
+                raise MappingError("an Expand to a shape of unknown length")
+            ones = [[1] * (rank - count)] if count < rank else []
+            whole = w.emit("concatND", *ones, value, shape=[rank], axis=0) if ones else value
+            sizes.append(whole)
+        w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
 
 
 def multiply_ones(w: Writing) -> None:
@@ -455,9 +453,9 @@ def write_limits(w: Writing) -> None:
     w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
 
 
-LIMITS = Hook(
-    before_lift=read_limits,
-    before_lower=write_limits,
+LIMITS = Detail(
+    read=read_limits,
+    write=write_limits,
     keys=("startValue", "endValue", "stepSizeValue"),
     inputs=(0, 1, 2),
 )
@@ -662,7 +660,7 @@ RULES: list[Rule | Custom] = [
     op("Flatten", "flattenTo2D", ANY, COLUMN, Attr("axis", kind=int)),
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
     op("Transpose", "transpose", ANY, Permutation("axes", absent=True)),
-    op("Shape", "getShape", ANY, Hook(before_lower=slice_shape, names=("start", "end"))),
+    op("Shape", "getShape", ANY, Detail(write=slice_shape, names=("start", "end"))),
     op("Concat", "concat", OneType(), SEQUENCE_OR_CHANNELS, given="1,4,8 1,4,8", lift_only=True),
     op(
         "Concat",
@@ -683,7 +681,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
     op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, Axis(), SIZES, given="4,6 =[2,4]"),
+    op("Split", "splitND", ANY, Axis(), Sizes(), given="4,6 =[2,4]"),
     op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",
@@ -709,7 +707,7 @@ RULES: list[Rule | Custom] = [
     op(
         "Expand",
         "multiplyBroadcastable",
-        Hook(before_lower=multiply_ones),
+        Detail(write=multiply_ones),
         given="1,n =[4,1]",
         lower_only=True,
     ),
@@ -718,7 +716,7 @@ RULES: list[Rule | Custom] = [
         "broadcastToDynamic",
         ANY,
         flat(1),
-        Hook(before_lower=widen_target),
+        WidenedTarget(),
         given="1,1 i64:2",
     ),
     op("Range", "rangeDynamic", LIMITS, given="=(1.0) f32: =(0.5)"),

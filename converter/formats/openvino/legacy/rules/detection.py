@@ -32,10 +32,10 @@ from converter.mapping.codecs import Codec, Floats, float_of, number_text
 from converter.mapping.fields import (
     Always,
     Attr,
+    Detail,
     Field,
     Fixed,
     Guard,
-    Hook,
     Only,
     attrs,
     ignore,
@@ -51,7 +51,7 @@ def cast_to_floats(r: Reading) -> None:
     r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
 
-CAST_TO_FLOATS = Hook(before_lift=cast_to_floats)
+CAST_TO_FLOATS = Detail(read=cast_to_floats)
 
 
 class Read(Field):
@@ -198,7 +198,7 @@ def write_limits(w: Writing) -> None:
     w.set_inputs(w.data, w.input(1), *limits)
 
 
-LIMITS = Hook(before_lift=read_limits, before_lower=write_limits, names=("rows",))
+LIMITS = Detail(read=read_limits, write=write_limits, names=("rows",))
 
 
 # regions -----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from converter.formats.openvino.legacy.rules.fields import (
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -337,9 +337,7 @@ def write_bounds(w: Writing) -> None:
         w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
 
 
-BOUNDS = Hook(
-    before_lift=read_bounds, before_lower=write_bounds, keys=("min", "max"), inputs=(1, 2)
-)
+BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
 def from_zero(r: Reading) -> None:
@@ -467,7 +465,7 @@ def write_chosen(w: Writing) -> None:
     w.gives(shape)
 
 
-CHOSEN = Hook(before_lift=read_chosen, before_lower=write_chosen)
+CHOSEN = Detail(read=read_chosen, write=write_chosen)
 
 
 def read_precision(r: Reading) -> None:
@@ -482,9 +480,9 @@ def write_precision(w: Writing) -> None:
     w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
 
 
-PRECISION = Hook(
-    before_lift=read_precision,
-    before_lower=write_precision,
+PRECISION = Detail(
+    read=read_precision,
+    write=write_precision,
     names=("to", "saturate", "round_mode"),
     keys=("precision",),
 )
@@ -514,7 +512,7 @@ CONVERSIONS: list[Rule | Custom] = [
         Guard("of truth values", lower_if=lambda w: w.data.dtype != D.BOOL),
         Only("to", int(D.BOOL)),
         Fixed("operation", "not_equal"),
-        Hook(before_lower=compare_with_zero, names=("saturate", "round_mode")),
+        Detail(write=compare_with_zero, names=("saturate", "round_mode")),
         lower_only=True,
     ),
     op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),

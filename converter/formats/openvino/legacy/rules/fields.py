@@ -12,7 +12,7 @@ from converter.formats.openvino.legacy.types import LEGACY
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.context import Results
-from converter.mapping.fields import Field, Guard, Hook
+from converter.mapping.fields import Detail, Field, Guard
 
 
 def whole(value: Any) -> int:
@@ -66,7 +66,7 @@ def mark_layer(r: Reading) -> None:
     r.then(marked)
 
 
-MARK_LAYER = Hook(before_lift=mark_layer)
+MARK_LAYER = Detail(read=mark_layer)
 
 
 class ToPort(Field):
@@ -92,7 +92,7 @@ def squeeze_all(w: Writing) -> None:
     w.set_inputs(x, range(len(w.shape(x))))
 
 
-SQUEEZE_ALL = Hook(before_lower=squeeze_all, names=("allowzero", "axis"), inputs=(1,))
+SQUEEZE_ALL = Detail(write=squeeze_all, names=("allowzero", "axis"), inputs=(1,))
 
 
 NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))

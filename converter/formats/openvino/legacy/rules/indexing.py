@@ -14,7 +14,7 @@ from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
 from converter.passes.indices import NOT_NEGATIVE
 
@@ -96,9 +96,9 @@ def write_one_hot(w: Writing) -> None:
     w.gives(shape, D.FLOAT)
 
 
-ONE_HOT = Hook(
-    before_lift=read_one_hot,
-    before_lower=write_one_hot,
+ONE_HOT = Detail(
+    read=read_one_hot,
+    write=write_one_hot,
     names=("axis",),
     keys=("axis", "depth", "on_value", "off_value"),
     inputs=(1, 2),
@@ -124,7 +124,7 @@ def write_scalars(w: Writing) -> None:
     w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
 
 
-SCALARS = Hook(before_lift=read_scalars, before_lower=write_scalars)
+SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 def rows_in_place(r: Reading) -> None:
@@ -211,9 +211,9 @@ def write_best(w: Writing) -> None:
     w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
 
 
-BEST = Hook(
-    before_lift=read_best,
-    before_lower=write_best,
+BEST = Detail(
+    read=read_best,
+    write=write_best,
     names=("axis",),
     keys=("axis", "sort"),
     inputs=(1,),
@@ -253,9 +253,9 @@ def write_best_alone(w: Writing) -> None:
         w.gives(shape, D.FLOAT, w.layer.outputs[0])
 
 
-BEST_ALONE = Hook(
-    before_lift=read_best_alone,
-    before_lower=write_best_alone,
+BEST_ALONE = Detail(
+    read=read_best_alone,
+    write=write_best_alone,
     names=("axis", "keepdims"),
     keys=("axis", "out_max_val", "top_k"),
     inputs=(1,),
@@ -284,9 +284,9 @@ def write_unique_parts(w: Writing) -> None:
     }
 
 
-UNIQUE_PARTS = Hook(
-    before_lift=read_unique_parts,
-    before_lower=write_unique_parts,
+UNIQUE_PARTS = Detail(
+    read=read_unique_parts,
+    write=write_unique_parts,
     keys=("return_inverse", "return_counts"),
 )
 
@@ -315,9 +315,7 @@ def write_filled_rows(w: Writing) -> None:
     w.set_inputs(index, w.input(1), shape, w.reshaped(w.input(2), [1]))
 
 
-FILLED_ROWS = Hook(
-    before_lift=read_filled_rows, before_lower=write_filled_rows, names=("rows", "length")
-)
+FILLED_ROWS = Detail(read=read_filled_rows, write=write_filled_rows, names=("rows", "length"))
 
 
 def read_weighted_sum(r: Reading) -> None:
@@ -335,7 +333,7 @@ def write_weighted_sum(w: Writing) -> None:
     w.set_inputs(w.data, w.input(1), shape, w.input(2), default, *rest)
 
 
-WEIGHTED_SUM = Hook(before_lift=read_weighted_sum, before_lower=write_weighted_sum, names=("rows",))
+WEIGHTED_SUM = Detail(read=read_weighted_sum, write=write_weighted_sum, names=("rows",))
 
 
 SEGMENTS = "4,3 =i64:[0,1,2] =i64:[0,0,1]"
@@ -388,7 +386,7 @@ RULES: list[Rule] = [
             "netconv::SparseSegment",
             kind,
             Only("mode", kind[13:].lower()),
-            Hook(before_lift=count_rows, names=("rows",)),
+            Detail(read=count_rows, names=("rows",)),
             given=SEGMENTS,
         )
         for kind in ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")

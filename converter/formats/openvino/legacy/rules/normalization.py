@@ -14,7 +14,7 @@ from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, channels
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import FOREVER, op, ops
 
 
@@ -35,9 +35,9 @@ def write_statistics(w: Writing) -> None:
     w.layer.blobs |= {"weights": variance, "biases": mean}
 
 
-STATISTICS = Hook(
-    before_lift=read_statistics,
-    before_lower=write_statistics,
+STATISTICS = Detail(
+    read=read_statistics,
+    write=write_statistics,
     names=("momentum",),
     inputs=(1, 2, 3, 4),
     blobs=("weights", "biases"),
@@ -163,9 +163,7 @@ def write_scale(w: Writing) -> None:
     w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
 
-SCALE = Hook(
-    before_lift=read_scale, before_lower=write_scale, keys=("channel_shared",), blobs=("weights",)
-)
+SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blobs=("weights",))
 
 
 class SoftmaxAxis(Axis):
@@ -204,7 +202,7 @@ def write_levels(w: Writing) -> None:
     w.set_inputs(x, *bounds)
 
 
-LEVELS = Hook(before_lift=read_levels, before_lower=write_levels)
+LEVELS = Detail(read=read_levels, write=write_levels)
 
 
 TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
@@ -226,8 +224,8 @@ RULES = [
         "ScaleShift",
         ON_IMAGES,
         Only("training_mode", 0),
-        Hook(
-            before_lower=fold_statistics,
+        Detail(
+            write=fold_statistics,
             names=("epsilon", "momentum"),
             inputs=(1, 2, 3, 4),
             blobs=("weights", "biases"),

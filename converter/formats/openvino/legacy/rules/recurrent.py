@@ -23,7 +23,7 @@ from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import known
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Hook, InputType, ignore
+from converter.mapping.fields import Attr, Field, InputType, ignore
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -42,51 +42,47 @@ def hidden_size(r: Reading) -> int:
     return size
 
 
-def read_parameters(r: Reading) -> None:
+class Parameters(Field):
     """W [1, G*H, I], R [1, G*H, H] and B [1, 2*G*H] in the order of ONNX <-> two blobs."""
-    kind, width, hidden = r.node.op, r.static(least=1)[-1], hidden_size(r)
-    gates, apart = len(GATES[kind]), kind == "GRU" and r.attr("linear_before_reset", bool, 0)
-    rows = r.array("weights", [gates, hidden, width + hidden])
-    bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
-    if "biases" in r.layer.blobs:
-        bias = r.array("biases", bias.shape)
-    own = np.zeros((gates, hidden), bias.dtype)
-    if apart:  # the fourth bias belongs to the hidden state's part of the h gate
-        own[2], bias = bias[3], bias[:3]
-        r.set(linear_before_reset=1)
-    order = list(GATES[kind])
-    rows, bias = rows[order], bias[order]
-    rows = rows.reshape(1, gates * hidden, width + hidden)
-    biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
-    parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
-    for i, (name, array) in enumerate(parts.items(), 1):
-        r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
+    names = ("linear_before_reset",)
+    keys = ("linear_before_reset",)
+    inputs = (1, 2, 3)
+    blobs = ("weights", "biases")
 
-def write_parameters(w: Writing) -> None:
-    order = np.argsort(GATES[w.node.op])
-    gates = len(order)
-    x, h = w.constant(1, "the weights")[0], w.constant(2, "the weights")[0]
-    hidden = h.shape[1]
-    rows = np.concatenate([x, h], 1).reshape(gates, hidden, -1)
-    both = np.zeros((2, gates, hidden), x.dtype)
-    if w.has(3):
-        both = w.constant(3, "the biases")[0].reshape(2, gates, hidden)
-    rows, bias = rows[order], both.sum(0, dtype=x.dtype)[order]
-    if w.node.op == "GRU" and w.attr("linear_before_reset", 0):
-        bias = np.concatenate([both[0, :2] + both[1, :2], both[0, 2:], both[1, 2:]])
-        w.set(linear_before_reset=1)
-    w.layer.blobs |= {"weights": rows.reshape(gates * hidden, -1), "biases": bias.reshape(-1)}
+    def lift(self, r: Reading) -> None:
+        kind, width, hidden = r.node.op, r.static(least=1)[-1], hidden_size(r)
+        gates, apart = len(GATES[kind]), kind == "GRU" and r.attr("linear_before_reset", bool, 0)
+        rows = r.array("weights", [gates, hidden, width + hidden])
+        bias = np.zeros((gates + bool(apart), hidden), rows.dtype)
+        if "biases" in r.layer.blobs:
+            bias = r.array("biases", bias.shape)
+        own = np.zeros((gates, hidden), bias.dtype)
+        if apart:  # the fourth bias belongs to the hidden state's part of the h gate
+            own[2], bias = bias[3], bias[:3]
+            r.set(linear_before_reset=1)
+        order = list(GATES[kind])
+        rows, bias = rows[order], bias[order]
+        rows = rows.reshape(1, gates * hidden, width + hidden)
+        biases = np.concatenate([bias.reshape(1, -1), own.reshape(1, -1)], 1)
+        parts = {"W": rows[:, :, :width], "R": rows[:, :, width:], "B": biases}
+        for i, (name, array) in enumerate(parts.items(), 1):
+            r.set_input(i, r.b.const(array, f"{r.layer.name}.{name}"))
 
-
-PARAMETERS = Hook(
-    before_lift=read_parameters,
-    before_lower=write_parameters,
-    names=("linear_before_reset",),
-    keys=("linear_before_reset",),
-    inputs=(1, 2, 3),
-    blobs=("weights", "biases"),
-)
+    def lower(self, w: Writing) -> None:
+        order = np.argsort(GATES[w.node.op])
+        gates = len(order)
+        x, h = w.constant(1, "the weights")[0], w.constant(2, "the weights")[0]
+        hidden = h.shape[1]
+        rows = np.concatenate([x, h], 1).reshape(gates, hidden, -1)
+        both = np.zeros((2, gates, hidden), x.dtype)
+        if w.has(3):
+            both = w.constant(3, "the biases")[0].reshape(2, gates, hidden)
+        rows, bias = rows[order], both.sum(0, dtype=x.dtype)[order]
+        if w.node.op == "GRU" and w.attr("linear_before_reset", 0):
+            bias = np.concatenate([both[0, :2] + both[1, :2], both[0, 2:], both[1, 2:]])
+            w.set(linear_before_reset=1)
+        w.layer.blobs |= {"weights": rows.reshape(gates * hidden, -1), "biases": bias.reshape(-1)}
 
 
 class Functions(Field):
@@ -242,14 +238,14 @@ GIVEN: dict[str, Any] = {
 
 RULES: list[Rule] = [
     *(
-        op(kind, f"{kind}Cell", OneStep(), PARAMETERS, Functions(), CELL, given=GIVEN[kind])
+        op(kind, f"{kind}Cell", OneStep(), Parameters(), Functions(), CELL, given=GIVEN[kind])
         for kind in GATES
     ),
     *(
         op(
             kind,
             f"{kind}Sequence",
-            PARAMETERS,
+            Parameters(),
             Functions(),
             CELL,
             SEQUENCE,

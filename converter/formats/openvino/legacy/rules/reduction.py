@@ -9,7 +9,7 @@ import onnx_ir as ir
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import CAPITAL_TRUTH, MARK_LAYER
 from converter.mapping.concepts.axes import Axes
-from converter.mapping.fields import Always, Attr, Guard, Hook, Implied, ignore
+from converter.mapping.fields import Always, Attr, Detail, Guard, Implied, ignore
 from converter.mapping.rules import op, ops
 from converter.passes import indices
 
@@ -49,7 +49,7 @@ AXES = Axes(1)
 REDUCED = (
     AXES,
     Attr("keepdims", "keep_dims", CAPITAL_TRUTH, 1),
-    Hook(before_lower=keep_one_axis),
+    Detail(write=keep_one_axis),
 )
 KINDS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare And Or"
 NO_AXES = Guard("there are axes", lift_if=lambda r: not r.ints(1, "the axes"))
@@ -74,7 +74,7 @@ RULES = [
         "ReduceMax",
         "ReduceMin",
         SIGNED,
-        Hook(before_lower=through_minimum),
+        Detail(write=through_minimum),
         AXES,
         Implied(("keepdims",)),
         Always("keep_dims", "True"),

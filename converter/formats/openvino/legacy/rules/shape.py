@@ -26,7 +26,7 @@ from converter.graph.demands import axis_of, of_length
 from converter.graph.record import record
 from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
-from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Hook, Only, ignore
+from converter.mapping.fields import Always, Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # the shape alone ---------------------------------------------------------------------------------
@@ -469,7 +469,7 @@ RULES: list[Rule | Custom] = [
     *REARRANGED,
     op("Transpose", "Reshape", ONE_AXIS, ToPort(), Only("perm", [0]), lower_only=True, given="3"),
     op("Transpose", "Permute", Permutation("order", absent=True)),
-    op("Concat", "Concat", Axis(default=1), Hook(before_lift=cast_to_port)),
+    op("Concat", "Concat", Axis(default=1), Detail(read=cast_to_port)),
     *(
         op("Identity", kind, ONE_PORT, ignore(*Pieces.keys), lift_only=True)
         for kind in ("Split", "Slice")

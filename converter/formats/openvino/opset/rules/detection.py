@@ -31,10 +31,10 @@ from converter.mapping.context import Results
 from converter.mapping.fields import (
     Always,
     Attr,
+    Detail,
     Field,
     Fixed,
     Guard,
-    Hook,
     InputType,
     Only,
     Outputs,
@@ -107,7 +107,7 @@ def write_regions_again(w: Writing) -> None:
     w.layer.outputs.append(w.temporary("rois", T.FLOAT))
 
 
-REGIONS_AGAIN = Hook(before_lift=read_regions_again, before_lower=write_regions_again)
+REGIONS_AGAIN = Detail(read=read_regions_again, write=write_regions_again)
 
 
 def _floats(r: Reading, key: str) -> list[float]:
@@ -268,7 +268,7 @@ def write_decay(w: Writing) -> None:
         w.layer.inputs[3] = w.const(NO_OVERLAP)
 
 
-DECAY = Hook(before_lift=read_decay, before_lower=write_decay, names=("hard",))
+DECAY = Detail(read=read_decay, write=write_decay, names=("hard",))
 
 
 @record

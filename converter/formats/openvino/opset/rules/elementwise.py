@@ -25,10 +25,10 @@ from converter.graph.value import Value, maker
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Field,
     Fixed,
     Guard,
-    Hook,
     Implied,
     Only,
     ignore,
@@ -120,9 +120,7 @@ def write_bounds(w: Writing) -> None:
     w.set(min=least if low == -math.inf else low, max=high)
 
 
-BOUNDS = Hook(
-    before_lift=read_bounds, before_lower=write_bounds, keys=("min", "max"), inputs=(1, 2)
-)
+BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
 def lower_bound_first(w: Writing) -> None:
@@ -340,7 +338,7 @@ BINARY = [
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
         BROADCAST,
-        Hook(before_lift=booleans_as_bytes),
+        Detail(read=booleans_as_bytes),
     ),
     *ops("And=BitwiseAnd Or=BitwiseOr Xor=BitwiseXor", BOOLEANS, BROADCAST, lift_only=True),
     op("Not", "BitwiseNot", BOOLEANS, lift_only=True),
@@ -383,7 +381,7 @@ BINARY = [
     op(
         "Mod", "FloorMod", FLOATS, Only("fmod", 1), BROADCAST, after_lift=floor_rest, lift_only=True
     ),
-    op("Pow", "Power", BROADCAST, Hook(before_lower=convert_to_one_type)),
+    op("Pow", "Power", BROADCAST, Detail(write=convert_to_one_type)),
     op(
         "Sub",
         "SquaredDifference",
@@ -541,7 +539,7 @@ SHIFTS = [
         f"Bitwise{word}Shift",
         Only("direction", word.upper()),
         BROADCAST,
-        Hook(before_lift=shift_bits),
+        Detail(read=shift_bits),
         since=15,
     )
     for word in ("Left", "Right")

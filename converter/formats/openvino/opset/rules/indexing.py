@@ -27,9 +27,9 @@ from converter.mapping.codecs import Codec
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Fixed,
     Guard,
-    Hook,
     InputType,
     Only,
     ignore,
@@ -200,7 +200,7 @@ def write_bounds(w: Writing) -> None:
     w.set_inputs(w.data, *(w.known(v) for v in bounds))
 
 
-BOUNDS = Hook(before_lift=read_bounds, before_lower=write_bounds, inputs=(1, 2, 3, 4))
+BOUNDS = Detail(read=read_bounds, write=write_bounds, inputs=(1, 2, 3, 4))
 
 
 def strided_slice(r: Reading) -> ir.Value:
@@ -304,7 +304,7 @@ def write_on_off(w: Writing) -> None:
         w.layer.inputs.append(value)
 
 
-ON_OFF = Hook(before_lift=read_on_off, before_lower=write_on_off, inputs=(2,))
+ON_OFF = Detail(read=read_on_off, write=write_on_off, inputs=(2,))
 
 
 def read_negative_indices(r: Reading) -> None:
@@ -324,9 +324,9 @@ def write_negative_indices(w: Writing) -> None:
     w.set(negative_indices_mode="normalize")
 
 
-NEGATIVE_INDICES = Hook(
-    before_lift=read_negative_indices,
-    before_lower=write_negative_indices,
+NEGATIVE_INDICES = Detail(
+    read=read_negative_indices,
+    write=write_negative_indices,
     keys=("negative_indices_mode",),
 )
 
@@ -373,7 +373,7 @@ def write_range_type(w: Writing) -> None:
     w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
 
-RANGE_TYPE = Hook(before_lift=read_range_type, before_lower=write_range_type, keys=("output_type",))
+RANGE_TYPE = Detail(read=read_range_type, write=write_range_type, keys=("output_type",))
 
 
 # rows --------------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ MADE = [
     op(
         "EyeLike",
         "Reshape",
-        Hook(before_lower=write_eye, names=("k", "dtype"), keys=("special_zero",)),
+        Detail(write=write_eye, names=("k", "dtype"), keys=("special_zero",)),
         lower_only=True,
     ),
     op("Range", "Range", RANGE_TYPE, given="f32: f32: f32:"),

@@ -10,7 +10,7 @@ from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.fields import Attr, Hook, ignore
+from converter.mapping.fields import Attr, Detail, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -78,7 +78,7 @@ RULES = [
         "Einsum",
         "Einsum",
         Attr("equation", kind=EQUATION),
-        Hook(before_lift=align_ellipses),
+        Detail(read=align_ellipses),
         since=7,
     ),
     op(

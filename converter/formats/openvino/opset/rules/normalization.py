@@ -13,9 +13,9 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.fields import (
     Attr,
+    Detail,
     Field,
     Guard,
-    Hook,
     Implied,
     Only,
     Ports,
@@ -103,9 +103,9 @@ def write_first_axes(w: Writing) -> None:
     w.set(reduction_axes=w.attr("axes"))
 
 
-FIRST_AXES = Hook(
-    before_lift=read_first_axes,
-    before_lower=write_first_axes,
+FIRST_AXES = Detail(
+    read=read_first_axes,
+    write=write_first_axes,
     names=("axes",),
     keys=("reduction_axes", "across_channels"),
 )

@@ -17,7 +17,7 @@ from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.value import producer_of
-from converter.mapping.fields import Attr, Field, Guard, Hook, Implied
+from converter.mapping.fields import Attr, Detail, Field, Guard, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 
 T = ir.DataType
@@ -112,9 +112,7 @@ def write_compressed(w: Writing) -> None:
     w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
 
 
-COMPRESSED = Hook(
-    before_lift=read_compressed, before_lower=write_compressed, names=("axis", "block_size")
-)
+COMPRESSED = Detail(read=read_compressed, write=write_compressed, names=("axis", "block_size"))
 
 
 def factors(
@@ -323,7 +321,7 @@ RULES: list[Rule | Custom] = [
         "QuantizeLinear",
         "Convert",
         IN_RANGE,
-        Hook(before_lower=write_rounded, names=("axis",), keys=("destination_type",)),
+        Detail(write=write_rounded, names=("axis",), keys=("destination_type",)),
         Implied(("output_dtype", "block_size", "saturate", "precision")),
         lower_only=True,
         given="2,3 =f32:3 =u8:3",
@@ -332,9 +330,7 @@ RULES: list[Rule | Custom] = [
     op(
         "netconv::UnpackBits",
         "Convert",
-        Hook(
-            before_lower=write_packed, names=("bits", "shape", "order"), keys=("destination_type",)
-        ),
+        Detail(write=write_packed, names=("bits", "shape", "order"), keys=("destination_type",)),
         lower_only=True,
         given="=u8:[27,228,5]",
     ),

@@ -9,7 +9,7 @@ from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import computed, convert
 from converter.graph.demands import at_least
-from converter.mapping.fields import Attr, AttrInput, Fixed, Hook, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Detail, Fixed, Only, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -32,9 +32,9 @@ def write_drawn_type(w: Writing) -> None:
         w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
 
 
-DRAWN_TYPE = Hook(
-    before_lift=read_drawn_type,
-    before_lower=write_drawn_type,
+DRAWN_TYPE = Detail(
+    read=read_drawn_type,
+    write=write_drawn_type,
     names=("dtype",),
     keys=("output_type",),
 )
@@ -47,7 +47,7 @@ def write_seed(w: Writing) -> None:
     w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
 
 
-WRITE_SEED = Hook(before_lower=write_seed, names=("seed",), keys=("global_seed", "op_seed"))
+WRITE_SEED = Detail(write=write_seed, names=("seed",), keys=("global_seed", "op_seed"))
 
 
 SEEDS = attrs(global_seed=0, op_seed=0)

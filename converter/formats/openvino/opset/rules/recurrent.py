@@ -18,7 +18,7 @@ from converter.graph.infer import Array, constant, shape_of
 from converter.graph.sizes import demand_small
 from converter.mapping.codecs import Floats
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Guard, Hook, Only, ignore
+from converter.mapping.fields import Attr, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
@@ -29,46 +29,42 @@ DIRECTIONS = words("forward", "reverse", "bidirectional")
 # attributes --------------------------------------------------------------------------------------
 
 
-def read_functions(r: Reading) -> None:
+class Functions(Field):
     """The direction, the activations with their numbers, and the bound of their operands.
 
     The format lists the activations of one direction, ONNX those of all.
     """
-    a, usual = r.node.attrs, USUAL[r.node.op]
-    a["direction"] = r.attr("direction", DIRECTIONS, "forward")
-    clip, functions = r.attr("clip", float, 0.0), r.attr("activations", tuple, usual)
-    if clip > 0 and np.isfinite(clip):
-        a["clip"] = clip
-    if unknown := [n for n in functions if n not in ACTIVATIONS]:
-        raise MappingError(f"the activation {unknown[0]!r} is not known", "R110")
-    if functions == usual:
-        return
-    both = 2 if a["direction"] == "bidirectional" else 1
-    a["activations"] = [ACTIVATIONS[n] for n in functions] * both
-    for i, name in enumerate(("alpha", "beta")):
-        values = _numbers(functions, r.attr(f"activations_{name}", Floats, []), i)
-        if values:
-            a[f"activation_{name}"] = values * both
 
+    names = ("direction", "activations", "activation_alpha", "activation_beta", "clip")
+    keys = ("direction", "activations", "activations_alpha", "activations_beta", "clip")
 
-def write_functions(w: Writing) -> None:
-    usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
-    # the schema's default names two, whatever the direction
-    given = w.attr("activations", None) or list(usual) * directions
-    functions = [str(n).lower() for n in given][: len(usual) * directions]
-    own = functions[: len(usual)]
-    if set(functions) - {"sigmoid", "tanh", "relu"} or functions != own * directions:
-        raise MappingError(f"the activations {functions} cannot be expressed")
-    w.set(direction=w.attr("direction"), clip=float(w.attr("clip", None) or 0.0))
-    w.set(activations=own, activations_alpha=[], activations_beta=[])
+    def lift(self, r: Reading) -> None:
+        a, usual = r.node.attrs, USUAL[r.node.op]
+        a["direction"] = r.attr("direction", DIRECTIONS, "forward")
+        clip, functions = r.attr("clip", float, 0.0), r.attr("activations", tuple, usual)
+        if clip > 0 and np.isfinite(clip):
+            a["clip"] = clip
+        if unknown := [n for n in functions if n not in ACTIVATIONS]:
+            raise MappingError(f"the activation {unknown[0]!r} is not known", "R110")
+        if functions == usual:
+            return
+        both = 2 if a["direction"] == "bidirectional" else 1
+        a["activations"] = [ACTIVATIONS[n] for n in functions] * both
+        for i, name in enumerate(("alpha", "beta")):
+            values = _numbers(functions, r.attr(f"activations_{name}", Floats, []), i)
+            if values:
+                a[f"activation_{name}"] = values * both
 
-
-FUNCTIONS = Hook(
-    before_lift=read_functions,
-    before_lower=write_functions,
-    names=("direction", "activations", "activation_alpha", "activation_beta", "clip"),
-    keys=("direction", "activations", "activations_alpha", "activations_beta", "clip"),
-)
+    def lower(self, w: Writing) -> None:
+        usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
+        # the schema's default names two, whatever the direction
+        given = w.attr("activations", None) or list(usual) * directions
+        functions = [str(n).lower() for n in given][: len(usual) * directions]
+        own = functions[: len(usual)]
+        if set(functions) - {"sigmoid", "tanh", "relu"} or functions != own * directions:
+            raise MappingError(f"the activations {functions} cannot be expressed")
+        w.set(direction=w.attr("direction"), clip=float(w.attr("clip", None) or 0.0))
+        w.set(activations=own, activations_alpha=[], activations_beta=[])
 
 
 def _numbers(functions: tuple[str, ...], values: list[float], index: int) -> list[float]:
@@ -305,7 +301,7 @@ GIVEN = {
 }
 RULES = [
     *(
-        op(kind, f"{kind}Sequence", *PLAIN, *own, FUNCTIONS, Sequence(), given=GIVEN[kind])
+        op(kind, f"{kind}Sequence", *PLAIN, *own, Functions(), Sequence(), given=GIVEN[kind])
         for kind, own in OWN.items()
     ),
     *(
@@ -314,7 +310,7 @@ RULES = [
             f"{kind}Cell",
             *PLAIN,
             *own,
-            FUNCTIONS,
+            Functions(),
             ignore("hidden_size"),
             before_lift=one_step,
             lift_only=True,

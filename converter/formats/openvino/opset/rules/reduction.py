@@ -21,10 +21,10 @@ from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Field,
     Fixed,
     Guard,
-    Hook,
     InputType,
     Only,
     Outputs,
@@ -147,7 +147,7 @@ def reduce_as_int32(r: Reading) -> None:
     r.behind(lambda y: r.cast(y, own))
 
 
-REDUCE_AS_INT32 = Hook(before_lift=reduce_as_int32)
+REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
 class Sorted(Field):

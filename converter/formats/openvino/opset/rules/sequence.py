@@ -10,7 +10,7 @@ from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import convert
 from converter.graph.record import record
-from converter.mapping.fields import Attr, Field, Hook, Only, Outputs, OutputType, attrs
+from converter.mapping.fields import Attr, Detail, Field, Only, Outputs, OutputType, attrs
 from converter.mapping.rules import Rule, op
 
 T = ir.DataType
@@ -104,7 +104,7 @@ RULES = [
         "netconv::SegmentMax",
         "SegmentMax",
         Attr("fill", "fill_mode", words("zero", "lowest", upper=True)),
-        Hook(before_lift=read_half, names=("half",)),
+        Detail(read=read_half, names=("half",)),
         since=16,
         given="4,2 =i64:[0,0,1,2]",
     ),

@@ -32,10 +32,10 @@ from converter.mapping.concepts.axes import Permutation
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Field,
     Fixed,
     Guard,
-    Hook,
     InputType,
     Only,
     Outputs,
@@ -89,9 +89,9 @@ def write_special_zero(w: Writing) -> None:
     w.set(special_zero=not w.attr("allowzero"))
 
 
-SPECIAL_ZERO = Hook(
-    before_lift=read_special_zero,
-    before_lower=write_special_zero,
+SPECIAL_ZERO = Detail(
+    read=read_special_zero,
+    write=write_special_zero,
     names=("allowzero",),
     keys=("special_zero",),
 )
@@ -250,9 +250,9 @@ def write_broadcast_mode(w: Writing) -> None:
     w.set(mode="bidirectional")
 
 
-BROADCAST_MODE = Hook(
-    before_lift=read_broadcast_mode,
-    before_lower=write_broadcast_mode,
+BROADCAST_MODE = Detail(
+    read=read_broadcast_mode,
+    write=write_broadcast_mode,
     keys=("mode", "axis", "broadcast_spec"),
 )
 
@@ -458,7 +458,7 @@ def write_of_channels(w: Writing) -> None:
     w.set(axis=1)
 
 
-OF_CHANNELS = Hook(before_lift=read_of_channels, before_lower=write_of_channels, keys=("axis",))
+OF_CHANNELS = Detail(read=read_of_channels, write=write_of_channels, keys=("axis",))
 
 
 def space_to_batch(r: Reading) -> None:
@@ -567,13 +567,13 @@ SHAPES: list[Rule | Custom] = [
     op(
         "Shape",
         "Gather",
-        Hook(before_lower=gather_sizes, names=("start", "end"), keys=("batch_dims",)),
+        Detail(write=gather_sizes, names=("start", "end"), keys=("batch_dims",)),
         lower_only=True,
     ),
     op(
         "Size",
         "ReduceProd",
-        Hook(before_lower=multiply_sizes, keys=("keep_dims",)),
+        Detail(write=multiply_sizes, keys=("keep_dims",)),
         lower_only=True,
     ),
     op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SPECIAL_ZERO),
@@ -593,7 +593,7 @@ SHAPES: list[Rule | Custom] = [
         "ConstantOfShape",
         "Broadcast",
         KNOWN_RANK,
-        Hook(before_lower=broadcast_value, names=("value",), keys=("mode",)),
+        Detail(write=broadcast_value, names=("value",), keys=("mode",)),
         lower_only=True,
         given="=[2,3]",
     ),
