@@ -53,6 +53,7 @@ NARROW = {
     ir.DataType.UINT64: ir.DataType.INT64,
 }
 INT32 = ir.DataType.INT32
+LARGEST = np.iinfo(np.int32).max
 STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
 SMALL = 1e-5  # by which two scales may differ that are the same
 LARGEST_SCALE = 1e30  # whose multiples are beyond the floats in which integers are scaled
@@ -330,6 +331,34 @@ class Writing(context.Writing):
         if array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31:
             raise MappingError(f"{name} {array.reshape(-1)[:4].tolist()} is beyond 32 bits", "X204")
         return self.const(array.astype(np.int32), name)
+
+    def index_constant(self, value: int | list[int], what: str) -> ir.Value:
+        return self.int32(value, what)
+
+    def indices(self, value: ir.Value, largest: bool = False) -> ir.Value:
+        """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
+        array = known(value)
+        if array is not None:
+            return self.int32(
+                np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices"
+            )
+        source = made_of(value, "Cast")
+        value = value if source is None or source.dtype != INT32 else source
+        if value.dtype == INT32:
+            return value
+        shape = None if value.shape is None else list(value.shape)
+        if largest:
+            limits = [self.const(n) for n in (LARGEST, -LARGEST - 1)]
+            value = self.emit("MINIMUM", value, limits[0], shape=shape)
+            value = self.emit("MAXIMUM", value, limits[1], shape=shape)
+        types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
+        return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """What a Transpose of the same graph turns to make operand `index`, a matrix."""
+        value, rank = self.input(index), self.rank(index)
+        before, order = before_transpose(value, list(range(rank)), self.graph)
+        return before if order == [*range(rank - 2), rank - 1, rank - 2] else None
 
     def demand_kernel(self, layer: Layer) -> None:
         """MappingError X202 unless a kernel takes the data of the layer."""

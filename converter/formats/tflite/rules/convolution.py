@@ -15,7 +15,6 @@ from converter.errors import MappingError
 from converter.formats.tflite.rules.context import (
     Reading,
     Writing,
-    before_transpose,
     dequantised,
     dims_of,
 )
@@ -32,6 +31,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.infer import constant, known
 from converter.graph.windows import halves, overhang
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
@@ -212,29 +212,6 @@ def is_vector(w: Writing) -> bool:
 _STORED = ("DequantizeLinear", "Cast")
 
 
-class Matrices(Field):
-    """Stacks of matrices, each of which may be transposed."""
-
-    keys = ("adj_x", "adj_y")
-
-    def lift(self, r: Reading) -> None:
-        for i, key in enumerate(self.keys):
-            if r.attr(key, bool):
-                value = r.input(i)
-                n = r.rank(value)
-                r.node.inputs[i] = r.transpose(value, [*range(n - 2), n - 1, n - 2])
-
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            value, n = w.input(i), w.rank(i)
-            if n < 2:
-                raise MappingError("a vector is no matrix")
-            before, order = before_transpose(value, list(range(n)), w.graph)
-            turned = order == [*range(n - 2), n - 1, n - 2]
-            w.layer.inputs[i] = before if turned else value
-            w.layer.attrs[key] = turned
-
-
 def widened(r: Reading) -> None:
     """Integers of 8 bits are multiplied as they are into 32."""
     for i, v in enumerate(r.node.inputs):
@@ -246,6 +223,7 @@ DEPTHWISE = Guard(
     "not a depthwise convolution",
     lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
 )
+MATRICES = Guard("a vector is no matrix", lower_if=lambda w: min(w.rank(0), w.rank(1)) > 1)
 PLAIN = (
     Only("group", 1),
     Guard("it has no dilations", lower_if=lambda w: set(w.attr("dilations", None) or [1]) == {1}),
@@ -314,5 +292,5 @@ RULES = [
         lower_only=True,
         given="2,3 =3,4 =4",
     ),
-    op("MatMul", "BATCH_MATMUL", Matrices(), before_lift=widened),
+    op("MatMul", "BATCH_MATMUL", MATRICES, Transposes("adj_x", "adj_y"), before_lift=widened),
 ]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.kernels import is_unscaled
-from converter.formats.tflite.rules.context import NARROW, Reading, Writing, number
+from converter.formats.tflite.rules.context import NARROW, Reading, Writing
 from converter.formats.tflite.rules.fields import (
     REALS,
     WHOLE,
@@ -31,10 +31,9 @@ from converter.formats.tflite.tensors import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, Implied, Only
+from converter.mapping.fields import Attr, Field, FixedInput, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -100,25 +99,6 @@ def have_one_shape(w: Writing) -> bool:
 
 
 ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_one_shape)
-
-
-@record
-class Bounds(Field):
-    """The bounds of a Clip, which the operator implies."""
-
-    low: float
-    high: float
-    inputs = (1, 2)
-
-    def lift(self, r: Reading) -> None:
-        low, dtype = self.low, data(r).dtype or D.FLOAT
-        if np.dtype(dtype.numpy()).kind == "u":
-            low = max(low, 0)
-        r.set_inputs(r.data, *(r.b.like(r.data, bound) for bound in (low, self.high)))
-
-    def lower(self, w: Writing) -> None:
-        if [number(w.optional(i)) for i in (1, 2)] != [self.low, self.high]:
-            raise not_meant(f"the bounds are not {self.low:g} and {self.high:g}")
 
 
 def added(r: Reading) -> None:
@@ -393,9 +373,9 @@ RULES: list[Rule | Custom] = [
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
     op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(data(r)), lift_only=True),
-    op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
-    op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
-    op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
+    op("Clip", "RELU6", FixedInput(1, 0), FixedInput(2, 6), given="2,3 =[0] =[6]"),
+    op("Clip", "RELU_N1_TO_1", FixedInput(1, -1), FixedInput(2, 1), given="2,3 =[-1] =[1]"),
+    op("Clip", "RELU_0_TO_1", FixedInput(1, 0), FixedInput(2, 1), given="2,3 =[0] =[1]"),
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
     op("PRelu", "PRELU", before_lift=broadcast_slope),

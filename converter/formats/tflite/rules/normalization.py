@@ -6,7 +6,8 @@ import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import Reading, Writing
-from converter.formats.tflite.rules.fields import FusedActivation, axis_of, data
+from converter.formats.tflite.rules.fields import FusedActivation, data
+from converter.mapping.concepts.axes import FixedAxis
 from converter.mapping.fields import Attr, Field, Guard
 from converter.mapping.rules import op
 from converter.passes.lite.fields import Neighbours
@@ -27,17 +28,6 @@ class Beta(Field):
         w.layer.attrs["beta"] = 1.0
 
 
-class LastAxis(Field):
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=-1)
-
-    def lower(self, w: Writing) -> None:
-        if axis_of(w, default=-1) != w.rank() - 1:
-            raise MappingError("it looks along the last axis")
-
-
 class Norm(Field):
     """The last axis, whose norm is at least 1e-6."""
 
@@ -56,8 +46,8 @@ class Norm(Field):
 
 
 RULES = [
-    op("Softmax", "SOFTMAX", Beta(), LastAxis()),
-    op("LogSoftmax", "LOG_SOFTMAX", LastAxis()),
+    op("Softmax", "SOFTMAX", Beta(), FixedAxis(-1, signed=True)),
+    op("LogSoftmax", "LOG_SOFTMAX", FixedAxis(-1, signed=True)),
     op("netconv::NormalizeL2", "L2_NORMALIZATION", Norm(), FusedActivation()),
     op(
         "LRN",
