@@ -64,7 +64,8 @@ NAMES: dict[str, Any] = {
     "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed,
     "Guard": Guard, "Only": Only, "Weight": Weight, "ignore": ignore, "enum": enum, "op": op,
     "ops": ops, "custom": custom, "Axes": Axes, "Axis": Axis, "Permutation": Permutation,
-    "Transposes": Transposes, "Detail": Detail, "MappingError": MappingError, "FLOAT": ir.DataType.FLOAT,
+    "Transposes": Transposes, "Detail": Detail, "MappingError": MappingError,
+    "FLOAT": ir.DataType.FLOAT,
 }  # fmt: skip
 
 

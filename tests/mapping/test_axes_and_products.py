@@ -136,6 +136,8 @@ def test_an_axis_is_one() -> None:
     assert reading(Axis(added=1), axis=3).node.attrs["axis"] == 3
     assert reading(Axis(default=5)).node.attrs["axis"] == 2
     assert "axis" not in reading(Axis(default=None)).node.attrs
+    with pytest.raises(MappingError, match="input 1 is absent"):
+        reading(Axis(of=1), axis=0)
     with pytest.raises(MappingError, match=r"axis must be one axis, got \[0, 1\]"):
         reading(Axis(), axis=[0, 1])
 

@@ -57,7 +57,9 @@ class Axis(Field):
 
     def read(self, r: Any) -> Any:
         """The axis of the layer, or what it means without one."""
-        found, data = r.integers(self.source, "the axis", None), r.node.inputs[self.of]
+        found, data = r.integers(self.source, "the axis", None), r.node.input(self.of)
+        if data is None:
+            raise MappingError(f"input {self.of} is absent", "R105")
         rank = rank_of(data)
         rank = None if rank is None else rank + self.added
         if found is None:
