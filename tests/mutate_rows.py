@@ -32,6 +32,7 @@ FORMATS = {
     "nnapi": ("nnapi", "nnapi"),
     "tflite": ("tflite", "tflite"),
     "mlprogram": ("coreml/mlprogram", "mlprogram"),
+    "coreai": ("coreml/coreai", "coreai"),
 }
 TESTS = ("tests/test_mapping_laws.py", "tests/layers", "tests/formats")
 KINDS = ("condition", "default", "order")
