@@ -33,7 +33,10 @@ from test_mapping_laws import ADAPTERS
 
 FEW = 2  # rows that a field serves which is a custom converter cut in two
 # packages whose fields several formats use
-SHARED = ("converter.mapping", "converter.passes", "converter.formats.openvino.fields")
+SHARED = (
+    *("converter.mapping", "converter.passes"),
+    *("converter.formats.coreml.fields", "converter.formats.openvino.fields"),
+)
 LAYERS = {"openvino.opset": "opset", "openvino.legacy": "legacy"}  # as tests/layers calls them
 
 

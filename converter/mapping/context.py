@@ -57,6 +57,7 @@ class Layers(Protocol):
 
     @property
     def spelling(self) -> Mapping[Kind, Codec]: ...
+    def check(self, layer: Layer, /) -> None: ...
     def value(
         self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None
     ) -> ir.Value: ...
@@ -477,6 +478,7 @@ class Writing:
 
     def emit_layer(self) -> None:
         """The layer of the row, and what stands behind it."""
+        self.low.check(self.layer)
         self.low.layers.append(self.layer)
         for step in self._behind:
             step()

@@ -53,8 +53,14 @@ class Lowering:
     ) -> Layer:
         attrs, blobs = dict(attrs or {}), dict(blobs or {})
         layer = Layer(kind, self.name, attrs, blobs, list(inputs), list(outputs), extra=extra)
+        self.check(layer)
         self.layers.append(layer)
         return layer
+
+    def check(self, layer: Layer) -> None:
+        """Refuses a layer whose types, sizes or numbers of axes the format does not have; a format
+        says which.
+        """
 
     def value(self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None) -> ir.Value:
         """A new intermediate value between two layers of one node."""

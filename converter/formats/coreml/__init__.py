@@ -6,6 +6,7 @@ kind.py         the kind of model that a Core ML file holds, detected without de
 proto.py        the protobuf messages of Core ML files
 description.py  what a file declares of inputs and outputs, written again
 features.py     what a file declares of inputs and outputs, read
+fields.py       fields of rows that several dialects share
 classifier.py   classifiers <-> operators
 suppression.py  a model of non-maximum suppression in a pipeline -> operators
 bits.py         numbers of 1 to 8 bits

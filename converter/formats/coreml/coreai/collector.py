@@ -43,18 +43,11 @@ class CoreLowering(Lowering):
         """An operation that is not appended yet."""
         return Layer(kind, self.name, {}, {}, list(inputs), list(outputs))
 
-    def add(
-        self,
-        kind: str,
-        inputs: Sequence[ir.Value | None],
-        outputs: Sequence[ir.Value],
-        attrs: dict[str, Any] | None = None,
-        blobs: dict[str, Any] | None = None,
-        extra: Any = None,
-    ) -> Layer:
-        layer = super().add(kind, inputs, outputs, attrs, blobs, extra)
-        check(layer)
-        return layer
+    def check(self, layer: Layer) -> None:
+        """Refuses operands and results of types that tensors of Core AI do not have."""
+        for value in (*layer.inputs, *layer.outputs):
+            if value is not None and value.dtype is not None and value.dtype not in WORDS:
+                raise MappingError(f"{layer.kind} takes no {value.dtype.name}")
 
 
 @dataclass(eq=False)
@@ -77,13 +70,6 @@ def composite_of(layer: Layer) -> Composite | None:
     """The graph that an operation calls."""
     found = layer.blobs.get("graph")
     return found if isinstance(found, Composite) else None
-
-
-def check(layer: Layer) -> None:
-    """Refuses operands and results of types that tensors of Core AI do not have."""
-    for value in (*layer.inputs, *layer.outputs):
-        if value is not None and value.dtype is not None and value.dtype not in WORDS:
-            raise MappingError(f"{layer.kind} takes no {value.dtype.name}")
 
 
 def operands_of(layers: Iterable[Layer]) -> Iterator[ir.Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -40,18 +40,6 @@ class MilLowering(Lowering):
         if value in self.exact and value.dtype is not None:
             return value.dtype
         return in_program(value.dtype, self.half)
-
-    def add(
-        self,
-        kind: str,
-        inputs: Sequence[ir.Value | None],
-        outputs: Sequence[ir.Value],
-        attrs: dict[str, Any] | None = None,
-        blobs: dict[str, Any] | None = None,
-        extra: Any = None,
-    ) -> Layer:
-        self.check(Layer(kind, "", attrs or {}, {}, [], list(outputs)))
-        return super().add(kind, inputs, outputs, attrs, blobs, extra)
 
     def check(self, layer: Layer) -> None:
         """Types, sizes and numbers of axes that tensors of a program have."""

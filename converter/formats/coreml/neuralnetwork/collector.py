@@ -67,18 +67,6 @@ class CoreLowering(Lowering):
         self.half = half
         self.aliases: dict[Value, Value] = {}
 
-    def add(
-        self,
-        kind: str,
-        inputs: Sequence[Value | None],
-        outputs: Sequence[Value],
-        attrs: dict[str, Any] | None = None,
-        blobs: dict[str, Any] | None = None,
-        extra: Any = None,
-    ) -> Layer:
-        self.check(Layer(kind, "", attrs or {}, {}, list(inputs), list(outputs)))
-        return super().add(kind, inputs, outputs, attrs, blobs, extra)
-
     def check(self, layer: Layer) -> None:
         """Refuses what the version does not have yet, and tensors that Core ML does not have."""
         spec = spec_of(layer.kind, layer.attrs, len(layer.inputs))

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.coreai.rules.context import Reading, Writing
 from converter.formats.coreml.coreai.rules.fields import word
+from converter.formats.coreml.fields import Gate
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
@@ -131,24 +132,6 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
 
 
-def read_gate(r: Reading) -> None:
-    """A factor that is the Sigmoid of the operand."""
-    r.set_input(1, r.b.Sigmoid(r.data))
-
-
-def write_gate(w: Writing) -> None:
-    x, y = w.data, w.input(1)
-    for one, other in ((x, y), (y, x)):
-        gate = maker(other, "Sigmoid")
-        if gate is not None and gate.inputs[0] is one:
-            w.layer.inputs = [one]
-            return
-    raise not_meant("a number times its Sigmoid")
-
-
-GATE = Detail(read=read_gate, write=write_gate, inputs=(1,))
-
-
 def read_root(r: Reading) -> None:
     """A Sqrt before the operator."""
     r.data = r.b.Sqrt(r.data)
@@ -166,7 +149,7 @@ ROOT = Detail(read=read_root, write=write_root)
 
 def gate(r: Reading) -> None:
     """The approximation of a Gelu by a Sigmoid."""
-    r.set_input(1, r.b.Sigmoid(r.data * 1.702))
+    Gate(1.702).lift(r)
 
 
 def negated(r: Reading, y: Value) -> ir.Value:
@@ -235,7 +218,7 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 
 
 RULES: list[Rule | Custom] = [
-    op("Mul", "silu", GATE, given="2,3 Sigmoid($0)"),
+    op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
     op(
         "Mul",
         "gelu",

@@ -169,10 +169,6 @@ class Writing(context.Writing):
             if value is not None:
                 self.layer.attrs[name.rstrip("?")] = value
 
-    def emit_layer(self) -> None:
-        self.low.check(self.layer)
-        super().emit_layer()
-
     def set_operand(self, index: int, value: ir.Value | None) -> None:
         self.layer.attrs[self.named[index].rstrip("?")] = value
 

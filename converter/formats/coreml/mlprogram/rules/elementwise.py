@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.coreml.fields import Gate
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils
@@ -126,27 +127,6 @@ def _wrapped(w: Writing, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     above = w.made("sub", D.INT32, shape, x=whole, y=least)
     rest = w.made("mod", D.INT32, shape, x=above, y=count)
     return w.made("add", D.INT32, shape, x=rest, y=least)
-
-
-@record
-class Gate(Field):
-    """A factor that is the Sigmoid of the operand, times `slope`."""
-
-    slope: float = 1.0
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        x = r.data
-        r.set_input(1, r.b.Sigmoid(x if self.slope == 1 else x * self.slope))
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.data, w.input(1)
-        for one, other in ((x, y), (y, x)):
-            gate = maker(other, "Sigmoid")
-            if gate is not None and gate.inputs[0] is one:
-                w.layer.attrs["x"] = one
-                return
-        raise not_meant("a number times its Sigmoid")
 
 
 def read_root(r: Reading) -> None:

@@ -145,7 +145,6 @@ class Writing(context.Writing):
         if self._same is not None:
             self.low.alias(self.node.outputs[0], self._same)
             return
-        self.low.check(self.layer)
         super().emit_layer()
 
     # operands ------------------------------------------------------------------------------------
