@@ -289,7 +289,7 @@ def test_a_file_that_does_not_run_on_the_inputs_is_refused(
 
 
 FAKES = {
-    "import os; os.abort()": ("refused", "N405", "it ends its process (SIGABRT)"),
+    "import os; os.abort()": ("refused", "N405", "it ended its process (SIGABRT)"),
     "import sys; sys.exit(3)": ("refused", "N405", "its process ended with code 3"),
     "raise ImportError('a library is missing')": ("absent", "U502", "a library is missing"),
     "raise MemoryError": ("skipped", "U503", "there is not enough memory"),
