@@ -274,7 +274,15 @@ RULES: list[Rule | Custom] = [
         Implied(("storage_order",)),
         given="1,4,8,8",
     ),
-    mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
+    mil(
+        "LpPool",
+        "l2_pool",
+        "x",
+        Guard("l2_pool has one or two spatial axes", lambda w: w.rank() in (3, 4)),
+        Rounded(True, True),
+        Only("p", 2),
+        given="1,4,8,8",
+    ),
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),
     mil(
