@@ -6,13 +6,15 @@ What each format calls them is its own; how much it is, is here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from converter.errors import MappingError
 from converter.graph.demands import at_least, of_length
 
 LARGEST = 1 << 31  # of one attribute that counts
 FIX = "fix the inputs with --inputs"
+SAME = ("SAME_UPPER", "SAME_LOWER")
 WIDEST = 1 << 24  # of the padding under a window: engines walk through it
 
 
@@ -86,6 +88,34 @@ def same_pads(
         count = -(-n // s) if windows is None else windows[i]
         totals.append(overhang(n, k, s, 1 if dilations is None else dilations[i], count))
     return halves(totals, upper)
+
+
+def transposed_pads(
+    attrs: Mapping[str, Any], sizes: Sequence[int | None], kernel: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The pads and the output_padding of a ConvTranspose whose attributes may have auto_pad and
+    output_shape instead.
+
+    The odd element is cut off at the end with SAME_UPPER, else at the begin. MappingError X203
+    where an output_shape is given and a size (None) is not known.
+    """
+    n = len(kernel)
+    scheme, wanted = attrs.get("auto_pad") or "NOTSET", attrs.get("output_shape")
+    strides, dilations = ([*(attrs.get(k) or [1] * n)] for k in ("strides", "dilations"))
+    extra = [*(attrs.get("output_padding") or [0] * n)]
+    if scheme in ("NOTSET", "VALID") and not wanted:
+        given = attrs.get("pads") if scheme == "NOTSET" else None
+        return [*(given or [0] * (2 * n))], extra
+    if wanted and None in sizes:
+        raise MappingError("an output_shape needs known sizes of the input", "X203", FIX)
+    totals = []
+    for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
+        # without an output_shape the result has `size * s` elements, whatever the size is
+        target, count = (wanted[-n:][i], size or 0) if wanted else (s, 1)
+        total = overhang(target, k, s, d, count) + extra[i]
+        extra[i] -= min(total, 0)
+        totals.append(total)
+    return halves(totals, scheme == "SAME_UPPER"), extra
 
 
 def halves(totals: Sequence[int], upper: bool = True) -> list[int]:

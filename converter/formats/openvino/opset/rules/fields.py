@@ -141,6 +141,8 @@ class Window(Field):
 
     def lower(self, w: Writing) -> None:
         rank = len(self.kernel(w.node))
+        if not 1 <= rank <= 3:
+            raise MappingError(f"{w.layer.kind} takes 1 to 3 spatial axes, got {rank}")
         a = whole_window(w.node, rank)
         pads, auto = a["pads"], a.get("auto_pad", "NOTSET")
         w.set(strides=a["strides"], dilations=a["dilations"])
