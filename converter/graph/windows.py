@@ -82,7 +82,7 @@ def same_pads(
     totals = []
     for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if size is None and (s != 1 or windows is not None):
-            message = "padding by name (SAME) needs known sizes"
+            message = "auto_pad needs known sizes of the input"
             raise MappingError(message, "X203", FIX)
         n = size or 0
         count = -(-n // s) if windows is None else windows[i]
@@ -108,14 +108,23 @@ def transposed_pads(
         return [*(given or [0] * (2 * n))], extra
     if wanted and None in sizes:
         raise MappingError("an output_shape needs known sizes of the input", "X203", FIX)
-    totals = []
-    for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
-        # without an output_shape the result has `size * s` elements, whatever the size is
-        target, count = (wanted[-n:][i], size or 0) if wanted else (s, 1)
-        total = overhang(target, k, s, d, count) + extra[i]
-        extra[i] -= min(total, 0)
-        totals.append(total)
-    return halves(totals, scheme == "SAME_UPPER"), extra
+    # without an output_shape the result has `size * s` elements, whatever the size is
+    axes = zip(sizes, kernel, strides, dilations, wanted[-n:] if wanted else strides, strict=True)
+    totals = [overhang(t, k, s, d, (size or 0) if wanted else 1) for size, k, s, d, t in axes]
+    totals = [t + e for t, e in zip(totals, extra, strict=True)]
+    return split_cut(halves(totals, scheme == "SAME_UPPER")[:n], totals, extra)
+
+
+def split_cut(
+    begins: Sequence[int], totals: Sequence[int], extra: Sequence[int] = ()
+) -> tuple[list[int], list[int]]:
+    """The pads and the output_padding of a ConvTranspose of which `totals` elements are cut off,
+    `begins` of them before each axis; where fewer than none are left for the end, output_padding
+    grows.
+    """
+    ends = [t - b for t, b in zip(totals, begins, strict=True)]
+    more = [e + max(0, -n) for e, n in zip(extra or [0] * len(ends), ends, strict=True)]
+    return [*begins, *(max(0, n) for n in ends)], more
 
 
 def halves(totals: Sequence[int], upper: bool = True) -> list[int]:
@@ -144,9 +153,9 @@ def rounded_up(
     found, n = list(pads), len(sizes)
     for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):
         if size is None or count is None:
-            raise MappingError("windows of unknown sizes that are rounded up", "X203", FIX)
+            raise MappingError("ceil_mode=1 needs known sizes", "X203", FIX)
         if (count - 1) * s >= size + pads[i]:
-            raise MappingError("a window begins in the padding behind")
+            raise MappingError("a window begins in the padding at the end, where ONNX has none")
         over = overhang(size + pads[i], k, s, 1 if dilations is None else dilations[i], count)
         found[n + i] = max(over, min(pads[n + i], over + s - 1))
     return found
