@@ -23,18 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# format -> its rows, and the word by which pytest finds its tests
+# format -> its rows, and the words by which pytest finds its tests
 FORMATS = {
-    "coreml": ("coreml/neuralnetwork", "coreml"),
-    "openvino.legacy": ("openvino/legacy", "openvino"),
-    "openvino.opset": ("openvino/opset", "openvino"),
-    "zhouyi": ("zhouyi", "zhouyi"),
-    "nnapi": ("nnapi", "nnapi"),
-    "tflite": ("tflite", "tflite"),
-    "mlprogram": ("coreml/mlprogram", "mlprogram"),
-    "coreai": ("coreml/coreai", "coreai"),
+    "coreml": ("formats/coreml/neuralnetwork/rules", "coreml"),
+    "openvino.legacy": ("formats/openvino/legacy/rules", "openvino"),
+    "openvino.opset": ("formats/openvino/opset/rules", "openvino"),
+    "zhouyi": ("formats/zhouyi/rules", "zhouyi"),
+    "nnapi": ("formats/nnapi/rules", "nnapi"),
+    "tflite": ("formats/tflite/rules", "tflite"),
+    "mlprogram": ("formats/coreml/mlprogram/rules", "mlprogram"),
+    "coreai": ("formats/coreml/coreai/rules", "coreai"),
+    "concepts": ("mapping/concepts", "concepts or windows or Conv or Pool or Resize or Pad"),
 }
-TESTS = ("tests/test_mapping_laws.py", "tests/layers", "tests/formats")
+TESTS = ("tests/mapping", "tests/test_mapping_laws.py", "tests/layers", "tests/formats")
 KINDS = ("condition", "default", "order")
 OPPOSITE = {
     ast.Eq: "!=",
@@ -183,7 +184,7 @@ class Changes(ast.NodeVisitor):
 
 
 def changes(format: str) -> Iterator[Change]:
-    for file in sorted((ROOT / "converter/formats" / FORMATS[format][0] / "rules").glob("*.py")):
+    for file in sorted((ROOT / "converter" / FORMATS[format][0]).glob("*.py")):
         yield from Changes(file).found
 
 

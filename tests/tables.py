@@ -5,7 +5,8 @@ Of kinds (layer types, operations) that rows alone read and write, without a cus
 `kinds`    all kinds of the format, those of custom converters included
 `custom`   kinds that a custom converter reads or writes
 `shared`   kinds whose rows have fields of converter/mapping, or of a package that several formats
-           import, and nothing else; a hook is allowed
+           import, and nothing else; a hook is allowed. A concept in the spelling of a format, which
+           overrides nothing of it but what its `SPELLING` lists, is one of these fields
 `private`  kinds with fields of this format alone, each of which serves three rows or more
 `single`   kinds with a field that serves one row or two
 
@@ -71,7 +72,13 @@ def flat(found: tuple[Field, ...]) -> Iterator[Field]:
 
 
 def is_shared(cls: type[Field]) -> bool:
-    return cls.__module__.startswith(SHARED)
+    shared = [c for c in cls.__mro__ if c.__module__.startswith(SHARED)]
+    own = {name for c in cls.__mro__ if c not in shared for name in vars(c)}
+    spelling = getattr(cls, "SPELLING", None)
+    if cls in shared or spelling is None:
+        return cls in shared
+    theirs = {name for c in shared for name in vars(c) if not name.startswith("__")}
+    return own & theirs <= spelling
 
 
 def count(name: str, table: Table) -> Count:

@@ -25,6 +25,7 @@ from converter.graph.build import new_model
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axes, Axis, Permutation
 from converter.mapping.concepts.matmul import Transposes
+from converter.mapping.concepts.window import Geometry, Window
 from converter.mapping.fields import (
     Attr,
     AttrInput,
@@ -64,7 +65,8 @@ NAMES: dict[str, Any] = {
     "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed,
     "Guard": Guard, "Only": Only, "Weight": Weight, "ignore": ignore, "enum": enum, "op": op,
     "ops": ops, "custom": custom, "Axes": Axes, "Axis": Axis, "Permutation": Permutation,
-    "Transposes": Transposes, "Detail": Detail, "MappingError": MappingError,
+    "Transposes": Transposes, "Detail": Detail, "Window": Window, "Geometry": Geometry,
+    "MappingError": MappingError,
     "FLOAT": ir.DataType.FLOAT,
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ processing (1981), where `a` is cubic_coeff_a of ONNX's Resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -62,6 +62,14 @@ def coordinates(
     if rule in ("half_pixel", "pytorch_half_pixel"):
         return (i + half) / scale - half
     raise MappingError(f"the rule {rule!r} for coordinates is not possible")
+
+
+def aspect_factor(policy: str, sizes: Sequence[int], wanted: Sequence[float]) -> float:
+    """The one factor of axes of these sizes that keep their aspect: with `not_larger` no result is
+    larger than `wanted`, with `not_smaller` none is smaller.
+    """
+    ratios = [m / n for m, n in zip(wanted, sizes, strict=True)]
+    return float(min(ratios) if policy == "not_larger" else max(ratios))
 
 
 def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:

@@ -6,13 +6,15 @@ What each format calls them is its own; how much it is, is here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from converter.errors import MappingError
 from converter.graph.demands import at_least, of_length
 
 LARGEST = 1 << 31  # of one attribute that counts
 FIX = "fix the inputs with --inputs"
+SAME = ("SAME_UPPER", "SAME_LOWER")
 WIDEST = 1 << 24  # of the padding under a window: engines walk through it
 
 
@@ -80,12 +82,49 @@ def same_pads(
     totals = []
     for i, (size, k, s) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if size is None and (s != 1 or windows is not None):
-            message = "padding by name (SAME) needs known sizes"
+            message = "auto_pad needs known sizes of the input"
             raise MappingError(message, "X203", FIX)
         n = size or 0
         count = -(-n // s) if windows is None else windows[i]
         totals.append(overhang(n, k, s, 1 if dilations is None else dilations[i], count))
     return halves(totals, upper)
+
+
+def transposed_pads(
+    attrs: Mapping[str, Any], sizes: Sequence[int | None], kernel: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The pads and the output_padding of a ConvTranspose whose attributes may have auto_pad and
+    output_shape instead.
+
+    The odd element is cut off at the end with SAME_UPPER, else at the begin. MappingError X203
+    where an output_shape is given and a size (None) is not known.
+    """
+    n = len(kernel)
+    scheme, wanted = attrs.get("auto_pad") or "NOTSET", attrs.get("output_shape")
+    strides, dilations = ([*(attrs.get(k) or [1] * n)] for k in ("strides", "dilations"))
+    extra = [*(attrs.get("output_padding") or [0] * n)]
+    if scheme in ("NOTSET", "VALID") and not wanted:
+        given = attrs.get("pads") if scheme == "NOTSET" else None
+        return [*(given or [0] * (2 * n))], extra
+    if wanted and None in sizes:
+        raise MappingError("an output_shape needs known sizes of the input", "X203", FIX)
+    # without an output_shape the result has `size * s` elements, whatever the size is
+    axes = zip(sizes, kernel, strides, dilations, wanted[-n:] if wanted else strides, strict=True)
+    totals = [overhang(t, k, s, d, (size or 0) if wanted else 1) for size, k, s, d, t in axes]
+    totals = [t + e for t, e in zip(totals, extra, strict=True)]
+    return split_cut(halves(totals, scheme == "SAME_UPPER")[:n], totals, extra)
+
+
+def split_cut(
+    begins: Sequence[int], totals: Sequence[int], extra: Sequence[int] = ()
+) -> tuple[list[int], list[int]]:
+    """The pads and the output_padding of a ConvTranspose of which `totals` elements are cut off,
+    `begins` of them before each axis; where fewer than none are left for the end, output_padding
+    grows.
+    """
+    ends = [t - b for t, b in zip(totals, begins, strict=True)]
+    more = [e + max(0, -n) for e, n in zip(extra or [0] * len(ends), ends, strict=True)]
+    return [*begins, *(max(0, n) for n in ends)], more
 
 
 def halves(totals: Sequence[int], upper: bool = True) -> list[int]:
@@ -114,9 +153,9 @@ def rounded_up(
     found, n = list(pads), len(sizes)
     for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):
         if size is None or count is None:
-            raise MappingError("windows of unknown sizes that are rounded up", "X203", FIX)
+            raise MappingError("ceil_mode=1 needs known sizes", "X203", FIX)
         if (count - 1) * s >= size + pads[i]:
-            raise MappingError("a window begins in the padding behind")
+            raise MappingError("a window begins in the padding at the end, where ONNX has none")
         over = overhang(size + pads[i], k, s, 1 if dilations is None else dilations[i], count)
         found[n + i] = max(over, min(pads[n + i], over + s - 1))
     return found

@@ -21,10 +21,10 @@ from converter.graph.names import public_name
 from converter.graph.shapes import forget, freezing, keep_better
 from converter.graph.value import array_type
 from converter.graph.walk import all_graphs, all_nodes
-from converter.graph.windows import same_pads
+from converter.graph.windows import SAME, same_pads, transposed_pads
 from converter.passes.unroll import infer_and_choose, unroll
 
-_PADDED = frozenset({"Conv", "MaxPool", "AveragePool", "LpPool"})
+_PADDED = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool"})
 
 
 def fix_inputs(
@@ -86,14 +86,21 @@ def fix_inputs(
 
 
 def _pad_by_numbers(node: ir.Node) -> None:
-    """Padding by name is that of numbers where the sizes are known."""
-    a, size = attributes(node), shape_of(node.inputs[0]) if node.inputs[0] is not None else None
-    mode, kernel = a["auto_pad"], a.get("kernel_shape")
-    if size is None or not kernel or mode not in ("SAME_UPPER", "SAME_LOWER"):
+    """Make padding explicit that depends on sizes, where these are known."""
+    a, (size, weights) = attributes(node), [shape_of(v) for v in (*node.inputs, None)[:2]]
+    transposed, mode = node.op_type == "ConvTranspose", a["auto_pad"]
+    kernel = a.get("kernel_shape") or (weights or ())[2:]
+    if size is None or not kernel or not (mode in SAME or (transposed and a.get("output_shape"))):
         return
-    strides = a.get("strides") or [1] * len(kernel)
-    pads = same_pads(size[2:], kernel, strides, a.get("dilations"), upper=mode == "SAME_UPPER")
-    del node.attributes["auto_pad"]
+    if transposed:
+        pads, extra = transposed_pads(a, size[2:], kernel)
+        node.attributes["output_padding"] = ir.AttrInt64s("output_padding", extra)
+    else:
+        strides = a.get("strides") or [1] * len(kernel)
+        upper = mode == "SAME_UPPER"
+        pads = same_pads(size[2:], kernel, strides, a.get("dilations"), upper=upper)
+    for name in ("auto_pad", "output_shape"):
+        node.attributes.pop(name, None)
     node.attributes["pads"] = ir.AttrInt64s("pads", pads)
 
 

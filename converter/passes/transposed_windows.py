@@ -7,7 +7,7 @@ import onnx_ir as ir
 from converter.graph.build import Builder, Value, attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.value import optional
-from converter.graph.windows import halves, overhang
+from converter.graph.windows import transposed_pads
 from converter.passes.decompositions.activations import x_of
 
 
@@ -20,9 +20,9 @@ def transposed(node: ir.Node, b: Builder) -> Value | None:
     if shape is None or weights is None or x.shape is None:
         return None
     rank, sizes = len(shape) - 2, shape_of(x)
-    pads = begins(a, node, sizes, weights, shape)
-    if sizes is None or pads is None:
+    if sizes is None:
         return None
+    pads = transposed_pads(a, sizes[2:], weights[2:])[0][:rank]
     kept = {k: a[k] for k in ("strides", "dilations", "group") if k in a}
     y = b.ConvTranspose(*node.inputs[:2], kernel_shape=list(weights[2:]), **kept)
     own = shape_of(y)
@@ -36,24 +36,3 @@ def transposed(node: ir.Node, b: Builder) -> Value | None:
     y = b.Slice(y, pads, ends, axes)
     bias = [*node.inputs, None, None][2]
     return y if bias is None else y + b.Reshape(bias, [-1, *[1] * rank])
-
-
-def begins(
-    a: dict[str, object],
-    node: ir.Node,
-    sizes: tuple[int, ...] | None,
-    weights: tuple[int, ...],
-    shape: tuple[int, ...],
-) -> list[int] | None:
-    """What is cut off in front of each axis."""
-    rank = len(shape) - 2
-    scheme, given = a.get("auto_pad", "NOTSET"), a.get("pads")
-    if scheme in ("NOTSET", "VALID") and not a.get("output_shape"):
-        return [int(n) for n in list(given or [0] * rank)[:rank]]  # type: ignore[call-overload]
-    if sizes is None:
-        return None
-    strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))  # type: ignore[call-overload]
-    more = list(a.get("output_padding") or [0] * rank)  # type: ignore[call-overload]
-    axes = zip(shape[2:], weights[2:], strides, dilations, sizes[2:], strict=True)
-    totals = [overhang(*axis) + extra for axis, extra in zip(axes, more, strict=True)]
-    return halves(totals, upper=scheme != "SAME_LOWER")[:rank]

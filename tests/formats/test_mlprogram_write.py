@@ -127,6 +127,41 @@ def test_a_package_replaces_a_package_and_no_other_folder(tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.mlpackage", "m.onnx", "n.mlpackage"]
 
 
+def load_program(package: Path) -> None:
+    """Let coremltools load the program, which checks each operation's operands."""
+    pytest.importorskip("coremltools")
+    from coremltools.converters.mil.frontend.milproto.load import load
+
+    model, weights = model_of(package), package / "Data/com.apple.CoreML/weights"
+    load(model, model.specificationVersion, str(weights))
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_an_l2_pool_has_one_or_two_spatial_axes(axes: int, ceil_mode: int, tmp_path: Path) -> None:
+    """The root of the sum of squares of each window; of volumes as an average pool."""
+    size, kernel, stride = 6, 3, 2
+    count = 3 if ceil_mode else 2
+    node = h.make_node(
+        *("LpPool", ["x"], ["y"]),
+        kernel_shape=[kernel] * axes,
+        strides=[stride] * axes,
+        ceil_mode=ceil_mode,
+    )
+    source = network(
+        tmp_path / "m.onnx", [node], {"x": [1, 2] + [size] * axes}, {"y": [1, 2] + [count] * axes}
+    )
+    package, x = tmp_path / "m.mlpackage", floats(1, 2, *[size] * axes)
+    converter.convert(source, package)
+    load_program(package)
+    assert ("l2_pool" in kinds(package)) == (axes < 3)
+    expected = np.zeros([1, 2] + [count] * axes)
+    for place in np.ndindex(*[count] * axes):
+        window = x[(..., *(slice(i * stride, i * stride + kernel) for i in place))]
+        expected[(..., *place)] = np.sqrt((window**2).sum(tuple(range(2, axes + 2))))
+    np.testing.assert_allclose(run(package, x=x), expected, rtol=1e-5)
+
+
 def test_a_quotient_of_whole_numbers_is_cut_off(tmp_path: Path) -> None:
     x = np.array([[-7, 7, 5], [6, -6, 2]], np.int32)
     y = np.array([[2, -2, 3], [-4, -4, 2]], np.int32)

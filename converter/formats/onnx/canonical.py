@@ -18,7 +18,7 @@ from converter.graph.build import Builder
 from converter.graph.infer import known, shape_of
 from converter.graph.lazy_tensor import lazy
 from converter.graph.value import Value, known_sizes
-from converter.graph.windows import halves, overhang, same_pads
+from converter.graph.windows import overhang, same_pads, transposed_pads
 
 ROWS = Rows()
 # (builder of the body, number of the turn, states) -> the next states and what is stacked
@@ -35,6 +35,8 @@ def window(op: Op, b: Builder) -> Results:
     """
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
+    if mode != "NOTSET" and kernel is None:
+        op.attrs["auto_pad"] = mode  # stays as it is: the pads follow at run time
     if mode == "NOTSET" or kernel is None:
         return None
     spatial = len(kernel)
@@ -128,35 +130,24 @@ def _pad_at_run_time(
 @ROWS.always("ConvTranspose")
 def conv_transpose(op: Op, b: Builder) -> None:
     """auto_pad and output_shape -> pads and output_padding."""
-    mode = op.take("auto_pad", "NOTSET") or "NOTSET"
+    mode, wanted = op.take("auto_pad", "NOTSET") or "NOTSET", op.attr("output_shape")
     kernel = _kernel(op)
-    wanted = op.attr("output_shape")
-    if kernel is None or (mode == "NOTSET" and not wanted):
+    if mode == "NOTSET" and not wanted:
         return
-    spatial = len(kernel)
-    if mode == "VALID" and not wanted:
-        op.attrs["pads"] = [0] * (2 * spatial)
+    if kernel is None or (wanted and None in _sizes(op, len(kernel))):
+        # stays as it is: the pads follow at run time
+        op.attrs |= {} if mode == "NOTSET" else {"auto_pad": mode}
         return
-    ones = [1] * spatial
-    strides, dilations = op.attr("strides") or ones, op.attr("dilations") or ones
-    extra = list(op.attr("output_padding") or [0] * spatial)
-    sizes = _sizes(op, spatial)
-    if wanted and None in sizes:
-        return  # stays as it is: the pads follow at run time
-    totals = []
-    for i, (size, k, s, d) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
-        # without a wanted size the result has `size * s` elements, whatever the size is
-        target, count = (wanted[-spatial:][i], size or 0) if wanted else (s, 1)
-        total = overhang(target, k, s, d, count) + extra[i]
-        extra[i] -= min(total, 0)
-        totals.append(total)
-    if not wanted and min(totals) < 0:
+    given = op.attr("output_padding") or [0] * len(kernel)
+    implicit = {**op.attrs, "auto_pad": mode}
+    pads, extra = transposed_pads(implicit, _sizes(op, len(kernel)), kernel)
+    if not wanted and any(e > g for e, g in zip(extra, given, strict=True)):
         op.notes.append(
             f"ConvTranspose with auto_pad={mode} and a kernel that is smaller than the stride "
             "gives stride times size, as ONNX defines it; onnxruntime gives less"
         )
     op.take("output_shape")
-    op.attrs["pads"] = halves(totals, mode == "SAME_UPPER")
+    op.attrs["pads"] = pads
     if any(extra):
         op.attrs["output_padding"] = extra
 

@@ -109,16 +109,6 @@ def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
     return both
 
 
-def whole_window(node: Node, rank: int) -> dict[str, Any]:
-    """The attributes of an operator with a window over `rank` axes, with what ONNX takes for
-    strides, dilations and pads that are left out.
-    """
-    a = node.attrs
-    for name, value, count in (("strides", 1, rank), ("dilations", 1, rank), ("pads", 0, 2 * rank)):
-        a[name] = a.get(name) or [value] * count
-    return a
-
-
 def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
     """How many bounds lie below each element; the operator is the ReduceSum."""
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]

@@ -12,14 +12,15 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.zhouyi.rules.fields import kernel_of, pads_of
 from converter.formats.zhouyi.types import numpy_type
 from converter.graph.build import Builder, attrs_of, defaults
 from converter.graph.infer import Array, constant
 from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, operand, optional, with_operators
+from converter.graph.windows import transposed_pads
 from converter.mapping import context
+from converter.mapping.concepts import window
 from converter.mapping.lowering import view_of
 from converter.passes.images import window_over_images
 
@@ -67,12 +68,11 @@ def geometry(node: ir.Node) -> Geometry:
     """That of a convolution or a pooling."""
     near = view_of(node)
     near.attrs = attributes(node)
-    kernel = kernel_of(near)
-    ones = [1] * len(kernel)
-    strides, dilations = (near.attrs.get(name) or ones for name in ("strides", "dilations"))
+    kernel = near.attrs.get("kernel_shape") or window.weights_kernel(near)
+    found = window.Geometry.of(near, kernel)
     data, out = (static(v)[2:] for v in (operand(node), node.outputs[0]))
-    first = (np.array(v, np.int64) for v in (data, out, kernel, strides, dilations))
-    return Geometry(*first, *np.split(np.array(pads_of(near, len(kernel)), np.int64), 2))
+    first = (np.array(v, np.int64) for v in (data, out, *found.steps))
+    return Geometry(*first, *np.split(np.array(found.pads, np.int64), 2))
 
 
 def padded(b: Builder, x: Value, begin: Array, end: Array) -> Value:
@@ -143,14 +143,9 @@ def computed_kernel(node: ir.Node, b: Builder) -> Value:
 
 
 def transposed_begin(node: ir.Node, g: Geometry) -> Array:
-    """The padding in front of a transposed convolution; with a given output shape ONNX divides what
-    is too much between both ends.
-    """
-    a = attributes(node)
-    if not a.get("output_shape"):
-        return g.begin
-    total = whole_size(g) + np.array(a.get("output_padding") or 0) - g.out
-    return np.asarray(total - total // 2)
+    """The padding before a transposed convolution."""
+    pads, _ = transposed_pads(attributes(node), g.data.tolist(), g.kernel.tolist())
+    return np.array(pads[: len(g.kernel)], np.int64)
 
 
 def whole_size(g: Geometry) -> Array:
@@ -239,8 +234,6 @@ def conv_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
         return _bias_behind(node, b, bias)
     g = geometry(node)
     begin = transposed_begin(node, g)
-    if min(begin) < 0:
-        raise MappingError("negative padding has no counterpart")
     end = whole_size(g) - begin - g.out
     short, rank = np.maximum(-end, 0), len(begin)
     y = b.ConvTranspose(

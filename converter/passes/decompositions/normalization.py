@@ -12,8 +12,10 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes, attrs_of
-from converter.graph.infer import rank_of
+from converter.graph.infer import rank_of, shape_of
 from converter.graph.value import optional
+from converter.graph.verify.shapes_of import window_of
+from converter.graph.windows import rounded_up
 from converter.passes.decompositions.activations import back, scaled, wide, x_of
 from converter.passes.decompositions.table import Table
 
@@ -105,11 +107,18 @@ def global_lp_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lp_pool(node: ir.Node, b: Builder) -> Value | None:
-    """The mean of |x|^p over the whole window, times its size, to the power of 1/p."""
+    """The mean of |x|^p over the whole window, times its size, to the power of 1/p. Sizes that are
+    rounded up are more padding at the end, which adds nothing to the sum.
+    """
     attrs = attrs_of(node)
     p, x = int(attrs.pop("p", 2)), x_of(node)
-    if attributes(node)["ceil_mode"]:
-        return None
+    if attrs.pop("ceil_mode", 0):
+        sizes, counts = shape_of(x), shape_of(node.outputs[0])
+        if sizes is None or counts is None or attrs.get("auto_pad", "NOTSET") != "NOTSET":
+            return None
+        strides, dilations, pads = window_of(node, len(sizes) - 2)
+        window = attrs["kernel_shape"], strides, dilations
+        attrs["pads"] = rounded_up(pads, sizes[2:], *window, counts[2:])
     size = b.Abs(x)
     powers = x * x if p == 2 else size if p == 1 else size**p
     mean = b.AveragePool(powers, **attrs, count_include_pad=1)

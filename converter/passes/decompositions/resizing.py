@@ -13,8 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.graph.build import Builder, Value, attributes
-from converter.graph.infer import Array, constant, shape_of
-from converter.graph.interpolation import ROUND, coordinates, cubic
+from converter.graph.infer import Array, constant, known, shape_of
+from converter.graph.interpolation import ROUND, aspect_factor, coordinates, cubic
 from converter.graph.sizes import arange
 from converter.graph.value import array_type, optional
 from converter.passes.decompositions.activations import x_of
@@ -59,13 +59,16 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
     ):
         return None
     axes = [int(a) % len(size) for a in attrs.get("axes") or range(len(size))]
+    policy, given, kept = attrs["keep_aspect_ratio_policy"], known(operands[3]), None
+    if policy != "stretch" and (factors is None or not factors.size):
+        if given is None:
+            return None
+        kept = aspect_factor(policy, [size[a] for a in axes], given.reshape(-1).tolist())
     found = {}
     for k, axis in enumerate(axes):
-        factor = (
-            float(factors.reshape(-1)[k])
-            if factors is not None and factors.size
-            else _factor(attrs, size, result, axes, axis)
-        )
+        factor = float(result[axis]) / float(size[axis]) if kept is None else kept
+        if factors is not None and factors.size:
+            factor = float(factors.reshape(-1)[k])
         part = (
             (float(roi.reshape(-1)[k]), float(roi.reshape(-1)[k + len(axes)]))
             if crop and roi is not None
@@ -75,20 +78,6 @@ def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
             continue
         found[axis] = weights(attrs, size[axis], result[axis], factor, part)
     return found
-
-
-def _factor(attrs: dict[str, Any], size: Any, result: Any, axes: list[int], axis: int) -> float:
-    """The ratio of the sizes; one for all axes that keep their aspect, which the rounded sizes do
-    not give back exactly.
-    """
-    if attrs["keep_aspect_ratio_policy"] == "stretch":
-        return float(result[axis]) / float(size[axis])
-    exact = [
-        result[a] / size[a]
-        for a in axes
-        if abs(result[a] / size[a] * size[axis] - result[axis]) <= 0.5
-    ]
-    return float(exact[0]) if exact else float(result[axis]) / float(size[axis])
 
 
 def weights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from converter.formats.nnapi.rules.context import Reading, Writing
@@ -12,12 +13,11 @@ from converter.formats.nnapi.rules.fields import (
     Filter,
     FusedActivation,
     Window,
-    numbers,
-    set_window,
-    sizes,
 )
 from converter.formats.nnapi.rules.weights import longer
-from converter.graph.windows import halves, overhang
+from converter.graph.windows import same_pads
+from converter.mapping.concepts import transposed_window
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op
 
@@ -41,44 +41,34 @@ class Depthwise(Field):
         w.set(multiplier=w.static(1)[0] // w.attr("group"))
 
 
-class TransposedWindow(Field):
-    """Strides, and padding as it is or as the size asked for leaves it <-> those of ONNX.
-
-    When writing, what is missing behind (output_padding) is padding less, or rows of zeros more in
-    the filter.
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """Padding is explicit, or that of the convolution that is transposed; the size that is asked
+    for decides where the result ends. Beyond the last window there are rows of zeros more in the
+    filter.
     """
 
-    names = ("strides", "pads", "auto_pad", "kernel_shape", "output_padding", "output_shape")
-    keys: tuple[str, ...] = (*PADS, *STRIDES, "padding", "output_shape")
+    names = (
+        *("dilations", "kernel_shape", "strides", "output_padding"),
+        *("pads", "auto_pad", "output_shape"),
+    )
+    keys = (*PADS, *STRIDES, "padding", "output_shape")
+    dilated, beyond = False, True
 
-    def lift(self, r: Reading) -> None:
-        a = r.node.attrs
-        a["kernel_shape"], a["strides"] = list(r.shape("filter", axes=4)[1:3]), sizes(r, STRIDES)
-        a["output_padding"] = [0, 0]
-        if "pad_left" in r.layer.attrs:
-            a["pads"] = numbers(r, PADS)
-            return
+    def read(self, r: Reading) -> Geometry:
+        found = super().read(r)
+        found = replace(found, extra=[0, 0])
+        if not found.scheme and "pad_left" in r.layer.attrs:
+            return found
         asked = r.layer.attrs.get("output_shape") or list(r.output().dimensions)
         target = asked[2:4] if r.nchw else asked[1:3]
-        axes = zip(target, a["kernel_shape"], a["strides"], (1, 1), r.spatial(), strict=True)
-        totals = [overhang(*axis) for axis in axes]
-        a["pads"] = halves(totals)
-        a["output_padding"] = [max(0, -n) for n in totals]
+        begins = same_pads(target, found.kernel, found.strides)[:2] if found.scheme else [0, 0]
+        return replace(found, scheme="", target=target, pads=[*begins, 0, 0])
 
-    def lower(self, w: Writing) -> None:
-        a = w.node.attrs
-        size, target = (w.image(v)[1:3] for v in (w.data, w.out))
-        axes = zip(target, w.static(1)[2:], a.get("strides") or (1, 1), (1, 1), size, strict=True)
-        totals = [int(overhang(*axis)) for axis in axes]
-        before = list(a.get("pads") or (0, 0, 0, 0))[:2]
-        auto = a.get("auto_pad", "NOTSET")
-        if auto in ("SAME_UPPER", "SAME_LOWER") or a.get("output_shape"):
-            before = halves(totals, upper=auto != "SAME_LOWER")[:2]
-        behind = [n - f for n, f in zip(totals, before, strict=True)]
-        if min(behind) < 0:
-            rows = [max(0, -n) for n in behind]
+    def write(self, w: Writing, window: Geometry) -> None:
+        rows = [max(0, -n) for n in window.pads[2:]]
+        if any(rows):
             w.layer.attrs["filter"] = longer(w, w.layer.attrs["filter"], rows)
-        set_window(w, [*before, *(max(0, n) for n in behind)])
+        super().write(w, replace(window, pads=[max(0, n) for n in window.pads]))
 
 
 UNDILATED = Guard(
@@ -122,7 +112,6 @@ RULES = [
         "ConvTranspose",
         "TRANSPOSE_CONV_2D",
         Only("group", 1),
-        Only("dilations", [1, 1]),
         Filter((1, 2, 3, 0)),
         TransposedWindow(),
         Bias(),

@@ -15,10 +15,10 @@ from converter.formats.nnapi.quantization import dequantise
 from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.formats.nnapi.rules.weights import bias, weights
 from converter.graph.catalogue.cells import ACTIVATIONS
-from converter.graph.infer import shape_of
 from converter.graph.record import record
-from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
+from converter.mapping.concepts import window
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.context import REQUIRED
 from converter.mapping.fields import Field, Guard
 from converter.passes.layout.axes import inverse
@@ -187,87 +187,41 @@ class Bias(Field):
 # windows -----------------------------------------------------------------------------------------
 
 
-def numbers(r: Reading, names: Sequence[str]) -> list[int]:
-    """The scalars of these names."""
-    return [r.attr(n, int) for n in names]
-
-
 def sizes(r: Reading, names: Sequence[str], default: Any = REQUIRED) -> list[int]:
     """The scalars of these names, each at least 1; MappingError R110 otherwise."""
     return [r.count(n, default) for n in names]
 
 
-def set_window(w: Writing, pads: Sequence[int]) -> None:
-    """Explicit padding, and strides."""
-    if min(pads) < 0:
-        raise MappingError(f"the padding {list(pads)} is negative")
-    numbers = [int(n) for n in (*pads, *(w.attr("strides", None) or (1, 1)))]
-    w.layer.attrs |= dict(zip((*PADS, *STRIDES), numbers, strict=True))
+class Window(window.Window):
+    """Padding is explicit, or by a scheme, and never counts in an average."""
 
-
-class Window(Field):
-    """Strides, dilations and padding, explicit or by scheme <-> those of ONNX.
-
-    When writing, automatic padding is computed, and rounding up becomes padding behind.
-    """
-
-    names: tuple[str, ...] = (
-        "strides",
-        "dilations",
-        "pads",
-        "auto_pad",
-        "kernel_shape",
-        "ceil_mode",
-    )
+    axes, counts = (2,), False
     keys: tuple[str, ...] = (*PADS, *STRIDES, *DILATIONS, "padding")
-    strides, dilations, schemes = STRIDES, DILATIONS, (SAME, VALID)
 
-    def spatial_of(self, r: Reading) -> Sequence[int]:
-        """Height and width of the image."""
-        return r.spatial()
-
-    def spatial(self, w: Writing, value: ir.Value) -> Sequence[int]:
-        return w.image(value)[1:3]
-
-    def kernel_of(self, r: Reading) -> list[int]:
-        shape = shape_of(r.node.input(1))
-        if shape is None:
-            raise MappingError("the shape of the filter must be known")
-        return list(shape[2:])
-
-    def kernel(self, w: Writing) -> list[int]:
-        return list(w.static(1)[2:])
-
-    def lift(self, r: Reading) -> None:
-        a, kernel = r.node.attrs, self.kernel_of(r)
-        a["kernel_shape"], a["strides"] = kernel, sizes(r, self.strides)
-        a["dilations"] = sizes(r, self.dilations, 1)
-        if "pad_left" in r.layer.attrs:
-            a["pads"] = numbers(r, PADS)
-            return
-        scheme, (same, valid) = r.attr("padding", int), self.schemes
-        if scheme not in self.schemes:
-            message = f"padding scheme {scheme} is not known ({same} is SAME, {valid} is VALID)"
+    def read(self, r: Reading) -> Geometry:
+        pads = [r.attr(k, int) for k in PADS] if "pad_left" in r.layer.attrs else []
+        scheme = VALID if pads else r.attr("padding", int)
+        if scheme not in (SAME, VALID):
+            message = f"padding scheme {scheme} is not known ({SAME} is SAME, {VALID} is VALID)"
             raise MappingError(message, "R110")
-        a["pads"] = [0, 0, 0, 0]
-        if scheme == same:
-            a["pads"] = same_pads(self.spatial_of(r), kernel, a["strides"], a["dilations"])
+        steps = self.size(r), sizes(r, STRIDES), sizes(r, DILATIONS, 1)
+        return Geometry(*steps, pads, "SAME_UPPER" if scheme == SAME else "")
 
-    def lower(self, w: Writing) -> None:
-        dilations = [int(n) for n in w.attr("dilations", None) or (1, 1)]
-        set_window(w, self.pads(w, self.kernel(w), dilations))
-        if dilations != [1, 1]:
-            w.layer.attrs |= dict(zip(DILATIONS, dilations, strict=True))
+    def size(self, r: Reading) -> list[int]:
+        return self.kernel(r.node)
 
-    def pads(self, w: Writing, kernel: list[int], dilations: list[int]) -> list[int]:
-        """Top, left, bottom, right; automatic padding is computed, rounding up is put behind."""
-        auto, strides = w.attr("auto_pad", "NOTSET"), w.attr("strides", None) or (1, 1)
-        pads = list(w.attr("pads", None) or (0, 0, 0, 0))
-        if len(w.static()) != 4:
-            raise MappingError("only two spatial dimensions are possible")
-        window = self.spatial(w, w.data), kernel, strides, dilations
-        if auto in ("SAME_UPPER", "SAME_LOWER"):
-            pads = same_pads(*window, upper=auto == "SAME_UPPER")
-        if w.attr("ceil_mode", 0):
-            pads = rounded_up(pads, *window, self.spatial(w, w.out))
-        return [int(n) for n in pads]
+    def write(self, w: Writing, window: Geometry) -> None:
+        w.layer.attrs |= dict(zip((*PADS, *STRIDES), (*window.pads, *window.strides), strict=True))
+        if any(d != 1 for d in window.dilations):
+            w.layer.attrs |= dict(zip(DILATIONS, window.dilations, strict=True))
+        if any(window.counted):
+            w.operands[0] = padded(w, window.counted)
+
+
+def padded(w: Writing, pads: Sequence[int]) -> Ref:
+    """The image with zeros around it, which a PAD before the operation makes."""
+    x, (top, left, bottom, right) = w.ref(0), pads
+    n, height, width, c = w.about(x).dimensions
+    amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]
+    size = [n, height + top + bottom, width + left + right, c]
+    return w.step("PAD", size, x, input=x, paddings=amounts)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import (
     DILATIONS,
-    PADS,
     FusedActivation,
     Window,
-    set_window,
     sizes,
 )
-from converter.mapping.fields import Field, FirstResult, Only
+from converter.mapping.concepts.window import Geometry, whole_image
+from converter.mapping.fields import FirstResult, Only
+from converter.mapping.node import Node
 from converter.mapping.rules import op, ops
 
 SIZE = ("filter_height", "filter_width")
@@ -21,56 +20,34 @@ SIZE = ("filter_height", "filter_width")
 class PoolWindow(Window):
     """The window of a pool, with its own size; it has no dilation."""
 
-    keys: tuple[str, ...] = (*(k for k in Window.keys if k not in DILATIONS), *SIZE)
+    names = (*Window.names, "count_include_pad")
+    keys = (*(k for k in Window.keys if k not in DILATIONS), *SIZE)
+    dilated = False
 
-    def kernel_of(self, r: Reading) -> list[int]:
+    def size(self, r: Reading) -> list[int]:
         return sizes(r, SIZE)
 
-    def kernel(self, w: Writing) -> list[int]:
-        return [int(n) for n in w.attr("kernel_shape")]
+    def kernel(self, node: Node) -> list[int]:
+        return list(node.attrs["kernel_shape"])
 
-    def lower(self, w: Writing) -> None:
-        if any(d != 1 for d in w.attr("dilations", None) or ()):
-            raise MappingError("a pool has no dilation there")
-        super().lower(w)
-        w.layer.attrs |= dict(zip(SIZE, self.kernel(w), strict=True))
+    def write(self, w: Writing, window: Geometry) -> None:
+        super().write(w, window)
+        w.layer.attrs |= dict(zip(SIZE, window.kernel, strict=True))
 
 
-class CountedPadding(Field):
-    """Padding never counts in an average; where it shall, it is a PAD in front."""
-
-    names = ("count_include_pad",)
-
-    def lower(self, w: Writing) -> None:
-        pads = [int(n) for n in w.attr("pads", None) or ()]
-        if not w.attr("count_include_pad", 0) or not any(pads):
-            return
-        x, (top, left, bottom, right) = w.ref(0), pads
-        n, height, width, c = w.about(x).dimensions
-        amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]
-        size = [n, height + top + bottom, width + left + right, c]
-        w.operands[0] = w.step("PAD", size, x, input=x, paddings=amounts)
-        for key, amount in zip(PADS, pads, strict=True):
-            w.layer.attrs[key] -= amount
-
-
-class WholeImage(Field):
+class WholeImage(PoolWindow):
     """The window of a pool over the whole image."""
 
-    keys = PoolWindow.keys
+    names = ()
 
-    def lower(self, w: Writing) -> None:
-        if len(w.static()) != 4:
-            raise MappingError("only two spatial dimensions are possible")
-        set_window(w, [0, 0, 0, 0])
-        size = w.image(w.data)[1:3]
-        w.layer.attrs |= dict(zip(SIZE, size, strict=True))
+    def kernel(self, node: Node) -> list[int]:
+        return whole_image(node)
 
 
 NO_INDICES = FirstResult("the indices of the maxima are not available")
 
 RULES = [
-    op("AveragePool", "AVERAGE_POOL_2D", PoolWindow(), CountedPadding(), FusedActivation()),
+    op("AveragePool", "AVERAGE_POOL_2D", PoolWindow(), FusedActivation()),
     op(
         "MaxPool",
         "MAX_POOL_2D",

@@ -16,6 +16,7 @@ from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
@@ -183,27 +184,17 @@ class Filled(Field):
 # pads --------------------------------------------------------------------------------------------
 
 
-class Amounts(Field):
-    """`paddings`, pairs (before, after) for each axis <-> input 1: all before, then all behind.
+class Amounts(Pads):
+    """`paddings`, pairs (before, after) for each axis."""
 
-    Input 3 are the axes, where not all are listed.
-    """
-
-    inputs = (1, 3)
     keys = ("paddings",)
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> ir.Value:
         pairs = shaped(r.array("paddings"), r.rank(r.data), 2, what="paddings")
-        r.set_input(1, r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads"))
+        return r.b.const(pairs.T.reshape(-1).astype(np.int64), "pads")
 
-    def lower(self, w: Writing) -> None:
-        rank = len(w.static())
-        given = w.ints(3, "the axes", range(rank))
-        pairs = np.zeros((rank, 2), np.int32)
-        pairs[[i % rank for i in given]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
-        if pairs.min() < 0:
-            raise MappingError("a negative amount is not possible")
-        w.set(paddings=pairs)
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        w.set(paddings=np.array([before, after], np.int32).T)
 
 
 @record

@@ -6,13 +6,14 @@ weights of a dense layer [units, input size].
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.tflite.rules.context import (
+    Dims,
     Reading,
     Writing,
     dequantised,
@@ -30,8 +31,10 @@ from converter.formats.tflite.rules.fields import (
     data,
 )
 from converter.graph.infer import constant, known
-from converter.graph.windows import halves, overhang
+from converter.graph.windows import FIX, same_pads
+from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
@@ -58,101 +61,76 @@ class Multiplier(Field):
         w.layer.attrs["depth_multiplier"] = int(w.static(1)[0]) // int(w.attr("group", 1))
 
 
-class WantedSize(Field):
-    """The padding of a transposed convolution, which the size of the result at input 0 leaves.
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """The size of the result at input 0 decides where it ends; padding before it is that of the
+    convolution that is transposed. Where sizes are known only at run time, they are those that the
+    scheme of padding gives.
 
-    Inputs are [size, filter, image, bias]. Where sizes are known only at run time, they are those
-    that the scheme of padding gives.
+    Inputs are [size, filter, image, bias].
     """
 
-    names = ("strides", "pads", "kernel_shape", "output_padding", "dilations")
+    names = (
+        *("strides", "kernel_shape", "pads", "output_padding"),
+        *("dilations", "auto_pad", "output_shape"),
+    )
     inputs = (0,)
+    dilated, beyond = False, True
 
-    def __init__(self, axes: str = "hw") -> None:
-        self.axes = axes
-        dilations = [f"dilation_{x}_factor" for x in axes] if len(axes) == 3 else []
-        self.keys = ("padding", *(f"stride_{x}" for x in axes), *dilations)
+    def __init__(self, letters: str = "hw") -> None:
+        super().__init__(letters)
+        if len(letters) == 2:
+            self.keys = ("padding", *self.strides)
 
-    def lift(self, r: Reading) -> None:
-        a, axes = r.node.attrs, len(self.axes) + 2
-        kernel = r.static(r.node.inputs[1], "the filter", axes=axes)[2:]  # type: ignore[arg-type]
-        strides = [r.attr(f"stride_{x}", int) for x in self.axes]
-        if any(r.attr(k, int) != 1 for k in self.keys if k.startswith("dilation")):
-            raise MappingError("a dilated transposed convolution")
-        scheme, wanted, size = r.attr("padding", int), self._wanted(r), dims_of(r.input(2))[1:-1]
-        if len(size) != len(kernel):
-            raise MappingError(f"an image of {len(size) + 2} axes, {axes} are needed", "R105")
-        totals = []
-        for n, target, k, s in zip(size, wanted, kernel, strides, strict=True):
-            if n is None or target is None:
-                totals.append(k - s if scheme == SAME else min(0, k - s))
-            else:
-                totals.append(overhang(target, k, s, 1, n))
-        a |= {"strides": strides, "kernel_shape": list(kernel)}
-        a["pads"] = halves(totals)
-        a["output_padding"] = [max(0, -n) for n in totals]
+    def read(self, r: Reading) -> Geometry:
         r.data = r.input(2)
         del r.node.inputs[3:]
+        found = super().read(r)
+        if found.dilations:
+            raise MappingError("a dilated transposed convolution")
+        sizes, target = dims_of(r.data)[1:-1], self._wanted(r)
+        for i, (k, s) in enumerate(zip(found.kernel, found.strides, strict=True)):
+            if sizes[i] is None or target[i] is None:
+                sizes[i], target[i] = 1, s if found.scheme else max(k, s)
+        n = len(sizes)
+        begins = same_pads(target, found.kernel, found.strides)[:n] if found.scheme else [0] * n
+        pads, wanted, own = [*begins, *[0] * n], [t or 0 for t in target], [m or 0 for m in sizes]
+        return replace(found, scheme="", pads=pads, extra=[0] * n, target=wanted, sizes=own)
 
-    def lower(self, w: Writing) -> None:
+    def write(self, w: Writing, window: Geometry) -> None:
         """Padding that no scheme gives is cut off from the whole result of VALID."""
-        a = w.layer.attrs
-        n = len(self.axes)
+        n = len(window.kernel)
         w.image_rank(n + 2)
-        kernel = [int(k) for k in w.static(1)[2:]]
-        strides = [int(k) for k in w.attr("strides", None) or [1] * n]
-        a |= {f"stride_{x}": k for x, k in zip(self.axes, strides, strict=True)}
-        if n == 3:
-            a |= {f"dilation_{x}_factor": 1 for x in self.axes}
+        self.options(w, window)
         size, out = w.image(w.data), w.image(w.out)
         if None in (*size[1:-1], *out[1:-1]):
-            raise MappingError("the sizes of the image must be known", "X203")
-        cut = Cut(w, kernel, strides, size[1:-1], out[1:-1])
-        a["padding"] = SAME if cut.same else VALID
-        whole = out if cut.same else [out[0], *cut.whole, out[-1]]
+            raise MappingError("the sizes of the image must be known", "X203", FIX)
+        before, wanted = window.pads[:n], out[1:-1]
+        more = [max(0, -p) for p in window.pads[n:]]
+        if any(m >= s for m, s in zip(more, window.strides, strict=True)):
+            raise MappingError("more rows behind the image than one step of the filter")
+        pairs = zip(wanted, window.strides, size[1:-1], strict=True)
+        fits = all(-(-(t or 0) // s) == m for t, s, m in pairs)
+        same = fits and before == same_pads(wanted, window.kernel, window.strides)[:n]
+        axes = zip(size[1:-1], window.strides, window.kernel, more, strict=True)
+        full: Dims = [((m or 0) - 1) * s + k + e for m, s, k, e in axes]
+        whole = out if same else [out[0], *full, out[-1]]
+        w.layer.attrs["padding"] = SAME if same else VALID
         w.layer.inputs = [w.shape(whole, w.data), w.layer.inputs[1], w.real(w.data)]
         if whole != out:
             result = w.result("whole")
             result.shape = ir.Shape(whole)
-            begin = np.array([0, *cut.before, 0], np.int32)
-            sizes = np.array([-1, *(out[1:-1]), -1], np.int32)
+            begin = np.array([0, *before, 0], np.int32)
+            sizes = np.array([-1, *wanted, -1], np.int32)
             w.then(lambda: w.put("SLICE", result, begin, sizes))
 
     def _wanted(self, r: Reading) -> list[int | None]:
         """The spatial sizes that are asked for, as far as they are known."""
         asked, stated = known(r.input(0)), r.result().shape
-        if asked is not None and asked.size == len(self.axes) + 2:
+        if asked is not None and asked.size == len(self.letters) + 2:
             return [int(n) for n in asked[1:-1]]
-        if len(stated) != len(self.axes) + 2:
-            return [None] * len(self.axes)
+        if len(stated) != len(self.letters) + 2:
+            return [None] * len(self.letters)
         return [n if n > 0 else None for n in stated[1:-1]]
-
-
-class Cut:
-    """What of the whole result of a transposed convolution is left out in front of it, and the
-    size of the whole, which is at least what is asked for. `same`: as the scheme SAME does.
-    """
-
-    def __init__(
-        self, w: Writing, kernel: list[int], strides: list[int], sizes: Any, wanted: Any
-    ) -> None:
-        n = len(kernel)
-        axes = zip(wanted, kernel, strides, [1] * n, sizes, strict=True)
-        totals = [overhang(*axis) for axis in axes]
-        before = [int(p) for p in w.attr("pads", None) or [0] * (2 * n)][:n]
-        auto = w.attr("auto_pad", "NOTSET")
-        if auto in ("SAME_UPPER", "SAME_LOWER") or w.attr("output_shape", None):
-            before = halves(totals, upper=auto != "SAME_LOWER")[:n]
-        self.before = before
-        full = [(size - 1) * s + k for size, k, s in zip(sizes, kernel, strides, strict=True)]
-        ends = [want + b for want, b in zip(wanted, before, strict=True)]
-        self.whole = [max(pair) for pair in zip(full, ends, strict=True)]
-        windows = zip(self.whole, kernel, strides, sizes, strict=True)
-        if any((m - k) // s + 1 != size for m, k, s, size in windows):
-            raise MappingError("more rows behind the image than one step of the filter")
-        pairs = zip(wanted, strides, sizes, strict=True)
-        fits = all(-(-want // s) == size for want, s, size in pairs)
-        self.same = fits and before == halves(totals)[:n]
 
 
 class Dense(Field):
@@ -224,11 +202,6 @@ DEPTHWISE = Guard(
     lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
 )
 MATRICES = Guard("a vector is no matrix", lower_if=lambda w: min(w.rank(0), w.rank(1)) > 1)
-PLAIN = (
-    Only("group", 1),
-    Guard("it has no dilations", lower_if=lambda w: set(w.attr("dilations", None) or [1]) == {1}),
-    Implied(("output_shape", "auto_pad")),
-)
 RULES = [
     op(
         "Conv",
@@ -253,18 +226,18 @@ RULES = [
     op(
         "ConvTranspose",
         "TRANSPOSE_CONV",
-        *PLAIN,
+        Only("group", 1),
         Filter((1, 2, 3, 0), 1),
-        WantedSize(),
+        TransposedWindow(),
         Bias(3, 2),
         FusedActivation(),
     ),
     op(
         "ConvTranspose",
         "CONV_3D_TRANSPOSE",
-        *PLAIN,
+        Only("group", 1),
         Filter((2, 3, 4, 1, 0), 1),
-        WantedSize("dhw"),
+        TransposedWindow("dhw"),
         Bias(3, 2),
         FusedActivation(),
     ),

@@ -15,8 +15,9 @@ from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.codecs import enum
+from converter.mapping.concepts import window
+from converter.mapping.concepts.window import Geometry, is_same, spatial
 from converter.mapping.fields import Field, Guard
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
@@ -179,130 +180,68 @@ class Depth(Field):
 # windows -----------------------------------------------------------------------------------------
 
 
-@record
-class Window(Field):
-    """Strides, dilations and a scheme of padding <-> those of ONNX.
+SIZES = {"h": "filter_height", "w": "filter_width"}
 
-    `axes` are the letters of the spatial axes in the names of options, `dilated` says whether there
-    are dilations. A size that is not known leaves the scheme to ONNX's `auto_pad`.
+
+class Window(window.Window):
+    """Padding is SAME, VALID, or made by an operator before; it never counts in an average.
+
+    `letters` are those of the spatial axes in the names of options.
     """
 
-    axes: str = "hw"
-    dilated: bool = True
-    sized: bool = False
+    counts, schemes = False, ("SAME_UPPER",)
 
-    def __post_init__(self) -> None:
-        self.names = ("strides", "pads", "auto_pad", "kernel_shape", "dilations")
-        keys = ["padding", *(f"stride_{a}" for a in self.axes)]
-        keys += [f"dilation_{a}_factor" for a in self.axes] if self.dilated else []
-        keys += ["filter_height", "filter_width"] if self.sized else []
-        self.keys = tuple(keys)
+    def __init__(self, letters: str = "hw") -> None:
+        self.letters, self.axes = letters, (len(letters),)
+        self.strides = [f"stride_{a}" for a in letters]
+        self.gaps = [f"dilation_{a}_factor" for a in letters]
+        self.sizes = [SIZES.get(a, "") for a in letters]
+        self.keys = ("padding", *self.strides, *self.gaps)
 
-    def kernel(self, r: Reading) -> list[int]:
-        if self.sized:
-            return [r.attr(k, int) for k in ("filter_height", "filter_width")]
-        weights = r.node.inputs[1]
-        if weights is None:
-            raise MappingError("the filter is absent", "R105")
-        return list(r.static(weights, "the filter")[2:])
-
-    def lift(self, r: Reading) -> None:
-        a, kernel = r.node.attrs, self.kernel(r)
-        if r.rank(data(r)) != len(kernel) + 2:
-            raise MappingError(f"an image of {r.rank(data(r))} axes", "R105")
-        spatial = dims_of(data(r))[1:-1]
-        strides = [r.attr(f"stride_{x}", int) for x in self.axes]
-        dilations = [1 for _ in self.axes]
-        if self.dilated:
-            dilations = [r.attr(f"dilation_{x}_factor", int) for x in self.axes]
-        if min(*strides, *dilations, *kernel) < 1:
-            raise MappingError("a stride, dilation or size of the window is below 1", "R110")
-        a |= {"kernel_shape": kernel, "strides": strides}
-        if any(d != 1 for d in dilations):
-            a["dilations"] = dilations
-        scheme = r.attr("padding", int)
-        if scheme == VALID:
-            a["pads"] = [0] * (2 * len(kernel))
-        elif scheme != SAME:
+    def read(self, r: Reading) -> Geometry:
+        kernel, scheme = self.size(r), r.attr("padding", int)
+        if scheme not in (SAME, VALID):
             raise MappingError(f"padding {scheme} is neither SAME (0) nor VALID (1)", "R110")
-        elif None in spatial:
-            a["auto_pad"] = "SAME_UPPER"
-        else:
-            a["pads"] = same_pads(spatial, kernel, strides, dilations)
-
-    def kernel_written(self, w: Writing) -> list[int]:
-        found = w.attr("kernel_shape") if self.sized else w.static(1, "the filter")[2:]
-        return [int(n) for n in found]
-
-    def lower(self, w: Writing) -> None:
-        """Padding that is neither SAME nor VALID is a PAD in front."""
-        kernel = self.kernel_written(w)
-        if len(kernel) != len(self.axes):
-            raise MappingError(f"windows of {len(kernel)} axes, not of {len(self.axes)}")
-        w.image_rank(len(kernel) + 2)
-        ones = [1] * len(kernel)
         strides, dilations = (
-            [int(n) for n in w.attr(k, None) or ones] for k in ("strides", "dilations")
+            [r.attr(k, int) for k in keys if k in self.keys] for keys in (self.strides, self.gaps)
         )
-        if not self.dilated and dilations != ones:
-            raise MappingError("a pool has no dilation")
-        attrs = w.layer.attrs
-        attrs |= {f"stride_{a}": n for a, n in zip(self.axes, strides, strict=True)}
-        if self.dilated:
-            keys = [f"dilation_{a}_factor" for a in self.axes]
-            attrs |= dict(zip(keys, dilations, strict=True))
-        if self.sized:
-            attrs |= {"filter_height": kernel[0], "filter_width": kernel[1]}
-        if self.sized:
-            w.one_scale()
-        windows = Windows(w, kernel, strides, dilations)
-        attrs["padding"] = scheme = windows.scheme()
-        if scheme is None:
-            self.padded(w, windows.pads)
-            attrs["padding"] = VALID
+        return Geometry(
+            kernel,
+            strides,
+            dilations if set(dilations) != {1} else [],
+            scheme="SAME_UPPER" if scheme == SAME else "",
+        )
+
+    def size(self, r: Reading) -> list[int]:
+        return self.kernel(r.node)
+
+    def write(self, w: Writing, window: Geometry) -> None:
+        w.image_rank(len(window.kernel) + 2)
+        self.options(w, window)
+        sizes, same = spatial(w.node, w.data), bool(window.scheme)
+        if any(window.counted):
+            w.layer.inputs[0] = in_front(w, window.counted)
+            sides = np.reshape(window.counted, (2, -1)).sum(axis=0)
+            sizes = [n if n is None else n + int(p) for n, p in zip(sizes, sides, strict=True)]
+        if any(window.pads) and not same:
+            same = is_same(window, sizes)
+        if any(window.pads) and not same:
+            self.padded(w, window.pads)
+        w.layer.attrs["padding"] = SAME if same else VALID
+
+    def options(self, w: Writing, window: Geometry) -> None:
+        """Strides, and dilations or the size of the window where the operator has them."""
+        keys = [*self.strides, *self.gaps, *self.sizes]
+        numbers = [*window.strides, *window.dilations, *window.kernel]
+        w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}
 
     def padded(self, t: Writing, pads: list[int]) -> None:
         """The image is what a PAD makes of it."""
-        image = in_front(t, pads)
-        t.layer.inputs[0] = image
-
-
-class Windows:
-    """The windows of an operator that is written, and their padding in front of and behind each
-    axis.
-    """
-
-    def __init__(
-        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
-    ) -> None:
-        self.auto = w.attr("auto_pad", "NOTSET")
-        self.sizes, counts = (w.image(v)[1:-1] for v in (w.data, w.out))
-        self.window = kernel, strides, dilations
-        self.pads = [int(n) for n in w.attr("pads", None) or [0] * (2 * len(kernel))]
-        if self.auto in ("SAME_UPPER", "SAME_LOWER") and None not in self.sizes:
-            self.pads = same_pads(self.sizes, *self.window, upper=self.auto == "SAME_UPPER")
-        elif self.auto == "SAME_LOWER":
-            raise MappingError("padding of unknown sizes with the odd one in front", "X203")
-        elif self.auto == "VALID":
-            self.pads = [0] * (2 * len(kernel))
-        if w.attr("ceil_mode", 0):
-            self.pads = rounded_up(self.pads, self.sizes, *self.window, counts)
-
-    def scheme(self) -> int | None:
-        """SAME, VALID, or None for a padding that is neither."""
-        if self.auto == "SAME_UPPER" and None in self.sizes:
-            return int(SAME)
-        if not any(self.pads):
-            return int(VALID)
-        if None in self.sizes:
-            return None
-        return int(SAME) if same_pads(self.sizes, *self.window) == self.pads else None
+        t.layer.inputs[0] = in_front(t, pads)
 
 
 def in_front(t: Writing, pads: list[int], value: float | None = None) -> ir.Value:
     """The image with padding: zeros, or `value` where it is given."""
-    if min(pads) < 0:
-        raise MappingError(f"the padding {pads} is negative")
     n, shape = len(pads) // 2, t.image(t.data)
     amounts = np.zeros((n + 2, 2), np.int32)
     amounts[1:-1] = np.reshape(pads, (2, n)).T

@@ -17,7 +17,9 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.formats.tflite.schema import schema
 from converter.graph.value import Value, with_operators
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Field, FirstResult, Only
+from converter.mapping.node import Node
 from converter.mapping.rules import op
 
 MOST = 1 << 12  # elements of a window that are slices of their own
@@ -76,46 +78,41 @@ def windows(
     return [with_operators(v) for v in found]
 
 
-class MaxWindow(Window):
+class PoolWindow(Window):
+    """The window of a pool, with its own size; it has no dilations."""
+
+    dilated = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = ("padding", *self.strides, *self.sizes)
+
+    def size(self, r: Reading) -> list[int]:
+        return [r.attr(k, int) for k in self.sizes]
+
+    def kernel(self, node: Node) -> list[int]:
+        return [int(n) for n in node.attrs["kernel_shape"]]
+
+    def write(self, w: Writing, window: Geometry) -> None:
+        w.one_scale()
+        super().write(w, window)
+
+    def padded(self, t: Writing, pads: list[int]) -> None:
+        """Zeros of a PAD would count."""
+        raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
+
+
+class MaxWindow(PoolWindow):
     """Padding has the lowest number."""
-
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.names = (*self.names, "ceil_mode")
 
     def padded(self, t: Writing, pads: list[int]) -> None:
         t.layer.inputs[0] = in_front(t, pads, -np.inf)
 
 
-class MeanWindow(MaxWindow):
-    """Padding never counts in an average; where it shall, it is a PAD in front, of zeros."""
+class MeanWindow(PoolWindow):
+    """Padding never counts; where it shall, it is a PAD before."""
 
-    def lower(self, w: Writing) -> None:
-        counts = w.attr("count_include_pad", 0) and any(w.attr("pads", None) or ())
-        if counts and w.attr("ceil_mode", 0):
-            raise MappingError("padding that counts, and windows that are rounded up")
-        super().lower(w)
-        if counts and w.layer.attrs["padding"] == schema.Padding.SAME:
-            w.layer.inputs[0] = in_front(w, [int(n) for n in w.attr("pads")])
-            w.layer.attrs["padding"] = schema.Padding.VALID
-
-    def padded(self, t: Writing, pads: list[int]) -> None:
-        if not t.attr("count_include_pad", 0):
-            raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
-        t.layer.inputs[0] = in_front(t, pads)
-
-
-class SquaresWindow(Window):
-    """Padding never counts in the mean of squares, while zeros of a PAD would."""
-
-    def padded(self, t: Writing, pads: list[int]) -> None:
-        raise MappingError(f"padding {pads} that does not count is neither SAME nor VALID")
-
-
-class Counted(Field):
-    names = ("count_include_pad",)
+    names = (*Window.names, "count_include_pad")
 
 
 NO_PLACES = FirstResult("the places of the maxima are not available")
@@ -123,22 +120,21 @@ RULES = [
     op(
         "AveragePool",
         "AVERAGE_POOL_2D",
-        MeanWindow(dilated=False, sized=True),
-        Counted(),
+        MeanWindow(),
         FusedActivation(),
     ),
     op(
         "MaxPool",
         "MAX_POOL_2D",
         NO_PLACES,
-        MaxWindow(dilated=False, sized=True),
+        MaxWindow(),
         Only("storage_order", 0),
         FusedActivation(),
     ),
     op(
         "netconv::L2Pool",
         "L2_POOL_2D",
-        SquaresWindow(dilated=False, sized=True),
+        PoolWindow(),
         FusedActivation(),
         given="1,3,6,6",
     ),

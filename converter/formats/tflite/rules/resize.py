@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from converter.errors import MappingError
@@ -12,9 +14,12 @@ from converter.formats.tflite.schema import schema
 from converter.graph.infer import Array, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
+from converter.mapping.concepts import resize
+from converter.mapping.concepts.resize import Rule, Sampling
 from converter.mapping.fields import Field, Guard, Only
 from converter.mapping.rules import op
-from converter.passes.lite.resizing import MODES, NAMES, flags_of, rule_of
+from converter.passes.lite.resizing import FLAGS as OF_RULES
+from converter.passes.lite.resizing import rule_of
 
 ONE = 1 << 10  # of a coordinate
 FLAGS = ("align_corners", "half_pixel_centers")
@@ -25,57 +30,34 @@ def flags(r: Reading) -> tuple[bool, bool]:
     return corners, half
 
 
-class Coordinates(Field):
+class Resize(resize.Resize):
     """The size at input 1, and the rule for coordinates."""
 
-    names = NAMES
-    inputs = (1, 2, 3)
     keys = FLAGS
+    rules = tuple(OF_RULES)
 
-    def lift(self, r: Reading) -> None:
-        r.node.attrs |= rule_of(*flags(r), r.node.attrs["mode"])
-        if 0 in dims_of(data(r)):
+    def read(self, r: Reading) -> tuple[Any, Rule]:
+        if 0 in dims_of(r.data):
             raise MappingError("an image without elements", "R105")
-        shape = r.b.Shape(data(r))
-        ends = r.b.Gather(shape, np.array([0, 3]), axis=0)
+        ends = r.b.Gather(r.b.Shape(r.data), np.array([0, 3]), axis=0)
         wanted = r.b.Concat(ends, r.whole(1), axis=0)
         array = known(wanted)
         if array is not None and (array[2:] < 1).any():
             raise MappingError(f"a size of {array[2:].tolist()}", "R105")
         sizes = wanted if array is None else r.b.const(array, "sizes")
-        r.set_inputs(r.data, None, None, sizes)
+        return sizes, rule_of(r.node.attrs["mode"], *flags(r))
 
-    def lower(self, w: Writing) -> None:
-        """Another rule is written as one of those where both pick the same sources."""
-        mode = w.attr("mode")
-        if w.attr("antialias", 0) or w.rank() != 4:
-            raise MappingError(f"mode {mode!r} is not possible, or not in this rank")
-        (n, *size, c), (m, *target, d) = (w.image(v) for v in (w.data, w.out))
-        if (n, c) != (m, d):
-            raise MappingError("only height and width can be resized")
-        if None in (*size, *target):
-            self._of_unknown_size(w)
-            return
-        known_sizes, known_target = [int(n or 0) for n in size], [int(n or 0) for n in target]
-        w.layer.attrs |= dict(zip(FLAGS, flags_of(w, known_sizes, known_target), strict=True))
-        w.place(1, w.int32(known_target, "size"))
-        w.one_scale()
-
-    def _of_unknown_size(self, t: Writing) -> None:
-        """The size is computed, and the rule is one of those that are there."""
-        rule, mode = t.attr("coordinate_transformation_mode"), t.attr("mode")
-        flags = {v: k for k, v in MODES.items()}
-        rounds = "floor" if rule == "asymmetric" else "round_prefer_ceil"
-        sized = t.optional(3) is not None and t.static(3, "the sizes") == (4,)
-        if rule not in flags or (mode == "nearest" and t.attr("nearest_mode") != rounds):
-            raise MappingError("another rule for coordinates of an image of unknown size", "X203")
-        if not sized or t.attr("axes", None):
+    def write(self, w: Writing, wanted: Sampling, rule: Rule) -> None:
+        w.layer.attrs |= dict(zip(FLAGS, OF_RULES[rule], strict=True))
+        if not wanted.dynamic:
+            w.place(1, w.int32([int(n or 0) for n in wanted.after], "size"))
+        elif w.optional(3) is None or w.static(3, "the sizes") != (4,) or w.attr("axes", None):
             raise MappingError("factors of an image of unknown size", "X203")
-        t.layer.attrs |= dict(zip(FLAGS, flags[rule], strict=True))
-        # sizes are in ONNX's order whatever the order of the data is
-        place, count = t.int32([2]), t.int32([2])
-        t.place(1, t.emit("SLICE", small(t, t.input(3)), place, count, shape=[2]))
-        t.one_scale()
+        else:
+            # sizes are in ONNX's order whatever the order of the data is
+            place, count = w.int32([2]), w.int32([2])
+            w.place(1, w.emit("SLICE", small(w, w.input(3)), place, count, shape=[2]))
+        w.one_scale()
 
 
 class Corners(Field):
@@ -144,7 +126,7 @@ RULES = [
             f"RESIZE_{kind}",
             ONE_FLAG,
             Only("mode", mode),
-            Coordinates(),
+            Resize(),
             given="1,2,3,4 ? =[1,1,2,2]",
         )
         for mode, kind in (("linear", "BILINEAR"), ("nearest", "NEAREST_NEIGHBOR"))

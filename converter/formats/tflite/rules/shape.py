@@ -34,6 +34,7 @@ from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import operand
 from converter.mapping.concepts.axes import Axis, Permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
@@ -215,27 +216,23 @@ class ListedParts(Field):
 # pads --------------------------------------------------------------------------------------------
 
 
-class Paddings(Field):
-    """Pairs (before, after) for each axis <-> all before, then all behind."""
+class Paddings(Pads):
+    """Pairs (before, after) for each axis."""
 
-    inputs = (1, 3)
+    computed = True
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.whole(r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
+    def read(self, r: Reading) -> ir.Value:
+        return r.whole(r.b.Reshape(r.b.Transpose(r.input(1), perm=[1, 0]), [-1]))
 
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
         w.one_scale()
-        if known(w.input(1)) is None and not w.has(3):
-            halves = w.emit("RESHAPE", small(w, w.input(1)), w.int32([2, rank]), shape=[2, rank])
-            w.place(1, w.emit("TRANSPOSE", halves, w.int32([1, 0]), shape=[rank, 2]))
-            return
-        axes = w.ints(3, "the axes", range(rank))
-        pairs = np.zeros((rank, 2), np.int64)
-        pairs[[i % rank for i in axes]] = np.array(w.ints(1, "the padding")).reshape(2, -1).T
-        if pairs.min(initial=0) < 0:
-            raise MappingError("a negative amount is not possible")
-        w.place(1, w.int32(pairs, "paddings"))
+        w.place(1, w.int32(np.array([before, after]).T, "paddings"))
+
+    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+        w.one_scale()
+        rank = w.rank()
+        halves = w.emit("RESHAPE", small(w, amounts), w.int32([2, rank]), shape=[2, rank])
+        w.place(1, w.emit("TRANSPOSE", halves, w.int32([1, 0]), shape=[rank, 2]))
 
 
 class Zeros(Field):

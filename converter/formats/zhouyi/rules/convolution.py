@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.mapping import context
+from converter.mapping.concepts import transposed_window
+from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.context import Writing
 from converter.mapping.fields import Always, Attr, Field, Group, Guard, Weight, ignore, spread
+from converter.mapping.node import Node
 from converter.mapping.rules import Rule, custom, op
 
 # ONNX order of weights -> the order of the .bin; the depth of a 3-D kernel stands behind its width,
@@ -84,29 +88,19 @@ class DepthwiseWeights(Weight):
         w.set(group=int(w.attr("group")))
 
 
-@record
-class OutputPadding(Field):
-    """`output_padding`, which is read.
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """`output_padding_*` is read; written are pads alone, which cut less off the end."""
 
-    For writing, rewrites have made it a Pad in front, and output_shape explicit pads.
-    """
+    names = ("output_padding", *Window.names[:-1], "output_shape")
 
-    rank: int
-    names = ("output_padding", "output_shape")
+    def __init__(self, rank: int) -> None:
+        super().__init__(rank)
+        self.extra = keys("output_padding", rank)
+        self.keys += self.extra
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keys", keys("output_padding", self.rank))
-
-    def lift(self, r: Reading) -> None:
-        extra = [r.attr(k, int, 0) for k in self.keys]
-        if any(extra):
-            r.node.attrs["output_padding"] = extra
-
-    def lower(self, w: Writing) -> None:
-        if any(w.attr("output_padding", None) or [0]):
-            raise MappingError("output_padding and output_shape are made explicit pads first")
-        if w.attr("output_shape", None):
-            raise MappingError("output_shape must be made explicit pads first")
+    def read(self, r: Reading) -> Geometry:
+        extra = [r.attr(k, int, 0) for k in self.extra]
+        return replace(super().read(r), extra=extra if any(extra) else [])
 
 
 def _depthwise(w: Writing) -> bool:
@@ -128,9 +122,8 @@ def transposed(kind: str, rank: int, perm: tuple[int, ...]) -> Rule:
     return op(
         "ConvTranspose",
         kind,
-        OutputPadding(rank),
         num_output(1, True),
-        Window(rank),
+        TransposedWindow(rank),
         GROUP,
         Weight("weights", 1, perm),
         Biases(1, True),
@@ -159,8 +152,8 @@ class Planes(Field):
 class PlanesWindow(Window):
     """A window whose size is that of weights [channels, y, x]."""
 
-    def kernel(self, w: Writing) -> list[int]:
-        return list(w.static(1, "the weights")[1:])
+    def kernel(self, node: Node) -> list[int]:
+        return weights_kernel(node, first=1)
 
 
 # sums of patches ---------------------------------------------------------------------------------

@@ -14,9 +14,19 @@ from converter.graph.demands import at_least
 from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
 from converter.mapping.codecs import enum
+from converter.mapping.concepts import window
 from converter.mapping.concepts.axes import ALL, Axes
-from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Detail, Field, Fixed, Group, Guard, InputType, spread
+from converter.mapping.concepts.window import Geometry, weights_kernel
+from converter.mapping.context import REQUIRED, Writing
+from converter.mapping.fields import (
+    Attr,
+    Detail,
+    Field,
+    Fixed,
+    Group,
+    Guard,
+    InputType,
+)
 from converter.mapping.node import Layer, Node
 
 T = ir.DataType
@@ -163,67 +173,38 @@ def pad_keys(rank: int = 2) -> tuple[str, ...]:
     return tuple(f"pad_{axis}_{end}" for end in ("begin", "end") for axis in "zyx"[3 - rank :])
 
 
-class Window(Field):
-    """kernel_*, stride_*, pad_*, dilation_* <-> kernel_shape, strides, pads, dilations.
+class Window(window.Window):
+    """kernel_*, stride_*, pad_*, dilation_*, over `rank` axes.
 
-    `rank` is 2 or 3; `shape`: the operator has the attribute kernel_shape. All keys are written. A
-    window without pads is refused: section 4.3 leaves open what is meant then, and the vendor's
-    reader fails.
+    `shape`: the operator has the attribute kernel_shape. All keys are written. A window without
+    pads is refused: section 4.3 leaves open what is meant then, and the vendor's reader fails.
     """
 
-    names: tuple[str, ...] = ("kernel_shape", "strides", "pads", "dilations", "auto_pad")
+    names: tuple[str, ...] = (
+        *("kernel_shape", "strides", "pads", "dilations"),
+        *("auto_pad", "ceil_mode"),
+    )
 
     def __init__(self, rank: int = 2, shape: bool = True) -> None:
-        self.rank, self.shape = rank, shape
-        self.parts = (
-            spread("kernel_shape", *keys("kernel", rank), kind=int),
-            spread("strides", *keys("stride", rank), kind=int, default=1),
-            spread("pads", *pad_keys(rank), kind=int),
-            spread("dilations", *keys("dilation", rank), kind=int, default=1),
-        )
-        self.keys = tuple(k for part in self.parts for k in part.keys)
+        self.axes, self.has_kernel_shape = (rank,), shape
+        kernel, strides, dilations = (keys(s, rank) for s in ("kernel", "stride", "dilation"))
+        self.parts = (kernel, strides, pad_keys(rank), dilations)
+        self.keys = tuple(k for part in self.parts for k in part)
 
-    def lift(self, r: Reading) -> None:
-        for part in self.parts:
-            part.lift(r)
-        if not self.shape:
-            del r.node.attrs["kernel_shape"]
+    def read(self, r: Reading) -> Geometry:
+        parts = zip(self.parts, (REQUIRED, 1, REQUIRED, 1), strict=True)
+        numbers = ([r.attr(k, int, default) for k in part] for part, default in parts)
+        kernel, strides, pads, dilations = numbers
+        return Geometry(kernel, strides, dilations, pads)
 
-    def lower(self, w: Writing) -> None:
-        kernel, ones = self.kernel(w), [1] * self.rank
-        if len(kernel) != self.rank:
-            raise MappingError(f"a window over {len(kernel)} axes has no counterpart")
-        if w.attr("auto_pad", "NOTSET") != "NOTSET":
-            raise MappingError("automatic padding must be made explicit first")
-        pads = pads_of(w.node, self.rank)
-        if min(pads) < 0:
-            raise MappingError("negative padding has no counterpart")
-        strides, dilations = (w.attr(name, None) or ones for name in ("strides", "dilations"))
-        self.write(w, kernel, strides, pads, dilations)
+    def kernel(self, node: Node) -> list[int]:
+        given = node.attrs.get("kernel_shape")
+        return [int(k) for k in given] if given else weights_kernel(node)
 
-    def kernel(self, w: Writing) -> list[int]:
-        return kernel_of(w.node)
-
-    def write(self, w: Writing, *values: Sequence[int]) -> None:
-        """Kernel, strides, pads and dilations as keys."""
-        for part, numbers in zip(self.parts, values, strict=True):
-            w.set(**dict(zip(part.keys, map(int, numbers), strict=True)))
-
-
-def kernel_of(node: Node) -> list[int]:
-    """The kernel size: an attribute, or that of the weights (input 1: O, I, spatial...)."""
-    given = node.attrs.get("kernel_shape")
-    if given:
-        return [int(k) for k in given]
-    shape = shape_of(node.input(1))
-    if shape is None or len(shape) < 3:
-        raise MappingError("the size of the kernel is not known")
-    return list(shape[2:])
-
-
-def pads_of(node: Node, rank: int) -> list[int]:
-    """All begins, then all ends."""
-    return [int(p) for p in node.attrs.get("pads") or [0] * (2 * rank)]
+    def write(self, w: Writing, window: Geometry) -> None:
+        numbers = window.kernel, window.strides, window.pads, window.dilations
+        for part, values in zip(self.parts, numbers, strict=True):
+            w.set(**dict(zip(part, values, strict=True)))
 
 
 # axes --------------------------------------------------------------------------------------------

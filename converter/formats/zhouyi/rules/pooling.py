@@ -16,9 +16,10 @@ from converter.graph.infer import Array, shape_of
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, with_operators
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.window import whole_image
 from converter.mapping.context import Writing
 from converter.mapping.fields import Always, Attr, Field, Guard, Only, ignore
-from converter.mapping.node import Layer
+from converter.mapping.node import Layer, Node
 from converter.mapping.rules import Rule, custom, op
 
 # windows over the end ----------------------------------------------------------------------------
@@ -72,11 +73,10 @@ class Rounding(Field):
         a["pads"] = [0] * (2 * rank)
 
     def lower(self, w: Writing) -> None:
-        if w.attr("ceil_mode"):
-            raise MappingError("ceil_mode=1 cannot be expressed (only 0)")
         w.set(ceil_mode=False)
 
 
+FLOOR = (Always("ceil_mode", False),)
 PADDING = Attr("count_include_pad", kind=bool, default=1)
 UNCOUNTED = ignore("count_include_pad")
 ONE_OUTPUT = Guard("the indices are another layer", lambda w: len(w.node.outputs) == 1)
@@ -101,7 +101,7 @@ def pooling(kind: str, rank: int) -> list[Rule]:
         for p in (1, 2)
     )
     whole = (
-        op(name, kind, method(word), WholeImage(rank), *more, lower_only=True, given=shape)
+        op(name, kind, method(word), WholeImage(rank), *FLOOR, *more, lower_only=True, given=shape)
         for name, word, more in (
             ("GlobalAveragePool", "AVG", (Always("count_include_pad", True),)),
             ("GlobalMaxPool", "MAX", ()),
@@ -115,17 +115,8 @@ class WholeImage(Window):
 
     names = ()
 
-    def __init__(self, rank: int) -> None:
-        super().__init__(rank)
-        self.keys += ("ceil_mode",)
-
-    def lower(self, w: Writing) -> None:
-        shape, ones = w.static(), [1] * self.rank
-        size = shape[1:-1] if w.node.last else shape[2:]
-        if len(size) != self.rank:
-            raise MappingError(f"pooling over {len(size)} axes has no counterpart")
-        self.write(w, size, ones, [0] * (2 * self.rank), ones)
-        w.set(ceil_mode=False)
+    def kernel(self, node: Node) -> list[int]:
+        return whole_image(node)
 
 
 # indices of maxima -------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from converter.graph.sizes import arange, demand_small, mirrored
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.context import Writing, static, whole_numbers
 from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, spread
 from converter.mapping.rules import custom, op, ops
@@ -214,34 +215,26 @@ def checked_pairs(r: Reading, key: str) -> list[list[int]]:
     return pairs
 
 
-class Amounts(Field):
-    """Amounts, value and axes: constant inputs <-> a pair for every axis, and `constant_value`."""
+class Amounts(Pads):
+    """A pair for every axis, and `constant_value`: a constant input."""
 
     folds = True
     inputs = (1, 2, 3)
     keys = ("pads", "constant_value")
+    negative = ("constant",)
 
-    def lift(self, r: Reading) -> None:
-        pairs = checked_pairs(r, "pads")
-        amounts = np.array(pairs, np.int64).T.reshape(-1)
-        r.set_input(1, amounts)
+    def read(self, r: Reading) -> Array:
         if r.layer.attrs.get("mode", "CONSTANT") == "CONSTANT":
             r.set_input(2, r.b.like(r.data, r.attr("constant_value", float, 0.0)))
+        return np.array(checked_pairs(r, "pads"), np.int64).T.reshape(-1)
 
-    def lower(self, w: Writing) -> None:
-        x, axes = w.input(0), _axes(w)
-        amounts = constant_of(w, 1, "the amounts").tolist()
-        pads = [[0, 0] for _ in w.static()]
-        for i, a in enumerate(axes):
-            pads[a] = [amounts[i], amounts[i + len(axes)]]
-        if min((min(p) for p in pads), default=0) < 0 and w.attr("mode") != "constant":
-            raise MappingError("negative amounts have a counterpart only for constants")
-        value = 0.0
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        x, value = w.input(0), 0.0
         if w.optional(2) is not None:
             value = float(constant_of(w, 2, "the value").reshape(-1)[0])
         if x.dtype in WIDE and abs(value) > 1 << 24:
             raise MappingError(f"the value {value:.0f} has too many digits", "X204")
-        w.layer.attrs["pads"] = pads
+        w.layer.attrs["pads"] = [list(pair) for pair in zip(before, after, strict=True)]
         w.set(constant_value=float(bool(value)) if x.dtype == ir.DataType.BOOL else value)
 
 

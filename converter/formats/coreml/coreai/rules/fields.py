@@ -15,6 +15,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axes
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import AttrInput, Detail, Field, InputType
 
 D = ir.DataType
@@ -141,39 +142,37 @@ def pad_ends_runtime(sizes: Sequence[int | None], computed: bool) -> bool:
     return 0 in sizes or (computed and None in sizes)
 
 
-class Amounts(Field):
-    """Elements added before and after each axis, one pair after the other."""
+class Amounts(Pads):
+    """Amounts before and after each axis, one pair after the other, and the value."""
 
-    inputs = (1, 2, 3)
+    inputs, computed = (1, 2, 3), True
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> ir.Value:
         b, given = r.b, known(r.input(1))
+        r.node.set_input(2, r.optional(2))
         if given is not None:
-            pads = b.const(given.astype(np.int64).reshape(-1, 2).T.reshape(-1))
-        else:
-            pairs = b.Reshape(r.whole(1), np.array([-1, 2]))
-            pads = b.Reshape(b.Transpose(pairs, perm=[1, 0]), np.array([-1]))
-        r.set_inputs(r.input(0), pads, r.optional(2))
+            return b.const(given.astype(np.int64).reshape(-1, 2).T.reshape(-1))
+        pairs = b.Reshape(r.whole(1), np.array([-1, 2]))
+        return b.Reshape(b.Transpose(pairs, perm=[1, 0]), np.array([-1]))
 
-    def lower(self, w: Writing) -> None:
-        if w.has(3):
-            raise MappingError("a Pad of some axes")
-        pads, rank = constant(w.input(1)), w.rank()
-        sizes = known_sizes(w.data) or [None] * rank
-        if w.attr("mode", "constant") == "constant" and pad_ends_runtime(sizes, pads is None):
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        pairs = zip(before, after, strict=True)
+        self._put(w, w.numbers([n for pair in pairs for n in pair], SIZE))
+
+    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+        rank = w.rank()
+        pairs = w.emit("reshape", w.whole(1), w.numbers([2, rank]), shape=[2, rank])
+        perm = w.numbers([1, 0], SIZE)
+        pairs = w.emit("transpose", pairs, perm, shape=[rank, 2])
+        line = w.emit("reshape", pairs, w.numbers([2 * rank]), shape=[2 * rank])
+        self._put(w, w.cast(line, SIZE), True)
+
+    def _put(self, w: Writing, amounts: ir.Value, computed: bool = False) -> None:
+        value, filled = w.optional(2), w.attr("mode", "constant") == "constant"
+        sizes = known_sizes(w.data) or [None] * w.rank()
+        if filled and pad_ends_runtime(sizes, computed):
             raise MappingError("a Pad of no elements ends the process of the runtime")
-        if pads is not None:
-            if (pads < 0).any():
-                raise MappingError("a Pad that removes elements")
-            amounts = w.numbers(pads.reshape(2, -1).T.reshape(-1), SIZE)
-        else:
-            pairs = w.emit("reshape", w.whole(1), w.numbers([2, rank]), shape=[2, rank])
-            perm = w.numbers([1, 0], SIZE)
-            pairs = w.emit("transpose", pairs, perm, shape=[rank, 2])
-            line = w.emit("reshape", pairs, w.numbers([2 * rank]), shape=[2 * rank])
-            amounts = w.cast(line, SIZE)
-        value = w.optional(2)
-        if value is None or w.attr("mode", "constant") != "constant":
+        if value is None or not filled:
             value = w.const(np.zeros((), (w.data.dtype or D.FLOAT).numpy()))
         elif value.shape is None or len(value.shape):
             value = w.emit("reshape", value, w.numbers([]), shape=[])

@@ -14,7 +14,11 @@ from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import AttrInput, Detail, Field, FirstResult, Guard
+from converter.graph.windows import overhang
+from converter.mapping.concepts import transposed_window, window
+from converter.mapping.concepts.window import Geometry, spatial
+from converter.mapping.fields import AttrInput, Detail, FirstResult, Guard
+from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -32,138 +36,121 @@ class Images(Guard):
         )
 
 
-class NoPads(Field):
-    """No elements around the image; other windows are rewritten with a Pad before."""
+class Window(window.Window):
+    """Strides and dilations, operands of ui32; other windows are rewritten with a Pad before.
 
-    names = ("pads", "auto_pad", "kernel_shape")
+    `first` is the position of the strides.
+    """
 
-    def lift(self, r: Reading) -> None:
-        r.set(kernel_shape=list(r.static(1)[2:]))
+    padding, first = "none", 2
 
-    def lower(self, w: Writing) -> None:
-        demand_no_pads(w)
+    def __init__(self, axes: int) -> None:
+        self.axes = (axes,)
 
+    def read(self, r: Reading) -> Geometry:
+        strides, dilations = (self.take(r, self.first + i) for i in (0, 1))
+        return Geometry(self.kernel(r.node), strides, dilations)
 
-def demand_no_pads(w: Writing) -> None:
-    if any(w.attr("pads", [])) or w.attr("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise MappingError("an operation has no padding of its own")
+    def take(self, r: Reading, index: int) -> list[int]:
+        """The numbers of operand `index` of the operation, which the operator does not have."""
+        r.node.set_input(index, None)
+        return r.ints(index, "a window")
 
-
-@record
-class Every(AttrInput):
-    """A list with an entry for each axis of the image, 1 where the operator has none."""
-
-    axes: int = 2
-
-    def lower(self, w: Writing) -> None:
-        w.node.attrs[self.name] = list(w.attr(self.name, None) or [1] * self.axes)
-        super().lower(w)
+    def write(self, w: Writing, window: Geometry) -> None:
+        put(w, self.first, window.strides, window.dilations)
 
 
-class Padding(Field):
-    """Elements left out at both ends of each axis, as many before as after; input 3."""
+def put(w: Writing, first: int, *lines: list[int]) -> None:
+    """Operands of ui32, the first at position `first`."""
+    inputs = w.layer.inputs
+    inputs.extend([None] * (first - len(inputs)))
+    inputs[first:] = [w.numbers(line, SIZE) for line in lines]
 
-    names = ("pads", "auto_pad", "kernel_shape", "output_shape")
 
-    def lift(self, r: Reading) -> None:
-        r.set(pads=[*r.ints(3, "padding")] * 2)
-        r.node.inputs[3] = None
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """Strides, padding, dilations and output_padding; elements are left out at both ends of each
+    axis, as many before as after.
+    """
 
-    def lower(self, w: Writing) -> None:
-        axes = w.rank() - 2
-        pads = list(w.attr("pads", None) or [0] * 2 * axes)
-        if w.attr("auto_pad", "NOTSET") != "NOTSET" or w.attr("output_shape", None):
-            raise MappingError("the padding must be given in numbers")
-        if pads[:axes] != pads[axes:]:
-            raise MappingError("the padding must be the same at both ends")
-        w.layer.inputs.append(w.numbers(pads[:axes], SIZE))
+    names = (
+        *("strides", "pads", "dilations", "output_padding"),
+        *("kernel_shape", "auto_pad", "output_shape"),
+    )
+    padding, extends, has_kernel_shape = "symmetric", True, False
+
+    def read(self, r: Reading) -> Geometry:
+        strides, pads, dilations, extra = (self.take(r, i) for i in range(2, 6))
+        return Geometry(self.kernel(r.node), strides, dilations, [*pads, *pads], extra=extra)
+
+    def write(self, w: Writing, window: Geometry) -> None:
+        n = len(window.kernel)
+        put(w, 2, window.strides, window.pads[:n], window.dilations, window.extra)
 
 
 def convolution(axes: int) -> list[Rule]:
     image = Images(axes + 2)
     group: Any = {"kind": int, "dtype": U32}
-    lines: Any = {"kind": list, "dtype": U32, "axes": axes}
     given = "1,4," + ",".join(["5"] * axes) + " =4,2," + ",".join(["2"] * axes)
     no_bias = Guard("the bias is added after the operation", lambda w: not w.has(2))
     return [
         op(
             "Conv",
             f"conv{axes}d",
-            *(image, REALS, no_bias, NoPads()),
-            Every("strides", 2, **lines),
-            Every("dilations", 3, **lines),
+            *(image, REALS, no_bias, Window(axes)),
             AttrInput("group", 4, **group),
             given=given.replace("=4,2", "=4,4"),
         ),
         op(
             "ConvTranspose",
             f"conv_transpose{axes}d",
-            *(image, REALS, no_bias),
-            Every("strides", 2, **lines),
-            Padding(),
-            Every("dilations", 4, **lines),
-            Zeros("output_padding", 5, **lines),
+            *(image, REALS, no_bias, TransposedWindow(axes)),
             AttrInput("group", 6, **group),
             given=given,
         ),
     ]
 
 
-class Zeros(Every):
-    """The same, 0 where the operator has none."""
-
-    def lower(self, w: Writing) -> None:
-        w.node.attrs[self.name] = list(w.attr(self.name, None) or [0] * self.axes)
-        super().lower(w)
-
-
-class Windows(Field):
-    """Kernel, strides and dilations, ui32, and for a maximum whether windows at the end may be cut
-    off; only windows that lie inside are written.
+class PoolWindow(Window):
+    """Kernel, strides and dilations, and for a maximum whether windows at the end may be cut off;
+    only windows that lie inside are written.
     """
 
-    names = (
-        *("kernel_shape", "strides", "dilations", "ceil_mode"),
-        *("pads", "auto_pad", "count_include_pad", "storage_order"),
-    )
+    names = (*Window.names, "count_include_pad", "storage_order")
+    first = 1
 
     def __init__(self, axes: int, largest: bool) -> None:
-        self.axes, self.largest = axes, largest
+        super().__init__(axes)
+        self.largest = largest
 
-    def lift(self, r: Reading) -> None:
+    def kernel(self, node: Node) -> list[int]:
+        return list(node.attrs["kernel_shape"])
+
+    def read(self, r: Reading) -> Geometry:
         kernel, strides, dilations = (r.ints(i, "a window") for i in (1, 2, 3))
-        r.set(kernel_shape=kernel, strides=strides, dilations=dilations)
-        ceil = self.largest and bool(np.asarray(r.known(r.input(4), "ceil_mode")).reshape(()))
-        x = r.input(0)
-        if ceil:
-            x = self._rounded_up(r, x, kernel, strides, dilations)
+        found, x = Geometry(kernel, strides, dilations), r.input(0)
+        if self.largest and np.asarray(r.known(r.input(4), "ceil_mode")).any():
+            x = self._rounded_up(r, x, found)
         r.set_inputs(x)
+        return found
 
-    def _rounded_up(
-        self, r: Reading, x: Value, kernel: list[int], strides: list[int], dilations: list[int]
-    ) -> Value:
+    def _rounded_up(self, r: Reading, x: Value, window: Geometry) -> Value:
         """The image with the elements that windows at the end hang over: nothing is larger than
         these, and a window of them alone gives them.
         """
         sizes, more = r.static(x), []
-        for n, k, s, d in zip(sizes[2:], kernel, strides, dilations, strict=True):
+        for n, k, s, d in zip(sizes[2:], *window.steps, strict=True):
             count = -(-(n - d * (k - 1) - 1) // s) + 1
-            more.append(max(0, (count - 1) * s + d * (k - 1) + 1 - n))
+            more.append(max(0, overhang(n, k, s, d, count)))
         dtype = (x.dtype or D.FLOAT).numpy()
         least = -np.inf if dtype.kind not in "iu" else np.iinfo(dtype).min
-        pads = [0] * (self.axes + 4) + more
+        pads = [0] * (len(more) + 4) + more
         return r.b.Pad(x, np.array(pads, np.int64), r.b.const(np.array(least, dtype)))
 
-    def lower(self, w: Writing) -> None:
-        demand_no_pads(w)
-        kernel = list(w.attr("kernel_shape"))
-        lines = [list(w.attr(k, None) or [1] * self.axes) for k in ("strides", "dilations")]
-        if w.attr("ceil_mode", 0):
-            raise MappingError("ceil_mode=1 is written with a Pad before")
-        for n, k, d in zip((w.data.shape or ())[2:], kernel, lines[1], strict=False):
-            if isinstance(n, int) and n < d * (k - 1) + 1:
+    def write(self, w: Writing, window: Geometry) -> None:
+        for n, k, d in zip(spatial(w.node, w.data), window.kernel, window.dilations, strict=True):
+            if n is not None and n < d * (k - 1) + 1:
                 raise MappingError("a window is larger than the image")
-        w.layer.inputs += [w.numbers(n, SIZE) for n in (kernel, *lines)]
+        put(w, 1, *window.steps)
         if self.largest:
             w.layer.inputs.append(w.const(np.array(False)))
 
@@ -206,10 +193,15 @@ def pools(axes: int) -> list[Rule]:
             "MaxPool",
             f"max_pool_{axes}d",
             *(image, FirstResult("the positions of the largest elements are not available")),
-            Windows(axes, True),
+            PoolWindow(axes, True),
             given=given,
         ),
-        op("AveragePool", f"sum_pool_{axes}d", *(image, Windows(axes, False), MEAN), given=given),
+        op(
+            "AveragePool",
+            f"sum_pool_{axes}d",
+            *(image, PoolWindow(axes, False), MEAN),
+            given=given,
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import Array, shape_of
 from converter.graph.interpolation import coordinates
 from converter.graph.value import Value, known_sizes
+from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.decompositions.resizing import along_axis
 
@@ -89,8 +90,7 @@ def write_resize(w: Writing) -> None:
     """Linear, by a rule without a smaller part of the image."""
     a: Any = w.attr
     rule, size, result = a("coordinate_transformation_mode"), known_sizes(w.data), shape_of(w.out)
-    if rule == "pytorch_half_pixel" and result is not None and 1 not in result[2:]:
-        rule = "half_pixel"
+    rule = half_pixel_rule(rule, [None] if result is None else list(result[2:]))
     dynamic = ("pytorch_half_pixel",) if result is None or size is None or None in size else ()
     if a("mode") != "linear" or a("antialias", 0) or a("exclude_outside", 0) or a("axes", None):
         raise MappingError("only linear interpolation of all axes is one operation")
@@ -98,6 +98,10 @@ def write_resize(w: Writing) -> None:
         raise MappingError(f"coordinate_transformation_mode={rule} of these sizes")
     if w.data.dtype not in (D.FLOAT, D.FLOAT16):
         raise MappingError("only floats are interpolated")
+    if result is not None:
+        demand_ratios(w, size, result)
+    elif a("keep_aspect_ratio_policy") != "stretch":
+        raise MappingError("keep_aspect_ratio_policy of sizes that are not known")
     given = w.optional(2)
     factors = None if given is None or shape_of(given) == (0,) else w.constant(2, "scales")
     if result is None or None in size:

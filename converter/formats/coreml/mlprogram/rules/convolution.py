@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 
@@ -17,10 +19,11 @@ from converter.formats.coreml.mlprogram.rules.fields import OPPOSITE, Window, li
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker
-from converter.graph.windows import rounded_up
+from converter.graph.windows import SAME, halves, overhang
 from converter.mapping.codecs import Codec
+from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
-from converter.mapping.context import static
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Detail, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
@@ -45,90 +48,27 @@ class Biased(Field):
             w.weight(2, "the bias")
 
 
-class WantedSize(Field):
-    """`output_shape`: what is missing behind is output_padding."""
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """The window of a transposed convolution; `output_shape` decides where its result ends."""
 
-    keys = ("output_shape",)
-    names = ("output_padding", "output_shape")
+    names = transposed_window.TransposedWindow.names
 
-    def lift(self, r: Reading) -> None:
-        wanted, a = listed(r, "output_shape"), r.node.attrs
-        shape = list(r.data.shape or ())[2:]
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys += ("output_shape",)
+
+    def read(self, r: Reading) -> Geometry:
+        found, wanted = super().read(r), listed(r, "output_shape")
         if wanted is None:
-            return
-        if not all(isinstance(n, int) for n in shape) or len(wanted) < len(shape):
-            raise MappingError("the size of the image must be known", "X203")
-        rank, kernel, strides = len(shape), a["kernel_shape"], a["strides"]
-        dilations, pads = a.get("dilations") or [1] * rank, a.get("pads") or [0] * (2 * rank)
-        sizes = zip(shape, kernel, strides, dilations, strict=True)
-        full = [(int(n) - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]  # type: ignore[arg-type]
-        own = [f - p - q for f, p, q in zip(full, pads[:rank], pads[rank:], strict=True)]
-        more = [w - n for w, n in zip(wanted[-rank:], own, strict=True)]
-        if min(more) < 0:  # cut off behind
-            pads = [*pads[:rank], *(p - min(0, m) for p, m in zip(pads[rank:], more, strict=True))]
-            a["pads"] = pads
-        a["output_padding"] = [max(0, m) for m in more]
-
-
-class Cropped(Window):
-    """The window of a transposed convolution; of a scheme, the padding leaves stride times size."""
-
-    def pad(
-        self,
-        r: Reading,
-        scheme: str,
-        amounts: list[int],
-        kernel: list[int],
-        strides: list[int],
-        dilations: list[int],
-    ) -> None:
-        if scheme not in ("same", "same_lower"):
-            super().pad(r, scheme, amounts, kernel, strides, dilations)
-            return
-        sizes = zip(kernel, strides, dilations, strict=True)
-        totals = [max(0, (k - 1) * d + 1 - s) for k, s, d in sizes]
-        small, big = [t // 2 for t in totals], [t - t // 2 for t in totals]
-        r.node.attrs["pads"] = [*small, *big] if scheme == "same" else [*big, *small]
-        sizes = zip(kernel, strides, dilations, strict=True)
-        missing = [max(0, s - (k - 1) * d - 1) for k, s, d in sizes]
-        if any(missing):
-            r.node.attrs["output_padding"] = missing
-
-    def amounts(
-        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
-    ) -> list[int]:
-        """What is cut off: padding less what ONNX adds behind, of whatever scheme the sizes
-        tell.
-        """
-        a, rank = w.node.attrs, len(kernel)
-        pads = list(a.get("pads") or [0] * (2 * rank))
-        more = list(a.get("output_padding") or [0] * rank)
-        if a.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or a.get("output_shape"):
-            raise MappingError("padding that the size of the result tells")
-        behind = [p - m for p, m in zip(pads[rank:], more, strict=True)]
-        if min(pads + behind) < 0:
-            raise MappingError("more places behind than the padding")
-        return [*pads[:rank], *behind]
-
-
-class Rounded(Window):
-    """The window of a pool. Rounding sizes up is padding behind, which does not count."""
-
-    def amounts(
-        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
-    ) -> list[int]:
-        found = super().amounts(w, kernel, strides, dilations)
-        if not w.node.attrs.get("ceil_mode"):
             return found
-        sizes, results = w.static()[2:], static(w.node.outputs[0], "the result")[2:]
-        more = rounded_up(found, sizes, kernel, strides, None, results)
-        if more != found and w.node.attrs.get("count_include_pad"):
-            raise MappingError("sizes rounded up, and padding that counts")
-        return more
-
-    def lower(self, w: Writing) -> None:
-        super().lower(w)
-        w.layer.attrs.pop("ceil_mode", None)
+        n = len(found.kernel)
+        if len(wanted) < n:
+            raise MappingError(f"output_shape {wanted} for {n} spatial axes", "R110")
+        if found.scheme:
+            steps = zip(*found.steps, strict=True)
+            totals = [overhang(s, k, s, d, 1) for k, s, d in steps]
+            found = replace(found, pads=halves(totals, found.scheme == SAME[0]), scheme="")
+        return replace(found, target=wanted[-n:], extra=[0] * n)
 
 
 def turned(r: Reading, value: ir.Value) -> Value:
@@ -267,23 +207,29 @@ RULES: list[Rule | Custom] = [
         "ConvTranspose",
         "conv_transpose",
         "x weight bias?",
-        Cropped(),
-        WantedSize(),
+        TransposedWindow(),
         GROUPS,
         Biased(True),
         given="1,4,8,8 =4,6,3,3 =6",
     ),
-    mil("AveragePool", "avg_pool", "x", Rounded(True, True), COUNTED, given="1,4,8,8"),
+    mil("AveragePool", "avg_pool", "x", Window(True), COUNTED, given="1,4,8,8"),
     mil(
         "MaxPool",
         "max_pool",
         "x",
         FirstResult("the places of the largest are not told"),
-        Rounded(True, True),
+        Window(True),
         Implied(("storage_order",)),
         given="1,4,8,8",
     ),
-    mil("LpPool", "l2_pool", "x", Rounded(True, True), Only("p", 2), given="1,4,8,8"),
+    mil(
+        "LpPool",
+        "l2_pool",
+        "x",
+        Window(True, axes=2),
+        Only("p", 2),
+        given="1,4,8,8",
+    ),
     custom("MatMul Gemm", "linear", linear, write_linear),
     custom("Add", "linear", None, write_biased),
     mil(

@@ -11,14 +11,18 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.graph.record import record
-from converter.graph.value import Value, known_sizes
-from converter.graph.windows import same_pads
+from converter.graph.value import Value
+from converter.graph.windows import SAME
 from converter.mapping.codecs import Codec
+from converter.mapping.concepts import window
 from converter.mapping.concepts.axes import from_front
+from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.fields import Field
+from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
 INT32 = ir.DataType.INT32
+IOS16 = 7  # the specification version
 
 
 OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that says the contrary
@@ -97,95 +101,50 @@ class Places(Field):
         w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
 
 
-class Window(Field):
+SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
+
+
+class Window(window.Window):
     """Strides, dilations and padding, whose amounts stand in pairs for each axis.
 
-    `sized`: the kernel's size is a parameter; else it is that of the weights.
+    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: how many
+    spatial axes at most.
     """
 
-    def __init__(self, sized: bool = False, rounded: bool = False) -> None:
-        self.sized = sized
-        keys = ["strides", "pad_type", "pad", *(("kernel_sizes",) if sized else ("dilations",))]
-        self.keys = (*keys, *(("ceil_mode",) if rounded else ()))
-        self.names = ("strides", "pads", "dilations", "kernel_shape", "auto_pad", "ceil_mode")
+    schemes = SAME
 
-    def lift(self, r: Reading) -> None:
-        a, rank = r.node.attrs, r.rank(r.data) - 2
-        kernel = self.kernel(r)
-        if len(kernel) != rank or rank < 1:
-            raise MappingError(f"a window of {len(kernel)} axes over {rank}", "R105")
-        strides = listed(r, "strides") or [1] * rank
-        dilations = listed(r, "dilations") or [1] * rank
-        a |= {"kernel_shape": kernel, "strides": strides}
-        if not self.sized:
-            a["dilations"] = dilations
-        scheme, amounts = r.attr("pad_type", str, "valid"), listed(r, "pad") or [0] * (2 * rank)
-        if len(strides) != rank or len(dilations) != rank or len(amounts) != 2 * rank:
-            raise MappingError("strides, dilations and padding do not fit the window", "R110")
-        self.pad(r, scheme, amounts, kernel, strides, dilations)
+    def __init__(self, sized: bool = False, axes: int = 3) -> None:
+        self.sized, self.dilated, self.axes = sized, not sized, tuple(range(1, axes + 1))
+        more = ("kernel_sizes", "ceil_mode") if sized else ("dilations",)
+        self.keys = ("strides", "pad_type", "pad", *more)
 
-    def kernel(self, r: Reading) -> list[int]:
-        if self.sized:
-            return listed(r, "kernel_sizes") or []
-        weights = r.node.inputs[1]
-        return list(r.static(weights, "the weights")[2:]) if weights is not None else []
+    def kernel(self, node: Node) -> list[int]:
+        return list(node.attrs["kernel_shape"]) if self.sized else weights_kernel(node)
 
-    def pad(
-        self,
-        r: Reading,
-        scheme: str,
-        amounts: list[int],
-        kernel: list[int],
-        strides: list[int],
-        dilations: list[int],
-    ) -> None:
-        a = r.node.attrs
-        if scheme == "custom":
-            a["pads"] = [*amounts[::2], *amounts[1::2]]
-        elif scheme == "valid":
-            a["pads"] = [0] * len(amounts)
-        elif scheme in ("same", "same_lower"):
-            sizes = (known_sizes(r.data) or [None] * 3)[2:]
-            if None not in sizes:
-                upper = scheme == "same"
-                a["pads"] = same_pads(sizes, kernel, strides, dilations, upper=upper)
-            else:
-                a["auto_pad"] = "SAME_UPPER" if scheme == "same" else "SAME_LOWER"
-        else:
+    def read(self, r: Reading) -> Geometry:
+        ones = [1] * (r.rank(r.data) - 2)
+        scheme, amounts = r.attr("pad_type", str, "valid"), listed(r, "pad") or []
+        if scheme not in (*SCHEMES, "valid", "custom"):
             raise MappingError(f"pad_type {scheme!r} is not known", "R110")
-        if "ceil_mode" in self.keys and r.attr("ceil_mode", bool, False):
-            a["ceil_mode"] = 1
+        return Geometry(
+            (listed(r, "kernel_sizes") or []) if self.sized else self.kernel(r.node),
+            listed(r, "strides") or ones,
+            [] if self.sized else listed(r, "dilations") or ones,
+            [*amounts[::2], *amounts[1::2]] if scheme == "custom" else [],
+            SCHEMES.get(scheme, ""),
+            (self.sized and r.attr("ceil_mode", bool, False)) or None,
+        )
 
-    def lower(self, w: Writing) -> None:
-        a, rank = w.node.attrs, w.rank() - 2
-        if not 1 <= rank <= 3:
-            raise MappingError(f"a window over {rank} axes, operations have 1 to 3")
-        kernel = list(a.get("kernel_shape") or []) if self.sized else self.of_weights(w)
-        strides, dilations = (list(a.get(k) or [1] * rank) for k in ("strides", "dilations"))
-        if self.sized and dilations != [1] * rank:
-            raise MappingError("a pool whose window has gaps")
-        amounts = self.amounts(w, kernel, strides, dilations)
-        w.set(strides=strides, pad_type="custom" if any(amounts) else "valid")
-        if any(amounts):
-            w.set(
-                pad=[n for pair in zip(amounts[:rank], amounts[rank:], strict=True) for n in pair]
-            )
-        w.set(**{"kernel_sizes": kernel} if self.sized else {"dilations": dilations})
-        if a.get("ceil_mode"):
-            w.set(ceil_mode=True)
-
-    def of_weights(self, w: Writing) -> list[int]:
-        return list(w.static(1, "the weights")[2:])
-
-    def amounts(
-        self, w: Writing, kernel: list[int], strides: list[int], dilations: list[int]
-    ) -> list[int]:
-        """Padding before all axes, then behind them."""
-        scheme = w.node.attrs.get("auto_pad", "NOTSET")
-        if scheme in ("SAME_UPPER", "SAME_LOWER"):
-            upper = scheme == "SAME_UPPER"
-            return same_pads(w.static()[2:], kernel, strides, dilations, upper=upper)
-        pads = [] if scheme == "VALID" else list(w.node.attrs.get("pads") or [])
-        if any(n < 0 for n in pads):
-            raise MappingError("a window with negative padding")
-        return pads or [0] * (2 * len(kernel))
+    def write(self, w: Writing, window: Geometry) -> None:
+        rank, padded = len(window.kernel), any(window.pads)
+        names = {v: k for k, v in SCHEMES.items()} | {"": "custom" if padded else "valid"}
+        if window.scheme == "SAME_LOWER":
+            w.needs(IOS16)
+        w.set(strides=window.strides, pad_type=names[window.scheme])
+        if padded:
+            pairs = zip(window.pads[:rank], window.pads[rank:], strict=True)
+            w.set(pad=[n for pair in pairs for n in pair])
+        if self.sized:
+            w.set(kernel_sizes=window.kernel)
+        else:
+            w.set(dilations=window.dilations)

@@ -12,10 +12,12 @@ from converter.graph.demands import above
 from converter.graph.infer import constant, known
 from converter.graph.interpolation import between, rounded_down
 from converter.graph.value import Value, array_type
+from converter.graph.windows import FIX
 from converter.mapping.codecs import Codec, enum
-from converter.mapping.context import static
+from converter.mapping.concepts.resize import Rule, Sampling, choose_rule, sampling_of
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
-from converter.mapping.rules import Custom, Rule, custom
+from converter.mapping.rules import Custom, custom
+from converter.mapping.rules import Rule as Row
 
 MODES = {
     "STRICT_ALIGN_CORNERS": "align_corners",
@@ -146,50 +148,28 @@ def upsample_nearest(r: Reading) -> Value:
     return upsampled(r, False, "asymmetric")
 
 
-class Asked:
-    """What a Resize of the last two axes of an image wants; MappingError for others."""
-
-    def __init__(self, w: Writing) -> None:
-        a, (before, after) = w.attr, (w.static(), static(w.node.outputs[0], "the result"))
-        if len(before) != 4 or before[:2] != after[:2]:
-            raise MappingError("other than the last two of four axes")
-        if a("antialias", 0) or a("mode") not in ("linear", "nearest"):
-            raise MappingError(f"mode {a('mode')!r}, or antialiasing")
-        self.sizes, own = after[2:], before[2:]
-        self.factors = [m / n for m, n in zip(self.sizes, own, strict=True)]
-        given = w.constant(2, "the factors") if w.has(2) else None
-        if given is not None and given.size:
-            exact = [n * float(f) == m for n, m, f in zip(own, self.sizes, given[-2:], strict=True)]
-            if not all(exact):
-                raise MappingError("factors that the sizes do not say")
-        self.rule, self.rounding = a("coordinate_transformation_mode"), a("nearest_mode")
-        if self.rule == "pytorch_half_pixel" and 1 not in self.sizes:
-            self.rule = "half_pixel"
-        self.whole = all(f >= 1 and f == int(f) for f in self.factors)
+SAMPLINGS = {Rule("linear", rule): mode for mode, rule in reversed(MODES.items())}
+HALF_PIXELS = Rule("nearest", "half_pixel", "round_prefer_ceil")
 
 
 def write_bilinear(w: Writing) -> None:
-    asked = Asked(w)
-    modes = {v: k for k, v in reversed(MODES.items())}
-    if w.attr("mode") != "linear" or asked.rule not in modes:
-        raise MappingError(f"coordinates {asked.rule!r}")
-    size = dict(zip(TARGET, asked.sizes, strict=True))
-    sampling = modes[asked.rule]
+    wanted = sampling_of(w)
+    sampling = SAMPLINGS[choose_rule(wanted, tuple(SAMPLINGS))]
+    size = dict(zip(TARGET, sizes_of(wanted), strict=True))
     w.operation("resize_bilinear", x=w.data, **size, sampling_mode=sampling)
 
 
 def write_nearest(w: Writing) -> None:
-    """Half pixels; by whole factors also those rules that pick the same elements."""
-    asked = Asked(w)
-    if w.attr("mode") != "nearest":
-        raise MappingError("nearest elements only")
-    same = [("half_pixel", "round_prefer_ceil")]
-    if asked.whole:
-        same += [("half_pixel", "round_prefer_floor"), ("asymmetric", "floor")]
-    if (asked.rule, asked.rounding) not in same:
-        raise MappingError(f"coordinates {asked.rule!r} with {asked.rounding!r}")
-    size = dict(zip(TARGET, asked.sizes, strict=True))
+    wanted = sampling_of(w)
+    choose_rule(wanted, (HALF_PIXELS,))
+    size = dict(zip(TARGET, sizes_of(wanted), strict=True))
     w.operation("resize_nearest_neighbor", x=w.data, **size)
+
+
+def sizes_of(wanted: Sampling) -> list[int]:
+    if wanted.dynamic:
+        raise MappingError("the sizes of the image must be known", "X203", FIX)
+    return [m for _, m, _ in wanted.sides]
 
 
 def write_upsampled(w: Writing) -> None:
@@ -201,6 +181,8 @@ def write_upsampled(w: Writing) -> None:
     if w.rank() != 4 or factors is None or len(factors) != 4 or (factors[:2] != 1).any():
         raise MappingError("other than factors of the last two of four axes")
     whole = (factors >= 1).all() and (factors == np.floor(factors)).all()
+    if w.attr("keep_aspect_ratio_policy") != "stretch":
+        raise MappingError("an image that keeps its aspect")
     if (sized is None and not whole) or w.attr("antialias", 0):
         raise MappingError("factors that are no whole numbers, or antialiasing")
     names = ("scale_factor_height", "scale_factor_width")
@@ -351,7 +333,7 @@ LOWER = Codec(lambda v: str(v).lower(), str)
 ACROSS = "normalized_minus_one_to_one"
 SHARES = (ACROSS, "normalized_zero_to_one", "unnormalized")
 MODE = enum({"linear": "bilinear", "nearest": "nearest"})
-RULES: list[Rule | Custom] = [
+RULES: list[Row | Custom] = [
     custom("Resize", "resize_bilinear", resize_bilinear, write_bilinear),
     custom("Resize", "resize_nearest_neighbor", resize_nearest, write_nearest),
     custom("", "resize", resize),

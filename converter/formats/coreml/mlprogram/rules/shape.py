@@ -23,6 +23,7 @@ from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
 from converter.mapping.concepts.axes import Axis, Permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.context import rank as rank_of
 from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Implied, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom
@@ -128,14 +129,6 @@ def write_repeats(w: Writing) -> None:
         w.layer.attrs["reps"] = w.ints(1, "the repeats")
 
 
-def _in_pairs(w: Writing, rank: int) -> ir.Value:
-    """All amounts before and all behind -> those of each axis in turn."""
-    kind = ir.DataType.INT32
-    table = w.made("reshape", kind, [2, rank], x=w.input(1), shape=[2, rank])
-    turned = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
-    return w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
-
-
 def read_parts(r: Reading) -> None:
     """A number of equal parts, or the size of each."""
     if "split_sizes" in r.layer.attrs:
@@ -167,29 +160,12 @@ PARTS = Detail(
 )
 
 
-class Amounts(Field):
-    """Pairs of amounts for the last axes -> all before, then all behind, of all axes."""
+class Amounts(Pads):
+    """Pairs of amounts for the last axes, in other modes than constant for two of them at most."""
 
-    keys, inputs = ("pad",), (1, 3)
+    keys, last, computed = ("pad",), 2, True
 
-    def lower(self, w: Writing) -> None:
-        rank, given = w.rank(), w.optional(3)
-        if constant(w.optional(1)) is None and given is None and w.attr("mode") == "constant":
-            w.layer.attrs["pad"] = _in_pairs(w, rank)
-            return
-        amounts = w.ints(1, "the amounts")
-        axes = range(rank) if given is None else [a % rank for a in w.ints(3, "the axes")]
-        half, pairs = len(amounts) // 2, [[0, 0] for _ in range(rank)]
-        for i, axis in enumerate(axes):
-            pairs[axis] = [amounts[i], amounts[half + i]]
-        if min(amounts, default=0) < 0:
-            raise MappingError("negative amounts")
-        last = 2 if w.attr("mode") != "constant" else rank
-        if any(any(p) for p in pairs[: max(0, rank - last)]):
-            raise MappingError("a mode that knows the last two axes alone")
-        w.layer.attrs["pad"] = [n for p in pairs[max(0, rank - last) :] for n in p]
-
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> Value:
         rank, given = r.rank(r.data), r.whole("pad")
         (count,) = r.static(given, "the amounts", axes=1)
         if count % 2 or count // 2 > rank:
@@ -197,7 +173,18 @@ class Amounts(Field):
         missing = rank - count // 2
         pairs = r.b.Transpose(r.b.Reshape(given, [-1, 2]), perm=[1, 0])
         filled = r.b.Pad(pairs, [0, missing, 0, 0]) if missing else pairs
-        r.node.set_input(1, r.b.Reshape(filled, [-1]))
+        return r.b.Reshape(filled, [-1])
+
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        first = 0 if w.attr("mode") == "constant" else max(0, len(before) - self.last)
+        pairs = zip(before[first:], after[first:], strict=True)
+        w.layer.attrs["pad"] = [n for pair in pairs for n in pair]
+
+    def write_computed(self, w: Writing, amounts: ir.Value) -> None:
+        kind, rank = ir.DataType.INT32, w.rank()
+        table = w.made("reshape", kind, [2, rank], x=amounts, shape=[2, rank])
+        turned = w.made("transpose", kind, [rank, 2], x=table, perm=[1, 0])
+        w.layer.attrs["pad"] = w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
 
 
 class PadMode(Field):

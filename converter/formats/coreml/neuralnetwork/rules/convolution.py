@@ -6,30 +6,31 @@ Windows of one axis are written as [1, n].
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import (
-    FIX,
     AsRank,
     Weights,
     border_amounts,
     borders,
 )
-from converter.graph.infer import shape_of
-from converter.graph.windows import same_pads
+from converter.graph.windows import SAME, transposed_pads
+from converter.mapping.concepts import transposed_window, window
+from converter.mapping.concepts.window import Geometry, spatial, weights_kernel
 from converter.mapping.fields import Field, Fixed, Guard, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
 
 Value = ir.Value
-Window = dict[str, list[int]]  # kernel, strides, dilations, pads
 HEAVY_END = "BOTTOM_RIGHT_HEAVY"
+HEAVY = {HEAVY_END: "SAME_UPPER", "TOP_LEFT_HEAVY": "SAME_LOWER"}
 
 
 def two(r: Reading, key: str, default: int) -> list[int]:
@@ -40,69 +41,41 @@ def two(r: Reading, key: str, default: int) -> list[int]:
     return values or [default, default]
 
 
-def dilated(a: dict[str, Any]) -> list[int]:
-    """How far the kernel reaches."""
-    windows = zip(a["kernel_shape"], a["dilations"], strict=True)
-    return [(k - 1) * d + 1 for k, d in windows]
-
-
-def given_window(w: Writing, kernel: Sequence[int]) -> Window:
-    """The window of an operator, with explicit pads."""
-    a, n = w.node.attrs, len(kernel)
-    if a.get("auto_pad", "NOTSET") != "NOTSET":
-        raise MappingError("automatic padding (explicit pads are needed)")
-    ones = {"strides": [1] * n, "dilations": [1] * n, "pads": [0] * (2 * n)}
-    found = {k: [int(v) for v in a.get(k) or default] for k, default in ones.items()}
-    return {"kernel": [int(k) for k in kernel], **found}
-
-
-class Planes(Field):
+class Planes(window.Window):
     """A window over height and width; padding is `valid` with borders, or `same`."""
 
-    names: tuple[str, ...] = ("kernel_shape", "strides", "dilations", "pads", "auto_pad")
     keys: tuple[str, ...] = ("kernelSize", "stride", "dilationFactor", "valid", "same")
-    axes = 2
+    axes: tuple[int, ...] = (1, 2)
+    schemes: tuple[str, ...] = SAME
 
-    def lift(self, r: Reading) -> None:
-        a = r.node.attrs
-        a["kernel_shape"], a["strides"] = two(r, "kernelSize", 3), two(r, "stride", 1)
-        a["dilations"] = two(r, "dilationFactor", 1)
-        a["pads"] = self.pads(r, dilated(a))
+    def read(self, r: Reading) -> Geometry:
+        return Geometry(
+            two(r, "kernelSize", 3),
+            two(r, "stride", 1),
+            two(r, "dilationFactor", 1) if self.dilated else [],
+            self.explicit(r),
+            self.scheme(r),
+        )
 
     def explicit(self, r: Reading) -> list[int]:
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
-    def same(self, r: Reading) -> bool | None:
-        """Whether automatic padding puts the odd element to the end; None where padding is
-        explicit.
-        """
+    def scheme(self, r: Reading) -> str:
+        """Automatic padding, which puts the odd element to the begin unless the layer says more."""
         found = r.layer.attrs.get("same")
-        return None if found is None else found.get("asymmetryMode") == HEAVY_END
+        return "" if found is None else HEAVY.get(found.get("asymmetryMode"), "SAME_LOWER")
 
-    def pads(self, r: Reading, reach: list[int]) -> list[int]:
-        upper = self.same(r)
-        if upper is None:
-            return self.explicit(r)
-        sizes = blobs.dims(r, self.axes)[-self.axes :]
-        return same_pads(sizes, reach, r.node.attrs["strides"], upper=upper)
-
-    def kernel(self, w: Writing) -> list[int]:
-        return list(w.static(1, "the weights")[2:])
-
-    def lower(self, w: Writing) -> None:
-        self.write(w, given_window(w, self.kernel(w)))
-
-    def write(self, w: Writing, window: Window) -> None:
-        if len(window["kernel"]) == 1:
-            window = {k: [1, *v] for k, v in window.items() if k != "pads"} | {
-                "pads": [0, window["pads"][0], 0, window["pads"][1]]
-            }
-        if len(window["kernel"]) != 2:
-            raise MappingError("a window of one to three axes")
-        w.set(kernelSize=window["kernel"], stride=window["strides"])
-        w.set(valid={"paddingAmounts": border_amounts(window["pads"])})
-        if "dilationFactor" in self.keys:
-            w.set(dilationFactor=window["dilations"])
+    def write(self, w: Writing, window: Geometry) -> None:
+        n, modes = len(window.kernel), {v: k for k, v in HEAVY.items()}
+        front = [1] * (2 - n)  # one axis is written as two
+        w.set(kernelSize=[*front, *window.kernel], stride=[*front, *window.strides])
+        if window.scheme:
+            w.set(same={"asymmetryMode": modes[window.scheme]})
+        else:
+            sides = ([0] * (2 - n) + side for side in (window.pads[:n], window.pads[n:]))
+            w.set(valid={"paddingAmounts": border_amounts(list(chain(*sides)))})
+        if self.dilated:
+            w.set(dilationFactor=[*front, *window.dilations])
 
 
 AXES = ("Depth", "Height", "Width")
@@ -117,28 +90,30 @@ class Volumes(Planes):
         *SIDES,
         "paddingType",
     )
-    axes = 3
+    axes = (3,)
+    schemes: tuple[str, ...] = SAME[:1]
 
-    def lift(self, r: Reading) -> None:
-        a = r.node.attrs
-        names = {"kernel_shape": "kernel", "strides": "stride", "dilations": "dilation"}
-        for name, key in names.items():
-            a[name] = [r.attr(f"{key}{axis}", int, 1) or 1 for axis in AXES]
-        a["pads"] = self.pads(r, dilated(a))
+    def read(self, r: Reading) -> Geometry:
+        names = ("kernel", "stride", "dilation") if self.dilated else ("kernel", "stride")
+        numbers = [[r.attr(f"{name}{axis}", int, 1) or 1 for axis in AXES] for name in names]
+        kernel, strides, dilations = (*numbers, [])[:3]
+        return Geometry(kernel, strides, dilations, self.explicit(r), self.scheme(r))
 
     def explicit(self, r: Reading) -> list[int]:
         custom = r.attr("paddingType", str) == "CUSTOM"
         return [r.attr(side, int) if custom else 0 for side in SIDES]
 
-    def same(self, r: Reading) -> bool | None:
-        return True if r.attr("paddingType", str) == "SAME" else None
+    def scheme(self, r: Reading) -> str:
+        return "SAME_UPPER" if r.attr("paddingType", str) == "SAME" else ""
 
-    def write(self, w: Writing, window: Window) -> None:
-        for key, name in (("kernel", "kernel"), ("strides", "stride"), ("dilations", "dilation")):
-            if f"{name}Depth" in self.keys:
-                sizes = zip(AXES, window[key], strict=True)
-                w.set(**{f"{name}{axis}": v for axis, v in sizes})
-        w.set(paddingType="CUSTOM", **dict(zip(SIDES, window["pads"], strict=True)))
+    def write(self, w: Writing, window: Geometry) -> None:
+        names = ("kernel", "stride", "dilation") if self.dilated else ("kernel", "stride")
+        for name, sizes in zip(names, window.steps, strict=False):
+            w.set(**{f"{name}{axis}": v for axis, v in zip(AXES, sizes, strict=True)})
+        if window.scheme:
+            w.set(paddingType="SAME")
+        else:
+            w.set(paddingType="CUSTOM", **dict(zip(SIDES, window.pads, strict=True)))
 
 
 # what stands beside the layer --------------------------------------------------------------------
@@ -241,23 +216,19 @@ class Filter(Field):
 BIAS = Weights("bias", 2, lambda r: [r.attr("outputChannels", int)], "hasBias")
 
 
-def beyond(w: Writing, pads: list[int]) -> tuple[list[int], list[int]]:
-    """Pads without what output padding takes back of those at the end, and what it adds beyond the
-    last window.
-    """
-    n = len(pads) // 2
-    extra = [int(v) for v in w.attr("output_padding", None) or [0] * n]
-    taken = [min(e, max(0, p)) for e, p in zip(extra, pads[n:], strict=True)]
-    ends = [p - t for p, t in zip(pads[n:], taken, strict=True)]
-    return [*pads[:n], *ends], [e - t for e, t in zip(extra, taken, strict=True)]
+def elements_after(w: Writing) -> list[int]:
+    """How many elements of each axis follow the last window of a transpose."""
+    kernel = weights_kernel(w.node)
+    n, sizes = len(kernel), spatial(w.node, w.data)
+    pads, extra = transposed_pads(w.node.attrs, sizes, kernel)
+    return [max(0, e - p) for e, p in zip(extra, pads[n:], strict=True)]
 
 
 class LateBias(Weights):
     """Of a transpose that ends behind its last window, an Add behind."""
 
     def lower(self, w: Writing) -> None:
-        kernel = w.static(1, "the weights")[2:]
-        if any(beyond(w, given_window(w, kernel)["pads"])[1]):
+        if any(elements_after(w)):
             w.set(hasBias=False)
         else:
             super().lower(w)
@@ -266,7 +237,7 @@ class LateBias(Weights):
 LATE_BIAS = LateBias(BIAS.blob, BIAS.index, BIAS.shape, BIAS.flag)
 
 
-class Transposed(Field):
+class Transposed(transposed_window.TransposedWindow):
     """The window of a ConvTranspose.
 
     `outputShape` decides where the output ends; where it begins is the explicit padding's; `same`
@@ -274,36 +245,17 @@ class Transposed(Field):
     beyond is bias alone, and is written as such.
     """
 
-    def __init__(self, window: Planes) -> None:
-        self.window = window
-        self.names = (*window.names, "output_padding", "output_shape")
-        self.keys = (*window.keys, "outputShape")
+    schemes: tuple[str, ...] = ()
+    beyond = True
 
-    def lift(self, r: Reading) -> None:
-        a, axes = r.node.attrs, self.window.axes
-        self.window.lift(r)
-        size, target = blobs.dims(r, axes)[-axes:], r.attr("outputShape", list)
-        pads, extra = self.window.explicit(r), [0] * axes
-        upper, kernel = self.window.same(r), dilated(a)
-        for i, (k, s) in enumerate(zip(kernel, a["strides"], strict=True)):
-            n = size[i]
-            if target:
-                if n is None:
-                    raise MappingError("outputShape needs static spatial dimensions", "X203", FIX)
-                end = (n - 1) * s + k - pads[i] - target[i]
-                pads[axes + i], extra[i] = max(0, end), max(0, -end)
-            elif upper is not None:
-                crop, extra[i] = max(0, k - s), max(0, s - k)
-                pads[i] = crop // 2 if upper else crop - crop // 2
-                pads[axes + i] = crop - pads[i]
-        a["pads"], a["output_padding"] = pads, extra
+    def read(self, r: Reading) -> Geometry:
+        found, target = super().read(r), r.attr("outputShape", list)
+        found = replace(found, extra=[0] * len(found.kernel))
+        return replace(found, target=target, scheme="") if target else found
 
-    def lower(self, w: Writing) -> None:
-        window = given_window(w, self.window.kernel(w))
-        n, sizes = len(window["kernel"]), w.dims(w.out)
-        window["pads"], more = beyond(w, window["pads"])
-        self.window.write(w, window)
-        self._target(w, n)
+    def write(self, w: Writing, window: Geometry) -> None:
+        n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
+        super().write(w, replace(window, pads=[max(0, p) for p in window.pads]))
         inner = sizes and [*sizes[:2], *(d and d - m for d, m in zip(sizes[2:], more, strict=True))]
         stages: list[Stage] = []
         if n == 1:
@@ -326,18 +278,17 @@ class Transposed(Field):
 
         return [(inner, pad), *([] if not w.has(2) else [(sizes, add)])]
 
-    def _target(self, w: Writing, n: int) -> None:
-        """The output's spatial size, where the node states it; the layer says with it where the
-        output ends.
-        """
-        if not w.attr("output_shape", None):
-            return
-        shape = shape_of(w.out)
-        if shape is None or shape_of(w.data) is None:
-            # where the output begins depends on the input's size
-            raise MappingError("a stated output size needs static shapes", "X203", FIX)
-        target = [int(d) for d in shape[2:]]
-        w.set(outputShape=[1, *target] if n == 1 else target)
+
+class TransposedPlanes(Transposed, Planes):
+    """The same over height and width."""
+
+    keys = (*Planes.keys, "outputShape")
+
+
+class TransposedVolumes(Transposed, Volumes):
+    """The same over depth, height and width."""
+
+    keys = (*Volumes.keys, "outputShape")
 
 
 SMALL = Guard("over one or two axes only", lambda w: w.rank(1, "the weights") in (3, 4))
@@ -364,7 +315,7 @@ RULES = [
         TRANSPOSES,
         SMALL,
         AsRank(4),
-        Transposed(Planes()),
+        TransposedPlanes(),
         Filter("kernelChannels", transposed=True),
         LATE_BIAS,
     ),
@@ -385,7 +336,7 @@ RULES = [
         TRANSPOSES,
         LARGE,
         AsRank(5),
-        Transposed(Volumes()),
+        TransposedVolumes(),
         Filter("inputChannels", transposed=True, counts_all=True),
         LATE_BIAS,
     ),

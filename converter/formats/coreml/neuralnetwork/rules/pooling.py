@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,6 @@ from converter.formats.coreml.neuralnetwork.rules.convolution import (
     Flat,
     Planes,
     Volumes,
-    Window,
-    given_window,
-    two,
 )
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     NOTHING_MORE,
@@ -26,41 +24,27 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     AsRank,
     border_amounts,
 )
-from converter.graph.value import known_sizes
-from converter.graph.windows import rounded_up
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Always, Field, Fixed, Guard, Only, ignore
+from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
 
 
-class Pool(Planes):
-    """The window of a pool, whose size is an attribute of the operator."""
-
-    names = (*Planes.names, "ceil_mode")
-
-    def kernel(self, w: Writing) -> list[int]:
-        return [int(k) for k in w.attr("kernel_shape")]
-
-    def lower(self, w: Writing) -> None:
-        window = given_window(w, self.kernel(w))
-        if any(d != 1 for d in window["dilations"]):
-            raise MappingError("dilated pooling")
-        if w.attr("ceil_mode"):
-            window["pads"] = without_rounding(w, window)
-        self.write(w, window)
-
-
-class PoolPlanes(Pool):
+class PoolPlanes(Planes):
     """A pool over height and width; `includeLastPixel` rounds up."""
 
     keys = ("kernelSize", "stride", "valid", "same", "includeLastPixel")
+    dilated = False
 
-    def lift(self, r: Reading) -> None:
-        a, ceil = r.node.attrs, "includeLastPixel" in r.layer.attrs
-        a["kernel_shape"], a["strides"] = two(r, "kernelSize", 3), two(r, "stride", 1)
-        a["pads"] = self.pads(r, a["kernel_shape"])
-        a["ceil_mode"] = int(ceil and (any(a["pads"]) or cuts(r)))
+    def kernel(self, node: Node) -> list[int]:
+        return [int(k) for k in node.attrs["kernel_shape"]]
+
+    def read(self, r: Reading) -> Geometry:
+        found = super().read(r)
+        ceil = "includeLastPixel" in r.layer.attrs and (any(found.pads) or cuts(r, found))
+        return replace(found, ceil=ceil)
 
     def explicit(self, r: Reading) -> list[int]:
         last = r.attr("includeLastPixel", dict, None)
@@ -72,7 +56,7 @@ class PoolPlanes(Pool):
         return amounts * 2
 
 
-class PoolVolumes(Pool, Volumes):
+class PoolVolumes(Volumes):
     """A pool over three axes."""
 
     keys = (
@@ -80,29 +64,17 @@ class PoolVolumes(Pool, Volumes):
         *SIDES,
         "paddingType",
     )
+    dilated = False
 
-    def lift(self, r: Reading) -> None:
-        super().lift(r)
-        del r.node.attrs["dilations"]
+    def kernel(self, node: Node) -> list[int]:
+        return [int(k) for k in node.attrs["kernel_shape"]]
 
 
-def cuts(r: Reading) -> bool:
+def cuts(r: Reading, window: Geometry) -> bool:
     """Whether rounding up makes a difference."""
-    a = r.node.attrs
-    windows = zip(blobs.dims(r, 2)[-2:], a["kernel_shape"], a["strides"], strict=True)
+    kernel, strides, _ = window.steps
+    windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
     return any(n is None or (n - k) % s for n, k, s in windows)
-
-
-def without_rounding(w: Writing, window: Window) -> list[int]:
-    """Rounding up as padding after the end (less of it where a window goes), where padding does not
-    count.
-    """
-    pads, n = window["pads"], len(window["kernel"])
-    size, counts = ((known_sizes(v) or [None] * (n + 2))[2:] for v in (w.data, w.out))
-    more = rounded_up(pads, size, window["kernel"], window["strides"], None, counts)
-    if w.attr("count_include_pad", 0) and more != pads:
-        raise MappingError("ceil_mode of an average that counts padding")
-    return more
 
 
 class WidePadding(Field):

@@ -16,6 +16,7 @@ from converter.graph.infer import Array
 from converter.graph.interpolation import between, rounded_down
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec, Floats, enum, unset
+from converter.mapping.concepts.resize import demand_ratios, half_pixel_rule
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only, ignore
 from converter.mapping.rules import Rule, op
 
@@ -134,6 +135,7 @@ def wanted_factors(w: Writing) -> tuple[list[float], bool, tuple[list[Any], list
         pairs = zip(size[:-2], result[:-2], strict=True)
         if any(i != o for i, o in pairs if None not in (i, o)):
             raise MappingError("resizing of other axes than the last two")
+    demand_ratios(w, *spatial)
     whole = all(f >= 1 and f.is_integer() for f in factors)
     sizes = zip(factors, *spatial, strict=True) if not whole and given and known else ()
     if any(abs(f * i - o) > 1e-4 for f, i, o in sizes):
@@ -160,12 +162,8 @@ class Positions(Field):
         r.set(coordinate_transformation_mode=r.attr("linearUpsampleMode", LINEAR))
 
     def lower(self, w: Writing) -> None:
-        where = w.attr("coordinate_transformation_mode")
         result = (w.dims(w.out) or [None, None])[-2:]
-        if where == "pytorch_half_pixel":  # another formula for one element only
-            if None in result or 1 in result:
-                raise MappingError("pytorch_half_pixel to one element")
-            where = "half_pixel"
+        where = half_pixel_rule(w.attr("coordinate_transformation_mode"), result)
         if where not in ("asymmetric", "align_corners", "half_pixel"):
             raise MappingError(f"resizing with mode=linear, {where}")
         if where != "asymmetric":

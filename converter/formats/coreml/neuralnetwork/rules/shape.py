@@ -33,6 +33,7 @@ from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
@@ -493,38 +494,19 @@ def band(r: Reading) -> None:
 # padding -----------------------------------------------------------------------------------------
 
 
-def amounts_of(w: Writing) -> tuple[list[int], list[int]]:
-    """Before and after each axis of a Pad whose amounts are known."""
-    rank = w.rank()
-    axes = w.known(3) if w.has(3) else list(range(rank))
-    if axes is None:
-        raise MappingError("the axes of a Pad must be constant")
-    pads = w.known(1)
-    if pads is None:
-        raise not_meant("pads that are known only at run time")
-    before, after = [0] * rank, [0] * rank
-    for i, a in enumerate(axes):
-        before[a % rank], after[a % rank] = int(pads[i]), int(pads[len(axes) + i])
-    if min(before + after) < 0:
-        raise MappingError("negative pads")
-    return before, after
-
-
-class Borders(Field):
+class Borders(Pads):
     """The amounts of the last two axes."""
 
-    keys = ("paddingAmounts",)
-    inputs = (1, 2, 3)
+    keys, inputs, last = ("paddingAmounts",), (1, 2, 3), 2
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> list[int]:
         top, left, bottom, right = borders(r.attr("paddingAmounts", dict, {}))
         lead = [0] * (blobs.rank(r, 2) - 2)
-        r.set_input(1, [*lead, top, left, *lead, bottom, right])
+        return [*lead, top, left, *lead, bottom, right]
 
-    def lower(self, w: Writing) -> None:
-        before, after = amounts_of(w)
-        if any(before[:-2]) or any(after[:-2]) or w.rank() < 2:
-            raise MappingError(f"padding mode {w.attr('mode')} beyond the last two axes")
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        if len(before) < 2:
+            raise MappingError(f"mode {w.attr('mode')!r} pads two axes, the data have fewer")
         w.set(paddingAmounts=border_amounts([*before[-2:], *after[-2:]]))
 
 
@@ -549,27 +531,25 @@ class PadValue(Field):
         w.set(value=pad_value(w))
 
 
-class Pairs(Field):
+class Pairs(Pads):
     """Amounts [before0, after0, before1, ..]: numbers of the layer or, flattened, its second input.
 
     They may also be the sizes to reach, where 0 means no padding on that side.
     """
 
-    keys = ("padAmounts", "padToGivenOutputSizeMode")
-    inputs = (1, 3)
+    keys, computed = ("padAmounts", "padToGivenOutputSizeMode"), True
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> list[int] | Value:
         x, rank = r.input(0), blobs.rank(r)
         sizes = r.attr("padToGivenOutputSizeMode", bool)
         if r.optional(1) is not None:
-            r.set_input(1, self._computed(r, sizes))
-            return
+            return self._computed(r, sizes)
         amounts = r.attr("padAmounts", list)
         if len(amounts) != 2 * rank:
             raise MappingError(f"{len(amounts)} amounts for {rank} axes (2 for each)", "R110")
         if sizes:
             amounts = [_missing(t, n) for t, n in zip(amounts, _doubled(x), strict=True)]
-        r.set_input(1, [*amounts[::2], *amounts[1::2]])
+        return [*amounts[::2], *amounts[1::2]]
 
     def _computed(self, r: Reading, sizes: bool) -> Value:
         b, x = r.b, r.input(0)
@@ -579,18 +559,15 @@ class Pairs(Field):
             pairs = b.Where(pairs > 0, missing, 0)
         return b.Reshape(b.Transpose(pairs, perm=[1, 0]), [-1])
 
-    def lower(self, w: Writing) -> None:
-        if w.known(1) is not None:
-            pairs = zip(*amounts_of(w), strict=True)
-            w.set(padAmounts=[v for pair in pairs for v in pair])
-            return
-        n, axes = w.rank(), w.known(3)
-        if w.has(3) and axes != list(range(n)):
-            raise MappingError("pads of some axes that are known only at run time")
-        halves = w.emit("reshapeStatic", w.input(1), shape=[2, n], targetShape=[2, n])
-        pairs_ = w.emit("transpose", halves, shape=[n, 2], axes=[1, 0])
-        amounts = w.emit("reshapeStatic", pairs_, shape=[2 * n], targetShape=[2 * n])
-        w.layer.inputs.append(amounts)
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
+        w.set(padAmounts=[n for pair in zip(before, after, strict=True) for n in pair])
+
+    def write_computed(self, w: Writing, amounts: Value) -> None:
+        n = w.rank()
+        halves = w.emit("reshapeStatic", amounts, shape=[2, n], targetShape=[2, n])
+        pairs = w.emit("transpose", halves, shape=[n, 2], axes=[1, 0])
+        line = w.emit("reshapeStatic", pairs, shape=[2 * n], targetShape=[2 * n])
+        w.layer.inputs.append(line)
 
 
 def _doubled(x: Value) -> list[int | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -14,12 +15,14 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
-from converter.formats.openvino.legacy.rules.windows import Sizes, Window, along, sizes_of
+from converter.formats.openvino.legacy.rules.windows import Window, along, window_of
 from converter.graph.build import attrs_of
 from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
 from converter.graph.value import optional
-from converter.graph.windows import overhang, same_pads
+from converter.graph.windows import same_pads
+from converter.mapping.concepts import transposed_window
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only
 from converter.mapping.rules import op
 
@@ -129,40 +132,28 @@ class BiasBehind(Field):
             r.behind(lambda y: y + bias)
 
 
-class Transposed(Window):
+class Transposed(Window, transposed_window.TransposedWindow):
     """The begin pads stand;
     the end follows from the port: cut off, or more than the full result (output padding).
     """
 
     names = (*Window.names, "output_padding", "output_shape")
+    extends = True
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> Geometry:
         size, out = along(r)
-        w = self.sizes(r, size, out)
-        axes = zip(out, w.begin, w.kernel, w.strides, w.dilations, size, strict=True)
-        ends = [overhang(o + before, k, s, d, n) for o, before, k, s, d, n in axes]
-        padding = [max(0, -e) for e in ends]
-        if any(p >= max(s, d) for p, s, d in zip(padding, w.strides, w.dilations, strict=True)):
-            message = "the output port is larger than a deconvolution can make it"
-            raise MappingError(message, "R105")
-        pads = [*w.begin, *(max(0, e) for e in ends)]
-        a = r.node.attrs
-        a |= {"strides": w.strides, "dilations": w.dilations, "kernel_shape": w.kernel}
-        a |= {"pads": pads, **({"output_padding": padding} if any(padding) else {})}
-
-    def sizes(self, r: Reading, size: Sequence[int], out: Sequence[int]) -> Sizes:
-        w = sizes_of(r, len(out))
-        auto = r.attr("auto_pad", str, "")
+        window, auto = window_of(r, len(out)), r.attr("auto_pad", str, "")
         if auto in ("same_upper", "same_lower", "valid"):
             upper = auto != "same_lower"
-            pads = same_pads(out, w.kernel, w.strides, w.dilations, size, upper=upper)
-            w.begin, w.end = pads[: len(out)], pads[len(out) :]
-        return w
+            window = replace(window, pads=same_pads(out, *window.steps, size, upper=upper))
+        return replace(window, target=out, sizes=size)
 
-    def lower(self, w: Writing) -> None:
-        if w.attr("output_shape", None):
-            raise MappingError("output_shape must be explicit pads")
-        super().lower(w)
+    def set_attributes(self, r: Reading, window: Geometry) -> None:
+        steps = zip(window.strides, window.dilations, strict=True)
+        if any(p >= max(step) for p, step in zip(window.extra, steps, strict=False)):
+            message = "the output port is larger than a deconvolution can make it"
+            raise MappingError(message, "R105")
+        super().set_attributes(r, window)
 
 
 class Bits(Kernel):

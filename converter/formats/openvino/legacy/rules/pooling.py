@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import WidePadding, excluded, whole_window
+from converter.formats.openvino.fields import WidePadding, excluded
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.formats.openvino.legacy.rules.fields import FLOATS
 from converter.formats.openvino.legacy.rules.windows import (
-    Sizes,
     Window,
     along,
     cropped,
     end_pads,
     padded_for,
-    sizes_of,
+    window_of,
 )
 from converter.graph.windows import of_all_axes
+from converter.mapping.concepts.window import Geometry, whole_image
 from converter.mapping.fields import Field, Fixed, ignore
+from converter.mapping.node import Node
 from converter.mapping.rules import Rule, op
 
 KERNELS = ("kernel", "kernel-x", "kernel_x")
@@ -32,44 +34,39 @@ class PoolWindow(Window):
 
     names = (*Window.names, "ceil_mode", "storage_order")
     keys = (*Window.keys, "rounding_type", "rounding-type", "exclude-pad")
+    dilated, rounds = False, True
 
-    def lift(self, r: Reading) -> None:
+    def read(self, r: Reading) -> Geometry:
         size, out = along(r)
-        ones, zeros = [1] * len(size), [0] * len(size)
-        has_kernel = any(k in r.layer.attrs for k in KERNELS)
-        window = (
-            sizes_of(r, len(out)) if has_kernel else Sizes(list(size), ones, ones, zeros, zeros)
-        )
-        padded_for(r, window, size, out)
-        self.complete(r, window, size, out)
-        del r.node.attrs["dilations"]
+        window = Geometry(list(size), [1] * len(size), [], [0] * (2 * len(size)))
+        if any(k in r.layer.attrs for k in KERNELS):
+            window = window_of(r, len(out))
+        window = padded_for(r, window, size, out)
+        return replace(self.placed(r, window, size, out), dilations=[])
 
-    def kernel(self, w: Writing) -> list[int]:
-        return list(w.attr("kernel_shape", None) or w.shape()[2:])
+    def kernel(self, node: Node) -> list[int]:
+        return list(node.attrs.get("kernel_shape") or whole_image(node))
 
-    def lower(self, w: Writing) -> None:
-        kernel = self.kernel(w)
-        a = whole_window(w.node, len(kernel))
-        if any(d != 1 for d in a["dilations"]):
-            raise MappingError("dilated pooling is not known to the target")
-        if w.used(1) or a.get("storage_order"):
+    def write(self, w: Writing, window: Geometry) -> None:
+        if w.used(1) or w.attr("storage_order", 0):
             raise MappingError("indices of a pooling are not known to the target")
-        if any(p >= k for p, k in zip(a["pads"], kernel * 2, strict=False)):
+        if any(p >= k for p, k in zip(window.pads, window.kernel * 2, strict=True)):
             raise MappingError("a pad as large as the window")
-        _all_begin_inside(w)
-        super().lower(w)
+        if window.ceil:
+            _all_begin_inside(w, window)
+        super().write(w, window)
         del w.layer.attrs["dilations"], w.layer.outputs[1:]
-        w.set(rounding_type="ceil" if a.get("ceil_mode") else "floor")
+        w.set(rounding_type="ceil" if window.ceil else "floor")
         w.layer.attrs["exclude-pad"] = "true"
 
 
-def _all_begin_inside(w: Writing) -> None:
+def _all_begin_inside(w: Writing, window: Geometry) -> None:
     """A window that begins in the end pad is dropped by ONNX;
     a shape that counts it contradicts the operator.
     """
     size, out = w.shape()[2:], w.shape(w.out)[2:]
-    windows = zip(out, w.attr("strides"), size, w.attr("pads"), strict=False)
-    if w.attr("ceil_mode", 0) and any((o - 1) * s >= d + p for o, s, d, p in windows):
+    windows = zip(out, window.strides, size, window.pads, strict=False)
+    if any((o - 1) * s >= d + p for o, s, d, p in windows):
         raise MappingError("the declared shape counts a window that begins in the padding")
 
 
@@ -81,29 +78,30 @@ class AverageWindow(PoolWindow):
 
     names = (*PoolWindow.names, "count_include_pad")
 
-    def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
-        a, n = r.node.attrs, len(size)
-        include = r.attr("exclude-pad", excluded, 1)
-        a |= {"strides": w.strides, "kernel_shape": w.kernel, "count_include_pad": include}
-        a["dilations"] = w.dilations
-        ends = end_pads(w, size, out)
-        declared = [min(e, d) for e, d in zip(ends, w.end, strict=True)] if include else ends
-        extra = [max(0, e - d) if include else 0 for e, d in zip(ends, w.end, strict=True)]
-        x, pads = cropped(r, r.input(0), [*w.begin, *declared])
+    def placed(
+        self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
+    ) -> Geometry:
+        n, include = len(size), r.attr("exclude-pad", excluded, 1)
+        begin, end = window.pads[:n], window.pads[n:]
+        ends = end_pads(window, size, out)
+        declared = [min(e, d) for e, d in zip(ends, end, strict=True)] if include else ends
+        extra = [max(0, e - d) if include else 0 for e, d in zip(ends, end, strict=True)]
+        x, pads = cropped(r, r.input(0), [*begin, *declared])
         if any(extra):
             if any(pads):
                 x = r.b.Pad(x, of_all_axes(pads), r.b.like(x, 0))
-            pads, a["count_include_pad"] = [0] * n + extra, 0
-        a["pads"], r.data = pads, x
-        if not any(extra) and any(p >= k for p, k in zip(pads, w.kernel * 2, strict=True)):
+            pads, include = [0] * n + extra, 0
+        r.data = x
+        r.set(count_include_pad=include)
+        if not any(extra) and any(p >= k for p, k in zip(pads, window.kernel * 2, strict=True)):
             raise MappingError("a pad as large as the window", "R110")
+        return replace(window, pads=pads)
 
-    def lower(self, w: Writing) -> None:
-        super().lower(w)
-        include, pads = w.attr("count_include_pad", 0), w.attr("pads")
+    def write(self, w: Writing, window: Geometry) -> None:
+        super().write(w, window)
+        include, n = w.attr("count_include_pad", 0), len(window.kernel)
         w.layer.attrs["exclude-pad"] = excluded.lower(include)
-        n = len(pads) // 2
-        begin, end = pads[:n], pads[n:]
+        begin, end = window.pads[:n], window.pads[n:]
         if include and any(e > b for b, e in zip(begin, end, strict=True)):
             # of the pads at the end the engine counts as many as there are at the begin
             x = w.layer.inputs[0] or w.data

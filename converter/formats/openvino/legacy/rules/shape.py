@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, amounts_of, words
+from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, words
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
@@ -26,6 +26,7 @@ from converter.graph.demands import axis_of, of_length
 from converter.graph.record import record
 from converter.graph.sizes import mirrored
 from converter.mapping.concepts.axes import Axis, Permutation
+from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Always, Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
@@ -359,32 +360,25 @@ def filling(r: Reading) -> None:
 # borders -----------------------------------------------------------------------------------------
 
 
-class Amounts(Field):
-    """pads_begin and pads_end <-> input 1, with axes in input 3; `pad_value` <-> input 2."""
+class Amounts(Pads):
+    """pads_begin and pads_end; `pad_value` <-> input 2."""
 
     keys = ("pads_begin", "pads_end", "pad_value")
     inputs = (1, 2, 3)
 
-    def lift(self, r: Reading) -> None:
-        x, amounts = r.input(0), [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
-        constant = r.node.attrs["mode"] == "constant"
-        value = [r.b.like(x, r.attr("pad_value", float, 0.0))] if constant else []
-        r.set_inputs(x, amounts, *value)
+    def read(self, r: Reading) -> list[int]:
+        if r.node.attrs["mode"] == "constant":
+            r.set_input(2, r.b.like(r.input(0), r.attr("pad_value", float, 0.0)))
+        return [*r.attr("pads_begin", list), *r.attr("pads_end", list)]
 
-    def lower(self, w: Writing) -> None:
-        rank, pads, mode = len(w.shape()), np.array(w.ints(1, "the pads")), w.attr("mode")
-        axes = np.array(w.ints(3, "the axes")) if w.has(3) else None
-        amounts = amounts_of(pads, axes, rank).reshape(-1).tolist()
-        if min(amounts, default=0) < 0:
-            message = f"padding by {amounts} in mode {mode!r} is not known to the target"
-            raise MappingError(message)
+    def write(self, w: Writing, before: list[int], after: list[int]) -> None:
         value = w.number(2) if w.has(2) else 0.0
         if value is None:
             raise MappingError("the value of the pads must be constant")
         if value and not is_float(w.data):  # the engine writes the bits of the number's float
             raise MappingError("integers are padded with zeros only")
-        w.set(pads_begin=amounts[:rank], pads_end=amounts[rank:])
-        if mode == "constant":
+        w.set(pads_begin=before, pads_end=after)
+        if w.attr("mode") == "constant":
             w.set(pad_value=value)
 
 

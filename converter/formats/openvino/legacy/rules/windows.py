@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import whole_window
 from converter.formats.openvino.legacy.rules.context import Reading, Writing
 from converter.graph.infer import shape_of
-from converter.graph.record import record
-from converter.graph.windows import overhang, same_pads
-from converter.mapping.fields import Field
+from converter.graph.windows import overhang, same_pads, window_fault
+from converter.mapping.concepts import window
+from converter.mapping.concepts.window import Geometry, weights_kernel
+from converter.mapping.node import Node
 
 KEYS = (
     "kernel strides pads_begin pads_end dilations auto_pad kernel-x kernel-y stride-x stride-y "
@@ -21,37 +22,26 @@ KEYS = (
 )
 
 
-@record
-class Sizes:
-    """A window over the spatial axes, in axis order (z, y, x)."""
-
-    kernel: list[int]
-    strides: list[int]
-    dilations: list[int]
-    begin: list[int]
-    end: list[int]
-
-
-def sizes_of(r: Reading, rank: int) -> Sizes:
+def window_of(r: Reading, rank: int) -> Geometry:
     """The window as the engine reads it:
     lists when there is `kernel`, else by axis; an end pad defaults to the begin.
     """
     if "kernel" in r.layer.attrs and ("," in r.attr("kernel", str) or rank == 1):
         begin, ones = r.attr("pads_begin", list, [0] * rank), [1] * rank
         strides, dilations = (r.attr(k, list, ones) for k in ("strides", "dilations"))
-        found = Sizes(
-            r.attr("kernel", list), strides, dilations, begin, r.attr("pads_end", list, begin)
-        )
+        pads = [*begin, *r.attr("pads_end", list, begin)]
+        found = Geometry(r.attr("kernel", list), strides, dilations, pads)
     else:
         found = _by_axis(r)
-    if any(len(v) != rank for v in vars(found).values()):
-        raise MappingError(f"the window does not have {rank} dimensions", "R110")
-    if min([*found.kernel, *found.strides, *found.dilations]) < 1:
-        raise MappingError("kernel, strides and dilations must be positive", "R110")
+    fault = window_fault(*found.steps, found.pads)
+    if len(found.kernel) != rank:
+        fault = f"a window of {len(found.kernel)} axes over {rank}"
+    if fault:
+        raise MappingError(fault, "R110")
     return found
 
 
-def _by_axis(r: Reading) -> Sizes:
+def _by_axis(r: Reading) -> Geometry:
     """The spellings of v2:
     kernel-x and kernel-y, also with underscores; `stride` alone stands for both axes.
     """
@@ -73,20 +63,19 @@ def _by_axis(r: Reading) -> Sizes:
         next((r.attr(k, int) for k in (f"pad-{a}", f"pad_{a}") if k in r.layer.attrs), default)
         for a, default in zip("br", begin, strict=True)
     ]
-    return Sizes(pair("kernel", None), pair("stride", 1), pair("dilation", 1), begin, end)
+    return Geometry(pair("kernel", None), pair("stride", 1), pair("dilation", 1), [*begin, *end])
 
 
-def padded_for(r: Reading, window: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
+def padded_for(r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]) -> Geometry:
     """same_upper, same_lower and valid: pads that give the declared size."""
     auto = r.attr("auto_pad", str, "")
     if auto in ("same_upper", "same_lower"):
-        w, upper = window, auto == "same_upper"
-        pads = same_pads(size, w.kernel, w.strides, w.dilations, out, upper=upper)
-        window.begin, window.end = pads[: len(size)], pads[len(size) :]
-    elif auto == "valid":
-        window.begin, window.end = [0] * len(size), [0] * len(size)
-    elif auto not in ("", "explicit", "notset"):
+        return replace(window, pads=same_pads(size, *window.steps, out, upper=auto == "same_upper"))
+    if auto == "valid":
+        return replace(window, pads=[0] * (2 * len(size)))
+    if auto not in ("", "explicit", "notset"):
         raise MappingError(f"auto_pad={auto!r} is not known", "R110")
+    return window
 
 
 def along(r: Reading) -> tuple[list[int], list[int]]:
@@ -98,13 +87,12 @@ def along(r: Reading) -> tuple[list[int], list[int]]:
     return size, out
 
 
-def end_pads(window: Sizes, size: Sequence[int], out: Sequence[int]) -> list[int]:
+def end_pads(window: Geometry, size: Sequence[int], out: Sequence[int]) -> list[int]:
     """End pads with which rounding down gives `out`; the declared ones where they already do."""
-    result, w = [], window
-    for n, o, k, s, d, before, after in zip(
-        size, out, w.kernel, w.strides, w.dilations, w.begin, w.end, strict=True
-    ):
-        over = overhang(n + before, k, s, d, o)
+    result, n = [], len(size)
+    pairs = zip(window.pads[:n], window.pads[n:], strict=True)
+    for m, o, k, s, d, (before, after) in zip(size, out, *window.steps, pairs, strict=True):
+        over = overhang(m + before, k, s, d, o)
         result.append(after if over <= after < over + s else over)
     return result
 
@@ -120,46 +108,40 @@ def cropped(r: Reading, x: ir.Value, pads: list[int]) -> tuple[ir.Value, list[in
     return r.b.Slice(x, starts, ends, axes), [max(0, p) for p in pads]
 
 
-@record
-class Window(Field):
-    """kernel, strides, dilations and pads, in the lists of v3 and later or by axis <-> those of
-    the operator.
+class Window(window.Window):
+    """kernel, strides, dilations and pads, in the lists of v3 and later or by axis.
 
     The port says how many windows there are. One spatial axis is written as two, of which the
     first has length 1. `weights`: the input whose shape has that of the kernel.
     """
 
-    weights: int = 1
-    names = tuple(["strides", "dilations", "pads", "auto_pad", "kernel_shape"])
+    names: tuple[str, ...] = ("strides", "dilations", "kernel_shape", "pads", "auto_pad")
     keys = tuple(KEYS.split())
 
-    def lift(self, r: Reading) -> None:
+    def __init__(self, weights: int = 1) -> None:
+        self.weights = weights
+
+    def kernel(self, node: Node) -> list[int]:
+        return weights_kernel(node, self.weights)
+
+    def read(self, r: Reading) -> Geometry:
         size, out = along(r)
-        window = sizes_of(r, len(out))
-        padded_for(r, window, size, out)
-        self.complete(r, window, size, out)
+        window = padded_for(r, window_of(r, len(out)), size, out)
+        return self.placed(r, window, size, out)
 
-    def complete(self, r: Reading, w: Sizes, size: Sequence[int], out: Sequence[int]) -> None:
-        ends = end_pads(w, size, out)
-        r.data, pads = cropped(r, r.data, [*w.begin, *ends])
-        r.node.attrs |= {"strides": w.strides, "dilations": w.dilations}
-        r.node.attrs |= {"kernel_shape": w.kernel, "pads": pads}
+    def placed(
+        self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
+    ) -> Geometry:
+        """As many windows as the port says."""
+        ends = end_pads(window, size, out)
+        r.data, pads = cropped(r, r.data, [*window.pads[: len(size)], *ends])
+        return replace(window, pads=pads)
 
-    def kernel(self, w: Writing) -> list[int]:
-        return w.shape(self.weights)[2:]
-
-    def lower(self, w: Writing) -> None:
-        kernel = self.kernel(w)
-        rank, auto = len(kernel), w.attr("auto_pad", "NOTSET")
-        if auto not in ("NOTSET", "VALID"):
-            raise MappingError(f"auto_pad={auto!r} must be explicit pads")
-        a = whole_window(w.node, rank)
-        pads = a["pads"] if auto == "NOTSET" else [0] * (2 * rank)
-        spatial = [kernel, a["strides"], a["dilations"], pads[:rank], pads[rank:]]
+    def write(self, w: Writing, window: Geometry) -> None:
+        rank = len(window.kernel)
+        spatial = [*window.steps, window.pads[:rank], window.pads[rank:]]
         if rank == 1:
             spatial = [[first, *v] for first, v in zip((1, 1, 1, 0, 0), spatial, strict=True)]
-        elif rank not in (2, 3):
-            raise MappingError(f"windows over {rank} axes are not known to the target")
         names = ("kernel", "strides", "dilations", "pads_begin", "pads_end")
         w.set(**{k: list(v) for k, v in zip(names, spatial, strict=True)})
         if rank == 1:

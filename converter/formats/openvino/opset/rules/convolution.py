@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import Deformation, dim
 from converter.formats.openvino.opset.codes import AS_STORED, bits, code_of, with_lowest_first
 from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import EXPLICIT, IMPLICIT, Pads, Window
+from converter.formats.openvino.opset.rules.fields import Pads, Window
 from converter.graph.demands import of_length
 from converter.graph.infer import constant, shape_of
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.windows import of_all_axes
+from converter.graph.windows import SAME, halves, of_all_axes, overhang
+from converter.mapping.concepts import transposed_window
+from converter.mapping.concepts.window import Geometry
 from converter.mapping.fields import Attr, Field, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.collapse_dims import RESHAPES
@@ -36,60 +40,48 @@ class Groups(Field):
         w.layer.inputs[1] = w.reshape(w.input(1), [groups, size // groups, *rest])
 
 
-class TransposedWindow(Window):
-    """The window of a ConvTranspose; `output_padding`, and a third input that asks for an output
-    shape.
+class TransposedWindow(Window, transposed_window.TransposedWindow):
+    """`output_padding`, and a third input that asks for an output shape, which decides where the
+    result ends. Automatic padding says nothing without it.
 
-    An output shape fixes the padding: the begin stands, the end is cut off or grows. ConvTranspose
-    takes less than a stride of `output_padding`: what is more cuts less off the end, or is zeros
-    behind it.
+    ConvTranspose takes less than a stride of `output_padding`: what is more cuts less off the end,
+    or is zeros behind it.
     """
 
     names = (*Window.names, "output_padding", "output_shape")
     keys = (*Window.keys, "output_padding")
+    extends = True
 
-    def pads(self, r: Reading, kernel: list[int]) -> list[int]:
-        """Automatic padding says nothing without an output shape."""
-        explicit = r.attr("auto_pad", str, "explicit") in EXPLICIT
-        return super().pads(r, kernel) if explicit else [0] * (2 * len(kernel))
+    def read(self, r: Reading) -> Geometry:
+        found, scheme = super().read(r), r.attr("auto_pad", str, "explicit")
+        n = len(found.kernel)
+        extra = r.attr("output_padding", list, []) or [0] * n
+        of_length(n, output_padding=extra, strides=found.strides)
+        found = replace(found, scheme="", extra=extra)
+        if r.optional(2) is None:
+            return found
+        target = r.ints(2, "the output shape")[-n:]
+        del r.node.inputs[2:]
+        if scheme.upper() in SAME:
+            # the larger half is cut off at the begin for same_upper, unlike that of a convolution
+            axes = zip(target, *found.steps, r.static()[2:], strict=True)
+            totals = [overhang(*axis) + e for axis, e in zip(axes, extra, strict=True)]
+            found = replace(found, pads=halves(totals, scheme == "same_lower"))
+        return replace(found, target=target)
 
-    def lift(self, r: Reading) -> None:
-        super().lift(r)
-        a, n = r.node.attrs, len(r.node.attrs["kernel_shape"])
-        more = r.attr("output_padding", list, []) or [0] * n
-        of_length(n, output_padding=more, strides=a["strides"])
-        extra = np.array(more)
-        begin, end = np.array(a["pads"][:n]), np.array(a["pads"][n:])
-        if r.optional(2) is not None:
-            begin, end, extra = self._wanted(r, begin, extra)
-            del r.node.inputs[2:]
-        spare = np.maximum(0, extra - np.array(a["strides"]) + 1)
+    def set_attributes(self, r: Reading, window: Geometry) -> None:
+        n, end = len(window.kernel), np.array(window.pads[len(window.kernel) :])
+        spare = np.maximum(0, np.array(window.extra) - np.array(window.strides) + 1)
         less = np.minimum(end, spare)
-        a["pads"] = [*begin.tolist(), *(end - less).tolist()]
-        a["output_padding"] = (extra - spare).tolist()
+        pads = [*window.pads[:n], *(end - less).tolist()]
+        super().set_attributes(r, replace(window, pads=pads, extra=(window.extra - spare).tolist()))
         if any(zeros := (spare - less).tolist()):
             amounts = of_all_axes([0] * n + zeros)
             r.behind(lambda y: r.b.Pad(y, amounts))
 
-    def _wanted(self, r: Reading, begin: np.ndarray, extra: np.ndarray) -> tuple[np.ndarray, ...]:
-        a, n = r.node.attrs, len(begin)
-        size = np.array(r.static()[2:])
-        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
-        full = np.array(a["strides"]) * (size - 1) + reach
-        excess = full + extra - np.array(r.ints(2, "the output shape")[-n:])
-        auto = r.attr("auto_pad", str, "explicit")
-        if auto in ("same_upper", "same_lower"):
-            # the larger half goes from the begin for same_upper, unlike that of a convolution
-            begin = np.maximum(0, excess + (auto == "same_upper")) // 2
-        rest = excess - begin
-        return begin, np.maximum(0, rest), extra + np.maximum(0, -rest)
-
-    def lower(self, w: Writing) -> None:
-        if w.attr("output_shape", None) or w.attr("auto_pad", "NOTSET") in IMPLICIT:
-            raise MappingError("implicit padding")
-        super().lower(w)
-        rank = w.rank(1, "the weights") - 2
-        w.set(output_padding=w.attr("output_padding", None) or [0] * rank)
+    def write(self, w: Writing, window: Geometry) -> None:
+        super().write(w, window)
+        w.set(output_padding=window.extra)
 
 
 class BitWeights(Field):

@@ -10,13 +10,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.fields import whole_window
 from converter.formats.openvino.opset.rules.context import Reading, Writing
 from converter.formats.openvino.xml import shown
 from converter.graph.demands import axis_of
-from converter.graph.infer import known, rank_of, shape_of
+from converter.graph.infer import known, rank_of
 from converter.graph.record import record
-from converter.graph.windows import same_pads, window_fault
+from converter.graph.windows import SAME
 from converter.io.limits import MOST_AXES
 from converter.mapping.codecs import (
     Codec,
@@ -29,12 +28,13 @@ from converter.mapping.codecs import (
     number,
     number_text,
 )
+from converter.mapping.concepts import window
+from converter.mapping.concepts.window import Geometry, weights_kernel
 from converter.mapping.fields import Always, AttrInput, Field, InputType
 from converter.mapping.node import Node
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
 EXPLICIT = ("explicit", "notset")
-IMPLICIT = ("SAME_UPPER", "SAME_LOWER")  # ONNX's words, of operators whose size is open
 
 
 def _text(value: Any) -> str:
@@ -55,15 +55,6 @@ SPELLING: Mapping[Kind, Codec] = {
     list: Codec(csv.lift, _text),
     tuple: Codec(lambda v: tuple(w.strip().lower() for w in v.split(",") if w.strip()), _text),
 }
-
-
-def explicit_pads(
-    auto_pad: str, size: list[int], kernel: list[int], strides: list[int], dilations: list[int]
-) -> list[int]:
-    """The explicit form of same_upper / same_lower / valid for a convolution or pooling window."""
-    if auto_pad == "valid":
-        return [0] * (2 * len(kernel))
-    return same_pads(size, kernel, strides, dilations, upper=auto_pad == "same_upper")
 
 
 @record
@@ -88,64 +79,44 @@ def explicit(r: Reading, rank: int) -> list[int]:
     return [amount for side in sides for amount in side or [0] * rank]
 
 
-def image_size(r: Reading, auto_pad: str) -> list[int]:
-    """The spatial dimensions of input 0, on which automatic padding depends."""
-    dims = list(r.data.shape or ())[2:]
-    if not dims or any(not isinstance(d, int) for d in dims):
-        message = f"auto_pad={auto_pad!r} needs static spatial dimensions"
-        raise MappingError(message, "X203", "fix them with --inputs")
-    return [int(d) for d in dims]  # type: ignore[arg-type]
-
-
-@record
-class Window(Field):
-    """strides, dilations, pads_begin, pads_end and auto_pad <-> strides, dilations, pads; what
-    auto_pad says becomes explicit. It is written where an operator of open size has it.
+class Window(window.Window):
+    """strides, dilations, pads_begin, pads_end and auto_pad.
 
     `weights`    the input whose dimensions behind the first two are the size of the kernel
     `shape`      the operator has the attribute kernel_shape
     """
 
-    weights: int = 1
-    shape: bool = True
-    names = tuple(["strides", "dilations", "pads", "auto_pad", "kernel_shape"])
-    keys = tuple(["strides", "dilations", "pads_begin", "pads_end", "auto_pad"])
+    names: tuple[str, ...] = ("strides", "dilations", "pads", "auto_pad", "kernel_shape")
+    keys: tuple[str, ...] = ("strides", "dilations", "pads_begin", "pads_end", "auto_pad")
+    schemes = SAME
+
+    def __init__(self, weights: int = 1, shape: bool = True) -> None:
+        self.weights, self.has_kernel_shape = weights, shape
 
     def kernel(self, node: Node) -> list[int]:
-        weights = node.input(self.weights)
-        shape = shape_of(weights)
-        if shape is None:
-            message = "the kernel size is unknown: the weights have no static shape"
-            raise MappingError(message)
-        return list(shape[2:])
+        return weights_kernel(node, self.weights)
 
-    def lift(self, r: Reading) -> None:
-        kernel, a = self.kernel(r.node), r.node.attrs
-        ones = [1] * len(kernel)
-        a["strides"] = r.attr("strides", list, []) or ones
-        a["dilations"] = r.attr("dilations", list, []) or ones
-        a["pads"] = self.pads(r, kernel)
-        if reason := window_fault(kernel, a["strides"], a["dilations"], a["pads"]):
-            raise MappingError(reason, "R105")
-        if self.shape:
-            a["kernel_shape"] = kernel
+    def size(self, r: Reading) -> list[int]:
+        return self.kernel(r.node)
 
-    def pads(self, r: Reading, kernel: list[int]) -> list[int]:
-        auto, a = r.attr("auto_pad", str, "explicit"), r.node.attrs
-        if auto in EXPLICIT:
-            return explicit(r, len(kernel))
-        if auto not in AUTO_PAD:
+    def read(self, r: Reading) -> Geometry:
+        kernel, auto = self.size(r), r.attr("auto_pad", str, "explicit")
+        if auto not in (*AUTO_PAD, *EXPLICIT):
             raise MappingError(f"auto_pad={auto!r} is not known", "R110")
-        size = kernel if auto == "valid" else image_size(r, auto)
-        return explicit_pads(auto, size, kernel, a["strides"], a["dilations"])
+        ones = [1] * len(kernel)
+        return Geometry(
+            kernel,
+            r.attr("strides", list, []) or ones,
+            r.attr("dilations", list, []) or ones,
+            explicit(r, len(kernel)) if auto in EXPLICIT else [],
+            auto.upper() if auto.upper() in SAME else "",
+        )
 
-    def lower(self, w: Writing) -> None:
-        rank = len(self.kernel(w.node))
-        a = whole_window(w.node, rank)
-        pads, auto = a["pads"], a.get("auto_pad", "NOTSET")
-        w.set(strides=a["strides"], dilations=a["dilations"])
-        w.set(pads_begin=pads[:rank], pads_end=pads[rank:])
-        w.set(auto_pad=auto.lower() if auto in IMPLICIT else "explicit")
+    def write(self, w: Writing, window: Geometry) -> None:
+        rank = len(window.kernel)
+        w.set(strides=window.strides, dilations=window.dilations)
+        w.set(pads_begin=window.pads[:rank], pads_end=window.pads[rank:])
+        w.set(auto_pad=window.scheme.lower() or "explicit")
 
 
 BROADCAST = Always("auto_broadcast", "numpy")  # operands are aligned before rows see them

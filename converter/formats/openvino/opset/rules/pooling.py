@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from converter.errors import MappingError
 from converter.formats.openvino.fields import WidePadding, excluded
 from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
-    IMPLICIT,
     Window,
-    image_size,
 )
 from converter.graph.infer import Array
-from converter.graph.windows import of_all_axes
+from converter.graph.windows import SAME, of_all_axes
+from converter.mapping.concepts import window
+from converter.mapping.concepts.window import Geometry, spatial
 from converter.mapping.context import Results, static
 from converter.mapping.fields import Attr, AttrInput, Field, Guard, Only
 from converter.mapping.node import Node
@@ -31,46 +32,45 @@ ROUNDING = ("floor", "ceil", "ceil_torch")
 class PoolWindow(Window):
     """The window of a pool with its own `kernel`, and `rounding_type` <-> ceil_mode."""
 
-    names = (*Window.names, "ceil_mode")
+    names = window.Window.names
     keys = (*Window.keys, "kernel", "rounding_type")
+    rounds = True
+
+    def size(self, r: Reading) -> list[int]:
+        return r.attr("kernel", list)  # type: ignore[no-any-return]
 
     def kernel(self, node: Node) -> list[int]:
         return [int(k) for k in node.attrs["kernel_shape"]]
 
-    def lift(self, r: Reading) -> None:
-        a, rounding = r.node.attrs, r.attr("rounding_type", str, "floor")
+    def read(self, r: Reading) -> Geometry:
+        rounding = r.attr("rounding_type", str, "floor")
         if rounding not in ROUNDING:
             raise MappingError(f"rounding_type={rounding!r} is not known", "R110")
-        a["kernel_shape"] = r.attr("kernel", list)
-        super().lift(r)
-        a["ceil_mode"] = int(rounding != "floor")
-        if rounding == "ceil":
-            self._round_up(r)
+        return replace(super().read(r), ceil=rounding != "floor")
 
-    def _round_up(self, r: Reading) -> None:
+    def set_attributes(self, r: Reading, window: Geometry) -> None:
         """Where a last window begins in the padding at the end: more padding there instead of
         ceil_mode.
         """
-        a = r.node.attrs
-        n, pads, strides = len(a["kernel_shape"]), np.array(a["pads"]), np.array(a["strides"])
-        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
-        if np.all(pads[n:] + strides <= reach):
-            return
-        size = np.array(image_size(r, "ceil"))
-        last = -(-(size + pads[:n] + pads[n:] - reach) // strides) * strides
-        if np.any(last >= size + pads[:n]):
-            pads[n:] = np.maximum(pads[n:], last + reach - size - pads[:n])
-            a["pads"], a["ceil_mode"] = pads.tolist(), 0
+        if window.ceil and r.attr("rounding_type", str) == "ceil":
+            n, pads, strides = len(window.kernel), np.array(window.pads), np.array(window.strides)
+            reach = reach_of(window)
+            if np.any(pads[n:] + strides > reach):
+                size = image_size(r)
+                room = size + pads[:n] + pads[n:] - reach
+                last = -(-room // strides) * strides
+                if np.any(last >= size + pads[:n]):
+                    pads[n:] = np.maximum(pads[n:], last + reach - size - pads[:n])
+                    window = replace(window, pads=pads.tolist(), ceil=False)
+        super().set_attributes(r, window)
 
-    def lower(self, w: Writing) -> None:
-        super().lower(w)
-        a, n = w.node.attrs, len(w.attr("kernel_shape"))
-        w.set(kernel=a["kernel_shape"], rounding_type="floor")
-        if not a.get("ceil_mode"):
+    def write(self, w: Writing, window: Geometry) -> None:
+        super().write(w, window)
+        w.set(kernel=window.kernel, rounding_type="floor")
+        if not window.ceil:
             return
-        pads = np.array(a["pads"])
-        reach = (np.array(a["kernel_shape"]) - 1) * np.array(a["dilations"]) + 1
-        if w.version < 14 and np.any(pads[n:] + np.array(a["strides"]) > reach):
+        n, pads, reach = len(window.kernel), np.array(window.pads), reach_of(window)
+        if w.version < 14 and np.any(pads[n:] + np.array(window.strides) > reach):
             message = "ceil_mode with windows that would begin in the padding needs opset14"
             raise MappingError(message, "X206")
         ends = pads[n:] + self._over(w, pads, reach)
@@ -80,13 +80,24 @@ class PoolWindow(Window):
         """What a window is larger than its padded axis, which runtimes refuse; padding there is not
         counted.
         """
-        x, n = w.data, len(reach)
-        dims = [None] * n if x.shape is None else list(x.shape)[2:]
-        known = [d if isinstance(d, int) else 1 << 60 for d in dims]
+        n = len(reach)
+        known = [1 << 60 if d is None else d for d in spatial(w.node, w.data)]
         over = np.maximum(0, reach - (np.array(known) + pads[:n] + pads[n:]))
         if over.any() and w.attr("count_include_pad", 0):
             raise MappingError("a window that is larger than its axis with the counted padding")
         return np.asarray(over)
+
+
+def reach_of(window: Geometry) -> Array:
+    """How many elements lie under each axis of a window, its gaps included."""
+    kernel, _, dilations = window.steps
+    found: Array = (np.array(kernel) - 1) * np.array(dilations) + 1
+    return found
+
+
+def image_size(r: Reading) -> Array:
+    """The sizes of the spatial axes, on which windows that are rounded up depend."""
+    return np.array(r.static()[2:])
 
 
 class CountedPadding(Field):
@@ -100,11 +111,11 @@ class CountedPadding(Field):
 
     def lift(self, r: Reading) -> None:
         rounding, a = r.attr("rounding_type", str, "floor"), r.node.attrs
-        declared = Window.pads(PoolWindow(), r, a["kernel_shape"])
+        declared = PoolWindow().resolve(r).pads
         counts = a["count_include_pad"] and any(declared)
-        if rounding == "floor" or (a["ceil_mode"] and not counts):
+        if rounding == "floor" or "auto_pad" in a or (a["ceil_mode"] and not counts):
             return
-        size, n = image_size(r, "ceil"), len(declared) // 2
+        size, n = image_size(r), len(declared) // 2
         begin, end, ends = declared[:n], declared[n:], declared[n:]
         share, empty = np.ones([1] * (n + 2)), [0] * n
         windows = zip(size, a["kernel_shape"], a["strides"], a["dilations"], strict=True)
@@ -128,15 +139,16 @@ class CountedPadding(Field):
             r.behind(lambda y: r.b.Pad(y, of_all_axes([0] * n + empty)))
 
     def lower(self, w: Writing) -> None:
-        a = w.node.attrs
-        if not a["count_include_pad"] or not a["ceil_mode"] or not any(a["pads"]):
+        window = Geometry.of(w.node, w.attr("kernel_shape"))
+        rounds = w.attr("count_include_pad") and w.attr("ceil_mode")
+        if not rounds or not any(window.pads):
             return
-        n = len(a["kernel_shape"])
+        n = len(window.kernel)
         size, out = w.static()[2:], static(w.out)[2:]
         share, ends = np.ones([1] * (n + 2)), []
-        windows = zip(size, a["kernel_shape"], a["strides"], a["dilations"], out, strict=True)
-        for i, (d, k, s, dilation, count) in enumerate(windows):
-            begin, end = a["pads"][i], a["pads"][n + i]
+        pads = zip(window.pads[:n], window.pads[n:], strict=True)
+        windows = zip(size, *window.steps, pads, out, strict=True)
+        for i, (d, k, s, dilation, (begin, end), count) in enumerate(windows):
             places = np.arange(count)[:, None] * s - begin + np.arange(k) * dilation
             share = share * _along(k / np.sum(places < d + end, axis=1), i, n)
             ends.append(max(0, int(places[-1, -1]) + 1 - d))
@@ -209,7 +221,7 @@ class SmallIndices(Field):
 
 ROUNDED_DOWN = Guard(
     "implicit padding of a size that is rounded up",
-    lambda w: w.attr("auto_pad", "NOTSET") not in IMPLICIT or not w.attr("ceil_mode", 0),
+    lambda w: w.attr("auto_pad", "NOTSET") not in SAME or not w.attr("ceil_mode", 0),
 )
 
 

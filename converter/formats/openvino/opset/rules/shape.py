@@ -21,13 +21,12 @@ from converter.formats.openvino.opset.rules.context import Reading, Writing, ele
 from converter.formats.openvino.opset.rules.fields import (
     BROADCAST,
     IndexInput,
-    explicit_pads,
     scalar,
 )
 from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
-from converter.graph.windows import of_all_axes
+from converter.graph.windows import of_all_axes, same_pads
 from converter.mapping.concepts.axes import Permutation
 from converter.mapping.fields import (
     Attr,
@@ -503,7 +502,10 @@ def image_patches(r: Reading) -> ir.Value:
     """Each output position holds its whole window: channels are (row, column, channel) of it."""
     a, b, x = r.attributes(sizes=list, strides=list, rates=list, auto_pad=str), r.b, r.input(0)
     of_counts(2, sizes=a.sizes, strides=a.strides, rates=a.rates)
-    pads = explicit_pads(a.auto_pad, list(r.static(x, axes=4)[2:]), a.sizes, a.strides, a.rates)
+    size, pads = r.static(x, axes=4)[2:], [0, 0, 0, 0]
+    if a.auto_pad != "valid":
+        upper = a.auto_pad == "same_upper"
+        pads = same_pads(size, a.sizes, a.strides, a.rates, upper=upper)
     if any(pads):
         x = b.Pad(x, of_all_axes(pads))
     axes = list(zip(r.static(x)[2:], a.sizes, a.rates, a.strides, strict=True))

@@ -1,0 +1,88 @@
+"""The amounts of a Pad, before and after each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.graph.demands import axis_of
+from converter.graph.infer import known
+from converter.mapping.context import FIX_INPUTS, whole_numbers
+from converter.mapping.fields import Field
+
+Sizes = list[int]
+
+
+class Pads(Field):
+    """Amounts before and after each axis <-> inputs 1 and 3 of a Pad, the amounts and their axes.
+
+    A format gives `read` and `write`, and declares:
+
+    `negative`  the modes in which amounts may be negative, which remove elements
+    `last`      in other modes than constant, how many of the last axes can be padded; 0 means all
+    `computed`  whether `write_computed` writes amounts that are known at run time
+    """
+
+    SPELLING = frozenset(
+        {
+            *("read", "write", "write_computed", "names", "keys", "inputs"),
+            *("negative", "last", "computed"),
+        }
+    )
+    inputs: tuple[int, ...] = (1, 3)
+    negative: tuple[str, ...] = ()
+    last = 0
+    computed = False
+
+    def read(self, r: Any) -> Any:
+        """All amounts before the axes, then all after them: numbers, or a value."""
+        raise NotImplementedError
+
+    def write(self, w: Any, before: Sizes, after: Sizes) -> None:
+        """Complete the layer with amounts of all axes."""
+        raise NotImplementedError
+
+    def write_computed(self, w: Any, amounts: ir.Value) -> None:
+        """Complete the layer with amounts of all axes that are known at run time."""
+        raise NotImplementedError
+
+    def lift(self, r: Any) -> None:
+        r.set_input(1, self.read(r))
+
+    def lower(self, w: Any) -> None:
+        rank, mode, amounts = w.rank(), w.attr("mode", "constant"), w.input(1)
+        axes = axes_of(w, rank)
+        numbers = known(amounts)
+        every = axes == list(range(rank)) and (mode == "constant" or not self.last)
+        if numbers is None and self.computed and every:
+            self.write_computed(w, amounts)
+            return
+        if numbers is None or axes is None:
+            message = "the amounts of a Pad and their axes must be known when converting"
+            raise MappingError(message, "X202", FIX_INPUTS)
+        both = np.zeros((2, rank), np.int64)
+        both[:, axes] = np.reshape(whole_numbers(numbers, "the amounts"), (2, -1))
+        self.check_amounts(mode, both, rank)
+        before, after = both.tolist()
+        self.write(w, before, after)
+
+    def check_amounts(self, mode: str, both: Any, rank: int) -> None:
+        """MappingError where the layer cannot say the amounts in this mode."""
+        if (both < 0).any() and mode not in self.negative:
+            raise MappingError(f"negative padding {both.reshape(-1).tolist()} in mode {mode!r}")
+        others = rank - self.last if self.last and mode != "constant" else 0
+        if both[:, : max(0, others)].any():
+            message = f"mode {mode!r} pads the last {self.last} axes only"
+            raise MappingError(message)
+
+
+def axes_of(w: Any, rank: int) -> Sequence[int] | None:
+    """The axes of the amounts, counted from the front; None where they are not known."""
+    if not w.has(3):
+        return list(range(rank))
+    found = known(w.input(3))
+    return None if found is None else [axis_of(int(a), rank) for a in found.reshape(-1)]

@@ -1,0 +1,200 @@
+"""Resizing images: which elements of the source a Resize reads, and by which rule a format does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError, not_meant
+from converter.graph.infer import Array, known
+from converter.graph.interpolation import ROUND, aspect_factor, coordinates
+from converter.graph.record import record
+from converter.graph.value import known_sizes
+from converter.graph.windows import FIX
+from converter.mapping.concepts.window import spatial
+from converter.mapping.fields import Field
+
+NAMES = (
+    *("mode", "coordinate_transformation_mode", "nearest_mode", "antialias", "exclude_outside"),
+    *("axes", "cubic_coeff_a", "extrapolation_value", "keep_aspect_ratio_policy"),
+)
+
+
+class Rule(NamedTuple):
+    """How a layer finds elements: `coordinates` of ONNX, rounded where it takes the nearest."""
+
+    mode: str
+    coordinates: str
+    rounding: str = ""
+
+    def attributes(self) -> dict[str, str]:
+        """The attributes of ONNX's Resize beside its mode."""
+        rounding = {"nearest_mode": self.rounding} if self.mode == "nearest" else {}
+        return {"coordinate_transformation_mode": self.coordinates, **rounding}
+
+    def sources(self, size: int, result: int, factor: float, dtype: Any = np.float64) -> Array:
+        """What each of `result` elements of an axis is made of: an element of the source, or a
+        coordinate between two.
+        """
+        found = coordinates(self.coordinates, size, result, factor, None, dtype)
+        if self.mode == "nearest":
+            exact = dtype is np.float32  # in which the engines of ONNX compute
+            found = ROUND[self.rounding](found if exact else np.round(found, 6))
+        return np.clip(found, 0, size - 1)
+
+
+@record
+class Sampling:
+    """How a Resize finds the elements of its result.
+
+    `before`, `after`  the sizes of the spatial axes, None where they are not known
+    `factors`          of these axes; None where the sizes give them
+    """
+
+    rule: Rule
+    before: list[int | None]
+    after: list[int | None]
+    factors: list[float] | None
+
+    @property
+    def dynamic(self) -> bool:
+        return None in (*self.before, *self.after)
+
+    @property
+    def sides(self) -> list[tuple[int, int, float]]:
+        """Size before, size after and factor of each axis."""
+        before, after = ([int(n or 0) for n in sizes] for sizes in (self.before, self.after))
+        factors = self.factors or [m / n for n, m in zip(before, after, strict=True)]
+        return list(zip(before, after, factors, strict=True))
+
+    def matches(self, rule: Rule) -> bool:
+        """Whether a rule, which takes the ratio of sizes as factor, reads the same elements."""
+        if rule.mode != self.rule.mode:
+            return False
+        if self.dynamic:
+            return rule == self.rule
+        return all(
+            np.allclose(
+                self.rule.sources(n, m, factor, np.float32), rule.sources(n, m, m / n), atol=1e-4
+            )
+            for n, m, factor in self.sides
+        )
+
+
+def half_pixel_rule(rule: str, after: list[int | None]) -> str:
+    """The rule for coordinates: pytorch_half_pixel differs from half_pixel for one element only."""
+    one = None in after or 1 in after
+    return "half_pixel" if rule == "pytorch_half_pixel" and not one else rule
+
+
+def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
+    """What the operator asks for; MappingError unless it resizes the two spatial axes of images.
+
+    `antialiased`: the layer widens its kernel where an axis shrinks.
+    """
+    a = w.attr
+    before, after = (spatial(w.node, v) for v in (w.data, w.out))
+    one, other = (_beside(w, v) for v in (w.data, w.out))
+    if len(before) != 2 or len(after) != 2 or (None not in (*one, *other) and one != other):
+        raise MappingError("only height and width of images [N, C, H, W] can be resized")
+    if one != other:
+        raise MappingError("the sizes of the image must be known", "X203", FIX)
+    mode, rule = a("mode"), half_pixel_rule(a("coordinate_transformation_mode"), after)
+    found = Sampling(
+        Rule(mode, rule, a("nearest_mode") if mode == "nearest" else ""),
+        before,
+        after,
+        _factors(w),
+    )
+    if not found.dynamic and 0 in (*before, *after):
+        raise MappingError(f"an image of {before} elements resized to {after}")
+    shrinks = found.dynamic or any(factor < 1 for *_, factor in found.sides)
+    if a("antialias", 0) and shrinks and (not antialiased or a("exclude_outside", 0)):
+        raise MappingError("antialias=1 is not supported where an axis shrinks")
+    return found
+
+
+def _beside(w: Any, value: ir.Value) -> list[Any]:
+    """Batch and channels of an image, None where they are not known."""
+    sizes = known_sizes(value) or [None, None]
+    return [sizes[0], sizes[-1 if w.node.last else 1]]
+
+
+def _factors(w: Any) -> list[float] | None:
+    """The factors of height and width; None where the sizes give them."""
+    if not w.has(2) or w.static(2, "the factors") == (0,):
+        kept = kept_factor(w)
+        return None if kept is None else [kept, kept]
+    found = [float(f) for f in w.constant(2, "the factors").reshape(-1)]
+    # channels-last operators have them in the order N, C, height, width, too
+    return found[-2:] if len(found) in (2, 4) else None
+
+
+def kept_factor(w: Any) -> float | None:
+    """The one factor of axes that keep their aspect, which differs from the ratios of sizes where
+    these are rounded; None where the axes are stretched.
+    """
+    policy, sizes = w.attr("keep_aspect_ratio_policy", "stretch"), known_sizes(w.data)
+    if policy == "stretch":
+        return None
+    wanted = known(w.optional(3))
+    if wanted is None or sizes is None or None in sizes:
+        message = f"keep_aspect_ratio_policy={policy!r} needs known sizes"
+        raise MappingError(message, "X203", FIX)
+    if w.node.last:
+        sizes = [sizes[0], sizes[-1], *sizes[1:-1]]
+    axes = [int(a) for a in w.attr("axes", None) or range(len(sizes))]
+    return aspect_factor(policy, [int(sizes[a] or 1) for a in axes], wanted.reshape(-1).tolist())
+
+
+def demand_ratios(w: Any, before: Sequence[int | None], after: Sequence[int | None]) -> None:
+    """MappingError where the factor is not the ratio of the sizes, by which a layer resizes."""
+    kept, sides = kept_factor(w), zip(before, after, strict=True)
+    if kept is not None and any(not n or not m or abs(kept - m / n) > 1e-6 for n, m in sides):
+        raise MappingError(f"the factor {kept:g} of all axes is not the ratio of their sizes")
+
+
+class Resize(Field):
+    """Height and width of images in other sizes <-> ONNX's Resize.
+
+    A format reads and writes, and declares its `rules` in the order of preference: an operator that
+    has another one is written by the first that reads the same elements. `antialiased` says whether
+    the layer widens its kernel where an axis shrinks.
+    """
+
+    SPELLING = frozenset({"read", "write", "names", "keys", "inputs", "rules", "antialiased"})
+    names = NAMES
+    inputs = (1, 2, 3)
+    rules: tuple[Rule, ...] = ()
+    antialiased = False
+
+    def read(self, r: Any) -> tuple[Any, Rule]:
+        """The sizes of all axes of the result, and the rule."""
+        raise NotImplementedError
+
+    def write(self, w: Any, wanted: Sampling, rule: Rule) -> None:
+        """Complete the layer, which finds elements by `rule`."""
+        raise NotImplementedError
+
+    def lift(self, r: Any) -> None:
+        sizes, rule = self.read(r)
+        r.set(mode=rule.mode, **rule.attributes())
+        r.set_inputs(r.data, None, None, sizes)
+
+    def lower(self, w: Any) -> None:
+        wanted = sampling_of(w, self.antialiased)
+        self.write(w, wanted, choose_rule(wanted, self.rules))
+
+
+def choose_rule(wanted: Sampling, rules: tuple[Rule, ...]) -> Rule:
+    """The first rule that reads the same elements; MappingError where none does."""
+    found = next((rule for rule in rules if wanted.matches(rule)), None)
+    if found is None:
+        shown = " ".join(wanted.rule).rstrip()
+        if wanted.dynamic:
+            raise MappingError(f"{shown} of sizes that are not known", "X203", FIX)
+        raise not_meant(f"no rule of the layer reads the elements of {shown}")
+    return found
