@@ -31,6 +31,7 @@ FORMATS = {
     "zhouyi": ("zhouyi", "zhouyi"),
     "nnapi": ("nnapi", "nnapi"),
     "tflite": ("tflite", "tflite"),
+    "lite": ("lite", "tflite or nnapi"),
     "mlprogram": ("coreml/mlprogram", "mlprogram"),
 }
 TESTS = ("tests/test_mapping_laws.py", "tests/layers", "tests/formats")
@@ -182,7 +183,9 @@ class Changes(ast.NodeVisitor):
 
 
 def changes(format: str) -> Iterator[Change]:
-    for file in sorted((ROOT / "converter/formats" / FORMATS[format][0] / "rules").glob("*.py")):
+    folder = ROOT / "converter/formats" / FORMATS[format][0]
+    rules = folder / "rules"  # a package that several formats share is nothing but rules
+    for file in sorted((rules if rules.is_dir() else folder).glob("*.py")):
         yield from Changes(file).found
 
 

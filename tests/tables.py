@@ -5,7 +5,7 @@ Of kinds (layer types, operations) that rows alone read and write, without a cus
 `kinds`    all kinds of the format, those of custom converters included
 `custom`   kinds that a custom converter reads or writes
 `shared`   kinds whose rows have fields of converter/mapping, or of a package that several formats
-           import, and nothing else; a hook is allowed
+           import and use, and nothing else; a hook is allowed
 `private`  kinds with fields of this format alone, each of which serves three rows or more
 `single`   kinds with a field that serves one row or two
 
@@ -19,9 +19,10 @@ the format declares for itself: those that serve three rows or more (`often`), a
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
+from functools import cache
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent)
@@ -33,7 +34,12 @@ from test_mapping_laws import ADAPTERS
 
 FEW = 2  # rows that a field serves which is a custom converter cut in two
 # packages whose fields several formats use
-SHARED = ("converter.mapping", "converter.passes", "converter.formats.openvino.fields")
+SHARED = (
+    "converter.mapping",
+    "converter.passes",
+    "converter.formats.lite",
+    "converter.formats.openvino.fields",
+)
 LAYERS = {"openvino.opset": "opset", "openvino.legacy": "legacy"}  # as tests/layers calls them
 
 
@@ -68,7 +74,20 @@ def flat(found: tuple[Field, ...]) -> Iterator[Field]:
 
 
 def is_shared(cls: type[Field]) -> bool:
-    return cls.__module__.startswith(SHARED)
+    """Whether a class is where several formats find it; inside a format's folder they use it."""
+    everybody = not cls.__module__.startswith("converter.formats")
+    return cls.__module__.startswith(SHARED) and (everybody or len(users()[cls]) > 1)
+
+
+@cache
+def users() -> dict[type[Field], set[str]]:
+    """The formats whose rows have a field of each class."""
+    found: dict[type[Field], set[str]] = defaultdict(set)
+    for name, adapter in ADAPTERS.items():
+        for rule in adapter.table.rules:
+            for cls in classes(rule):
+                found[cls].add(name)
+    return found
 
 
 def count(name: str, table: Table) -> Count:

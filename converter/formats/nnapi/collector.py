@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError
+from converter.formats.lite.quantization import parameters
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
 from converter.formats.nnapi.quantization import DATA_TYPES, QUANTISED
@@ -33,11 +34,11 @@ from converter.formats.nnapi.table import (
 )
 from converter.formats.nnapi.validate_operations import check_operation
 from converter.graph.channels_last import base_domain
-from converter.graph.infer import InferenceError, constant, shape_of
+from converter.graph.infer import InferenceError, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.record import record
-from converter.graph.value import made_of, maker, optional
+from converter.graph.value import made_of, maker
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
 
@@ -293,13 +294,6 @@ def dequantised(value: ir.Value | None) -> ir.Node | None:
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 
-def parameters(node: ir.Node) -> tuple[Array, Array] | None:
-    """Scale and zero point of a QuantizeLinear or DequantizeLinear, when they are constants."""
-    scale, given = constant(node.inputs[1]), optional(node, 2)
-    zero = np.zeros(1, np.int32) if given is None else constant(given)
-    return None if scale is None or zero is None else (scale, zero.astype(np.int32))
-
-
 def one_scale(node: ir.Node) -> tuple[np.float32, int] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each, as they
     compare equal.
@@ -307,7 +301,7 @@ def one_scale(node: ir.Node) -> tuple[np.float32, int] | None:
     found = parameters(node)
     if found is None or found[0].size != 1:
         return None
-    return np.float32(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
+    return np.float32(found[0][0]), int(found[1][0])
 
 
 _MOVES = {

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.context import STORED, dequantised, parameters
+from converter.formats.lite.quantization import parameters
+from converter.formats.tflite.rules.context import STORED, dequantised
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace

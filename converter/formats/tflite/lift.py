@@ -31,9 +31,9 @@ from converter.formats.tflite.tensors import (
     dequantise,
     is_by_axis,
     is_quantised,
-    quantisation,
     quantise,
     shape_in_graph,
+    tensor_quantization,
     type_of,
     zero_points,
 )
@@ -353,9 +353,7 @@ class GraphLifting(Lifting):
 
 def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
     """Whether quantized values of two tensors of one type are the same real numbers."""
-    if not is_quantised(a) or not is_quantised(b):
-        return is_quantised(a) == is_quantised(b)
-    return all(np.array_equal(x, y) for x, y in zip(quantisation(a), quantisation(b), strict=True))
+    return tensor_quantization(a) == tensor_quantization(b)
 
 
 def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.quantization import Quantization
 from converter.formats.nnapi.collector import BYTES, NARROW, one_scale
-from converter.formats.nnapi.quantization import DATA_TYPES, zero_point
+from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.rules.context import (
     Reading,
     Stored,
@@ -134,7 +135,8 @@ class Scale(Field):
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
         x = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
-        r.set_inputs(x, np.array(operand.scale, np.float32), zero_point(operand))
+        found = Quantization((operand.scale,), (operand.zero_point,))
+        r.set_inputs(x, *found.operands(DATA_TYPES[operand.type]))
 
     def lower(self, w: Writing) -> None:
         found = demanded_scale(w)

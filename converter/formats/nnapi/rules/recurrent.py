@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import CODES
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import CODES
 from converter.formats.nnapi.rules.indexing import put_slice
 from converter.formats.nnapi.table import Array
 from converter.graph.build import Builder, attrs_of, open_builder

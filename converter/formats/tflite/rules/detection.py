@@ -8,13 +8,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
     Reading,
     Writing,
-    number,
 )
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small

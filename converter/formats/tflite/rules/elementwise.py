@@ -8,22 +8,23 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.elementwise import (
+    FUNCTIONS,
+    INVERSE_ROOT,
+    SLOPES,
+    XOR,
+    Bounds,
+    alias_of_data,
+)
+from converter.formats.lite.fields import REALS, TWO, WHOLE, Ordered
+from converter.formats.lite.quantization import FLOATS
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.kernels import is_unscaled
-from converter.formats.tflite.rules.context import NARROW, Reading, Writing, number
-from converter.formats.tflite.rules.fields import (
-    REALS,
-    WHOLE,
-    FusedActivation,
-    OneScale,
-    Ordered,
-    data,
-    largest_below,
-)
+from converter.formats.tflite.rules.context import NARROW, Reading, Writing
+from converter.formats.tflite.rules.fields import FusedActivation, OneScale, data, largest_below
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import (
     COMPLEX,
-    FLOATS,
     NUMBERS,
     is_quantised,
     type_of,
@@ -31,7 +32,6 @@ from converter.formats.tflite.tensors import (
 )
 from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
 from converter.mapping.fields import Attr, Field, Guard, Implied, Only
@@ -90,9 +90,6 @@ def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
     return stored * (float(np.float32(tensor.scales[0])) * PART)
 
 
-TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
-
-
 def have_one_shape(w: Writing) -> bool:
     """Whether there are several operands, all of one known shape."""
     shapes = [None if v is None else shape_of(v) for v in w.node.inputs]
@@ -102,39 +99,12 @@ def have_one_shape(w: Writing) -> bool:
 ALIKE = Guard("it takes two operands or more of one known shape", lower_if=have_one_shape)
 
 
-@record
-class Bounds(Field):
-    """The bounds of a Clip, which the operator implies."""
-
-    low: float
-    high: float
-    inputs = (1, 2)
-
-    def lift(self, r: Reading) -> None:
-        low, dtype = self.low, data(r).dtype or D.FLOAT
-        if np.dtype(dtype.numpy()).kind == "u":
-            low = max(low, 0)
-        r.set_inputs(r.data, *(r.b.like(r.data, bound) for bound in (low, self.high)))
-
-    def lower(self, w: Writing) -> None:
-        if [number(w.optional(i)) for i in (1, 2)] != [self.low, self.high]:
-            raise not_meant(f"the bounds are not {self.low:g} and {self.high:g}")
-
-
 def added(r: Reading) -> None:
     """Of whole numbers ONNX adds two: the last one to the sum of the others."""
     total, *others = (r.input(i) for i in range(len(r.layer.inputs)))
     for value in others[:-1]:
         total = total + value
     r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
-
-
-def broadcast_slope(r: Reading) -> None:
-    """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
-    b, x, slope = r.b, data(r), r.input(1)
-    larger = x + slope
-    if larger.shape != x.shape:
-        r.data = b.Expand(x, b.Shape(larger))
 
 
 def floor_modulus(r: Reading) -> None:
@@ -252,13 +222,7 @@ def same_type(w: Writing) -> None:
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
     if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
         raise not_meant("a cast between two types")
-    w.low.alias(result, source)
-
-
-def same_tensor(w: Writing) -> None:
-    if w.quantised:
-        raise not_meant("nothing to compute")
-    w.low.alias(w.out, w.data)
+    w.alias(result, source)
 
 
 def of_root(w: Writing) -> bool:
@@ -348,10 +312,8 @@ def join_bits(r: Reading, x: Value, have: int, want: int) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    *ops(
-        "Abs=ABS Ceil=CEIL Cos=COS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Neg=NEG Relu=RELU "
-        "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
-    ),
+    *FUNCTIONS,
+    *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
     op("Elu", "ELU", Only("alpha", 1.0)),
     *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
     op("Pow", "POW", Exponent()),
@@ -363,8 +325,8 @@ RULES: list[Rule | Custom] = [
     ),
     *ops("Max=MAXIMUM Min=MINIMUM", TWO, Ordered(), OneScale()),
     op("Equal", "NOT_EQUAL", Compared(), after_lift=lambda r, y: ~y, lift_only=True),
-    op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
-    custom("Identity", "", lower=same_tensor),
+    XOR,
+    custom("Identity", "", lower=alias_of_data),
     custom("Cast", "", lower=same_type),
     op(
         "Mul",
@@ -392,13 +354,13 @@ RULES: list[Rule | Custom] = [
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
-    op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(data(r)), lift_only=True),
+    INVERSE_ROOT,
     op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
     op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
     op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
-    op("PRelu", "PRELU", before_lift=broadcast_slope),
+    SLOPES,
     op("Where", "SELECT", Rows(), lift_only=True),
     op("Where", "SELECT_V2", OneScale()),
     op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
@@ -15,7 +16,6 @@ from converter.formats.tflite.rules.context import (
     Reading,
     Writing,
     dims_of,
-    number,
 )
 from converter.formats.tflite.rules.fields import OneAxis, Whole, axis_of, data
 from converter.formats.tflite.rules.shape import small

@@ -10,18 +10,20 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.codec import LiteTensor
-from converter.formats.tflite.rules.context import (
-    LARGEST_SCALE,
-    STORED,
-    Quantisation,
-    Reading,
-    Writing,
+from converter.formats.lite.quantization import (
+    FLOATS,
+    demand_ordinary,
+    node_quantization,
     parameters,
 )
+from converter.formats.tflite.codec import LiteTensor
+from converter.formats.tflite.rules.context import (
+    STORED,
+    Reading,
+    Writing,
+)
 from converter.formats.tflite.rules.fields import data, largest_below
-from converter.formats.tflite.tensors import FLOATS, is_by_axis, quantisation, type_of
-from converter.graph.build import attrs_of
+from converter.formats.tflite.tensors import is_by_axis, type_of, zero_points
 from converter.graph.infer import Array
 from converter.graph.record import record
 from converter.graph.value import Value
@@ -39,8 +41,7 @@ def is_wide(tensor: LiteTensor) -> bool:
 def zero_and_scale(r: Reading, tensor: LiteTensor) -> tuple[Array, Array]:
     if is_by_axis(tensor):
         raise MappingError("scales for each channel of integers of 32 bits", "R110")
-    scale, zero = quantisation(tensor)
-    return np.asarray(zero), np.asarray(scale)
+    return np.asarray(zero_points(tensor)[0]), np.asarray(tensor.scales[0], np.float32)
 
 
 def of_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
@@ -107,26 +108,16 @@ class Scale(SameNumbers):
 
     def lower(self, w: Writing) -> None:
         node = w.out.producer()
-        found = None if node is None else parameters(node)
-        if node is None or found is None:
-            raise MappingError("scale and zero point must be constant")
-        scales, zeros = found
-        least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
-        if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
-            raise MappingError("a scale that is no ordinary number")
+        assert node is not None
+        scale = node_quantization(node)
+        demand_ordinary(scale)
         stored = w.out if self.of_result else w.data
         constant_weights = not self.of_result and stored.const_value is not None
         types = (*STORED, ir.DataType.INT4) if constant_weights else STORED
-        if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and zeros.any()):
+        if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and any(scale.zeros)):
             raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
-        if scales.size != 1 and not constant_weights:
+        if scale.axis is not None and not constant_weights:
             raise MappingError("scales for each channel belong to constants")
-        axis = int(attrs_of(node).get("axis", 1)) % max(1, w.rank())
-        scale = Quantisation(
-            tuple(map(float, scales)),
-            tuple(map(int, np.broadcast_to(zeros, scales.shape))),
-            axis if scales.size > 1 else 0,
-        )
         w.low.note(stored, scale)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import CODES
 from converter.formats.tflite.rules.context import Reading, Writing
-from converter.formats.tflite.rules.fields import CODES
 from converter.formats.tflite.tensors import dequantise, is_quantised, quantise
 from converter.graph.build import Builder, attrs_of
 from converter.graph.catalogue.cells import (

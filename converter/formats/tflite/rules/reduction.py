@@ -5,11 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import REALS, WHOLE, Ordered
 from converter.formats.tflite.rules.context import TENSOR_INT64, Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import (
-    REALS,
-    WHOLE,
-    Ordered,
     axes_of,
     axis_of,
     constant_of,

@@ -10,13 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
     Reading,
     Writing,
     dims_of,
-    number,
 )
 from converter.formats.tflite.rules.fields import (
     OneAxis,

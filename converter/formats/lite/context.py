@@ -1,0 +1,218 @@
+"""What rows of both formats see of a layer that is read, and of an operator that is written.
+
+A key names an operand of a layer: TensorFlow Lite numbers them, NNAPI has names. Quantized tensors
+are read as DequantizeLinear -> operator -> QuantizeLinear; an operator between the two is first
+written on the quantized values around it (`quantised`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.lite.quantization import (
+    FLOATS,
+    Quantization,
+    dequantize,
+    single_quantization,
+)
+from converter.graph.build import attrs_of
+from converter.graph.infer import Array, constant
+from converter.graph.value import Value, maker, operand
+from converter.mapping import context
+from converter.mapping.fusing import activation_of, only_user
+
+Key = int | str
+WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
+
+
+class LiftContext(context.Reading):
+    """One layer on its way into the graph."""
+
+    def has(self, key: Any) -> bool:
+        """Whether an operand is there."""
+        raise NotImplementedError
+
+    def stored(self, key: Any) -> Value:
+        """The value of an operand as it is stored: the integers of a quantized tensor."""
+        raise NotImplementedError
+
+    def real(self, key: Any) -> Value:
+        """The value of an operand as real numbers, and as it is where it has no scale."""
+        raise NotImplementedError
+
+    def quantization(self, key: Any) -> Quantization | None:
+        """Scale and zero point of an operand."""
+        raise NotImplementedError
+
+    def bias_scales(self, key: Any, factors: Sequence[Any]) -> Array:
+        """The scales of an integer bias, beside the operands whose scales it has the product of."""
+        return self.product_of_scales(factors)
+
+    def product_of_scales(self, keys: Sequence[Any]) -> Array:
+        """The product of the scales of several operands; no numbers where one has no scale."""
+        found = np.ones(1, np.float32)
+        for quantization in map(self.quantization, keys):
+            if quantization is None:
+                return np.zeros(0, np.float32)
+            found = found * np.asarray(quantization.scales, np.float32)
+        return found
+
+    def channels(self) -> int | None:
+        """How many channels the image has, None where that is not known."""
+        raise NotImplementedError
+
+    def optional_real(self, key: Any) -> Value | None:
+        """An operand as real numbers, None when it is left out."""
+        return self.real(key) if self.has(key) else None
+
+    def permuted(self, key: Any, perm: Sequence[int]) -> ir.Value:
+        """Weights with their axes permuted, as real numbers: a constant becomes a view, which keeps
+        its quantized values, and what is computed gets a Transpose.
+        """
+        stored = self.stored(key)
+        if (rank := self.rank(stored, "the weights")) != len(perm):
+            raise MappingError(f"weights must have {len(perm)} axes, they have {rank}", "R105")
+        if stored.const_value is None:
+            return self.transpose(self.real(key), perm)
+        found, order = self.quantization(key), list(perm)
+        axis = None if found is None or found.axis is None else found.axis
+        along = order.index(axis) if axis in order else 0
+        return dequantize(self.b, self.transpose(stored, perm), found, along)
+
+    def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
+        """The bias as real numbers, None when it is left out.
+
+        Integers have the product of the scales of `factors`, the data and the weights, as engines
+        do not read the scale of the bias itself.
+        """
+        if not self.has(key):
+            return None
+        value = self.stored(key)
+        scales = self.bias_scales(key, factors) if value.dtype in WHOLE else np.zeros(0)
+        if not scales.size:
+            return self.real(key)
+        scale = scales.reshape(()) if scales.size == 1 else scales
+        if value.dtype == ir.DataType.INT64:
+            return self.b.Cast(value, to=ir.DataType.FLOAT) * scale
+        return self.b.DequantizeLinear(value, scale, axis=0)
+
+
+class LowerContext(context.Writing):
+    """One operator on its way into layers.
+
+    `quantised`: it is written on the quantized values around it.
+    """
+
+    quantised: bool
+
+    # operands and results ------------------------------------------------------------------------
+
+    def place(self, key: Any, operand: Any) -> None:
+        """Make a value, or the array of a constant, an operand of the layer."""
+        raise NotImplementedError
+
+    def placed(self, key: Any) -> Any:
+        """The operand that `place` made one of the layer."""
+        raise NotImplementedError
+
+    def absorb(self, node: ir.Node) -> ir.Value:
+        """Make a following node a part of this one; return its output."""
+        raise NotImplementedError
+
+    def alias(self, value: ir.Value, source: ir.Value) -> None:
+        """Make `value` the same operand as `source`."""
+        raise NotImplementedError
+
+    def image(self, value: ir.Value) -> Sequence[int | None]:
+        """The sizes of an image with its channels last."""
+        raise NotImplementedError
+
+    def take(self, index: int, value: ir.Value) -> None:
+        """Read another value in place of input `index` of the operator."""
+        raise NotImplementedError
+
+    def weights(self, perm: Sequence[int], outputs: int) -> Any:
+        """The operand of the constant or computed weights at input 1, with their axes permuted.
+
+        `outputs` is the axis of the permuted weights that counts the results. Where the operator
+        is written quantized, these are quantized values.
+        """
+        raise NotImplementedError
+
+    def bias(self, value: ir.Value | None, count: int, weights: Any) -> Any:
+        """The operand of a bias, zeros where there is none, beside the operand of the weights."""
+        raise NotImplementedError
+
+    def as_matrix(self, units: int) -> None:
+        """Reshape the data to a matrix, and the result of so many columns back."""
+        raise NotImplementedError
+
+    def has_activation(self, value: ir.Value) -> bool:
+        """Whether a layer with this result may have an activation."""
+        return True
+
+    def activation(self) -> str:
+        """The name of the activation after the operator, which becomes a part of it; "" for
+        none.
+        """
+        value = self.layer.outputs[0]
+        user = only_user(value) if self.has_activation(value) else None
+        name = "" if user is None or user.inputs[0] is not value else activation_of(user)
+        if user is not None and name:
+            self.layer.outputs[0] = self.absorb(user)
+        return name
+
+    def added_bias(self, count: int) -> ir.Value | None:
+        """A constant vector that is added to the result along its last axis, and becomes a part of
+        the operator.
+        """
+        value = self.layer.outputs[0]
+        user = only_user(value)
+        if user is None or user.op_type != "Add" or user.domain:
+            return None
+        other = user.inputs[1 if user.inputs[0] is value else 0]
+        node = maker(other, "DequantizeLinear")
+        stored = constant(other if node is None else node.inputs[0])
+        if other is None or stored is None or other.shape is None or value.shape is None:
+            return None
+        if stored.size != count or stored.shape[-1:] != (count,) or stored.ndim > len(value.shape):
+            return None
+        self.layer.outputs[0] = self.absorb(user)
+        return other
+
+    # quantized values ----------------------------------------------------------------------------
+
+    @property
+    def graph(self) -> Any:
+        """The graph in which the operator stands; None for one that was taken out of it."""
+        own = self.node.outputs[0].producer()
+        return None if own is None else own.graph
+
+    def before_transpose(
+        self, value: ir.Value, perm: Sequence[int] | None = None
+    ) -> tuple[ir.Value, list[int]]:
+        """The value that a Transpose of the same graph reads, and the order in which `perm` (of the
+        value itself) has its axes. A body is handed what it reads of an outer graph.
+        """
+        node, order = maker(value, "Transpose"), list(perm or range(len(value.shape or ())))
+        if node is None or node.graph is not self.graph:
+            return value, order
+        own = [int(i) for i in attrs_of(node)["perm"]]
+        return operand(node), [own[i] for i in order]
+
+    def written_quantized(self, value: ir.Value) -> tuple[ir.Node, Quantization] | None:
+        """The QuantizeLinear after a result, which becomes a part of the operator, and its
+        quantization; None where the operator is written on real numbers.
+        """
+        if not self.quantised or value.dtype not in FLOATS:
+            return None
+        user = only_user(value)
+        quantizes = user is not None and user.op_type == "QuantizeLinear" and not user.domain
+        if user is None or not quantizes or user.inputs[0] is not value:
+            raise MappingError("the result is not quantized")
+        return user, single_quantization(user)
