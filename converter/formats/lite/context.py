@@ -33,8 +33,18 @@ WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
 class LiftContext(context.Reading):
     """One layer on its way into the graph."""
 
+    activation_key: str  # of the attribute that is the code of an activation
+
+    def key(self, name: str) -> Any:
+        """The key of an operand that NNAPI calls so; None where the layer has none."""
+        return name
+
     def has(self, key: Any) -> bool:
         """Whether an operand is there."""
+        raise NotImplementedError
+
+    def stored_type(self, key: Any) -> ir.DataType:
+        """The type in which an operand is stored."""
         raise NotImplementedError
 
     def stored(self, key: Any) -> Value:

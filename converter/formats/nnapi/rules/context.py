@@ -43,7 +43,7 @@ from converter.formats.nnapi.operations import (
     Signature,
     operations,
 )
-from converter.formats.nnapi.quantization import dequantise, operand_quantization
+from converter.formats.nnapi.quantization import DATA_TYPES, dequantise, operand_quantization
 from converter.formats.nnapi.table import Array, ChannelQuant, Lifetime, Operand, OperandType
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
@@ -83,6 +83,8 @@ class Reading(LiftContext):
     `values`  of the graph, by the number of the operand
     `reals`   the same as real numbers, shared by all operations that read them
     """
+
+    activation_key = ACTIVATION
 
     def __init__(
         self,
@@ -139,6 +141,9 @@ class Reading(LiftContext):
 
     def real(self, name: str) -> Value:
         return self._real(self._demand(name))
+
+    def stored_type(self, name: str) -> ir.DataType:
+        return DATA_TYPES[self.operand(name).type]
 
     def quantization(self, name: str) -> Quantization | None:
         return operand_quantization(self.operand(name))

@@ -32,9 +32,10 @@ from converter.formats.lite.quantization import (
     real_numbers,
     single_quantization,
 )
+from converter.formats.lite.recurrent import OPERANDS
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import RESULTS, kernels
-from converter.formats.tflite.tensors import is_quantised, tensor_quantization
+from converter.formats.tflite.tensors import is_quantised, tensor_quantization, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, rank_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -86,6 +87,8 @@ class Reading(LiftContext):
     `graph`     the subgraph that is being read, with the values of its tensors
     """
 
+    activation_key = "fused_activation_function"
+
     def __init__(
         self, layer: Layer, b: Builder, operator: LiteOperator, graph: GraphLifting
     ) -> None:
@@ -101,8 +104,16 @@ class Reading(LiftContext):
 
     # tensors, by their position among the operator's ---------------------------------------------
 
-    def has(self, index: int) -> bool:
-        return index < len(self.operator.inputs) and self.operator.inputs[index] >= 0
+    def key(self, name: str) -> int | None:
+        names = OPERANDS[self.layer.kind]
+        return names.index(name) if name in names else None
+
+    def has(self, index: int | None) -> bool:
+        indexes = self.operator.inputs
+        return index is not None and index < len(indexes) and indexes[index] >= 0
+
+    def stored_type(self, index: int) -> ir.DataType:
+        return type_of(self.tensor(index))
 
     def tensor(self, index: int) -> LiteTensor:
         """What the file says of input `index`; MappingError R105 when it is left out."""
@@ -126,8 +137,8 @@ class Reading(LiftContext):
             raise MappingError(f"input {index} is absent", "R105")
         return with_operators(self.graph.value(self.operator.inputs[index]))
 
-    def real(self, index: int) -> Value:
-        return self.input(index)
+    def real(self, index: int | None) -> Value:
+        return self.input(len(self.layer.inputs) if index is None else index)
 
     def quantization(self, index: int) -> Quantization | None:
         return tensor_quantization(self.tensor(index))
