@@ -38,6 +38,34 @@ class Beta(Field):
         w.layer.attrs["beta"] = beta
 
 
+@record
+class SoftmaxAxis(Field):
+    """The axis of a softmax: `key`, or the last one where there is none.
+
+    `always`: the last axis is stated, too. Without it that of a matrix, or of four axes, is meant.
+    """
+
+    key: str = ""
+    always: bool = False
+    names = ("axis",)
+
+    def __post_init__(self) -> None:
+        self.keys = (self.key,) if self.key else ()
+
+    def lift(self, r: LiftContext) -> None:
+        r.set(axis=r.attr(self.key, int, -1) % max(1, r.rank(r.data)) if self.key else -1)
+
+    def lower(self, w: LowerContext) -> None:
+        rank = w.rank()
+        axis = int(w.attr("axis", -1)) % max(1, rank)
+        if axis != rank - 1 and not self.key:
+            raise MappingError(f"axis must be {rank - 1}, the last one, got {axis}")
+        if self.key and (self.always or axis != rank - 1):
+            w.set(**{self.key: axis})
+        elif self.key and rank not in (2, 4):
+            w.as_matrix(w.static()[-1])
+
+
 def scales_a_softmax(node: ir.Node) -> bool:
     """Whether a Mul is the factor of a Softmax, which has one of its own."""
     user = only_user(node.outputs[0])

@@ -7,36 +7,12 @@ from typing import Any
 import numpy as np
 
 from converter.formats.lite.fields import CODES
-from converter.formats.lite.normalization import Beta, Neighbors, Norm
+from converter.formats.lite.normalization import Beta, Neighbors, Norm, SoftmaxAxis
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import ChannelAxis
 from converter.mapping.fields import Attr, Field, attrs
-from converter.mapping.rules import op, ops
-
-
-class SoftmaxAxis(Field):
-    """`axis`, which is left out for the last one of two or four axes.
-
-    Of other ranks the last axis is written as that of a matrix.
-
-    `LOG_SOFTMAX` always has it.
-    """
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int, -1) % max(1, r.rank(r.data)))
-
-    def lower(self, w: Writing) -> None:
-        dims = w.static()
-        if w.layer.kind == "LOG_SOFTMAX" or w.axis() != len(dims) - 1:
-            w.set(axis=w.axis())
-        elif len(dims) not in (2, 4):
-            rows = [int(np.prod(dims[:-1])), dims[-1]]
-            w.operands[0] = w.reshaped(w.ref(0), rows)
-            w.behind(rows, w.reshape)
+from converter.mapping.rules import op
 
 
 class Uniform(Field):
@@ -72,7 +48,8 @@ class Uniform(Field):
 
 
 RULES = [
-    *ops("Softmax=SOFTMAX LogSoftmax=LOG_SOFTMAX", Beta(takes_factor=True), SoftmaxAxis()),
+    op("Softmax", "SOFTMAX", Beta(takes_factor=True), SoftmaxAxis("axis")),
+    op("LogSoftmax", "LOG_SOFTMAX", Beta(takes_factor=True), SoftmaxAxis("axis", always=True)),
     op(
         "LRN",
         "LOCAL_RESPONSE_NORMALIZATION",

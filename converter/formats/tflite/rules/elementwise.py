@@ -40,14 +40,12 @@ from converter.mapping.rules import Custom, Rule, custom, op, ops
 D = ir.DataType
 
 
-class Exponent(Field):
-    """Of the type of the base."""
-
-    def lower(self, w: Writing) -> None:
-        base, exponent = w.data, w.input(1)
-        if base.dtype != exponent.dtype:
-            shape = None if exponent.shape is None else list(exponent.shape)
-            w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
+def exponent_of_one_type(w: Writing) -> None:
+    """Cast the exponent to the type of the base."""
+    base, exponent = w.data, w.input(1)
+    if base.dtype != exponent.dtype:
+        shape = None if exponent.shape is None else list(exponent.shape)
+        w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
 PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they compare
@@ -116,41 +114,33 @@ def floor_modulus(r: Reading) -> None:
     r.set_inputs(other & nonzero, rest + y, rest)
 
 
-class Rows(Field):
+def condition_of_rows(r: Reading) -> None:
     """A condition of one axis chooses rows."""
-
-    def lift(self, r: Reading) -> None:
-        condition, rank = data(r), rank_of(r.input(1))
-        if rank_of(condition) == 1 and rank is not None and rank > 1:
-            r.data = r.b.Unsqueeze(condition, list(range(1, rank)))
+    rank = rank_of(r.input(1))
+    if rank_of(r.data) == 1 and rank is not None and rank > 1:
+        r.data = r.b.Unsqueeze(r.data, list(range(1, rank)))
 
 
-class Exclusive(Field):
-    """Of booleans it is another operator."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.op = "Xor" if data(r).dtype == D.BOOL else "BitwiseXor"
+def exclusive_or(r: Reading) -> None:
+    """Booleans have another operator."""
+    r.node.op = "Xor" if r.data.dtype == D.BOOL else "BitwiseXor"
 
 
-class Shifted(Field):
+def divisors_of_shift(r: Reading) -> None:
     """The quotient by a power of two, rounded down; amounts end at the width of the type.
 
     It is divided twice, by powers that the type holds.
     """
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        b, x = r.b, data(r)
-        kind = np.dtype((x.dtype or D.INT32).numpy())
-        most = 8 * kind.itemsize - (kind.kind == "i")
-        amount = r.cast(r.input(1), D.FLOAT)
-        amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
-        half = b.Floor(amount * b.like(amount, 0.5))
-        first, second = (
-            b.Cast(b.like(amount, 2) ** n, to=x.dtype or D.INT32) for n in (half, amount - half)
-        )
-        r.set_inputs(b.FloorDiv(x, first), second)
+    b, x = r.b, r.data
+    kind = np.dtype((x.dtype or D.INT32).numpy())
+    most = 8 * kind.itemsize - (kind.kind == "i")
+    amount = r.cast(r.input(1), D.FLOAT)
+    amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
+    half = b.Floor(amount * b.like(amount, 0.5))
+    first, second = (
+        b.Cast(b.like(amount, 2) ** n, to=x.dtype or D.INT32) for n in (half, amount - half)
+    )
+    r.set_inputs(b.FloorDiv(x, first), second)
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
@@ -229,13 +219,9 @@ def of_root(w: Writing) -> bool:
     return maker(w.data, "Sqrt") is not None
 
 
-class Root(Field):
+def operand_of_root(w: Writing) -> None:
     """One over the root of a number, of which the root is an operator of its own in the graph."""
-
-    inputs = (0,)
-
-    def lower(self, w: Writing) -> None:
-        w.place(0, made_of(w.data, "Sqrt"))
+    w.place(0, made_of(w.data, "Sqrt"))
 
 
 def of_difference(w: Writing) -> bool:
@@ -243,15 +229,11 @@ def of_difference(w: Writing) -> bool:
     return a is b and maker(a, "Sub") is not None and a.dtype in FLOATS
 
 
-class Difference(Field):
-    """The operands of a difference that is multiplied with itself."""
-
-    inputs = (0, 1)
-
-    def lower(self, w: Writing) -> None:
-        node = w.data.producer()
-        assert node is not None
-        w.layer.inputs = list(node.inputs)
+def operands_of_difference(w: Writing) -> None:
+    """A difference that is multiplied with itself."""
+    node = w.data.producer()
+    assert node is not None
+    w.layer.inputs = list(node.inputs)
 
 
 def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
@@ -316,7 +298,7 @@ RULES: list[Rule | Custom] = [
     *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
     op("Elu", "ELU", Only("alpha", 1.0)),
     *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
-    op("Pow", "POW", Exponent()),
+    op("Pow", "POW", before_lower=exponent_of_one_type),
     op("Equal", "EQUAL", Compared()),
     *ops(
         "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL",
@@ -332,7 +314,7 @@ RULES: list[Rule | Custom] = [
         "Mul",
         "SQUARED_DIFFERENCE",
         Guard("the square of a difference", lower_if=of_difference),
-        Difference(),
+        before_lower=operands_of_difference,
         lower_only=True,
         given="Sub(2,3;2,3) $0",
     ),
@@ -340,7 +322,7 @@ RULES: list[Rule | Custom] = [
         "Reciprocal",
         "RSQRT",
         Guard("of a root", lower_if=of_root),
-        Root(),
+        before_lower=operand_of_root,
         lower_only=True,
         given="Sqrt(2,3)",
     ),
@@ -361,10 +343,10 @@ RULES: list[Rule | Custom] = [
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
     SLOPES,
-    op("Where", "SELECT", Rows(), lift_only=True),
+    op("Where", "SELECT", before_lift=condition_of_rows, lift_only=True),
     op("Where", "SELECT_V2", OneScale()),
-    op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
-    op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
+    op("BitwiseXor", "BITWISE_XOR", before_lift=exclusive_or, given="i32:2,3 i32:2,3"),
+    op("netconv::FloorDiv", "RIGHT_SHIFT", before_lift=divisors_of_shift, lift_only=True),
     op(
         "BitShift",
         "RIGHT_SHIFT",

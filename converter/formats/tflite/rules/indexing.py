@@ -79,13 +79,9 @@ class BatchAxes(Field):
         r.behind(lambda y: r.transpose(y, back))
 
 
-class Lookup(Field):
+def rows_of_table(r: Reading) -> None:
     """Inputs are [indices, table]."""
-
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs, r.node.attrs["axis"] = [r.input(1), r.whole(0)], 0
+    r.set_inputs(r.input(1), r.whole(0))
 
 
 def dense_of_sparse(r: Reading) -> None:
@@ -363,7 +359,13 @@ RULES = [
         Indices(),
         given="4,3 =i64:[[2],[0]]",
     ),
-    op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
+    op(
+        "Gather",
+        "EMBEDDING_LOOKUP",
+        Only("axis", 0),
+        before_lift=rows_of_table,
+        lift_only=True,
+    ),
     op("ScatterND", "SCATTER_ND", FROM_FRONT, OnZeros(), given="4,3 =i64:[[2],[0]] 2,3"),
     op(
         "ScatterND",

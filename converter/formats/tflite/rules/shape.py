@@ -648,60 +648,47 @@ def amounts(r: Reading, what: str) -> Array:
     return np.asarray(shaped(np.array(r.ints(2, what)), n, 2, what=what))
 
 
-class PaddedAxes(Field):
-    """Zeros in front of and behind the axes that are divided into blocks."""
-
-    def lift(self, r: Reading) -> None:
-        pads = amounts(r, "the padding")
-        if pads.any():
-            whole = np.zeros((r.rank(data(r)), 2), np.int64)
-            whole[1 : len(pads) + 1] = pads
-            r.data = r.b.Pad(data(r), whole.T.reshape(-1))
-
-
-class CroppedAxes(Field):
-    """What is cut off in front of and behind the axes that blocks are joined to."""
-
-    def lift(self, r: Reading) -> None:
-        crops = amounts(r, "the crops")
-        at_least(0, crops=crops.reshape(-1).tolist())
-        axes, ends = list(range(1, len(crops) + 1)), [-int(e) if e else LARGE for _, e in crops]
-        if crops.any():
-            r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
-
-
 def blocks_of(r: Reading) -> Array:
     blocks = r.ints(1, "the blocks")
     at_least(1, blocks=blocks)
     return np.array(blocks, np.int64)
 
 
-class IntoBatch(Field):
-    """Blocks of the axes behind the first go into it, slower than it."""
+def blocks_into_batch(r: Reading) -> None:
+    """Blocks of the axes behind the first, which are padded with zeros, go into it, slower than
+    it.
+    """
+    b, blocks, x, pads = r.b, blocks_of(r), r.data, amounts(r, "the padding")
+    n, rank = len(blocks), r.rank(x)
+    if pads.any():
+        whole = np.zeros((rank, 2), np.int64)
+        whole[1 : n + 1] = pads
+        x = b.Pad(x, whole.T.reshape(-1))
+    shape = b.Shape(x)
+    inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
+    columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))
+    pairs = b.Reshape(b.Concat(*columns, axis=1), [-1])
+    x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
+    perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
+    r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
 
-    def lift(self, r: Reading) -> None:
-        b, blocks, x = r.b, blocks_of(r), r.data
-        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
-        inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
-        columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))
-        pairs = b.Reshape(b.Concat(*columns, axis=1), [-1])
-        x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
-        perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
-        r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
 
-
-class OutOfBatch(Field):
-    """The first axis is divided by blocks, which are joined to the axes behind it."""
-
-    def lift(self, r: Reading) -> None:
-        b, blocks, x = r.b, blocks_of(r), data(r)
-        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
-        batch = shape[:1] / np.int64(math.prod(blocks))
-        x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
-        pairs = [i for k in range(n) for i in (n + 1 + k, k)]
-        x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
-        inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * blocks
-        r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
+def blocks_out_of_batch(r: Reading) -> None:
+    """The first axis is divided by blocks, which are joined to the axes behind it, and these are
+    cropped.
+    """
+    b, blocks, x, crops = r.b, blocks_of(r), r.data, amounts(r, "the crops")
+    at_least(0, crops=crops.reshape(-1).tolist())
+    n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
+    batch = shape[:1] / np.int64(math.prod(blocks))
+    x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
+    pairs = [i for k in range(n) for i in (n + 1 + k, k)]
+    x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
+    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * blocks
+    r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
+    axes, ends = list(range(1, n + 1)), [-int(e) if e else LARGE for _, e in crops]
+    if crops.any():
+        r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
 
 
 ADDS_ONE = Guard(
@@ -764,6 +751,6 @@ RULES: list[Rule | Custom] = [
     op("Range", "RANGE", before_lift=single, given="=i64:(0) Size(n,3) =i64:(1)"),
     op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), *BLOCKS),
     op("SpaceToDepth", "SPACE_TO_DEPTH", *BLOCKS),
-    op("Reshape", "SPACE_TO_BATCH_ND", PaddedAxes(), IntoBatch(), lift_only=True),
-    op("Reshape", "BATCH_TO_SPACE_ND", OutOfBatch(), CroppedAxes(), lift_only=True),
+    op("Reshape", "SPACE_TO_BATCH_ND", before_lift=blocks_into_batch, lift_only=True),
+    op("Reshape", "BATCH_TO_SPACE_ND", before_lift=blocks_out_of_batch, lift_only=True),
 ]
