@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from nnapi_models import constant, scalar, tensor
 from onnx import TensorProto, helper, numpy_helper
+from test_tflite_operators import F, Tensor, alike, const, floats, needs_litert, single
+from tflite_files import in_litert
 
 import converter
 from converter.engines import litert
 from converter.errors import ConverterError, ReadError
 from converter.formats.nnapi.codec import read_table, write_table
-from converter.formats.nnapi.table import Operation, OperandType, Table
+from converter.formats.nnapi.table import OperandType, Operation, Table
 from converter.formats.tflite.codec import read_flat
 from converter.io.files import Output
-from formats.nnapi_models import constant, scalar, tensor
-from formats.test_tflite_operators import F, Tensor, alike, const, floats, needs_litert, single
-from formats.tflite_files import in_litert
 
 TANH = 4
 

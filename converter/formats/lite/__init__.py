@@ -7,6 +7,7 @@ elementwise.py     arithmetic, comparisons and activations
 weights.py         filters, biases, dense layers and products of matrices
 normalization.py   softmax, and normalizations
 recurrent.py       cells, and sequences in one direction or both
+shape.py           operators that move numbers
 
 Each of the two keeps the form of its files, its levels or versions, and the spelling of operands
 and options: TensorFlow Lite numbers the tensors of an operator, NNAPI names them.

@@ -30,6 +30,11 @@ Key = int | str
 WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
 
 
+def swapped(rank: int) -> list[int]:
+    """The order of axes with the last two exchanged."""
+    return [*range(rank - 2), rank - 1, rank - 2]
+
+
 class LiftContext(context.Reading):
     """One layer on its way into the graph."""
 
@@ -142,9 +147,14 @@ class LowerContext(context.Writing):
         """The sizes of an image with its channels last."""
         raise NotImplementedError
 
-    def take(self, index: int, value: ir.Value) -> None:
+    def set_operand(self, index: int, value: ir.Value) -> None:
         """Read another value in place of input `index` of the operator."""
         raise NotImplementedError
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """What a Transpose of the last two axes makes operand `index` of, None without one."""
+        before, order = self.before_transpose(self.input(index))
+        return before if order == swapped(len(order)) else None
 
     def weights(self, perm: Sequence[int], outputs: int) -> Any:
         """The operand of the constant or computed weights at input 1, with their axes permuted.
@@ -214,6 +224,19 @@ class LowerContext(context.Writing):
             return value, order
         own = [int(i) for i in attrs_of(node)["perm"]]
         return operand(node), [own[i] for i in order]
+
+    def read_quantized(self, value: ir.Value) -> tuple[ir.Value, Quantization] | None:
+        """The quantized values of which a DequantizeLinear makes an operand, and their
+        quantization; None where the operator is written on real numbers.
+        """
+        if not self.quantised or value.dtype not in FLOATS:
+            return None
+        node = maker(value, "DequantizeLinear")
+        if node is None:
+            raise MappingError(f"{value.name} is not quantized")
+        if self.graph is not None and node.graph is not self.graph:
+            raise MappingError(f"{value.name} is dequantized outside of the body that reads it")
+        return operand(node), single_quantization(node)
 
     def written_quantized(self, value: ir.Value) -> tuple[ir.Node, Quantization] | None:
         """The QuantizeLinear after a result, which becomes a part of the operator, and its

@@ -34,7 +34,7 @@ class Beta(Field):
         node, beta = w.data.producer(), 1.0
         if self.takes_factor and node is not None and scales_a_softmax(node):
             x, beta = factor_of(node) or (w.data, 1.0)
-            w.take(0, x)
+            w.set_operand(0, x)
         w.layer.attrs["beta"] = beta
 
 

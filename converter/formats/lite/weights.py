@@ -7,12 +7,11 @@ Filters are stored O H W I, those of a depthwise convolution 1 H W O, weights of
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.lite.context import Key, LiftContext, LowerContext
+from converter.formats.lite.context import Key, LiftContext, LowerContext, swapped
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.fields import Field
@@ -165,13 +164,8 @@ class Matrices(Field):
 
     def lower(self, w: LowerContext) -> None:
         for i, key in enumerate(self.transposed):
-            if (rank := w.rank(i)) < 2:
+            if w.rank(i) < 2:
                 raise MappingError("a vector is not supported: both operands must be matrices")
-            before, order = w.before_transpose(w.input(i))
-            w.layer.attrs[key] = transposed = order == swapped(rank)
-            w.take(i, before if transposed else w.input(i))
-
-
-def swapped(rank: int) -> Sequence[int]:
-    """The order of axes with the last two exchanged."""
-    return [*range(rank - 2), rank - 1, rank - 2]
+            stored = w.untransposed(i)
+            w.layer.attrs[key] = stored is not None
+            w.set_operand(i, w.input(i) if stored is None else stored)

@@ -294,14 +294,14 @@ def dequantised(value: ir.Value | None) -> ir.Node | None:
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 
-def one_scale(node: ir.Node) -> tuple[np.float32, int] | None:
+def one_scale(node: ir.Node) -> tuple[float, int] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each, as they
     compare equal.
     """
     found = parameters(node)
     if found is None or found[0].size != 1:
         return None
-    return np.float32(found[0][0]), int(found[1][0])
+    return float(found[0][0]), int(found[1][0])
 
 
 _MOVES = {
@@ -339,7 +339,7 @@ def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[floa
         behind = [n for n in users if n.op_type == "DequantizeLinear"]
         for node in filter(None, (maker(v, "QuantizeLinear"), *behind)):
             if (found := one_scale(node)) is not None:
-                return float(found[0]), found[1]
+                return found
         moves = [producer] if producer is not None and producer.op_type in _MOVES else []
         around = [i for n in moves for i in n.inputs if i is not None] + [
             o for n in users if n.op_type in _MOVES for o in n.outputs

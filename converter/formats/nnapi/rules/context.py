@@ -35,7 +35,7 @@ from converter.formats.lite.quantization import (
     quantized_weights,
     real_numbers,
 )
-from converter.formats.nnapi.collector import Ref, Writer, one_scale
+from converter.formats.nnapi.collector import Ref, Writer
 from converter.formats.nnapi.operations import (
     Argument,
     Binding,
@@ -49,7 +49,7 @@ from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
 from converter.graph.infer import constant, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, made_of, maker, operand, with_operators
+from converter.graph.value import Value, made_of, maker, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
@@ -330,15 +330,10 @@ class Writing(LowerContext):
 
         Where the node is written quantised, these are the integers in front of DequantizeLinear.
         """
-        if not self.quantised or value.dtype not in FLOATS:
+        if (found := self.read_quantized(value)) is None:
             return self.stored(value, dims)
-        producer = maker(value, "DequantizeLinear")
-        if producer is None:
-            raise MappingError(f"{value.name} is not quantised")
-        if (found := one_scale(producer)) is None:
-            raise MappingError(f"{value.name} has no single constant scale")
-        ref = self.stored(operand(producer), dims)
-        if quantisation_of(self.about(ref)) != found:
+        ref = self.stored(found[0], dims)
+        if quantisation_of(self.about(ref)) != found[1].single:
             raise MappingError(f"the integers of {value.name} are read with several scales")
         return ref
 
@@ -353,7 +348,7 @@ class Writing(LowerContext):
     def placed(self, key: str) -> Any:
         return self.layer.attrs[key]
 
-    def take(self, index: int, value: ir.Value) -> None:
+    def set_operand(self, index: int, value: ir.Value) -> None:
         self.operands[index] = self.real(value)
 
     def as_matrix(self, units: int) -> None:
@@ -574,6 +569,6 @@ def _bounds(dtype: Any) -> tuple[int, int]:
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-def quantisation_of(operand: Operand) -> tuple[np.float32, int]:
+def quantisation_of(operand: Operand) -> tuple[float, int]:
     """Scale and zero point, as they compare equal."""
-    return np.float32(operand.scale), operand.zero_point
+    return float(np.float32(operand.scale)), operand.zero_point

@@ -110,7 +110,7 @@ def zero(dtype: DT) -> ir.Value:
     return made
 
 
-def demanded_scale(w: Writing) -> tuple[np.float32, int]:
+def demanded_scale(w: Writing) -> tuple[float, int]:
     found = one_scale(w.source)
     if found is None:
         raise MappingError("scale and zero point must be constant, and one for all")

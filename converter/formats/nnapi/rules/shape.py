@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.shape import PACK, RANK
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import Axis
@@ -122,17 +123,6 @@ EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", expan
 # join and split ----------------------------------------------------------------------------------
 
 
-class Unsqueezed(Field):
-    """Each input gets the axis along which they are joined."""
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        axis = r.node.attrs["axis"] = r.attr("axis", int)
-        r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
-
-
 class EqualParts(Field):
     """The number of equal parts; other sizes are slices."""
 
@@ -151,12 +141,10 @@ class EqualParts(Field):
         w.set(count=count)
 
 
-class Vector(Field):
+def as_vector(r: Reading) -> None:
     """What has no axes in the graph has one here."""
-
-    def lift(self, r: Reading) -> None:
-        if r.rank(r.data) == 0:
-            r.data = r.reshape(r.data, [1])
+    if r.rank(r.data) == 0:
+        r.data = r.reshape(r.data, [1])
 
 
 class Repeated(Field):
@@ -330,9 +318,9 @@ RULES: list[Rule | Custom] = [
     ),
     op("Transpose", "TRANSPOSE", Permutation()),
     op("Concat", "CONCATENATION", Axis()),
-    op("Concat", "PACK", Unsqueezed(), lift_only=True),
+    PACK,
     op("Split", "SPLIT", Axis(), EqualParts()),
-    op("Tile", "TILE", Vector(), InputType((1,))),
+    op("Tile", "TILE", InputType((1,)), before_lift=as_vector),
     op(
         "Expand",
         "MUL",
@@ -342,7 +330,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("Expand", "TILE", Repeated(), lower_only=True),
     op("Expand", "FILL", Filled(), lift_only=True),
-    op("Size", "RANK", before_lift=lambda r: r.b.Shape(r.data), lift_only=True),
+    RANK,
     op("Pad", "PAD", Only("mode", "constant"), Amounts(), PadValue(False)),
     op("Pad", "PAD_V2", Only("mode", "constant"), Amounts(), PadValue(True)),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Amounts()),

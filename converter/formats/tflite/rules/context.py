@@ -23,14 +23,12 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, Where
 from converter.formats.lite.context import LiftContext, LowerContext
 from converter.formats.lite.quantization import (
-    FLOATS,
     Quantization,
     bias_integers,
     constant_dequantized,
     node_quantization,
     quantized_weights,
     real_numbers,
-    single_quantization,
 )
 from converter.formats.lite.recurrent import OPERANDS
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
@@ -335,16 +333,12 @@ class Writing(LowerContext):
 
     def real(self, value: ir.Value) -> ir.Value:
         """What the operator reads: on the stored integers those in front of a DequantizeLinear."""
-        if not self.quantised or value.dtype not in FLOATS:
+        if (found := self.read_quantized(value)) is None:
             return value
-        node = dequantised(value)
-        stored = None if node is None else node.inputs[0]
-        if node is not None and self.graph is not None and node.graph is not self.graph:
-            raise MappingError(f"{value.name} is quantised around the body")
-        if node is None or stored is None or stored.dtype not in STORED:
-            raise MappingError(f"{value.name} is not quantised")
-        self.low.note(stored, single_quantization(node))
-        return stored
+        if found[0].dtype not in STORED:
+            raise MappingError(f"{value.name} is not stored in 8 or 16 bits")
+        self.low.note(*found)
+        return found[0]
 
     def target(self, value: ir.Value) -> ir.Value:
         """The value that the operator writes: on the stored integers that of a QuantizeLinear."""
@@ -421,7 +415,7 @@ class Writing(LowerContext):
     def alias(self, value: ir.Value, source: ir.Value) -> None:
         self.low.alias(value, source)
 
-    def take(self, index: int, value: ir.Value) -> None:
+    def set_operand(self, index: int, value: ir.Value) -> None:
         self.layer.inputs[index] = value
 
     def weights(self, perm: Sequence[int], outputs: int) -> ir.Value:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.lite.elementwise import number
+from converter.formats.lite.shape import PACK, RANK
 from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
@@ -167,11 +168,6 @@ class JoinedAxis(OneAxis):
         first = w.data.dtype if not w.quantised else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
-
-
-def packed(r: Reading) -> None:
-    axis = r.node.attrs["axis"]
-    r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
 def unpacked(r: Reading) -> list[ir.Value]:
@@ -706,7 +702,7 @@ RULES: list[Rule | Custom] = [
     op("Unsqueeze", "RESHAPE", OutShape(), lower_only=True, given="2,3 =[0,1]"),
     # no kernel of LiteRT applies the activation
     op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
-    op("Concat", "PACK", JoinedAxis(), before_lift=packed, lift_only=True),
+    PACK,
     custom("", "UNPACK", unpacked),
     op("Split", "SPLIT", EqualParts()),
     op("Split", "SPLIT_V", ListedParts(), given="6,4 =[2,4] -> 2"),
@@ -742,7 +738,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("Shape", "SHAPE", WholeShape(), given="n,3"),
     custom("Size", "", lower=lower_count),
-    op("Size", "RANK", before_lift=lambda r: r.b.Shape(data(r)), lift_only=True),
+    RANK,
     op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),
     op("Tile", "TILE", Repeats()),
     op("Expand", "BROADCAST_TO", Target()),
