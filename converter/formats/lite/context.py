@@ -2,7 +2,7 @@
 
 A key names an operand of a layer: TensorFlow Lite numbers them, NNAPI has names. Quantized tensors
 are read as DequantizeLinear -> operator -> QuantizeLinear; an operator between the two is first
-written on the quantized values around it (`quantised`).
+written on the quantized values around it (`quantized`).
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class LiftContext(context.Reading):
 class LowerContext(context.Writing):
     """One operator on its way into layers.
 
-    `quantised`: it is written on the quantized values around it.
+    `quantized`: it is written on the quantized values around it.
     """
 
-    quantised: bool
+    quantized: bool
 
     # operands and results ------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class LowerContext(context.Writing):
         """The quantized values of which a DequantizeLinear makes an operand, and their
         quantization; None where the operator is written on real numbers.
         """
-        if not self.quantised or value.dtype not in FLOATS:
+        if not self.quantized or value.dtype not in FLOATS:
             return None
         node = maker(value, "DequantizeLinear")
         if node is None:
@@ -242,7 +242,7 @@ class LowerContext(context.Writing):
         """The QuantizeLinear after a result, which becomes a part of the operator, and its
         quantization; None where the operator is written on real numbers.
         """
-        if not self.quantised or value.dtype not in FLOATS:
+        if not self.quantized or value.dtype not in FLOATS:
             return None
         user = only_user(value)
         quantizes = user is not None and user.op_type == "QuantizeLinear" and not user.domain

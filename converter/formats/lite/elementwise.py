@@ -53,7 +53,7 @@ def broadcast_slope(r: LiftContext) -> None:
 
 def alias_of_data(w: LowerContext) -> None:
     """The result is the operand of the data, unless it has another scale."""
-    if w.quantised:
+    if w.quantized:
         raise not_meant("nothing to compute")
     w.alias(w.out, w.data)
 

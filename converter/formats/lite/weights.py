@@ -143,7 +143,7 @@ class Dense(Field):
             w.layer.attrs[self.keep] = w.rank() > 2
         elif w.rank() != 2:
             w.as_matrix(units)
-        none = bool(self.keep) and bias is None and not w.quantised
+        none = bool(self.keep) and bias is None and not w.quantized
         w.place(self.bias, None if none else w.bias(bias, units, weights))
 
 

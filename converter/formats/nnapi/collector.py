@@ -1,7 +1,7 @@
 """A subgraph that is being written: values become operands when something uses them, nodes become
 operations that are checked at once.
 
-Quantised graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
+Quantized graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
 stored integers (its DequantizeLinear and QuantizeLinear vanish into scales and zero points); where
 NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. What the
 validator finds about an operation is the reason why its node cannot be written.
@@ -171,18 +171,18 @@ class Writer:
             )
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
-            operand.scale, operand.zero_point = self.quantisation(value) or (1.0, 0)
+            operand.scale, operand.zero_point = self.quantization(value) or (1.0, 0)
         elif kind is T.TENSOR_INT32 and dtype == value.dtype:
-            operand.scale = (self.quantisation(value) or (0.0, 0))[0]
+            operand.scale = (self.quantization(value) or (0.0, 0))[0]
         return operand
 
-    def quantisation(self, value: ir.Value) -> tuple[float, int] | None:
+    def quantization(self, value: ir.Value) -> tuple[float, int] | None:
         """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
         still changes.
         """
         if self.dry:
-            return quantisation(value, set(), _NEAR)
-        return quantisation(value, self._plain, sys.maxsize)
+            return quantization(value, set(), _NEAR)
+        return quantization(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand that an operation will write `value` to."""
@@ -264,7 +264,7 @@ class Writer:
         self.undo(mark)
         self.enter(self.done, node, True)
         try:
-            self._write(node, quantised=False)
+            self._write(node, quantized=False)
         except MappingError:
             self.undo(mark)
             raise
@@ -274,22 +274,22 @@ class Writer:
 
     def takes_integers(self, node: ir.Node) -> bool:
         """Whether an operation on the stored integers says this node, which is written then."""
-        if not any(dequantised(v) is not None for v in node.inputs):
+        if not any(dequantized(v) is not None for v in node.inputs):
             return False
         try:
-            self._write(node, quantised=True)
+            self._write(node, quantized=True)
         except (MappingError, InferenceError):
             return False
         return True
 
-    def _write(self, node: ir.Node, quantised: bool) -> None:
+    def _write(self, node: ir.Node, quantized: bool) -> None:
         from converter.formats.nnapi.mapping import MAPPING
         from converter.formats.nnapi.rules.context import Writing
 
-        MAPPING.table.lower(Writing(node, self, quantised))
+        MAPPING.table.lower(Writing(node, self, quantized))
 
 
-def dequantised(value: ir.Value | None) -> ir.Node | None:
+def dequantized(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
@@ -321,7 +321,7 @@ _MOVES = {
 }
 
 
-def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
+def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
     """Scale and zero point with which the stored integers of a value are written or read; None for
     plain integers.
 

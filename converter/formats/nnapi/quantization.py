@@ -39,12 +39,12 @@ def operand_quantization(operand: Operand) -> Quantization | None:
     return Quantization((operand.scale,), zeros)
 
 
-def dequantise(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
+def dequantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
     """The real numbers of a value; integers without a scale and floats stay as they are."""
     return dequantize(b, value, operand_quantization(operand))
 
 
-def quantise(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
+def quantize_operand(b: Builder, value: ir.Value, operand: Operand) -> ir.Value:
     """A result as the operand stores it."""
     found = operand_quantization(operand) if operand.type in QUANTISED else None
     return quantize(b, value, DATA_TYPES[operand.type], found)

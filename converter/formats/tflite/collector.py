@@ -13,8 +13,8 @@ from converter.formats.lite.quantization import Quantization
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.rules.context import (
     Writing,
-    any_quantised,
-    dequantised,
+    any_quantized,
+    dequantized,
 )
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
@@ -149,11 +149,11 @@ class LiteLowering(Lowering):
 
     def lower_view(self, node: Node) -> None:
         """On the stored integers where a kernel takes them, else on real numbers."""
-        behind = any(dequantised(v) is not None for v in node.inputs)
-        if node.op != "DequantizeLinear" and (behind or any_quantised(node.outputs)):
+        behind = any(dequantized(v) is not None for v in node.inputs)
+        if node.op != "DequantizeLinear" and (behind or any_quantized(node.outputs)):
             mark = self.mark()
             try:
-                self.mapping.table.lower(Writing(node, self, quantised=True))
+                self.mapping.table.lower(Writing(node, self, quantized=True))
                 for layer in self.layers[mark[0] :]:
                     demand_scales(layer, self.scales)
                 return

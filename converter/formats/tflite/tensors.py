@@ -64,7 +64,7 @@ def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
     return [*sizes, 2] if tensor.type in COMPLEX else sizes
 
 
-def is_quantised(tensor: LiteTensor) -> bool:
+def is_quantized(tensor: LiteTensor) -> bool:
     """Whether the integers of a tensor stand for real numbers. Those of 32 and 64 bits are biases,
     whose scale only the operator looks at that they belong to.
     """
@@ -144,17 +144,17 @@ def is_by_axis(tensor: LiteTensor) -> bool:
 
 def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
     """Scales and zero points of a tensor whose integers stand for real numbers."""
-    if not is_quantised(tensor):
+    if not is_quantized(tensor):
         return None
     axis = tensor.axis if is_by_axis(tensor) else None
     return Quantization(tuple(tensor.scales), tuple(map(int, zero_points(tensor))), axis)
 
 
-def dequantise(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
+def dequantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
     """The real numbers of a value; what has no scale stays as it is."""
     return dequantize(b, value, tensor_quantization(tensor))
 
 
-def quantise(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
+def quantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
     """A result as the tensor stores it."""
     return quantize(b, value, type_of(tensor), tensor_quantization(tensor))

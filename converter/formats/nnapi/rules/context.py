@@ -11,9 +11,9 @@ Other tensors that a field owns, such as filters, it asks for by name. The layou
 to no row: channels-last operations are read as operators of the channels-last dialect, and images
 are always written channels-last.
 
-A quantised table becomes a graph of DequantizeLinear -> operator -> QuantizeLinear: inputs are real
-numbers, and the reader quantises results as their operands say. When writing, a node is first tried
-on the integers around it (`quantised`).
+A quantized table becomes a graph of DequantizeLinear -> operator -> QuantizeLinear: inputs are real
+numbers, and the reader quantizes results as their operands say. When writing, a node is first tried
+on the integers around it (`quantized`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ from converter.formats.nnapi.operations import (
     Signature,
     operations,
 )
-from converter.formats.nnapi.quantization import DATA_TYPES, dequantise, operand_quantization
+from converter.formats.nnapi.quantization import (
+    DATA_TYPES,
+    dequantize_operand,
+    operand_quantization,
+)
 from converter.formats.nnapi.table import Array, ChannelQuant, Lifetime, Operand, OperandType
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
@@ -64,11 +68,11 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 
 
 class Stored(Field):
-    """The operation moves or looks at numbers as they are stored: nothing is dequantised."""
+    """The operation moves or looks at numbers as they are stored: nothing is dequantized."""
 
     def lower(self, w: Writing) -> None:
         assert isinstance(w, Writing)
-        if w.quantised:
+        if w.quantized:
             raise MappingError("it looks at stored numbers")
 
 
@@ -157,7 +161,7 @@ class Reading(LiftContext):
         if index not in self.values:
             raise MappingError(f"operand {index} has no value where it is read", "R105")
         if index not in self.reals:
-            self.reals[index] = dequantise(self.b, self.values[index], self.operands[index])
+            self.reals[index] = dequantize_operand(self.b, self.values[index], self.operands[index])
         return with_operators(self.reals[index])
 
     def array(self, name: str) -> Array:
@@ -230,13 +234,13 @@ class Writing(LowerContext):
     """One node on its way into a table.
 
     `source`      the node in the graph
-    `quantised`   operations work on the stored integers around the node
+    `quantized`   operations work on the stored integers around the node
     `operands`    of inputs of the operator for which a field put another operand
     """
 
-    def __init__(self, node: ir.Node, writer: Writer, quantised: bool) -> None:
+    def __init__(self, node: ir.Node, writer: Writer, quantized: bool) -> None:
         self.node, self.source, self.writer = view_of(node), node, writer
-        self.version, self.spelling, self.quantised = writer.level, PLAIN, quantised
+        self.version, self.spelling, self.quantized = writer.level, PLAIN, quantized
 
     def begin(self, rule: context.Row) -> None:
         self._taken, self._owned = rule.owned("inputs"), rule.owned("keys") | rule.owned("blobs")
@@ -328,12 +332,12 @@ class Writing(LowerContext):
     def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand of a value that the operation computes with.
 
-        Where the node is written quantised, these are the integers in front of DequantizeLinear.
+        Where the node is written quantized, these are the integers in front of DequantizeLinear.
         """
         if (found := self.read_quantized(value)) is None:
             return self.stored(value, dims)
         ref = self.stored(found[0], dims)
-        if quantisation_of(self.about(ref)) != found[1].single:
+        if scale_and_zero(self.about(ref)) != found[1].single:
             raise MappingError(f"the integers of {value.name} are read with several scales")
         return ref
 
@@ -361,11 +365,11 @@ class Writing(LowerContext):
         x, value = self.about(self.ref(0)), self.input(1)
         before, order = self.before_transpose(value, perm)
         node, name = constant_dequantized(before), str(value.name)
-        if node is not None and self.quantised:
+        if node is not None and self.quantized:
             return self._quantized_weights(x, name, node, order)
         if node is not None and (made := lazily(value, 0)) is not None:
             return self.writer.tensor(made.transposed(perm), OperandType.TENSOR_FLOAT32, name)
-        if self.quantised and maker(before, "DequantizeLinear") is None:
+        if self.quantized and maker(before, "DequantizeLinear") is None:
             raise MappingError("the weights are not quantized")
         if node is None and (array := constant(value)) is not None:
             stored = value.const_value if value.dtype == ir.DataType.FLOAT else None
@@ -401,13 +405,13 @@ class Writing(LowerContext):
         x, numbers = self.about(self.ref(0)), np.zeros(count)
         name = "" if value is None else str(value.name)
         if value is not None:
-            found = real_numbers(value) if self.quantised else constant(value)
-            if found is None and not self.quantised:
+            found = real_numbers(value) if self.quantized else constant(value)
+            if found is None and not self.quantized:
                 return self.reshaped(self.real(value), [count])
             if found is None:
                 return self._computed_bias(value)
             numbers = found.reshape(-1)
-        if not self.quantised:
+        if not self.quantized:
             return self.number(np.broadcast_to(numbers, (count,)), self.ref(0), name)
         filter_ = self.about(weights)
         channel = filter_.channel_quant
@@ -463,7 +467,7 @@ class Writing(LowerContext):
         """A constant of a float operand's type."""
         kind = self.about(like).type
         if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
-            raise MappingError("the constant is not quantised")
+            raise MappingError("the constant is not quantized")
         return self.writer.tensor(np.asarray(array, kind.dtype), kind, name)
 
     # operations ----------------------------------------------------------------------------------
@@ -569,6 +573,6 @@ def _bounds(dtype: Any) -> tuple[int, int]:
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-def quantisation_of(operand: Operand) -> tuple[float, int]:
+def scale_and_zero(operand: Operand) -> tuple[float, int]:
     """Scale and zero point, as they compare equal."""
     return float(np.float32(operand.scale)), operand.zero_point

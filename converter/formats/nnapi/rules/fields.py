@@ -11,7 +11,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.lite import fields as lite
 from converter.formats.lite.weights import Bias
-from converter.formats.nnapi.quantization import dequantise
+from converter.formats.nnapi.quantization import dequantize_operand
 from converter.formats.nnapi.rules.context import ACTIVATION, Reading, Writing
 from converter.graph.infer import shape_of
 from converter.graph.record import record
@@ -88,7 +88,7 @@ class ChannelsFirst(Field):
     def lift(self, r: Reading) -> None:
         for i, name in enumerate(() if r.nchw else self.names_):
             turned = r.b.Transpose(r.stored(name), perm=[0, 3, 1, 2])
-            r.node.inputs[i] = dequantise(r.b, turned, r.operand(name))
+            r.node.inputs[i] = dequantize_operand(r.b, turned, r.operand(name))
 
     def lower(self, w: Writing) -> None:
         w.set(nchw=True)

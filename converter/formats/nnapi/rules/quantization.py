@@ -13,7 +13,7 @@ from converter.formats.nnapi.rules.context import (
     Reading,
     Stored,
     Writing,
-    quantisation_of,
+    scale_and_zero,
 )
 from converter.formats.nnapi.table import Array, Operand
 from converter.graph.infer import constant, evaluate, known
@@ -142,7 +142,7 @@ class Scale(Field):
         found = demanded_scale(w)
         if not self.of_result:
             operand: Operand = w.about(w.stored(w.data))
-            if quantisation_of(operand) != found:
+            if scale_and_zero(operand) != found:
                 raise MappingError("the integers are read with several scales")
 
 
@@ -168,7 +168,7 @@ def constant_result(t: Writing) -> None:
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)
-    if t.quantised or any(v is not None and array is None for v, array in pairs):
+    if t.quantized or any(v is not None and array is None for v, array in pairs):
         raise not_meant("nothing to compute")
     found = evaluate(node, arrays)
     if not found:
@@ -179,7 +179,7 @@ def constant_result(t: Writing) -> None:
 def same_type(t: Writing) -> None:
     """A cast between types that are one here."""
     have, want = types_of(t)
-    if t.quantised or have != want:
+    if t.quantized or have != want:
         raise not_meant("a cast looks at stored numbers")
     t.alias(t.node.outputs[0], t.data)
 
@@ -189,7 +189,7 @@ def is_whole(w: Writing) -> bool:
 
 
 def is_plain(w: Writing) -> bool:
-    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantisation."""
+    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantization."""
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
     operand = w.about(w.stored(w.data))

@@ -253,7 +253,7 @@ def lower_rnn(w: Writing) -> None:
 
 
 ACTIVATION = Attr("activation", kind=CODES)
-INTEGERS = Guard("it takes stored integers alone", lambda w: w.quantised)
+INTEGERS = Guard("it takes stored integers alone", lambda w: w.quantized)
 RULES: list[Rule | Custom] = [
     op("netconv::RNNCell", "RNN", ACTIVATION, given="2,3 =4,3 =4,4 =4 2,4"),
     custom(

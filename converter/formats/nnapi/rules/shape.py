@@ -113,7 +113,7 @@ def expands(w: Writing) -> bool:
 
 def same_dimensions(t: Writing) -> None:
     dims = t.about(t.real(t.data)).dimensions
-    if t.quantised or dims != (list(t.result_shape()) or [1]):
+    if t.quantized or dims != (list(t.result_shape()) or [1]):
         raise not_meant("the dimensions change")
     t.alias(t.node.outputs[0], t.data)
 
@@ -174,7 +174,7 @@ class TimesOnes(Field):
 
 
 def old_and_real(w: Writing) -> bool:
-    return w.version < 3 and not w.quantised
+    return w.version < 3 and not w.quantized
 
 
 class Filled(Field):
@@ -216,7 +216,7 @@ class Amounts(Field):
 class PadValue(Field):
     """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
 
-    Beside quantised data it is an integer in their scale.
+    Beside quantized data it is an integer in their scale.
     """
 
     said: bool

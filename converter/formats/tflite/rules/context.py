@@ -3,11 +3,11 @@
 A row sees an operator as a layer: its options are the attributes, by the names of the schema, and
 all its tensors are inputs, in their order in the file, constants too. Read, inputs are real
 numbers: what is stored as integers with a scale stands behind a DequantizeLinear, and results are
-quantised as their tensors say, so that a quantised operator becomes one on real numbers. Images are
+quantized as their tensors say, so that a quantized operator becomes one on real numbers. Images are
 channels-last.
 
 Written, an operator between DequantizeLinear and QuantizeLinear is first tried on the stored
-integers (`quantised`), whose scales become those of tensors, and put between DEQUANTIZE and
+integers (`quantized`), whose scales become those of tensors, and put between DEQUANTIZE and
 QUANTIZE where no kernel takes them.
 """
 
@@ -33,7 +33,7 @@ from converter.formats.lite.quantization import (
 from converter.formats.lite.recurrent import OPERANDS
 from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import RESULTS, kernels
-from converter.formats.tflite.tensors import is_quantised, tensor_quantization, type_of
+from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
 from converter.graph.build import Builder
 from converter.graph.infer import Array, constant, rank_of
 from converter.graph.lazy_tensor import LazyTensor
@@ -67,12 +67,12 @@ SMALL = 1e-5  # by which two scales may differ that are the same
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
 
 
-def dequantised(value: ir.Value | None) -> ir.Node | None:
+def dequantized(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value."""
     return maker(value, "DequantizeLinear")
 
 
-def any_quantised(values: Sequence[ir.Value]) -> bool:
+def any_quantized(values: Sequence[ir.Value]) -> bool:
     """Whether results are only read by a QuantizeLinear."""
     user = only_user(values[0]) if values else None
     return user is not None and user.op_type == "QuantizeLinear" and not user.domain
@@ -130,7 +130,7 @@ class Reading(LiftContext):
         return self.cast(self.input(of) if isinstance(of, int) else of, ir.DataType.INT64)
 
     def stored(self, index: int) -> Value:
-        """Input `index` as it is stored: the integers of a quantised tensor."""
+        """Input `index` as it is stored: the integers of a quantized tensor."""
         if not self.has(index):
             raise MappingError(f"input {index} is absent", "R105")
         return with_operators(self.graph.value(self.operator.inputs[index]))
@@ -169,9 +169,9 @@ class Reading(LiftContext):
         return found
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Whether the first input is stored as integers that stand for real numbers."""
-        return is_quantised(self.tensor(0))
+        return is_quantized(self.tensor(0))
 
     # states --------------------------------------------------------------------------------------
 
@@ -183,14 +183,14 @@ class Reading(LiftContext):
 class Writing(LowerContext):
     """One operator on its way into a file.
 
-    `quantised`: it is written on the stored integers around it.
+    `quantized`: it is written on the stored integers around it.
     """
 
     low: LiteLowering
 
-    def __init__(self, node: Node, low: LiteLowering, quantised: bool = False) -> None:
+    def __init__(self, node: Node, low: LiteLowering, quantized: bool = False) -> None:
         super().__init__(node, low)
-        self.quantised = quantised
+        self.quantized = quantized
 
     # rows ----------------------------------------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Writing(LowerContext):
         """Stored integers of an operator have one type, but for constants and those that it
         brings to another scale.
         """
-        if not self.quantised or layer.kind == "QUANTIZE":
+        if not self.quantized or layer.kind == "QUANTIZE":
             return
         values = (*layer.inputs, *layer.outputs)
         stored = [v for v in values if v in self.low.scales and v.const_value is None]
@@ -359,7 +359,7 @@ class Writing(LowerContext):
         """The scale of stored integers that the operator reads or writes."""
         found = None if value is None else self.low.scales.get(value)
         if found is None:
-            raise MappingError("the operand is not quantised")
+            raise MappingError("the operand is not quantized")
         return found
 
     def one_scale(self) -> None:
@@ -367,7 +367,7 @@ class Writing(LowerContext):
 
         Written when the layer is: the scales of results are known then.
         """
-        if not self.quantised:
+        if not self.quantized:
             return
         layer = self.layer
 
@@ -424,7 +424,7 @@ class Writing(LowerContext):
         node = constant_dequantized(before)
         if node is not None:
             return self._quantized_weights(name, node, order, outputs)
-        if self.quantised:
+        if self.quantized:
             raise MappingError("the weights are not quantized")
         if (array := constant(value)) is not None:
             tensor = LazyTensor(array) if value.const_value is None else value.const_value
@@ -442,9 +442,9 @@ class Writing(LowerContext):
         """Constant quantized weights, behind a DEQUANTIZE where the operator computes with real
         numbers. Beside signed data they have no zero point, and scales along the outputs.
         """
-        stored, signed = operand(node), not self.quantised or self.signed
+        stored, signed = operand(node), not self.quantized or self.signed
         tensor = stored.const_value
-        if tensor is not None and stored.dtype == ir.DataType.INT4 and not self.quantised:
+        if tensor is not None and stored.dtype == ir.DataType.INT4 and not self.quantized:
             found = node_quantization(node)
             axis = None if found.axis is None else order.index(found.axis)
             found = replace(found, axis=axis)
@@ -453,7 +453,7 @@ class Writing(LowerContext):
             array, found = quantized_weights(node, order, signed)
             made = self.const(array, name)
         self.low.note(made, found)
-        if not self.quantised:
+        if not self.quantized:
             shape = list(made.shape or ())
             return self.emit("DEQUANTIZE", made, dtype=ir.DataType.FLOAT, shape=shape)
         if found.axis is not None and (not signed or found.axis != outputs):
@@ -468,7 +468,7 @@ class Writing(LowerContext):
     def signed(self) -> bool:
         """Whether the stored integers of the data are signed."""
         value = next(
-            (n.inputs[0] for v in self.node.inputs if (n := dequantised(v)) is not None), None
+            (n.inputs[0] for v in self.node.inputs if (n := dequantized(v)) is not None), None
         )
         return value is None or value.dtype in (ir.DataType.INT8, ir.DataType.INT16)
 
@@ -477,7 +477,7 @@ class Writing(LowerContext):
         times those of the weights.
         """
         name = "bias" if value is None else str(value.name)
-        if not self.quantised:
+        if not self.quantized:
             array = np.zeros(count, np.float32) if value is None else constant(value)
             array = array if array is not None or value is None else _half(value)
             if array is None:

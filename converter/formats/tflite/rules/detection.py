@@ -205,7 +205,7 @@ class Classes(Field):
         """Results are real numbers there, in another order."""
         each = bool(w.attr("per_class"))
         scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
-        if w.quantised or scores[0] != 1 or deltas[-1] != 4:
+        if w.quantized or scores[0] != 1 or deltas[-1] != 4:
             raise MappingError("several images, or more than four numbers for a box")
         if not each and w.attr("classes_each") != 1:
             raise MappingError("several classes of one box without suppression by class")

@@ -26,7 +26,7 @@ from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import (
     COMPLEX,
     NUMBERS,
-    is_quantised,
+    is_quantized,
     type_of,
     zero_points,
 )
@@ -60,7 +60,7 @@ class Compared(Field):
 
     def lift(self, r: Reading) -> None:
         tensors = list(map(r.tensor, range(len(r.layer.inputs))))
-        if not all(map(is_quantised, tensors)) or data(r).dtype not in FLOATS:
+        if not all(map(is_quantized, tensors)) or data(r).dtype not in FLOATS:
             return
         pairs = {(t.scales[0], int(zero_points(t)[0])) for t in tensors}
         if len(pairs) == 1 and min(pairs)[0] * PART >= 1:
@@ -71,7 +71,7 @@ class Compared(Field):
             r.set_input(i, r.b.Sign(parts) * r.b.Floor(r.b.Abs(parts) + half))
 
     def lower(self, w: Writing) -> None:
-        if not w.quantised:
+        if not w.quantized:
             return
         values = [w.real(v) for v in w.node.inputs if v is not None]
         scales = [w.scale(v).single for v in values]
@@ -210,7 +210,7 @@ def same_type(w: Writing) -> None:
     source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
-    if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
+    if w.quantized or rounds or NARROW.get(have, have) != NARROW.get(want, want):
         raise not_meant("a cast between two types")
     w.alias(result, source)
 

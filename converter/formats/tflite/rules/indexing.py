@@ -276,7 +276,7 @@ class OnZeros(Field):
     def lower(self, w: Writing) -> None:
         """The sum goes to the data; what is replaced is chosen by a mask."""
         reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
-        if w.quantised or reduction not in ("none", "add"):
+        if w.quantized or reduction not in ("none", "add"):
             raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
         if array is not None and (array < 0).any():
             if None in sizes:

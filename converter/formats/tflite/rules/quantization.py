@@ -124,7 +124,7 @@ class Scale(SameNumbers):
 def between(w: Writing) -> None:
     """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
     node = w.out.producer()
-    if not w.quantised or node is None:
+    if not w.quantized or node is None:
         raise not_meant("a way between two scales")
     stored = w.real(w.data)
     found = parameters(node)

@@ -33,7 +33,7 @@ from converter.formats.lite.recurrent import (
     time_major,
 )
 from converter.formats.tflite.rules.context import Reading, Writing
-from converter.formats.tflite.tensors import is_quantised, tensor_quantization, type_of
+from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
 from converter.graph.build import attrs_of
 from converter.graph.catalogue.cells import (
     ACTIVATIONS,
@@ -57,7 +57,7 @@ def cell_of(r: Reading, prefix: str = "") -> Cell:
     """The cell of an LSTM."""
     found, hidden = r.operator.intermediates, None
     tensor = r.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
-    if tensor is not None and r.quantised and is_quantised(tensor):
+    if tensor is not None and r.quantized and is_quantized(tensor):
         hidden = rounding(type_of(tensor), tensor_quantization(tensor))
     return lstm_cell(r, prefix, hidden)
 
@@ -111,7 +111,7 @@ def is_plain(t: Reading, cell: Cell) -> bool:
     """Whether ONNX's LSTM says the same."""
     gates = (cell.input, cell.forget, cell.cell, cell.output)
     return (
-        not t.quantised
+        not t.quantized
         and cell.activation == "Tanh"
         and cell.projection is None
         and not cell.cell_clip
@@ -205,7 +205,7 @@ def svdf(r: Reading) -> ir.Value:
     if rank < 1 or filters % rank:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
     feature = b.Reshape(dense(b, r.input(0), r.input(1)), [-1, filters, 1])
-    if r.quantised:
+    if r.quantized:
         feature = rounding(r.stored_type(4), r.quantization(4))(b, feature)
     stored = b.Reshape(r.input(4), [-1, filters, memory])
     state = b.Concat(stored[:, :, 1:memory], feature, axis=2)
@@ -215,7 +215,7 @@ def svdf(r: Reading) -> ir.Value:
     activation = ACTIVATIONS[r.attr("fused_activation_function", CODES)]
     bias = r.real_bias(3, (4, 2))
     found = total(units, None if bias is None else with_operators(bias))
-    return found if r.quantised else activation(b, found)
+    return found if r.quantized else activation(b, found)
 
 
 # an LSTM of its own -------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def lower_lstm(w: Writing) -> None:
     assert node is not None
     if reason := reason_against_lstm(node):
         raise MappingError(reason)
-    if w.attr("direction", "forward") != "forward" or w.quantised:
+    if w.attr("direction", "forward") != "forward" or w.quantized:
         raise MappingError("directions other than forward, or stored integers, are not possible")
     steps, batch, _ = w.static()
     weights, recurrent, bias = sequence_weights(w, 4 * w.static(2)[2])

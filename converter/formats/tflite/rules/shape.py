@@ -165,7 +165,7 @@ class JoinedAxis(OneAxis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
-        first = w.data.dtype if not w.quantised else w.real(w.data).dtype
+        first = w.data.dtype if not w.quantized else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
 
@@ -289,7 +289,7 @@ class PadValue(Field):
         found = number(value)
         if found is not None:
             value = w.like(w.real(w.data), found)
-        elif w.quantised:
+        elif w.quantized:
             raise MappingError("the value of the padding is computed")
         w.place(2, value)
 
