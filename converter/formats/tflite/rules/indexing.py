@@ -198,16 +198,11 @@ class Boundaries(Field):
         r.set_inputs(b.Cast(~above, to=ir.DataType.INT32), [-1])
 
 
-class PlacesInRows(Field):
+def rows_as_columns(w: Writing) -> None:
     """One row for each place there, one column in ONNX."""
-
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
-
-    def lower(self, w: Writing) -> None:
-        rows = w.result("where")
-        rows.shape = ir.Shape([None, w.rank()])
-        w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
+    rows = w.result("where")
+    rows.shape = ir.Shape([None, w.rank()])
+    w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
 
 
 MOST_PAIRS = 1 << 20  # of updates that are compared with each other
@@ -302,12 +297,10 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
     return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
-class FirstPlaces(Field):
-    """Values in the order of their first places, and where each is."""
-
-    def lift(self, r: Reading) -> None:
-        r.outputs = 4
-        r.then(lambda found: [found[0], found[2]])
+def values_and_places(r: Reading) -> None:
+    """Values in the order in which they come first, and where each is."""
+    r.outputs = 4
+    r.then(lambda found: [found[0], found[2]])
 
 
 def updated_slice(r: Reading) -> None:
@@ -377,8 +370,13 @@ RULES = [
     op("OneHot", "ONE_HOT", HotAxis(), Inside(), OnOff(), given="=i64:[2,0] =i64:(3) 2"),
     op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
     op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), Boundaries(), lift_only=True),
-    op("NonZero", "WHERE", PlacesInRows()),
-    op("Unique", "UNIQUE", Only("sorted", 0), FirstPlaces(), lift_only=True),
+    op(
+        "NonZero",
+        "WHERE",
+        after_lift=lambda r, y: r.b.Transpose(y, perm=[1, 0]),
+        before_lower=rows_as_columns,
+    ),
+    op("Unique", "UNIQUE", Only("sorted", 0), before_lift=values_and_places, lift_only=True),
     op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
     op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
     op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),

@@ -12,10 +12,9 @@ from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
-from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.fields import Field, Guard, ignore
+from converter.mapping.fields import Field, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # What knows of the last axis, or hands values on as they are.
@@ -43,33 +42,16 @@ def part(r: Reading, index: int, of: int = 0) -> Value:
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
-@record
-class Part(Field):
-    """The place of the real or of the imaginary part on the axis of pairs."""
-
-    index: int
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(data(r), self.index)
-        r.set(axis=-1)
-
-
 def squares(r: Reading) -> Value:
     """The sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
     return real * real + imaginary * imaginary
 
 
-class Product(Field):
+def parts_of_product(r: Reading) -> None:
     """The product of two complex numbers: its real part and its imaginary part are joined."""
-
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
-        r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
-        r.set(axis=-1)
+    (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
+    r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
 
 
 class Lengths(Field):
@@ -188,12 +170,21 @@ def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
     return np.asarray(weights, np.float32)
 
 
+PAIRS_AXIS = Only("axis", -1)  # of the real and the imaginary part
 RULES: list[Rule | Custom] = [
     op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
-    op("Concat", "MUL", ARE_PAIRS, Product(), ignore("fused_activation_function"), lift_only=True),
+    op(
+        "Concat",
+        "MUL",
+        ARE_PAIRS,
+        PAIRS_AXIS,
+        ignore("fused_activation_function"),
+        before_lift=parts_of_product,
+        lift_only=True,
+    ),
     op("Sqrt", "COMPLEX_ABS", before_lift=squares, lift_only=True),
-    op("Gather", "REAL", Part(0), lift_only=True),
-    op("Gather", "IMAG", Part(1), lift_only=True),
+    op("Gather", "REAL", PAIRS_AXIS, before_lift=lambda r: r.set_input(1, 0), lift_only=True),
+    op("Gather", "IMAG", PAIRS_AXIS, before_lift=lambda r: r.set_input(1, 1), lift_only=True),
 ]
