@@ -95,9 +95,8 @@ class LiftContext(context.Reading):
         if stored.const_value is None:
             return self.transpose(self.real(key), perm)
         found, order = self.quantization(key), list(perm)
-        axis = None if found is None or found.axis is None else found.axis
-        along = order.index(axis) if axis in order else 0
-        return dequantize(self.b, self.transpose(stored, perm), found, along)
+        axis = order.index(found.axis) if found is not None and found.axis in order else 0
+        return dequantize(self.b, self.transpose(stored, perm), found, axis)
 
     def real_bias(self, key: Any, factors: Sequence[Any] = ()) -> ir.Value | None:
         """The bias as real numbers, None when it is left out.

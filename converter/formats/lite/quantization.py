@@ -18,6 +18,8 @@ from converter.graph.value import maker, optional
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
 LARGEST_SCALE = 1e30  # multiples of a larger one are beyond the floats in which both compute
+# Attributes of QuantizeLinear and DequantizeLinear, which say what a scale and types say there.
+ATTRIBUTES = ("axis", "block_size", "output_dtype", "precision", "saturate")
 BLOCKS = "scales of blocks are not supported: there is one scale, or one for each channel"
 
 

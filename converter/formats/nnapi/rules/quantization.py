@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.lite.quantization import Quantization
+from converter.formats.lite.quantization import ATTRIBUTES, Quantization
 from converter.formats.nnapi.collector import BYTES, NARROW, one_scale
 from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.rules.context import (
@@ -120,7 +120,7 @@ def demanded_scale(w: Writing) -> tuple[float, int]:
 class Scale(Field):
     """Scale and zero point <-> those of the operand that has the integers, a result or an input."""
 
-    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    names = ATTRIBUTES
     inputs = (1, 2)
 
     def __init__(self, of_result: bool) -> None:
@@ -149,7 +149,7 @@ class Scale(Field):
 class WholeScale(Field):
     """Integers of 32 bits have a cast, then a multiplication."""
 
-    names = Scale.names
+    names = ATTRIBUTES
     inputs = (0, 1, 2)
     keys = ("a", "b", "activation")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Attr, Field, Only, spread
+from converter.mapping.fields import Attr, Field, Group, Only, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
 NOTHING = np.zeros(0, np.int64)
@@ -156,25 +157,29 @@ def lower_suppression(w: Writing) -> None:
 # detections --------------------------------------------------------------------------------------
 
 
-class Thresholds(Field):
-    """A score may be equal to its threshold, an overlap too: there the one has to exceed it, the
-    other must not reach it.
-    """
+def read_thresholds(r: Reading) -> dict[str, Any]:
+    score, overlap = (r.attr(k, float) for k in THRESHOLDS.keys)
+    if not 0 < overlap <= 1:
+        raise MappingError(
+            f"nms_iou_threshold must be above 0 and at most 1, got {overlap}", "R110"
+        )
+    lowest = max(score, float(np.finfo(np.float32).min) / 2)
+    return {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
 
-    keys = ("nms_score_threshold", "nms_iou_threshold")
-    names = ("score_threshold", "iou_threshold")
 
-    def lift(self, r: Reading) -> None:
-        score, overlap = (r.attr(k, float) for k in self.keys)
-        if not 0 < overlap <= 1:
-            raise MappingError(f"a threshold of {overlap} for overlaps", "R110")
-        lowest = max(score, float(np.finfo(np.float32).min) / 2)
-        r.node.attrs |= {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
+def written_thresholds(w: Writing) -> dict[str, Any]:
+    score, overlap = (float(w.attr(n)) for n in THRESHOLDS.names)
+    return dict(zip(THRESHOLDS.keys, (above(score), below(overlap)), strict=True))
 
-    def lower(self, w: Writing) -> None:
-        score, overlap = (float(w.attr(n)) for n in self.names)
-        numbers = (above(score), below(overlap))
-        w.layer.attrs |= dict(zip(self.keys, numbers, strict=True))
+
+# A score may be equal to its threshold here, an overlap too: in the graph, as Android has it, the
+# one has to exceed it, and the other must not reach it.
+THRESHOLDS = Group(
+    ("score_threshold", "iou_threshold"),
+    ("nms_score_threshold", "nms_iou_threshold"),
+    read_thresholds,
+    written_thresholds,
+)
 
 
 class Classes(Field):
@@ -232,7 +237,7 @@ RULES: list[Rule | Custom] = [
         "TFLite_Detection_PostProcess",
         spread("scales", "y_scale", "x_scale", "h_scale", "w_scale", kind=float),
         Attr("limit", "max_detections", int),
-        Thresholds(),
+        THRESHOLDS,
         Classes(),
         Only("background", 0),
         given="1,6,3 1,6,4 =6,4 -> 4",

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
 from converter.formats.lite.quantization import (
+    ATTRIBUTES,
     FLOATS,
     demand_ordinary,
     node_quantization,
@@ -103,7 +104,7 @@ class Scale(SameNumbers):
     """
 
     of_result: bool
-    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    names = ATTRIBUTES
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
