@@ -4,6 +4,7 @@ the specification.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import converter
 from converter.engines import litert
 from converter.errors import ConverterError, ReadError
 from converter.formats.nnapi.codec import read_table, write_table
-from converter.formats.nnapi.table import OperandType, Operation, Table
+from converter.formats.nnapi.table import Lifetime, Operand, OperandType, Operation, Table
 from converter.formats.tflite.codec import read_flat
 from converter.io.files import Output
 
@@ -194,3 +195,51 @@ def test_an_auxiliary_input_needs_weights_in_both_directions(tmp_path: Path) -> 
     )
     with pytest.raises(ReadError, match="'bw_aux_weights' is absent"):
         converter.load(path)
+
+
+@pytest.mark.parametrize("time_major", [True, False])
+def test_a_plain_sequence_of_a_table_is_an_lstm_and_one_operation_again(
+    time_major: bool, tmp_path: Path
+) -> None:
+    """h = sigmoid(o) tanh(c), c = sigmoid(f) c + sigmoid(i) tanh(g), as NNAPI specifies it."""
+    units, inputs, batch, steps = 4, 3, 2, 5
+    x, h, c = floats(steps, batch, inputs), floats(batch, units), floats(batch, units)
+    weights, recurrent = floats(4, units, inputs), floats(4, units, units)
+    biases = floats(4, units)
+    table, given = Table(), x if time_major else x.swapaxes(0, 1)
+    named = {"x": given, "h": h, "c": c}
+    table.inputs = [tensor(table, list(v.shape), name=n) for n, v in named.items()]
+    none = Operand(OperandType.TENSOR_FLOAT32, [0], lifetime=Lifetime.NO_VALUE)
+    real = OperandType.FLOAT32
+    operands = [
+        table.inputs[0],
+        *(constant(table, w) for w in weights),
+        *(constant(table, w) for w in recurrent),
+        *(table.add(replace(none)) for _ in range(3)),
+        *(constant(table, b) for b in biases),
+        *(table.add(replace(none)) for _ in range(2)),
+        *table.inputs[1:],
+        scalar(table, TANH),
+        *(scalar(table, 0.0, real) for _ in range(2)),
+        scalar(table, time_major, OperandType.BOOL),
+        *(table.add(replace(none)) for _ in range(4)),
+    ]
+    shape = [steps, batch, units] if time_major else [batch, steps, units]
+    table.outputs = [tensor(table, shape, name="y")]
+    table.operations = [Operation("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, table.outputs)]
+    path = saved(table, tmp_path)
+    expected = []
+    for now in x:
+        i, f, g, o = (weights @ now.T + recurrent @ h.T + biases[:, :, None]).swapaxes(1, 2)
+        sigmoid = [1 / (1 + np.exp(-v)) for v in (i, f, o)]
+        c = sigmoid[1] * c + sigmoid[0] * np.tanh(g)
+        h = sigmoid[2] * np.tanh(c)
+        expected.append(h)
+    y = np.stack(expected, 0 if time_major else 1)
+    again = tmp_path / "again.nnapi.json"
+    converter.convert(path, again)
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in {o.type for o in read_table(again).operations}
+    for file in (path, again):
+        model = converter.load(file)
+        assert "Loop" not in {n.op_type for n in model.ir.graph}
+        np.testing.assert_allclose(model.run(named)["y"], y, 1e-5, 1e-5)

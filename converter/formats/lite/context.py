@@ -7,6 +7,7 @@ written on the quantized values around it (`quantized`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from converter.formats.lite.quantization import (
     single_quantization,
 )
 from converter.graph.build import attrs_of
-from converter.graph.infer import Array, constant
+from converter.graph.infer import Array, constant, shape_of
 from converter.graph.value import Value, maker, operand
 from converter.mapping import context
 from converter.mapping.fusing import activation_of, only_user
@@ -123,6 +124,7 @@ class LowerContext(context.Writing):
     """
 
     quantized: bool
+    computes_bias = False  # whether layers take biases that are computed
 
     # operands and results ------------------------------------------------------------------------
 
@@ -187,19 +189,22 @@ class LowerContext(context.Writing):
         return name
 
     def added_bias(self, count: int) -> ir.Value | None:
-        """A constant vector that is added to the result along its last axis, and becomes a part of
-        the operator.
+        """A vector that is added to the result along its last axis, and becomes a part of the
+        operator: a constant, or (`computes_bias`) an input of the network.
         """
         value = self.layer.outputs[0]
         user = only_user(value)
         if user is None or user.op_type != "Add" or user.domain:
             return None
         other = user.inputs[1 if user.inputs[0] is value else 0]
-        node = maker(other, "DequantizeLinear")
-        stored = constant(other if node is None else node.inputs[0])
-        if other is None or stored is None or other.shape is None or value.shape is None:
+        node, shape = maker(other, "DequantizeLinear"), shape_of(other)
+        if other is None or shape is None or value.shape is None:
             return None
-        if stored.size != count or stored.shape[-1:] != (count,) or stored.ndim > len(value.shape):
+        stored = constant(other if node is None else node.inputs[0])
+        given = self.computes_bias and (node is not None or other.producer() is None)
+        if stored is None and not given:
+            return None
+        if math.prod(shape) != count or shape[-1:] != (count,) or len(shape) > len(value.shape):
             return None
         self.layer.outputs[0] = self.absorb(user)
         return other

@@ -171,6 +171,66 @@ def sequence(
     return [time_major(r, y), *last]
 
 
+def is_plain(r: LiftContext, cell: Cell) -> bool:
+    """Whether ONNX's LSTM computes what an LSTM does."""
+    gates = (cell.input, cell.forget, cell.cell, cell.output)
+    return (
+        r.quantization(r.key("input")) is None
+        and cell.activation == "Tanh"
+        and cell.projection is None
+        and not cell.cell_clip
+        and all(g.norm is None and g.aux is None for g in gates)
+    )
+
+
+def lstm_sequence(r: LiftContext, cell: Cell) -> list[Value]:
+    """The outputs of an LSTM in one direction, and its last states: an LSTM of ONNX where that
+    computes the same, else a loop over steps.
+    """
+    if not is_plain(r, cell):
+        return sequence(r, lstm_step(r, cell, STATES), STATES)
+    y, *last = onnx_lstm(r, cell, time_major(r, r.real(r.key("input"))))
+    return [time_major(r, y), *last]
+
+
+def onnx_lstm(r: LiftContext, cell: Cell, x: Value, stateless: bool = False) -> list[Value]:
+    """ONNX's LSTM of [time, batch, size]. Where the input gate is coupled, 1 - sigmoid(z) is
+    sigmoid(-z).
+
+    `stateless`: it begins with zeros, and the last column of the weights is not that of an input.
+    """
+    b, f = r.b, cell.forget
+    gates = {"input": cell.input, "forget": f, "cell": cell.cell, "output": cell.output}
+    if cell.input.x is None:
+        parts = (f.x, f.h, f.bias, f.cell)
+        gates["input"] = Gate(*(None if v is None else -v for v in parts))
+
+    def joined(parts: Sequence[Value | None], what: str) -> Value:
+        if any(v is None for v in parts):
+            raise MappingError(f"{what} of a gate are left out", "R105")
+        return b.Concat(*parts, axis=0)
+
+    weights = joined([gates[n].x for n in ONNX_GATES], "the weights")
+    if stateless:
+        weights = weights[:, :-1]
+    recurrent = joined([gates[n].h for n in ONNX_GATES], "the recurrent weights")
+    biases = joined([gates[n].bias for n in ONNX_GATES], "the biases")
+    peeps = [gates[n].cell for n in ONNX_GATES[:3]]
+    peepholes = None if None in peeps else b.Unsqueeze(joined(peeps, "the peepholes"), [0])
+    found = b.LSTM(
+        x,
+        b.Unsqueeze(weights, [0]),
+        b.Unsqueeze(recurrent, [0]),
+        b.Unsqueeze(b.Concat(biases, biases * 0.0, axis=0), [0]),
+        None,
+        *(None if stateless else b.Unsqueeze(r.real(r.key(n)), [0]) for n in STATES),
+        peepholes,
+        hidden_size=r.static(recurrent, "the recurrent weights")[1],
+        outputs=3,
+    )
+    return [b.Squeeze(v, [axis]) for v, axis in zip(found, (1, 0, 0), strict=True)]
+
+
 def both_directions(
     r: LiftContext, cell: Callable[[str], Step], names: Sequence[str], weights: str
 ) -> list[Value]:

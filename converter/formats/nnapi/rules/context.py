@@ -238,6 +238,8 @@ class Writing(LowerContext):
     `operands`    of inputs of the operator for which a field put another operand
     """
 
+    computes_bias = True
+
     def __init__(self, node: ir.Node, writer: Writer, quantized: bool) -> None:
         self.node, self.source, self.writer = view_of(node), node, writer
         self.version, self.spelling, self.quantized = writer.level, PLAIN, quantized

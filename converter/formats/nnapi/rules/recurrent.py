@@ -17,6 +17,7 @@ from converter.formats.lite.recurrent import (
     both_directions,
     lstm_cell,
     lstm_operands,
+    lstm_sequence,
     lstm_step,
     reason_against,
     rnn_cell,
@@ -63,10 +64,6 @@ def in_both(r: Reading, step: Callable[[str], Step], *names: str) -> Sequence[ir
 
 def bidirectional_rnn(r: Reading) -> Sequence[ir.Value]:
     return in_both(r, lambda prefix: rnn_cell(r, prefix), RNN[-1], "aux_weights")
-
-
-def sequence_lstm(r: Reading) -> Sequence[ir.Value]:
-    return sequence(r, lstm_step(r, lstm_cell(r), STATES), STATES)
 
 
 def bidirectional_lstm(r: Reading) -> Sequence[ir.Value]:
@@ -270,7 +267,12 @@ RULES: list[Rule | Custom] = [
         *attrs(cell_clip=float, proj_clip=float),
         given="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
     ),
-    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", sequence_lstm, lower_lstm),
+    custom(
+        "LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        lambda r: lstm_sequence(r, lstm_cell(r)),
+        lower_lstm,
+    ),
     custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", bidirectional_lstm),
     op(
         "netconv::SVDF",

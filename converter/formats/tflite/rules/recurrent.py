@@ -16,21 +16,22 @@ from converter.errors import MappingError
 from converter.formats.lite.fields import CODES
 from converter.formats.lite.recurrent import (
     BOTH_STATES,
-    GATES,
     ONNX_GATES,
     OPERANDS,
     RNN,
     STATES,
     both_directions,
+    is_plain,
     lstm_cell,
     lstm_operands,
+    lstm_sequence,
     lstm_step,
+    onnx_lstm,
     reason_against,
     rnn_cell,
     rounding,
     sequence,
     sequence_weights,
-    time_major,
 )
 from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
@@ -93,71 +94,15 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
 
 
-def lstm_sequence(r: Reading) -> Sequence[ir.Value]:
+def read_sequence(r: Reading) -> Sequence[ir.Value]:
     cell = cell_of(r)
-    if not is_plain(r, cell):
-        y, *last = sequence(r, lstm_step(r, cell, STATES), STATES)
-    elif (data := behind_clearing(r, cell)) is not None:
-        y = standard(r, cell, data, stateless=True)[0]
+    data = after_clearing(r, cell) if is_plain(r, cell) else None
+    if data is not None:
+        y = onnx_lstm(r, cell, data, stateless=True)[0]
         return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
-    else:
-        y, *last = standard(r, cell, time_major(r, r.input(0)))
-        y = time_major(r, y)
+    y, *last = lstm_sequence(r, cell)
     leave(r, last, *STATES)
     return [y]
-
-
-def is_plain(t: Reading, cell: Cell) -> bool:
-    """Whether ONNX's LSTM says the same."""
-    gates = (cell.input, cell.forget, cell.cell, cell.output)
-    return (
-        not t.quantized
-        and cell.activation == "Tanh"
-        and cell.projection is None
-        and not cell.cell_clip
-        and all(g.norm is None and g.aux is None for g in gates)
-    )
-
-
-def standard(
-    t: Reading, cell: Cell, x: Value, stateless: bool = False
-) -> tuple[Value, Value, Value]:
-    """ONNX's LSTM. Where the input gate is coupled, 1 - sigmoid(z) is sigmoid(-z). `stateless`: it
-    begins with zeros, and the last column of the weights is that of the clearing step.
-    """
-    b = t.b
-    gates: dict[str, Gate] = {name: getattr(cell, name) for name in GATES}
-    coupled, f = gates["input"].x is None, gates["forget"]
-    if coupled:
-        parts = (f.x, f.h, f.bias, f.cell)
-        gates["input"] = Gate(*(None if v is None else -v for v in parts))
-
-    def joined(parts: Sequence[Value | None], what: str) -> Value:
-        if any(v is None for v in parts):
-            raise MappingError(f"{what} of a gate are left out", "R105")
-        return b.Concat(*parts, axis=0)
-
-    weights = joined([gates[n].x for n in ONNX_GATES], "the weights")
-    if stateless:
-        weights = weights[:, :-1]
-    recurrent = joined([gates[n].h for n in ONNX_GATES], "the recurrent weights")
-    biases = joined([gates[n].bias for n in ONNX_GATES], "the biases")
-    peeps = [gates[n].cell for n in ("input", "output", "forget")]
-    peepholes = None if None in peeps else b.Unsqueeze(joined(peeps, "the peepholes"), [0])
-    size = t.static(gates["forget"].h, "the recurrent weights")[1]  # type: ignore[arg-type]
-    y, h, c = b.LSTM(
-        x,
-        b.Unsqueeze(weights, [0]),
-        b.Unsqueeze(recurrent, [0]),
-        b.Unsqueeze(b.Concat(biases, biases * 0.0, axis=0), [0]),
-        None,
-        None if stateless else b.Unsqueeze(t.real(t.key(STATES[0])), [0]),
-        None if stateless else b.Unsqueeze(t.real(t.key(STATES[1])), [0]),
-        peepholes,
-        hidden_size=size,
-        outputs=3,
-    )
-    return b.Squeeze(y, [1]), b.Squeeze(h, [0]), b.Squeeze(c, [0])
 
 
 def lstm_both(r: Reading) -> Sequence[ir.Value]:
@@ -225,7 +170,7 @@ LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
 FEW = 4  # steps that are fewer operators written out
 
 
-def behind_clearing(t: Reading, cell: Cell) -> Value | None:
+def after_clearing(t: Reading, cell: Cell) -> Value | None:
     """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
     gates are closed whatever its states are: both states are zero behind it. None if there is no
     such step.
@@ -411,7 +356,7 @@ def deliver(w: Writing, y: ir.Value, steps: int, batch: int, size: int, skipped:
 
 RULES: list[Rule | Custom] = [
     custom("", "LSTM", single_lstm),
-    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", lstm_sequence, lower_lstm),
+    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", read_sequence, lower_lstm),
     custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", lstm_both),
     custom("", "RNN", rnn),
     custom("", "UNIDIRECTIONAL_SEQUENCE_RNN", rnn_sequence),
