@@ -131,6 +131,7 @@ class Dense(Field):
             r.behind(lambda y: y + bias)
 
     def lower(self, w: LowerContext) -> None:
+        w.read_quantized(w.data)  # nothing is made where the data are not quantized
         perm = (0, 1) if w.attr("transB", 0) else (1, 0)
         units = int(w.static(1, "the weights")[perm[0]])
         weights = w.weights(perm, 0)
