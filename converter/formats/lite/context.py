@@ -148,7 +148,7 @@ class LowerContext(context.Writing):
         """The sizes of an image with its channels last."""
         raise NotImplementedError
 
-    def set_operand(self, index: int, value: ir.Value) -> None:
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
         """Read another value in place of input `index` of the operator."""
         raise NotImplementedError
 

@@ -354,7 +354,8 @@ class Writing(LowerContext):
     def placed(self, key: str) -> Any:
         return self.layer.attrs[key]
 
-    def set_operand(self, index: int, value: ir.Value) -> None:
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        assert value is not None
         self.operands[index] = self.real(value)
 
     def as_matrix(self, units: int) -> None:

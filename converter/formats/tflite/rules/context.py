@@ -415,8 +415,8 @@ class Writing(LowerContext):
     def alias(self, value: ir.Value, source: ir.Value) -> None:
         self.low.alias(value, source)
 
-    def set_operand(self, index: int, value: ir.Value) -> None:
-        self.layer.inputs[index] = value
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        self.place(index, value)
 
     def weights(self, perm: Sequence[int], outputs: int) -> ir.Value:
         value, name = self.input(1), str(self.input(1).name)
