@@ -134,6 +134,54 @@ def test_transposed_weights_stay_in_8_bits(dtype: Any, zero: int, tmp_path: Path
     np.testing.assert_allclose(in_litert(path, [x])[0], x @ real.T, 1e-4, 1e-4)
 
 
+@needs_litert
+def test_a_scale_for_each_column_is_one_for_each_unit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    stored = rng.integers(-128, 128, (6, 5)).astype(np.int8)
+    scale = rng.uniform(0.01, 0.03, 5).astype(F)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [2, 6]}, {"w": stored, "s": scale}, [2, 5])
+    path = written(model, tmp_path, ".tflite")
+    (kept,) = [t for t in read_flat(path).graphs[0].tensors if len(t.scales) == 5]
+    assert kept.axis == 0 and list(kept.shape) == [5, 6]
+    x = floats(2, 6)
+    np.testing.assert_allclose(in_litert(path, [x])[0], x @ (stored * scale), 1e-4, 1e-4)
+
+
+def depthwise(scale: Any, stored: Any) -> Any:
+    """A quantized depthwise convolution [1, 3, 4, 4] of filters [3, 1, 2, 2]."""
+    arrays = {"one": np.array(0.02, F), "zero": np.array(0, np.int8), "w": stored, "s": scale}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "one", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "one", "zero"], ["r"]),
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0),
+        helper.make_node("Conv", ["r", "d"], ["c"], group=3),
+        helper.make_node("QuantizeLinear", ["c", "one", "zero"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "one", "zero"], ["y"]),
+    ]
+    return model_of(nodes, {"x": [1, 3, 4, 4]}, arrays, [1, 3, 3, 3])
+
+
+@pytest.mark.parametrize("suffix", [".tflite", ".nnapi.json"])
+def test_scales_of_a_depthwise_filter_belong_to_its_last_axis(suffix: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    scale = np.array([0.005, 0.01, 0.02], F)
+    stored = rng.integers(-128, 128, (3, 1, 2, 2)).astype(np.int8)
+    path = written(depthwise(scale, stored), tmp_path, suffix)
+    if suffix == ".tflite":
+        (kept,) = [t for t in read_flat(path).graphs[0].tensors if t.data is not None and t.axis]
+        assert kept.axis == 3 and list(kept.shape) == [1, 2, 2, 3]
+    else:
+        (channel,) = [o.channel_quant for o in read_table(path).operands if o.channel_quant]
+        assert channel.dim == 3
+    x = rng.uniform(-1, 1, (1, 3, 4, 4)).astype(F)
+    expected = converter.load(tmp_path / "m.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, atol=0.0201)
+
+
 def test_unsigned_weights_of_channels_are_written_signed(tmp_path: Path) -> None:
     """NNAPI's weights with a scale for each channel are signed and have no zero point."""
     rng = np.random.default_rng(4)
@@ -172,6 +220,27 @@ def test_an_addend_after_a_convolution_is_its_bias(tmp_path: Path) -> None:
     model = model_of(nodes, {"x": [1, 2, 4, 4]}, arrays, [1, 3, 4, 4])
     table = read_table(written(model, tmp_path, ".nnapi.json"))
     assert [o.type for o in table.operations] == ["CONV_2D"]
+
+
+# softmax -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("factor", "kinds"), [(2, ["SOFTMAX"]), (-2, ["MUL", "SOFTMAX"])])
+def test_a_positive_factor_before_a_softmax_is_its_beta(
+    factor: float, kinds: list[str], tmp_path: Path
+) -> None:
+    """NNAPI has betas above 0 alone."""
+    nodes = [
+        helper.make_node("Mul", ["x", "f"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], axis=-1),
+    ]
+    model = model_of(nodes, {"x": [2, 6]}, {"f": np.array(factor, F)}, [2, 6])
+    path = written(model, tmp_path, ".nnapi.json")
+    assert [o.type for o in read_table(path).operations] == kinds
+    x = floats(2, 6)
+    shares = np.exp(factor * x)
+    expected = shares / shares.sum(-1, keepdims=True)
+    np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, 1e-5, 1e-6)
 
 
 # recurrent layers --------------------------------------------------------------------------------
