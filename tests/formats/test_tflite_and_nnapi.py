@@ -222,6 +222,33 @@ def test_an_addend_after_a_convolution_is_its_bias(tmp_path: Path) -> None:
     assert [o.type for o in table.operations] == ["CONV_2D"]
 
 
+@pytest.mark.parametrize("suffix", [".tflite", ".nnapi.json"])
+def test_an_addend_of_rows_is_no_bias(suffix: str, tmp_path: Path) -> None:
+    arrays = {"w": floats(6, 5), "b": floats(5, 1)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "b"], ["y"]),
+    ]
+    path = written(model_of(nodes, {"x": [5, 6]}, arrays, [5, 5]), tmp_path, suffix)
+    x = floats(5, 6)
+    expected = x @ arrays["w"] + arrays["b"]
+    np.testing.assert_allclose(converter.load(path).run({"x": x})["y"], expected, 1e-4, 1e-5)
+
+
+def test_a_scale_beyond_the_engines_floats_is_written_on_real_numbers(tmp_path: Path) -> None:
+    arrays = {"s": np.array(1, F), "large": np.array(1e31, F), "zero": np.array(0, np.int8)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "zero"], ["r"]),
+        helper.make_node("Relu", ["r"], ["c"]),
+        helper.make_node("QuantizeLinear", ["c", "large", "zero"], ["p"]),
+        helper.make_node("DequantizeLinear", ["p", "large", "zero"], ["y"]),
+    ]
+    table = read_table(written(model_of(nodes, {"x": [4]}, arrays, [4]), tmp_path, ".nnapi.json"))
+    (relu,) = [o for o in table.operations if o.type == "RELU"]
+    assert table.operands[relu.outputs[0]].type is OperandType.TENSOR_FLOAT32
+
+
 # softmax -----------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ written on the quantized values around it (`quantized`).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def swapped(rank: int) -> list[int]:
     return [*range(rank - 2), rank - 1, rank - 2]
 
 
-class LiftContext(context.Reading):
+class LiftContext(context.Reading, ABC):
     """One layer on its way into the graph."""
 
     activation_key: str  # of the attribute that is the code of an activation
@@ -45,25 +46,25 @@ class LiftContext(context.Reading):
         """The key of an operand that NNAPI calls so; None where the layer has none."""
         return name
 
+    @abstractmethod
     def has(self, key: Any) -> bool:
         """Whether an operand is there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stored_type(self, key: Any) -> ir.DataType:
         """The type in which an operand is stored."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stored(self, key: Any) -> Value:
         """The value of an operand as it is stored: the integers of a quantized tensor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def real(self, key: Any) -> Value:
         """The value of an operand as real numbers, and as it is where it has no scale."""
-        raise NotImplementedError
 
+    @abstractmethod
     def quantization(self, key: Any) -> Quantization | None:
         """Scale and zero point of an operand."""
-        raise NotImplementedError
 
     def bias_scales(self, key: Any, factors: Sequence[Any]) -> Array:
         """The scales of an integer bias, beside the operands whose scales it has the product of."""
@@ -78,9 +79,9 @@ class LiftContext(context.Reading):
             found = found * np.asarray(quantization.scales, np.float32)
         return found
 
+    @abstractmethod
     def channels(self) -> int | None:
         """How many channels the image has, None where that is not known."""
-        raise NotImplementedError
 
     def optional_real(self, key: Any) -> Value | None:
         """An operand as real numbers, None when it is left out."""
@@ -117,7 +118,7 @@ class LiftContext(context.Reading):
         return self.b.DequantizeLinear(value, scale, axis=0)
 
 
-class LowerContext(context.Writing):
+class LowerContext(context.Writing, ABC):
     """One operator on its way into layers.
 
     `quantized`: it is written on the quantized values around it.
@@ -128,50 +129,52 @@ class LowerContext(context.Writing):
 
     # operands and results ------------------------------------------------------------------------
 
+    @abstractmethod
     def place(self, key: Any, operand: Any) -> None:
         """Make a value, or the array of a constant, an operand of the layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def placed(self, key: Any) -> Any:
         """The operand that `place` made one of the layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def absorb(self, node: ir.Node) -> ir.Value:
         """Make a following node a part of this one; return its output."""
-        raise NotImplementedError
 
+    @abstractmethod
     def alias(self, value: ir.Value, source: ir.Value) -> None:
         """Make `value` the same operand as `source`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def image(self, value: ir.Value) -> Sequence[int | None]:
         """The sizes of an image with its channels last."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set_operand(self, index: int, value: ir.Value | None) -> None:
         """Read another value in place of input `index` of the operator."""
-        raise NotImplementedError
 
     def untransposed(self, index: int) -> ir.Value | None:
         """What a Transpose of the last two axes makes operand `index` of, None without one."""
         before, order = self.before_transpose(self.input(index))
         return before if order == swapped(len(order)) else None
 
+    @abstractmethod
     def weights(self, perm: Sequence[int], outputs: int) -> Any:
         """The operand of the constant or computed weights at input 1, with their axes permuted.
 
         `outputs` is the axis of the permuted weights that counts the results. Where the operator
         is written quantized, these are quantized values.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def bias(self, value: ir.Value | None, count: int, weights: Any) -> Any:
         """The operand of a bias, zeros where there is none, beside the operand of the weights."""
-        raise NotImplementedError
 
     def as_matrix(self, units: int) -> None:
-        """Reshape the data to a matrix, and the result of so many columns back."""
-        raise NotImplementedError
+        """Reshape the data to a matrix, and the result of so many columns back; MappingError where
+        the layers of the format take any number of axes.
+        """
+        raise MappingError(f"the data must be a matrix, and the result have {units} columns")
 
     def has_activation(self, value: ir.Value) -> bool:
         """Whether a layer with this result may have an activation."""
