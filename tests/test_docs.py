@@ -23,10 +23,13 @@ from converter.formats import FORMATS
 from converter.graph import extensions
 from converter.graph.build import new_model
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.axes import Axes, Axis, Permutation
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.fields import (
     Attr,
     AttrInput,
     Const,
+    Detail,
     Field,
     Fixed,
     Guard,
@@ -60,7 +63,9 @@ BLOCKS = re.findall(
 NAMES: dict[str, Any] = {
     "Attr": Attr, "AttrInput": AttrInput, "Const": Const, "Field": Field, "Fixed": Fixed,
     "Guard": Guard, "Only": Only, "Weight": Weight, "ignore": ignore, "enum": enum, "op": op,
-    "ops": ops, "custom": custom, "MappingError": MappingError, "FLOAT": ir.DataType.FLOAT,
+    "ops": ops, "custom": custom, "Axes": Axes, "Axis": Axis, "Permutation": Permutation,
+    "Transposes": Transposes, "Detail": Detail, "MappingError": MappingError,
+    "FLOAT": ir.DataType.FLOAT,
 }  # fmt: skip
 
 

@@ -119,7 +119,8 @@ def test_every_text_is_harmless(tmp_path: Path, stem: str) -> None:
         ("batch", ".", "-t", "tflite", "-o", "all", "-v"),
     ]
     calls = every_command.calls(f"./{first}", second)
-    for arguments in [*(c.arguments for c in calls), *more]:
+    whole = stem == FILES[0]
+    for arguments in [*(c.arguments for c in calls if whole), *more]:
         done = every_command.run([script, *arguments], work)
         shown = COLOR.sub("", done.stdout) + COLOR.sub("", done.stderr)
         if arguments[0] == "completion":
@@ -127,7 +128,7 @@ def test_every_text_is_harmless(tmp_path: Path, stem: str) -> None:
         assert done.returncode in (0, 1, 2, 3, 4, 5, 6, 9), done.stderr
         assert harm_in(shown) == [], arguments
         assert "Traceback" not in shown, shown
-    assert harm_in((work / "reduced" / "README.md").read_text()) == []
+    assert not whole or harm_in((work / "reduced" / "README.md").read_text()) == []
 
 
 @given(st.text())

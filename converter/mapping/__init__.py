@@ -6,6 +6,7 @@ format.
     context.py   Reading and Writing: what fields, hooks and custom converters see
     fields.py    the parts of a row; each owns attributes, inputs or weights on either side and
                  carries them both ways
+    concepts/    what several formats mean alike: axes, matrix products, ...
     rules.py     rows, custom converters, and the table that finds them
     lifting.py   lifting layers into a graph, with all refusals collected
     lowering.py  lowering a graph into layers, with all refusals collected

@@ -194,6 +194,17 @@ class Reading:
     def ints(self, index: int, what: str) -> list[int]:
         return whole_numbers(self.known(self.optional(index), what), what)
 
+    def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
+        """The integers under a key of the layer, or those of the constant operand at a position; a
+        single one is a list of one.
+        """
+        if isinstance(source, int):
+            absent = default is not REQUIRED and self.optional(source) is None
+            return default if absent else self.ints(source, what)
+        if isinstance(self.layer.attrs.get(source), int):
+            return [self.attr(source, int)]
+        return self.attr(source, list, default)  # type: ignore[no-any-return]
+
     def number(self, index: int, what: str) -> float:
         array = known(self.optional(index))
         if array is None or array.size != 1:
@@ -442,6 +453,27 @@ class Writing:
     def then(self, step: Callable[[], object]) -> None:
         """When the layer is there: layers behind it; steps run in order."""
         self._behind.append(step)
+
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        """Operand `index` of the layer of a row."""
+        inputs = self.layer.inputs
+        inputs.extend([None] * (index + 1 - len(inputs)))
+        inputs[index] = value
+
+    def set_integers(self, source: str | int, value: int | list[int], what: str) -> None:
+        """Integers under a key of the layer of a row, or as the operand at a position."""
+        if isinstance(source, str):
+            self.set(**{source: value})
+        else:
+            self.set_operand(source, self.index_constant(value, what))
+
+    def index_constant(self, value: int | list[int], what: str) -> ir.Value:
+        """Positions, axes or sizes as a constant operand, in the type that the format has."""
+        return self.const(np.asarray(value, np.int64), what)
+
+    def indices(self, value: ir.Value) -> ir.Value:
+        """Positions, axes or sizes that are computed, in the type that the format has."""
+        return value
 
     def emit_layer(self) -> None:
         """The layer of the row, and what stands behind it."""

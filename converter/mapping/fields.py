@@ -349,6 +349,10 @@ class Const(Field):
         if array is None:
             message = f"input {self.index} ({source.name}) must be constant for {self.key!r}"
             raise MappingError(message)
+        if self.kind in (int, float, bool):
+            if array.size != 1:
+                raise MappingError(f"{self.key} must be one number, got {array.size}")
+            array = array.reshape(())
         w.layer.attrs[self.key] = w.spell(array.tolist(), self.kind)
 
 
@@ -371,7 +375,9 @@ class FixedInput(Field):
         self.inputs = (self.index,)
 
     def lift(self, r: Reading) -> None:
-        value = r.b.const(np.array(self.value, _dtype(r.node)))
+        dtype = _dtype(r.node)
+        number = max(self.value, 0) if dtype.kind == "u" else self.value
+        value = r.b.const(np.array(number, dtype))
         inputs = r.node.inputs
         inputs.extend([None] * (self.index - len(inputs)))
         inputs.insert(self.index, value)
@@ -528,26 +534,39 @@ class InputType(Field):
     """Inputs that the operator wants of one type, and the layer takes in others: a Cast in front
     when reading.
 
-    Constants stay constants. `flat`: the operator wants one axis, the layer also takes none.
+    Constants stay constants. `dtype` None: the operator takes any type; `also`: it takes these
+    types, too. `flat`: the operator wants one axis, `scalar`: none, the layer takes either.
     `written`: the type that the layer takes, by `cast` of the format's Writing.
     """
 
     positions: tuple[int, ...]
-    dtype: ir.DataType = ir.DataType.INT64
+    dtype: ir.DataType | None = ir.DataType.INT64
     flat: bool = False
     written: ir.DataType | None = None
+    also: tuple[ir.DataType, ...] = ()
+    scalar: bool = False
 
     def lift(self, r: Any) -> None:
         for i in self.positions:
             if (value := r.node.input(i)) is not None:
-                value = r.cast(value, self.dtype)
-                flat = not self.flat or rank_of(value) == 1
-                r.node.inputs[i] = value if flat else r.b.op("Reshape", value, [-1])
+                if self.dtype is not None and value.dtype not in self.also:
+                    value = r.cast(value, self.dtype)
+                if self.flat and rank_of(value) != 1:
+                    value = r.b.op("Reshape", value, [-1])
+                if self.scalar and rank_of(value) != 0:
+                    value = r.b.op("Reshape", value, [])
+                r.node.inputs[i] = value
 
     def lower(self, w: Any) -> None:
         for i in () if self.written is None else self.positions:
             if i < len(w.layer.inputs) and (value := w.layer.inputs[i]) is not None:
-                w.layer.inputs[i] = w.cast(value, self.written)
+                own = value.dtype in self.also
+                w.layer.inputs[i] = value if own else w.cast(value, self.written)
+
+
+def any_type(*positions: int) -> InputType:
+    """Inputs that are taken in whatever type they have; without positions all of them."""
+    return InputType(positions or tuple(range(64)), None)
 
 
 @record
@@ -595,6 +614,29 @@ class OutputType(Field):
 
     def lower(self, w: Writing) -> None:
         w.layer.attrs[self.key] = w.spell(int(self.dtype), self.codec)
+
+
+@record
+class Detail(Field):
+    """What rows have that no other field says, in short functions: `read(r)` completes `r.node` as
+    `lift` of a field does, `write(w)` completes `w.layer` as `lower` does. It owns what they use.
+    """
+
+    read: Callable[[Any], None] | None = None
+    write: Callable[[Any], None] | None = None
+    names: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    inputs: tuple[int, ...] = ()
+    blobs: tuple[str, ...] = ()
+    folds: bool = False
+
+    def lift(self, r: Any) -> None:
+        if self.read is not None:
+            self.read(r)
+
+    def lower(self, w: Any) -> None:
+        if self.write is not None:
+            self.write(w)
 
 
 # conditions and hooks ----------------------------------------------------------------------------

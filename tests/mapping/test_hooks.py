@@ -1,5 +1,5 @@
 """What a hook may be: a short function around the node of a row, which reads nothing that no field
-of the row owns.
+of the row owns. The functions of a detail are short, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from converter.errors import MappingError
 from converter.graph.infer import InferenceError
-from converter.mapping.fields import Hook
+from converter.mapping.fields import Detail, Hook
 from converter.mapping.rules import Custom, Rule
 from laws.adapters import Adapter
 from test_mapping_laws import ADAPTERS, SYMMETRIC, lifted, lowered
@@ -29,6 +29,8 @@ def hooks(rule: Rule) -> Iterator[Callable[..., Any]]:
     for f in rule.fields:
         if isinstance(f, Hook):
             yield from filter(None, (f.before_lift, f.after_lift, f.before_lower, f.after_lower))
+        if isinstance(f, Detail):
+            yield from filter(None, (f.read, f.write))
 
 
 def statements(function: Callable[..., Any]) -> int:

@@ -149,10 +149,6 @@ class LowerContext(context.Writing, ABC):
     def image(self, value: ir.Value) -> Sequence[int | None]:
         """The sizes of an image with its channels last."""
 
-    @abstractmethod
-    def set_operand(self, index: int, value: ir.Value | None) -> None:
-        """Read another value in place of input `index` of the operator."""
-
     def untransposed(self, index: int) -> ir.Value | None:
         """What a Transpose of the last two axes makes operand `index` of, None without one."""
         before, order = self.before_transpose(self.input(index))

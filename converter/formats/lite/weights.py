@@ -1,4 +1,4 @@
-"""Filters, biases, dense layers and products of matrices.
+"""Filters, biases and dense layers.
 
 Filters are stored O H W I, those of a depthwise convolution 1 H W O, weights of a dense layer
 [units, input size].
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from converter.errors import MappingError
-from converter.formats.lite.context import Key, LiftContext, LowerContext, swapped
+from converter.formats.lite.context import Key, LiftContext, LowerContext
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.fields import Field
@@ -146,27 +146,3 @@ class Dense(Field):
             w.as_matrix(units)
         none = bool(self.keep) and bias is None and not w.quantized
         w.place(self.bias, None if none else w.bias(bias, units, weights))
-
-
-@record
-class Matrices(Field):
-    """Stacks of matrices, each of which may be transposed there: two keys say which."""
-
-    transposed: tuple[str, str]
-
-    def __post_init__(self) -> None:
-        self.keys = self.transposed
-
-    def lift(self, r: LiftContext) -> None:
-        for i, key in enumerate(self.transposed):
-            value = r.inputs(2)[i]
-            if value is not None and r.attr(key, bool, False):
-                r.node.inputs[i] = r.transpose(value, swapped(r.rank(value)))
-
-    def lower(self, w: LowerContext) -> None:
-        for i, key in enumerate(self.transposed):
-            if w.rank(i) < 2:
-                raise MappingError("a vector is not supported: both operands must be matrices")
-            stored = w.untransposed(i)
-            w.layer.attrs[key] = stored is not None
-            w.set_operand(i, w.input(i) if stored is None else stored)

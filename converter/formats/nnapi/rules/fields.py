@@ -37,21 +37,6 @@ def from_level(level: int) -> Guard:
 # axes --------------------------------------------------------------------------------------------
 
 
-@record
-class Axis(Field):
-    """`axis`, which is counted from the front when it is written."""
-
-    default: Any = REQUIRED
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int, self.default) % max(1, r.rank(r.data)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=w.axis())
-
-
 class ChannelAxis(Field):
     """`axis` <-> axis 1 of an operator on four axes.
 

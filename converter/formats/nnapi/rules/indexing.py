@@ -10,11 +10,12 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
-from converter.formats.nnapi.rules.fields import Axis, from_level
+from converter.formats.nnapi.rules.fields import from_level
 from converter.formats.nnapi.table import OperandType
 from converter.graph.demands import of_length
 from converter.graph.infer import known
 from converter.graph.record import record
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Attr, Field, Guard, Only
 from converter.mapping.rules import op
 from converter.passes.lite.picking import counts_from_front

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from converter.formats.lite.weights import Dense, Matrices
+from converter.formats.lite.weights import Dense
 from converter.formats.nnapi.rules.context import Writing
 from converter.formats.nnapi.rules.fields import FusedActivation
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.fields import Guard, Only
 from converter.mapping.rules import op
 
@@ -18,6 +19,7 @@ def is_dense(w: Writing) -> bool:
 
 LAYER = Dense("input", "weights", "bias")
 DENSE = Guard("weights have two axes, and what they are multiplied with", is_dense)
+MATRICES = Guard("a vector is no operand there", lambda w: min(w.rank(0), w.rank(1)) > 1)
 STACKS = Guard("weights are those of a dense layer", lambda w: not is_dense(w))
 RULES = [
     op("MatMul", "FULLY_CONNECTED", DENSE, LAYER, FusedActivation(), given="2,3 =3,4"),
@@ -32,5 +34,12 @@ RULES = [
         FusedActivation(),
         lower_only=True,
     ),
-    op("MatMul", "BATCH_MATMUL", STACKS, Matrices(("adjoint_a", "adjoint_b")), given="2,2,3 2,3,4"),
+    op(
+        "MatMul",
+        "BATCH_MATMUL",
+        STACKS,
+        MATRICES,
+        Transposes("adjoint_a", "adjoint_b"),
+        given="2,2,3 2,3,4",
+    ),
 ]

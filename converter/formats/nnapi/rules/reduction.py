@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import Axis
+from converter.mapping.concepts.axes import NONE, Axes, Axis
 from converter.mapping.fields import Attr, Field, InputType, Only
 from converter.mapping.rules import op, ops
-
-
-class Axes(Field):
-    """Axes, counted from the front.
-
-    None of them means none there, and all of them in ONNX unless an attribute says else.
-    """
-
-    names = ("noop_with_empty_axes",)
-    inputs = (1,)
-    keys = ("axes",)
-
-    def lift(self, r: Reading) -> None:
-        rank = r.rank(r.data)
-        axes = sorted({i % rank for i in r.attr("axes", list)})
-        r.set_input(1, r.b.const(np.array(axes, np.int64), "axes"))
-        if not axes:
-            r.set(noop_with_empty_axes=1)
-
-    def lower(self, w: Writing) -> None:
-        rank = len(w.static())
-        given = w.ints(1, "the axes", [])
-        if not given and not w.attr("noop_with_empty_axes", 0):
-            given = list(range(rank))
-        w.set(axes=[i % rank for i in given])
 
 
 class KeptAxis(Field):
@@ -73,13 +47,13 @@ RULES = [
     *ops(
         "ReduceMean=MEAN ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD "
         "ReduceSum=REDUCE_SUM",
-        Axes(),
+        Axes(empty=NONE),
         KEEP,
     ),
     # all and any as minimum and maximum of 0 and 1
     *ops(
         "ReduceMin=REDUCE_ALL ReduceMax=REDUCE_ANY",
-        Axes(),
+        Axes(empty=NONE),
         KEEP,
         InputType((0,), ir.DataType.INT32),
         lift_only=True,

@@ -11,12 +11,12 @@ from converter.errors import MappingError, not_meant
 from converter.formats.lite.shape import PACK, RANK
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import Axis
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import known, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
+from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
@@ -78,24 +78,6 @@ class SqueezedAxes(Field):
     def lower(self, w: Writing) -> None:
         if w.has(1):
             w.set(axes=w.ints(1, "the axes"))
-
-
-class Permutation(Field):
-    """`perm` <-> `permutation`; both without it turn all axes round."""
-
-    names = ("perm",)
-    keys = ("permutation",)
-
-    def lift(self, r: Reading) -> None:
-        backwards = range(r.rank(r.data))[::-1]
-        r.set(perm=r.attr("permutation", list, list(backwards)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(permutation=permutation(w))
-
-
-def permutation(w: Writing) -> list[int]:
-    return [int(i) for i in w.attr("perm", None) or range(len(w.static()))[::-1]]
 
 
 def stays(w: Writing) -> bool:
@@ -316,7 +298,7 @@ RULES: list[Rule | Custom] = [
         lower_only=True,
         given="1,3",
     ),
-    op("Transpose", "TRANSPOSE", Permutation()),
+    op("Transpose", "TRANSPOSE", Permutation("permutation", absent=True)),
     op("Concat", "CONCATENATION", Axis()),
     PACK,
     op("Split", "SPLIT", Axis(), EqualParts()),

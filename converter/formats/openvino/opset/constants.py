@@ -14,7 +14,8 @@ from converter.formats.openvino.opset.codes import (
     read_strings,
     write_strings,
 )
-from converter.formats.openvino.opset.rules.fields import ELEMENT_TYPES, HALVES
+from converter.formats.openvino.opset.rules.context import ELEMENT_TYPES
+from converter.formats.openvino.opset.rules.fields import HALVES
 from converter.formats.openvino.opset.rules.fields import computed as computed
 from converter.formats.openvino.types import ELEMENT_TYPES as SIZES
 from converter.graph.lazy_tensor import Converted, LazyTensor

@@ -22,17 +22,17 @@ from converter.formats.openvino.opset.constants import (
 )
 from converter.formats.openvino.opset.mapping import MAPPING
 from converter.formats.openvino.opset.revisions import canonical_spelling
+from converter.formats.openvino.opset.rules.context import element_type
 from converter.formats.openvino.opset.rules.fields import (
     HALF,
     HALVES,
     computed,
-    element_type,
     parse_shape,
 )
 from converter.formats.openvino.opset.widening import narrowed, widened
 from converter.formats.openvino.xml import shown
 from converter.graph.build import Builder, new_model
-from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type
+from converter.graph.infer import KNOWN_LIMIT, constant, rank_of, set_type, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import fresh_public_name, set_public_name
 from converter.graph.network import Network
@@ -130,6 +130,10 @@ class BodyLift(BodyReader):
         broadcast = layer.data.get("auto_broadcast", "numpy").lower()
         if broadcast not in ("numpy", "pdpd", "none", "explicit"):
             raise MappingError(f"auto_broadcast is {shown(broadcast)}", "R110")
+        if broadcast == "explicit":
+            raise MappingError("auto_broadcast='explicit' is not expressible here", "X202")
+        if broadcast == "none" and len({str(shape_of(v)) for v in operands if v is not None}) > 1:
+            raise MappingError("auto_broadcast='none' between unequal shapes", "R105")
         if broadcast == "pdpd":
             operands = aligned(self.builder, kind, operands, layer.data)
         operands, own = widened(self.builder, kind, operands)

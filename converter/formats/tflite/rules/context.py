@@ -35,7 +35,7 @@ from converter.formats.tflite.codec import LiteOperator, LiteTensor
 from converter.formats.tflite.kernels import RESULTS, kernels
 from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
 from converter.graph.build import Builder
-from converter.graph.infer import Array, constant, rank_of
+from converter.graph.infer import Array, constant, known, rank_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import (
     Value,
@@ -62,6 +62,7 @@ NARROW = {
     ir.DataType.UINT64: ir.DataType.INT64,
 }
 INT32 = ir.DataType.INT32
+LARGEST = np.iinfo(np.int32).max
 STORED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16)
 SMALL = 1e-5  # by which two scales may differ that are the same
 TENSOR_INT32, TENSOR_INT64 = 2, 4  # of TensorType
@@ -290,6 +291,28 @@ class Writing(LowerContext):
             raise MappingError(f"{name} {array.reshape(-1)[:4].tolist()} is beyond 32 bits", "X204")
         return self.const(array.astype(np.int32), name)
 
+    def index_constant(self, value: int | list[int], what: str) -> ir.Value:
+        return self.int32(value, what)
+
+    def indices(self, value: ir.Value, largest: bool = False) -> ir.Value:
+        """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
+        array = known(value)
+        if array is not None:
+            return self.int32(
+                np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices"
+            )
+        source = made_of(value, "Cast")
+        value = value if source is None or source.dtype != INT32 else source
+        if value.dtype == INT32:
+            return value
+        shape = None if value.shape is None else list(value.shape)
+        if largest:
+            limits = [self.const(n) for n in (LARGEST, -LARGEST - 1)]
+            value = self.emit("MINIMUM", value, limits[0], shape=shape)
+            value = self.emit("MAXIMUM", value, limits[1], shape=shape)
+        types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
+        return self.emit("CAST", value, dtype=INT32, shape=shape, **types)
+
     def demand_kernel(self, layer: Layer) -> None:
         """MappingError X202 unless a kernel takes the data of the layer."""
         kernel = kernels().get(layer.kind)
@@ -414,9 +437,6 @@ class Writing(LowerContext):
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
         self.low.alias(value, source)
-
-    def set_operand(self, index: int, value: ir.Value | None) -> None:
-        self.place(index, value)
 
     def weights(self, perm: Sequence[int], outputs: int) -> ir.Value:
         value, name = self.input(1), str(self.input(1).name)

@@ -9,11 +9,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.lite.quantization import real_numbers
-from converter.formats.lite.weights import Bias, Dense, Filter, Matrices, Multiplier
+from converter.formats.lite.weights import Bias, Dense, Filter, Multiplier
 from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import SAME, VALID, Depth, FusedActivation, Window
 from converter.graph.infer import constant, known
 from converter.graph.windows import halves, overhang
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
 from converter.mapping.rules import op
 
@@ -147,6 +148,7 @@ DEPTHWISE = Guard(
     "not a depthwise convolution",
     lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
 )
+MATRICES = Guard("a vector is no matrix", lower_if=lambda w: min(w.rank(0), w.rank(1)) > 1)
 PLAIN = (
     Only("group", 1),
     Guard("it has no dilations", lower_if=lambda w: set(w.attr("dilations", None) or [1]) == {1}),
@@ -214,5 +216,5 @@ RULES = [
         lower_only=True,
         given="2,3 =3,4 =4",
     ),
-    op("MatMul", "BATCH_MATMUL", Matrices(("adj_x", "adj_y")), before_lift=widened),
+    op("MatMul", "BATCH_MATMUL", MATRICES, Transposes("adj_x", "adj_y"), before_lift=widened),
 ]

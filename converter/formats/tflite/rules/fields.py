@@ -225,19 +225,6 @@ def one_axis(r: Reading, index: int, rank: int) -> int:
     return found[0] % rank
 
 
-class OneAxis(Field):
-    """An axis, written counted from the front."""
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = axis_of(w)
-
-
 def axis_of(w: Writing, name: str = "axis", index: int = 0, default: int = 0) -> int:
     """An attribute that is an axis of an input, counted from the front."""
     axis = int(w.attr(name, default))

@@ -17,9 +17,10 @@ from converter.formats.tflite.rules.context import (
     Writing,
     dims_of,
 )
-from converter.formats.tflite.rules.fields import OneAxis, Whole, axis_of, data
+from converter.formats.tflite.rules.fields import Whole, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.fields import Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.indices import batched_gather_orders, never_negative
@@ -94,13 +95,6 @@ def dense_of_sparse(r: Reading) -> None:
         places = b.Reshape(places, [-1, 1])
     count = b.Shape(places)[:1]
     r.set_inputs(b.Expand(default, shape), places, b.Expand(values, count))
-
-
-class HotAxis(OneAxis):
-    """The axis is added to those of the indices."""
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["axis"] = int(w.attr("axis", -1)) % (w.rank() + 1)
 
 
 class Inside(Field):
@@ -339,7 +333,7 @@ RULES = [
         "GATHER",
         FROM_FRONT,
         Fixed("batch_dims", 0),
-        OneAxis(),
+        Axis(signed=True),
         Indices(),
         given="4,3 =i64:[2,0]",
     ),
@@ -367,7 +361,14 @@ RULES = [
         before_lift=dense_of_sparse,
         lift_only=True,
     ),
-    op("OneHot", "ONE_HOT", HotAxis(), Inside(), OnOff(), given="=i64:[2,0] =i64:(3) 2"),
+    op(
+        "OneHot",
+        "ONE_HOT",
+        Axis(signed=True, added=1),
+        Inside(),
+        OnOff(),
+        given="=i64:[2,0] =i64:(3) 2",
+    ),
     op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
     op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), Boundaries(), lift_only=True),
     op(

@@ -12,41 +12,13 @@ from converter.formats.tflite.rules.fields import (
     axis_of,
     constant_of,
     data,
-    one_axis,
 )
-from converter.formats.tflite.rules.shape import small
-from converter.graph.infer import known
-from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.concepts.axes import NONE, Axes, Axis
+from converter.mapping.fields import Always, Attr, Detail, Field, Guard, Only
 from converter.mapping.rules import op, ops
 
+AXES = Axes(1, empty=NONE, writable=True, computed=True)
 KEEP = Attr("keepdims", "keep_dims", bool)
-
-
-class Axes(Field):
-    """A tensor of axes; none of them means none, and all of them in ONNX."""
-
-    names = ("noop_with_empty_axes",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        if known(r.input(1)) is None:
-            r.node.inputs[1:] = [r.whole(r.b.Reshape(r.input(1), constant_of(r, [-1], "shape")))]
-            r.set(noop_with_empty_axes=1)
-            return
-        axes = axes_of(r, 1, r.rank(data(r)))
-        r.node.inputs[1:] = [constant_of(r, axes, "axes")]
-        if not axes:
-            r.set(noop_with_empty_axes=1)
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        if w.has(1) and known(w.input(1)) is None:
-            w.place(1, small(w, w.input(1)))
-            return
-        given = w.ints(1, "the axes", [])
-        if not given and not w.attr("noop_with_empty_axes", 0):
-            given = list(range(rank))
-        w.place(1, w.int32([i % max(1, rank) for i in given], "axes"))
 
 
 class ListedAxes(Field):
@@ -64,21 +36,9 @@ class ListedAxes(Field):
         w.place(1, w.int32([int(i) % rank for i in w.attr("axes")], "axes"))
 
 
-class Axis(Field):
-    """The one axis at input 1."""
-
-    names = ("axis",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        axis = r.node.attrs["axis"] = one_axis(r, 1, r.rank(data(r)))
-        if dims_of(data(r))[axis] == 0:
-            raise MappingError("an axis without elements has no largest", "R105")
-        del r.node.inputs[1:]
-
-    def lower(self, w: Writing) -> None:
-        w.place(1, w.int32([axis_of(w)], "axis"))
-        w.layer.attrs["output_type"] = TENSOR_INT64
+def demand_elements(r: Reading) -> None:
+    if dims_of(data(r))[r.node.attrs["axis"]] == 0:
+        raise MappingError(f"{r.node.op} over an empty axis", "R105")
 
 
 class Dropped(Field):
@@ -130,19 +90,21 @@ class Truths(Field):
 
 INT32 = Guard("of 32 bits only", lift_if=lambda r: data(r).dtype == ir.DataType.INT32)
 RULES = [
-    op("ReduceMean", "MEAN", REALS, Axes(), KEEP),
+    op("ReduceMean", "MEAN", REALS, AXES, KEEP),
     op("netconv::IntegerMean", "MEAN", WHOLE, ListedAxes(), KEEP, given="i32:2,3"),
-    op("ReduceSum", "SUM", INT32, Wide(), Axes(), KEEP, lift_only=True),
+    op("ReduceSum", "SUM", INT32, Wide(), AXES, KEEP, lift_only=True),
     *ops(
         "ReduceSum=SUM ReduceMax=REDUCE_MAX ReduceMin=REDUCE_MIN ReduceProd=REDUCE_PROD",
-        Axes(),
+        AXES,
         KEEP,
     ),
-    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), Axes(), KEEP, lift_only=True),
+    *ops("ReduceMax=REDUCE_ANY ReduceMin=REDUCE_ALL", Truths(), AXES, KEEP, lift_only=True),
     *ops(
         "ArgMax=ARG_MAX ArgMin=ARG_MIN",
         Ordered(),
-        Axis(),
+        Axis(1),
+        Detail(read=demand_elements),
+        Always("output_type", TENSOR_INT64),
         Dropped(),
         Only("select_last_index", 0),
     ),

@@ -13,6 +13,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.lite.elementwise import number
 from converter.formats.lite.shape import PACK, RANK
 from converter.formats.tflite.rules.context import (
+    LARGEST,
     TENSOR_INT32,
     TENSOR_INT64,
     Reading,
@@ -20,7 +21,6 @@ from converter.formats.tflite.rules.context import (
     dims_of,
 )
 from converter.formats.tflite.rules.fields import (
-    OneAxis,
     OneScale,
     Whole,
     axes_of,
@@ -33,13 +33,13 @@ from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.sizes import arange
-from converter.graph.value import made_of, operand
+from converter.graph.value import operand
+from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
 
 LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
-LARGEST = np.iinfo(np.int32).max
 
 
 # reshape and transpose ---------------------------------------------------------------------------
@@ -86,21 +86,7 @@ def wanted_shape(t: Writing) -> ir.Value:
 
 
 def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
-    """Indices or sizes in 32 bits. `largest`: what is larger stays the largest such number."""
-    array = known(value)
-    if array is not None:
-        return t.int32(np.clip(array, -LARGEST - 1, LARGEST) if largest else array, "indices")
-    source = made_of(value, "Cast")
-    value = value if source is None or source.dtype != ir.DataType.INT32 else source
-    if value.dtype == ir.DataType.INT32:
-        return value
-    shape = None if value.shape is None else list(value.shape)
-    if largest:
-        limits = [t.const(n) for n in (LARGEST, -LARGEST - 1)]
-        value = t.emit("MINIMUM", value, limits[0], shape=shape)
-        value = t.emit("MAXIMUM", value, limits[1], shape=shape)
-    types = {"in_data_type": TENSOR_INT64, "out_data_type": TENSOR_INT32}
-    return t.emit("CAST", value, dtype=ir.DataType.INT32, shape=shape, **types)
+    return t.indices(value, largest)
 
 
 class OutShape(Field):
@@ -111,23 +97,6 @@ class OutShape(Field):
 
     def lower(self, w: Writing) -> None:
         w.place(1, wanted_shape(w))
-        w.one_scale()
-
-
-class Permutation(Field):
-    names = ("perm",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        found, rank = r.ints(1, "the permutation"), r.rank(data(r))
-        if sorted(n % max(1, rank) for n in found) != list(range(rank)):
-            raise MappingError(f"{found} is no permutation of {rank} axes", "R105")
-        r.set(perm=[n % rank for n in found])
-        del r.node.inputs[1:]
-
-    def lower(self, w: Writing) -> None:
-        perm = w.attr("perm", None) or range(w.rank())[::-1]
-        w.place(1, w.int32(list(perm), "perm"))
         w.one_scale()
 
 
@@ -161,7 +130,7 @@ class AddedAxis(Field):
         w.one_scale()
 
 
-class JoinedAxis(OneAxis):
+class JoinedAxis(Axis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
@@ -696,7 +665,7 @@ STEPLESS = Guard("a slice with steps", lower_if=without_steps)
 RULES: list[Rule | Custom] = [
     op("Reshape", "RESHAPE", Shape()),
     *ops("Flatten=RESHAPE", OutShape(), lower_only=True),
-    op("Transpose", "TRANSPOSE", Permutation()),
+    op("Transpose", "TRANSPOSE", Permutation(1), OneScale()),
     op("Squeeze", "SQUEEZE", SqueezedAxes()),
     op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, AddedAxis(), given="2,3 =[1]"),
     op("Unsqueeze", "RESHAPE", OutShape(), lower_only=True, given="2,3 =[0,1]"),

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
+    CAST_TO_DECLARED,
     DeclaredSize,
-    DeclaredTypes,
     constant_of,
     method,
     word,
@@ -30,7 +30,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value, stack
 from converter.mapping.codecs import Floats, enum
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Always, Attr, Field, Guard, attrs, ignore
+from converter.mapping.fields import Always, Attr, Detail, Field, Guard, attrs, ignore
 from converter.mapping.rules import custom, op
 
 FLOAT = ir.DataType.FLOAT
@@ -80,14 +80,10 @@ class Spelled(Attr):
         r.node.attrs[self.name] = r.attr((found or [self.key])[0], self.kind)
 
 
-class GridKeys(Field):
+def write_grid(w: Writing) -> None:
     """Keys that repeat the shape of the data: boxes and size of the grid, number of classes."""
-
-    keys = ("box_per_grid", "class_num", "grid_width", "grid_height")
-
-    def lower(self, w: Writing) -> None:
-        _, height, width, boxes, depth = w.static()
-        w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
+    _, height, width, boxes, depth = w.static()
+    w.set(box_per_grid=boxes, class_num=depth - 5, grid_width=width, grid_height=height)
 
 
 class OwnDivisors(Field):
@@ -108,27 +104,29 @@ class OwnDivisors(Field):
 # suppression -------------------------------------------------------------------------------------
 
 
-class Kept(Field):
+def read_kept(r: Reading) -> None:
     """The places for boxes (the declared output says it), and the most boxes of a class."""
-
-    names = ("size", "per_class")
-    keys = ("max_output_size",)
-
-    def lift(self, r: Reading) -> None:
-        size = r.declared_size(0)
-        r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
-
-    def lower(self, w: Writing) -> None:
-        w.set(max_output_size=int(w.attr("per_class")))
+    size = r.declared_size(0)
+    r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
 
-class FlatScores(Field):
+def write_kept(w: Writing) -> None:
+    w.set(max_output_size=int(w.attr("per_class")))
+
+
+KEPT = Detail(
+    read=read_kept,
+    write=write_kept,
+    names=("size", "per_class"),
+    keys=("max_output_size",),
+)
+
+
+def flatten_scores(r: Reading) -> None:
     """Scores [N, boxes] of all operands as floats, whatever axes of 1 they have."""
-
-    def lift(self, r: Reading) -> None:
-        batch, n = r.static(least=2)[:2]
-        scores = r.b.Reshape(r.input(3), [batch, n])
-        r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
+    batch, n = r.static(least=2)[:2]
+    scores = r.b.Reshape(r.input(3), [batch, n])
+    r.node.inputs = [_as_float(r, v) for v in (*r.operands[:3], scores)]
 
 
 def _as_float(r: Reading, value: Value) -> Value:
@@ -146,12 +144,12 @@ CORNERS = Guard(
 )
 IMAGE = (Always("image_width", 1), Always("image_height", 1))
 SUPPRESSION = (
-    Kept(),
-    FlatScores(),
+    KEPT,
+    Detail(read=flatten_scores),
     Attr("iou_threshold", kind=float),
     Attr("score_threshold", kind=float, default=float("-inf")),
     *IMAGE,
-    DeclaredTypes(),
+    CAST_TO_DECLARED,
 )
 GROUPS = "1,6,4 1,3 1,1 1,6 -> 4"
 
@@ -221,22 +219,26 @@ class AlignedRegions(Field):
         w.layer.attrs["spatial_scale_value"] = [scale, scale]
 
 
-class PooledRegions(Field):
+def read_pooled_regions(r: Reading) -> None:
     """A table of regions; when reading the scale is a factor."""
+    batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
+    table = r.b.Concat(batch[:, None], boxes, axis=1)
+    r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
 
-    names = ("spatial_scale",)
-    keys = ("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type")
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        batch, boxes = regions(r, spatial_scale(r, ("spatial", "spatial_scale_value"), "spatial"))
-        table = r.b.Concat(batch[:, None], boxes, axis=1)
-        r.node.inputs, r.node.attrs["spatial_scale"] = [r.input(0), table], 1.0
+def write_pooled_regions(w: Writing) -> None:
+    w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
+    scale = float(w.attr("spatial_scale"))
+    w.layer.attrs["spatial"] = [scale, scale]
 
-    def lower(self, w: Writing) -> None:
-        w.layer.inputs = [w.input(0), exchanged(w, w.input(1), [0, 2, 1, 4, 3])]
-        scale = float(w.attr("spatial_scale"))
-        w.layer.attrs["spatial"] = [scale, scale]
+
+POOLED_REGIONS = Detail(
+    read=read_pooled_regions,
+    write=write_pooled_regions,
+    names=("spatial_scale",),
+    keys=("spatial", "spatial_x", "spatial_y", "spatial_scale_value", "spatial_scale_type"),
+    inputs=(1,),
+)
 
 
 @record
@@ -659,7 +661,7 @@ RULES = [
         *IMAGE,
         Always("proposal_normalized", True),
         ignore("feature_map", "firstbox_scale"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6,3 1,6,4 =6,4 -> 5",
     ),
     op(
@@ -669,8 +671,8 @@ RULES = [
         Spelled("threshold", "obj_thresh", float, others=("obj_threshold",)),
         Attr("anchors", kind=Floats),
         Attr("compensate", "grid_compensate", bool, default=1),
-        GridKeys(),
-        DeclaredTypes(),
+        Detail(write=write_grid, keys=("box_per_grid", "class_num", "grid_width", "grid_height")),
+        CAST_TO_DECLARED,
         given="1,2,2,2,7 -> 5",
     ),
     op(
@@ -679,7 +681,7 @@ RULES = [
         DeclaredSize("size", 0, 1),
         DeclaredSize("classes", 3, 1),
         Attr("classes", "class_num", int, default=None),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6 1,6 1,6,4 1,6,4 1,3 1,3 1,3 1,3 1,1 1,1 -> 5",
     ),
     op(
@@ -709,7 +711,7 @@ RULES = [
         Spelled("threshold", "score_threshold", float, others=("score_threshold_value",)),
         Spelled("variances", "variance", Floats, others=("variances",)),
         ignore("score_threshold_type", "std_div"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,3,6 1,24 1,6,4 -> 2",
         before_lower=lambda w: w.layer.attrs.update(variances=w.layer.attrs["variance"]),
     ),
@@ -718,7 +720,7 @@ RULES = [
         "GetValidCount",
         *attrs(score_threshold=float, score_index=1, id_index=-1),
         ignore("score_threshold_type"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="1,6,6 -> 3",
     ),
     op(
@@ -739,7 +741,7 @@ RULES = [
     op(
         "MaxRoiPool",
         "MaxRoiPool",
-        PooledRegions(),
+        POOLED_REGIONS,
         PooledShape(("pooled_shape",)),
         given="1,4,8,8 =[[0,0,1,4,5],[0,1,1,6,7]]",
     ),

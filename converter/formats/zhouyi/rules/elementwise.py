@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx_ir as ir
 
@@ -26,7 +24,6 @@ from converter.formats.zhouyi.rules.fields import (
 )
 from converter.formats.zhouyi.types import NARROW, dtype_name, ir_dtype
 from converter.formats.zhouyi.values import DType
-from converter.graph.record import record
 from converter.graph.sizes import demand_small
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
@@ -34,6 +31,7 @@ from converter.mapping.context import Writing
 from converter.mapping.fields import (
     Attr,
     Const,
+    Detail,
     Field,
     Fixed,
     FixedInput,
@@ -81,44 +79,31 @@ UNARY = [
 # activations -------------------------------------------------------------------------------------
 
 
-@record
-class Bound(Const):
-    """A bound of Clip; one that is left out is infinite."""
-
-    kind: Any = float
-    dtype: Any = None
-
-
-class Beta(Field):
+def multiply_alpha(r: Reading) -> None:
     """x * sigmoid(alpha * x): the operator is the Sigmoid."""
-
-    keys = ("alpha",)
-
-    def lift(self, r: Reading) -> None:
-        r.data = r.data * r.attr("alpha", float, 1.0)
+    r.data = r.data * r.attr("alpha", float, 1.0)
 
 
-class Slope(Field):
+def read_slope(r: Reading) -> None:
     """A constant slope <-> `negative_slope` in the shape of the data, with 1 for the batch.
 
     So the vendor's parser stores it.
     """
+    slope, rank = r.blob("negative_slope"), len(r.shape)
+    more = max(0, slope.ndim - rank)  # a leading 1 too many
+    slope = slope.reshape(slope.shape[more:])
+    r.node.set_input(1, r.weights("negative_slope", slope))
 
-    blobs = ("negative_slope",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        slope, rank = r.blob("negative_slope"), len(r.shape)
-        more = max(0, slope.ndim - rank)  # a leading 1 too many
-        slope = slope.reshape(slope.shape[more:])
-        r.node.set_input(1, r.weights("negative_slope", slope))
+def write_slope(w: Writing) -> None:
+    slope, shape = constant_of(w, 1, "the slope"), w.static()
+    slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
+    if slope.shape[:1] == (1,):
+        slope = np.broadcast_to(slope, (1, *shape[1:]))
+    w.layer.blobs["negative_slope"] = slope
 
-    def lower(self, w: Writing) -> None:
-        slope, shape = constant_of(w, 1, "the slope"), w.static()
-        slope = slope.reshape((1,) * (len(shape) - slope.ndim) + slope.shape)
-        if slope.shape[:1] == (1,):
-            slope = np.broadcast_to(slope, (1, *shape[1:]))
-        w.layer.blobs["negative_slope"] = slope
+
+SLOPE = Detail(read=read_slope, write=write_slope, blobs=("negative_slope",), inputs=(1,))
 
 
 def times_operand(r: Reading, y: ir.Value) -> ir.Value:
@@ -180,13 +165,20 @@ ACTIVATIONS = [
         "Activation",
         method("CLIP"),
         FLOATS,
-        Bound(1, "clip_min", node_default=-np.inf, default=-np.inf),
-        Bound(2, "clip_max", node_default=np.inf, default=np.inf),
+        Const(1, "clip_min", float, None, node_default=-np.inf, default=-np.inf),
+        Const(2, "clip_max", float, None, node_default=np.inf, default=np.inf),
         given="2,3 = =",
     ),
-    op("PRelu", "Activation", method("PRELU"), Slope(), given="2,3 =1,3"),
+    op("PRelu", "Activation", method("PRELU"), SLOPE, given="2,3 =1,3"),
     op("Sigmoid", "Activation", method("SILU"), after_lift=times_operand, lift_only=True),
-    op("Sigmoid", "Activation", method("SWISH"), Beta(), after_lift=times_operand, lift_only=True),
+    op(
+        "Sigmoid",
+        "Activation",
+        method("SWISH"),
+        Detail(read=multiply_alpha, keys=("alpha",)),
+        after_lift=times_operand,
+        lift_only=True,
+    ),
     op(
         "Concat",
         "Activation",

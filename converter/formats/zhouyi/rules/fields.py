@@ -10,12 +10,13 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
-from converter.graph.demands import at_least, axis_of
+from converter.graph.demands import at_least
 from converter.graph.infer import constant, shape_of
 from converter.graph.record import record
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.axes import ALL, Axes
 from converter.mapping.context import Writing
-from converter.mapping.fields import MISSING, Attr, Field, Fixed, Group, Guard, InputType, spread
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Group, Guard, InputType, spread
 from converter.mapping.node import Layer, Node
 
 T = ir.DataType
@@ -97,21 +98,17 @@ def int64(*positions: int) -> InputType:
     return InputType(positions, T.INT64)
 
 
-@record
-class Indices(Field):
-    """Indices at `position` of a type that look-ups take."""
-
-    position: int
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(self.position, r.indices(self.position))
+def indices(*positions: int) -> InputType:
+    """Indices of a type that look-ups take."""
+    return InputType(positions, T.INT32, also=(T.INT64,))
 
 
-class DeclaredTypes(Field):
+def cast_to_declared(r: Reading) -> None:
     """Results in the types that the file declares: integers in some files, floats in others."""
+    r.then(r.typed)
 
-    def lift(self, r: Reading) -> None:
-        r.then(r.typed)
+
+CAST_TO_DECLARED = Detail(read=cast_to_declared)
 
 
 @record
@@ -243,63 +240,4 @@ def axes_of(layer: Layer) -> list[int]:
     return [int(a) for a in found]
 
 
-@record
-class Axis(Field):
-    """The attribute `name` <-> `axis`, a number or a list of one; written counted from the front.
-
-    `default` as in Attr; `of`: the output or input whose rank counts.
-    """
-
-    name: str = "axis"
-    default: Any = MISSING
-    of: Callable[[Writing], int] = lambda w: w.rank()
-    keys = ("axis",)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "names", (self.name,))
-
-    def lift(self, r: Reading) -> None:
-        if "axis" in r.layer.attrs or self.default is MISSING:
-            r.node.attrs[self.name] = one_axis(r)
-        elif self.default is not None:
-            r.node.attrs[self.name] = self.default
-
-    def lower(self, w: Writing) -> None:
-        if (axis := w.attr(self.name, None)) is not None:
-            w.set(axis=axis_of(int(axis), self.of(w)))
-
-
-def one_axis(r: Reading) -> int:
-    """`axis`, which may be a list of one."""
-    axes = axes_of(r.layer)
-    if len(axes) != 1:
-        raise MappingError(f"axis={axes}: only one axis has a counterpart")
-    return axes[0]
-
-
-class AxisInput(Field):
-    """An axis: a constant input, no list <-> `axis`."""
-
-    keys = ("axis",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, axis_of(one_axis(r), r.rank(r.data)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=axis_of(int(constant_of(w, 1, "the axis").reshape(-1)[0]), w.rank()))
-
-
-class Axes(Field):
-    """A list of axes: a constant input <-> `axis`; the input left out or empty means all axes."""
-
-    keys = ("axis",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, axes_of(r.layer))
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        chosen = [] if w.optional(1) is None else constant_of(w, 1, "the axes").reshape(-1)
-        w.set(axis=sorted(axis_of(int(a), rank) for a in chosen) or list(range(rank)))
+AXES = Axes("axis", empty=ALL)

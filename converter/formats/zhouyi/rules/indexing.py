@@ -8,11 +8,10 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axis,
+    CAST_TO_DECLARED,
     DeclaredSize,
-    DeclaredTypes,
-    Indices,
     constant_of,
+    indices,
     int64,
     method,
     truth,
@@ -25,48 +24,51 @@ from converter.graph.infer import constant
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import stack
 from converter.mapping.codecs import Floats
+from converter.mapping.concepts.axes import Axis
 from converter.mapping.context import Writing, static
-from converter.mapping.fields import Attr, Field, Fixed, Guard
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard
 from converter.mapping.rules import custom, op
-from converter.passes.indices import batched_gather_orders
+from converter.passes.indices import batched_gather_orders, never_negative
 
 T = ir.DataType
 
 # gathered ----------------------------------------------------------------------------------------
 
 
-class BatchedAxis(Field):
+def read_batched_axis(r: Reading) -> None:
     """One axis behind the batch axes, for each batch its own indices.
 
     The axis comes first behind the batch axes, GatherND does the rest, and what stood between goes
     back to its place.
     """
+    b, x, indices = r.b, r.input(0), r.indices(1)
+    rank, batch = len(r.static(x)), r.attr("batch_dims", int)
+    axis = r.axis(0)
+    at_least(0, batch_dims=batch)
+    if axis < batch:
+        raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
+    if axis > batch:
+        order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
+        x = b.Transpose(x, perm=order)
+        r.behind(lambda y: b.Transpose(y, perm=back))
+    r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
+    r.node.attrs["batch_dims"] = batch
 
-    names = ("batch_dims",)
-    keys = ("axis", "batch_dims")
 
-    def lift(self, r: Reading) -> None:
-        b, x, indices = r.b, r.input(0), r.indices(1)
-        rank, batch = len(r.static(x)), r.attr("batch_dims", int)
-        axis = r.axis(0)
-        at_least(0, batch_dims=batch)
-        if axis < batch:
-            raise MappingError(f"axis={axis} lies within batch_dims={batch}", "R110")
-        if axis > batch:
-            order, back = batched_gather_orders(rank, len(r.static(indices)), axis, batch)
-            x = b.Transpose(x, perm=order)
-            r.behind(lambda y: b.Transpose(y, perm=back))
-        r.node.inputs = [x, r.cast(indices, T.INT64)[..., None]]
-        r.node.attrs["batch_dims"] = batch
+def write_batched_axis(w: Writing) -> None:
+    """Only as many batch axes as there are axes in front of the one of the indices."""
+    indices = w.input(1)
+    w.layer.inputs[1] = w.emit("Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype)
+    batch = int(w.attr("batch_dims"))
+    w.set(axis=batch, batch_dims=batch)
 
-    def lower(self, w: Writing) -> None:
-        """Only as many batch axes as there are axes in front of the one of the indices."""
-        indices = w.input(1)
-        w.layer.inputs[1] = w.emit(
-            "Reshape", indices, shape=static(indices)[:-1], dtype=indices.dtype
-        )
-        batch = int(w.attr("batch_dims"))
-        w.set(axis=batch, batch_dims=batch)
+
+BATCHED_AXIS = Detail(
+    read=read_batched_axis,
+    write=write_batched_axis,
+    names=("batch_dims",),
+    keys=("axis", "batch_dims"),
+)
 
 
 def _is_batched(r: Reading) -> bool:
@@ -107,8 +109,8 @@ class Classes(Field):
     def lower(self, w: Writing) -> None:
         x, depth = w.input(0), int(constant_of(w, 1, "the depth").reshape(-1)[0])
         values, known = constant_of(w, 2, "the values").reshape(-1), constant(x)
-        if known is None and (x.dtype is None or x.dtype.is_signed()):
-            message = "indices below zero, which count from behind, have no counterpart"
+        if known is None and not never_negative(x):
+            message = "indices below zero, which count from the end, have no counterpart"
             raise MappingError(message)
         if known is not None:
             wrapped = np.where(known < 0, known + depth, known)
@@ -120,47 +122,46 @@ class Classes(Field):
 # selected ----------------------------------------------------------------------------------------
 
 
-class Selector(Field):
+def read_selector(r: Reading) -> None:
     """The selector is the operator's first and the layer's last input; `num` counts the others."""
-
-    keys = ("num",)
-
-    def lift(self, r: Reading) -> None:
-        *data, selector = r.operands
-        if (num := r.attr("num", int, len(data))) != len(data):
-            message = f"num={num}, but {len(data)} tensors are selected from"
-            raise MappingError(message, "R105")
-        r.node.inputs, r.outputs = [selector, *data], len(data) + 1
-
-    def lower(self, w: Writing) -> None:
-        selector, *data = w.layer.inputs
-        w.layer.inputs = [*data, selector]
-        w.set(num=len(data))
+    *data, selector = r.operands
+    if (num := r.attr("num", int, len(data))) != len(data):
+        message = f"num={num}, but {len(data)} tensors are selected from"
+        raise MappingError(message, "R105")
+    r.node.inputs, r.outputs = [selector, *data], len(data) + 1
 
 
-class NoNorm(Field):
+def write_selector(w: Writing) -> None:
+    selector, *data = w.layer.inputs
+    w.layer.inputs = [*data, selector]
+    w.set(num=len(data))
+
+
+SELECTOR = Detail(read=read_selector, write=write_selector, keys=("num",))
+
+
+def read_no_norm(r: Reading) -> None:
     """`max_norm`, which has no counterpart."""
-
-    keys = ("max_norm",)
-
-    def lift(self, r: Reading) -> None:
-        if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
-            raise MappingError("max_norm has no counterpart")
-
-    def lower(self, w: Writing) -> None:
-        w.set(max_norm="NONE")
+    if str(r.layer.attrs.get("max_norm", "NONE")).upper() != "NONE":
+        raise MappingError("max_norm has no counterpart")
 
 
-class Places(Field):
+def write_no_norm(w: Writing) -> None:
+    w.set(max_norm="NONE")
+
+
+NO_NORM = Detail(read=read_no_norm, write=write_no_norm, keys=("max_norm",))
+
+
+def count_positions(r: Reading) -> None:
     """The places that are not 0, and as a second result how many there are."""
 
-    def lift(self, r: Reading) -> None:
-        def both(results: list[ir.Value]) -> list[ir.Value]:
-            count = r.b.Shape(results[0])[1:2]
-            return r.typed([results[0], count][: len(r.layer.outputs)])
+    def both(results: list[ir.Value]) -> list[ir.Value]:
+        count = r.b.Shape(results[0])[1:2]
+        return r.typed([results[0], count][: len(r.layer.outputs)])
 
-        r.outputs = 1
-        r.then(both)
+    r.outputs = 1
+    r.then(both)
 
 
 # views and slots ---------------------------------------------------------------------------------
@@ -251,16 +252,16 @@ RULES = [
         KEPT,
         Axis(default=0),
         Fixed("batch_dims", 0, True, int),
-        Indices(1),
+        indices(1),
         given="4,3 i64:2",
     ),
-    op("GatherND", "Gather", BATCHED, BatchedAxis(), lift_only=True, given="5,5 i64:5,2,1"),
+    op("GatherND", "Gather", BATCHED, BATCHED_AXIS, lift_only=True, given="5,5 i64:5,2,1"),
     op("GatherND", "GatherND", int64(1), Attr("batch_dims", kind=int, default=0)),
-    op("GatherElements", "GatherElements", Axis(default=0), Indices(1), given="2,3 2,3"),
-    op("ScatterElements", "ScatterElements", KNOWN, Axis(), Indices(1), REDUCTION),
+    op("GatherElements", "GatherElements", Axis(default=0), indices(1), given="2,3 2,3"),
+    op("ScatterElements", "ScatterElements", KNOWN, Axis(), indices(1), REDUCTION),
     op("ScatterND", "ScatterND", KNOWN, int64(1), REDUCTION),
     op("OneHot", "OneHot", Classes(), given="u8:2,3 =(3) =[0,1]"),
-    op("NonZero", "NonZero", Places(), lift_only=True),
+    op("NonZero", "NonZero", Detail(read=count_positions), lift_only=True),
     op(
         "Compress",
         "Compress",
@@ -274,19 +275,18 @@ RULES = [
     op(
         "netconv::FilterSlices",
         "Filter",
-        Selector(),
-        Axis(default=0),
-        DeclaredTypes(),
+        SELECTOR,
+        Axis(default=0, of=1),
+        CAST_TO_DECLARED,
         given="b:3 3,3 -> 2",
     ),
     op(
         "netconv::EmbeddingLookupSparse",
         "EmbeddingLookupSparse",
-        Indices(1),
-        Indices(2),
+        indices(1, 2),
         DeclaredSize("count"),
         word("combiner", "combiner", words("MEAN SUM SQRTN"), default="MEAN"),
-        NoNorm(),
+        NO_NORM,
         given="4,3 i32:3 i32:3 3",
     ),
     op(
@@ -300,7 +300,7 @@ RULES = [
         "netconv::AccidentalHits",
         "AccidentalHits",
         DeclaredSize("size"),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         given="i32:2,2 i32:3 -> 3",
     ),
     custom("", "SlotUpdate", lift=lift_slot_update),

@@ -15,8 +15,9 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import Value, stack
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Guard
+from converter.mapping.fields import Attr, Detail, Field, Guard
 from converter.mapping.rules import custom, op
 
 # a product with constant weights -----------------------------------------------------------------
@@ -95,39 +96,11 @@ def _two_axes(r: Reading) -> bool:
 # a product of two activations --------------------------------------------------------------------
 
 
-@record
-class Transposed(Field):
-    """Operand `position` with its last two axes exchanged, if one of `keys` says so.
-
-    The first of them is written, as false unless the operand is a constant stored the other way.
-    """
-
-    position: int
-    keys: tuple[str, ...]
-
-    def lift(self, r: Reading) -> None:
-        if any(r.layer.attrs.get(k, False) for k in self.keys):
-            x = r.input(self.position)
-            n = len(r.static(x))
-            turned = r.b.Transpose(x, perm=[*range(n - 2), n - 1, n - 2])
-            r.node.inputs[self.position] = turned
-
-    def lower(self, w: Writing) -> None:
-        stored = w.untransposed(self.position)
-        if stored is not None:
-            w.layer.inputs[self.position] = stored
-        w.layer.attrs[self.keys[0]] = stored is not None
-
-
-class Factor(Field):
+def multiply_product(r: Reading) -> None:
     """`fused_multiplier`: a factor behind the product; never written."""
-
-    keys = ("fused_multiplier",)
-
-    def lift(self, r: Reading) -> None:
-        factor = r.attr("fused_multiplier", float, 1.0)
-        if factor != 1.0:
-            r.then(lambda y: [y[0] * factor])
+    factor = r.attr("fused_multiplier", float, 1.0)
+    if factor != 1.0:
+        r.then(lambda y: [y[0] * factor])
 
 
 @record
@@ -238,16 +211,14 @@ RULES = [
         ONE_RANK,
         ONE_BATCH,
         # the keys have several spellings in section 4.3
-        Transposed(0, ("trans_a", "adj_x")),
-        Transposed(1, ("trans_b", "tans_b", "adj_y")),
-        Factor(),
+        Transposes("trans_a adj_x", "trans_b tans_b adj_y"),
+        Detail(read=multiply_product, keys=("fused_multiplier",)),
         given="2,2,3 2,3,4",
     ),
     op(
         "MatMulInteger",
         "MatMulInteger",
-        Transposed(0, ("trans_a",)),
-        Transposed(1, ("trans_b",)),
+        Transposes("trans_a", "trans_b"),
         ZeroPoint(2, "a_zero_point", 0),
         ZeroPoint(3, "b_zero_point", 1),
         lift_only=True,

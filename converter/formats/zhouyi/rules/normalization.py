@@ -10,8 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axes,
-    Axis,
+    AXES,
     axes_of,
     constant_of,
     flat,
@@ -21,8 +20,9 @@ from converter.formats.zhouyi.rules.fields import (
 from converter.graph import CHANNELS_LAST_DOMAIN
 from converter.graph.demands import axis_of
 from converter.graph.value import Value
+from converter.mapping.concepts.axes import Axis, from_front
 from converter.mapping.context import Results, Writing
-from converter.mapping.fields import Attr, Field, Guard, Only, Weight, attrs, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only, Weight, attrs, ignore
 from converter.mapping.rules import custom, op, ops
 
 EPSILON = Attr("epsilon", kind=float, default=1e-5)
@@ -50,7 +50,10 @@ class FoldedStatistics(Field):
 
     def lift(self, r: Reading) -> None:
         x, node = r.input(0), r.node
-        rank, (scale, shift) = len(r.static(x)), (r.blob(n).reshape(-1) for n in self.blobs)
+        rank, (scale, shift) = (
+            len(r.static(x)),
+            (r.blob(n).reshape(-1) for n in ("weights", "biases")),
+        )
         axis = r.axis(-1)
         if rank >= 3 and axis in (1, rank - 1):
             mean = r.b.const(np.zeros_like(scale), "mean")
@@ -81,40 +84,39 @@ class FoldedStatistics(Field):
 # statistics of the data --------------------------------------------------------------------------
 
 
-class ChannelAxis(Field):
+def read_channel_axis(r: Reading) -> None:
     """`axis` is that of the channels: the second or the last; when written the last."""
-
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        rank = len(r.shape)
-        given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
-        axis = axis_of(given[0], rank) if len(given) == 1 else 0
-        if axis not in (1, rank - 1) or rank < 3:
-            message = f"axis={given} is neither the second nor the last axis"
-            raise MappingError(message, "R110")
-        r.node.last = axis == rank - 1
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=w.rank() - 1)
+    rank = len(r.shape)
+    given = axes_of(r.layer) if "axis" in r.layer.attrs else [-1]
+    axis = axis_of(given[0], rank) if len(given) == 1 else 0
+    if axis not in (1, rank - 1) or rank < 3:
+        message = f"axis={given} is neither the second nor the last axis"
+        raise MappingError(message, "R110")
+    r.node.last = axis == rank - 1
 
 
-class LastAxes(Field):
+def write_channel_axis(w: Writing) -> None:
+    w.set(axis=w.rank() - 1)
+
+
+CHANNEL_AXIS = Detail(read=read_channel_axis, write=write_channel_axis, keys=("axis",))
+
+
+def read_last_axes(r: Reading) -> None:
     """The first of the last axes <-> `axis`, all of them."""
+    axes, rank = axes_of(r.layer), r.rank(r.input(0))
+    found = from_front(axes, rank)
+    if not found or found != list(range(found[0], rank)):
+        raise MappingError(f"axis={axes} are not the last axes", "R110")
+    r.node.attrs["axis"] = found[0]
 
-    names = ("axis",)
-    keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
-        axes, rank = axes_of(r.layer), r.rank(r.input(0))
-        found = sorted(axis_of(a, rank) for a in axes)
-        if not found or found != list(range(found[0], rank)):
-            raise MappingError(f"axis={axes} are not the last axes", "R110")
-        r.node.attrs["axis"] = found[0]
+def write_last_axes(w: Writing) -> None:
+    rank = w.rank()
+    w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
 
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        w.set(axis=list(range(axis_of(int(w.attr("axis")), rank), rank)))
+
+LAST_AXES = Detail(read=read_last_axes, write=write_last_axes, names=("axis",), keys=("axis",))
 
 
 def moments(r: Reading) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -231,7 +233,7 @@ RULES = [
     op(
         "GroupNormalization",
         "GroupNorm",
-        ChannelAxis(),
+        CHANNEL_AXIS,
         Attr("num_groups", "group", int, default=32),
         EPSILON,
         SCALE,
@@ -242,7 +244,7 @@ RULES = [
     op(
         "LayerNormalization",
         "LayerNorm",
-        LastAxes(),
+        LAST_AXES,
         EPSILON,
         Weight("weights", 1),
         Weight("biases", 2),
@@ -292,7 +294,7 @@ RULES = [
     op(
         "ReduceMean",
         "Moments",
-        Axes(),
+        AXES,
         reads("keepdims"),
         before_lift=mean_and_variance,
         lift_only=True,

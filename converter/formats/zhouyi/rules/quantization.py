@@ -11,20 +11,16 @@ from converter.formats.zhouyi.rules.convolution import CONV_2D, GROUP
 from converter.formats.zhouyi.rules.fields import Window
 from converter.formats.zhouyi.rules.matmul import ZeroPoint
 from converter.graph.value import with_operators
-from converter.mapping.fields import Field, Weight, ignore
+from converter.mapping.fields import Detail, Weight, ignore
 from converter.mapping.rules import custom, op
 
 
-class Added(Field):
+def add_biases(r: Reading) -> None:
     """`biases`, which are sums of 32 bits, behind the product."""
-
-    blobs = ("biases",)
-
-    def lift(self, r: Reading) -> None:
-        array = r.layer.blobs.get("biases")
-        if array is not None and np.asarray(array).any():
-            bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))
-            r.then(lambda results: [results[0] + bias])
+    array = r.layer.blobs.get("biases")
+    if array is not None and np.asarray(array).any():
+        bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))
+        r.then(lambda results: [results[0] + bias])
 
 
 def lift_quantize(r: Reading) -> ir.Value:
@@ -79,7 +75,7 @@ RULES = [
         Weight("weights", 1, CONV_2D),
         ZeroPoint(2, "x_zero_point", 0),
         ZeroPoint(3, "w_zero_point", 1),
-        Added(),
+        Detail(read=add_biases, blobs=("biases",)),
         ignore("num_output"),
         lift_only=True,
         given="u8:1,4,8,8 =u8:6,4,3,3 =u8: =u8:",

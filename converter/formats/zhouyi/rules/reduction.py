@@ -8,62 +8,57 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axes,
-    Axis,
-    AxisInput,
-    DeclaredTypes,
+    AXES,
+    CAST_TO_DECLARED,
     constant_of,
     method,
-    one_axis,
     truth,
 )
-from converter.graph.demands import axis_of
 from converter.graph.value import Value, with_operators
+from converter.mapping.concepts.axes import Axis, AxisInput
 from converter.mapping.context import Writing
-from converter.mapping.fields import Attr, Field, Only, attrs
+from converter.mapping.fields import Attr, Detail, Only, attrs
 from converter.mapping.rules import op, ops
 
 T = ir.DataType
 
 
-class Kept(Field):
+def read_kept(r: Reading) -> None:
     """`keepdims`, which is read; when written the reduced axes always stay as 1."""
-
-    names = ("keepdims",)
-    keys = ("keepdims",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
-
-    def lower(self, w: Writing) -> None:
-        if not w.attr("keepdims"):
-            raise MappingError("the layer keeps the reduced axes")
+    r.node.attrs["keepdims"] = r.attr("keepdims", bool, 1)
 
 
-class Best(Field):
+def write_kept(w: Writing) -> None:
+    if not w.attr("keepdims"):
+        raise MappingError("the layer keeps the reduced axes")
+
+
+KEPT = Detail(read=read_kept, write=write_kept, names=("keepdims",), keys=("keepdims",))
+
+
+def read_best(r: Reading) -> None:
     """k: a constant input <-> a key. Among equals the first comes first, or the last where
     `select_index` says so.
 
     The format's own default of `select_index`, last, says nothing about float networks that the
     tools write.
     """
+    if r.layer.attrs.get("k") is None:
+        raise MappingError("a computed k has no counterpart")
+    b, x = r.b, r.input(0)
+    if str(r.layer.attrs.get("select_index")).upper() == "LAST":
+        axis = AXIS.read(r)
+        last = r.static(x)[axis] - 1
+        x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
+        r.then(lambda found: [found[0], last - with_operators(found[1])])
+    r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
 
-    inputs = (1,)
-    keys = ("k", "select_index")
 
-    def lift(self, r: Reading) -> None:
-        if r.layer.attrs.get("k") is None:
-            raise MappingError("a computed k has no counterpart")
-        b, x = r.b, r.input(0)
-        if str(r.layer.attrs.get("select_index")).upper() == "LAST":
-            axis = axis_of(one_axis(r), len(r.static(x)))
-            last = r.static(x)[axis] - 1
-            x = b.Slice(x, [-1], [-(last + 2)], [axis], [-1])  # in this order it is the first
-            r.then(lambda found: [found[0], last - with_operators(found[1])])
-        r.node.inputs, r.outputs = [x, b.const([r.attr("k", int)], "k")], 2
+def write_best(w: Writing) -> None:
+    w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
 
-    def lower(self, w: Writing) -> None:
-        w.set(k=int(constant_of(w, 1, "k").reshape(-1)[0]), select_index="first")
+
+BEST = Detail(read=read_best, write=write_best, inputs=(1,), keys=("k", "select_index"))
 
 
 def as_numbers(r: Reading) -> Value:
@@ -96,11 +91,11 @@ def two_axes(r: Reading) -> Value:
     return r.data if len(shape) == 2 else r.b.Reshape(r.data, [shape[0], -1])
 
 
-EMPTY = Only("noop_with_empty_axes", 0)
+AXIS = Axis()
 RUNNING = attrs(exclusive=False, reverse=False)
 RULES = [
     *(
-        op(f"Reduce{name}", "Reduce", method(name.upper()), Axes(), Kept(), EMPTY, given="2,3,4 =1")
+        op(f"Reduce{name}", "Reduce", method(name.upper()), AXES, KEPT, given="2,3,4 =1")
         for name in ("L1", "L2", "Max", "Mean", "Min", "Prod", "Sum")
     ),
     *(
@@ -109,8 +104,8 @@ RULES = [
             "Reduce",
             method(word),
             truth(0),
-            Axes(),
-            Kept(),
+            AXES,
+            KEPT,
             before_lift=as_numbers,
             after_lift=as_truth,
             lift_only=True,
@@ -121,8 +116,8 @@ RULES = [
         "ReduceMean",
         "Reduce",
         method("VARIANCE"),
-        Axes(),
-        Kept(),
+        AXES,
+        KEPT,
         before_lift=squares,
         lift_only=True,
     ),
@@ -130,8 +125,8 @@ RULES = [
         "ReduceSum",
         "Reduce",
         method("UNBIASED_VARIANCE"),
-        Axes(),
-        Kept(),
+        AXES,
+        KEPT,
         before_lift=squares,
         after_lift=unbiased,
         lift_only=True,
@@ -142,15 +137,15 @@ RULES = [
             "ArgMinMax",
             method(word),
             Axis(default=-1),
-            Kept(),
+            KEPT,
             Attr("select_last_index", kind=bool, default=0),
             given="2,3",
         )
         for word in ("MAX", "MIN")
     ),
     op("CumSum", "Cumulate", method("SUM"), AxisInput(), *RUNNING, given="2,3 ="),
-    op("netconv::CumProd", "Cumulate", method("PROD"), Axis(), *RUNNING),
-    op("TopK", "TopK", Best(), Axis(), *attrs(largest=True, sorted=True), given="2,3 =[2]"),
+    op("netconv::CumProd", "Cumulate", method("PROD"), AXIS, *RUNNING),
+    op("TopK", "TopK", BEST, AXIS, *attrs(largest=True, sorted=True), given="2,3 =[2]"),
     *ops("netconv::InTopK", Attr("k", kind=int), given="2,3 i32:2"),
     op("ReduceMean", "ZeroFraction", Only("keepdims", 0), before_lift=zeros, lift_only=True),
     op(
@@ -160,7 +155,7 @@ RULES = [
         Attr("low", "min", float),
         Attr("high", "max", float),
         Attr("closed", "discrete", bool, default=1),
-        DeclaredTypes(),
+        CAST_TO_DECLARED,
         before_lift=two_axes,
     ),
 ]

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
+    CAST_TO_DECLARED,
     FOUR_AXES,
     DeclaredSize,
-    DeclaredTypes,
     constant_of,
     keys,
     word,
@@ -215,7 +215,7 @@ class Coefficient(Field):
 
 
 FORMAT = word("format", "format", words("I420 YV12 NV12 NV21"), default="I420")
-COLOUR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, DeclaredTypes())
+COLOUR = (InputType((0,), ir.DataType.FLOAT), Coefficient(), FORMAT, CAST_TO_DECLARED)
 KNOWN = Guard(
     "mode='cubic' has no counterpart: the format knows BILINEAR and NEAREST",
     lambda w: w.attr("mode") != "cubic",

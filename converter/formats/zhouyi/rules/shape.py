@@ -11,7 +11,6 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.rules.context import Reading
 from converter.formats.zhouyi.rules.fields import (
-    Axis,
     constant_of,
     int64,
     pad_keys,
@@ -24,8 +23,9 @@ from converter.graph.infer import Array, constant
 from converter.graph.sizes import arange, demand_small, mirrored
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
+from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.context import Writing, static, whole_numbers
-from converter.mapping.fields import Attr, Const, Field, Guard, attrs, spread
+from converter.mapping.fields import Attr, Const, Detail, Field, Guard, attrs, spread
 from converter.mapping.rules import custom, op, ops
 
 # shapes and axes ---------------------------------------------------------------------------------
@@ -50,23 +50,6 @@ class NewShape(Field):
         w.set(shape=list(static(w.out)))
 
 
-class Permutation(Field):
-    """`perm`, reversed where the operator has none."""
-
-    names = ("perm",)
-    keys = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs["perm"] = r.attr("perm", list)
-
-    def lower(self, w: Writing) -> None:
-        w.set(perm=permutation(w))
-
-
-def permutation(w: Writing) -> list[int]:
-    return [int(p) for p in w.attr("perm", None) or reversed(range(w.rank()))]
-
-
 def keeps_order(shape: Sequence[int], perm: Sequence[int]) -> bool:
     """Whether only axes of 1 change places: the data stay as they are."""
     moved = [p for p in perm if shape[p] != 1]
@@ -85,34 +68,38 @@ def transpose(w: Writing, value: ir.Value, out: ir.Value, perm: Sequence[int]) -
 # pieces ------------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """Begin, end and stride for every axis; an end below zero counts from behind.
 
     Beyond both ends bounds are cut off as in ONNX; what is written is explicit.
     """
+    begin = r.attr("begin", list)
+    bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
+    bounds.append(r.attr("strides", list, [1] * len(begin)))
+    if len({len(v) for v in bounds}) > 1:
+        raise MappingError("begin, end and strides are not equally long", "R110")
+    r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
 
-    folds = True  # into explicit bounds
-    inputs = (1, 2, 3, 4)
-    keys = ("begin", "end", "strides", "axis")
 
-    def lift(self, r: Reading) -> None:
-        begin = r.attr("begin", list)
-        bounds = [begin, r.attr("end", list), r.attr("axis", list, list(range(len(begin))))]
-        bounds.append(r.attr("strides", list, [1] * len(begin)))
-        if len({len(v) for v in bounds}) > 1:
-            raise MappingError("begin, end and strides are not equally long", "R110")
-        r.node.inputs = [r.input(0), *map(r.b.const, bounds)]
+def write_bounds(w: Writing) -> None:
+    shape = w.static()
+    starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
+    steps = [1] * len(starts)
+    if w.optional(4) is not None:
+        steps = constant_of(w, 4, "the steps").tolist()
+    begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    for a, start, stop, step in zip(_axes(w), starts, ends, steps, strict=False):
+        begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
+    w.set(begin=begin, end=end, strides=strides)
 
-    def lower(self, w: Writing) -> None:
-        shape = w.static()
-        starts, ends = (constant_of(w, i, "the bounds").tolist() for i in (1, 2))
-        steps = [1] * len(starts)
-        if w.optional(4) is not None:
-            steps = constant_of(w, 4, "the steps").tolist()
-        begin, end, strides = [0] * len(shape), list(shape), [1] * len(shape)
-        for a, start, stop, step in zip(_axes(w), starts, ends, steps, strict=False):
-            begin[a], end[a], strides[a] = _bounds(start, stop, step, shape[a])
-        w.set(begin=begin, end=end, strides=strides)
+
+BOUNDS = Detail(
+    read=read_bounds,
+    write=write_bounds,
+    folds=True,
+    inputs=(1, 2, 3, 4),
+    keys=("begin", "end", "strides", "axis"),
+)
 
 
 def _axes(w: Writing) -> list[int]:
@@ -151,21 +138,25 @@ def cropped(r: Reading) -> None:
     r.node.inputs = [r.input(0), *map(r.b.const, (starts, ends, arange(len(starts))))]
 
 
-class Pieces(Field):
+def read_pieces(r: Reading) -> None:
     """The sizes of the results: a constant input, or equal ones <-> `splits`."""
+    splits = r.attr("splits", list)
+    r.set_input(1, splits)
+    r.outputs = len(splits)
 
-    names = ("num_outputs",)
-    inputs = (1,)
-    keys = ("splits",)
 
-    def lift(self, r: Reading) -> None:
-        splits = r.attr("splits", list)
-        r.set_input(1, splits)
-        r.outputs = len(splits)
+def write_pieces(w: Writing) -> None:
+    axis = axis_of(int(w.attr("axis")), w.rank())
+    w.set(splits=[static(v)[axis] for v in w.node.outputs])
 
-    def lower(self, w: Writing) -> None:
-        axis = axis_of(int(w.attr("axis")), w.rank())
-        w.set(splits=[static(v)[axis] for v in w.node.outputs])
+
+PIECES = Detail(
+    read=read_pieces,
+    write=write_pieces,
+    names=("num_outputs",),
+    inputs=(1,),
+    keys=("splits",),
+)
 
 
 def repeated(r: Reading) -> None:
@@ -343,26 +334,26 @@ class Crops(Field):
         w.set(**dict.fromkeys(self.keys, 0))
 
 
-class Shares(Field):
+def read_shares(r: Reading) -> None:
     """`splits`: the result in that many pieces along the channels; written as one."""
+    parts, r.outputs = r.count("splits", 1), 1
 
-    keys = ("splits",)
+    def behind(results: list[ir.Value]) -> list[ir.Value]:
+        channels = r.static(results[0])[-1]
+        if channels % parts:
+            raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
+        sizes = [channels // parts] * parts
+        return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
-    def lift(self, r: Reading) -> None:
-        parts, r.outputs = r.count("splits", 1), 1
+    if parts != 1:
+        r.then(behind)
 
-        def behind(results: list[ir.Value]) -> list[ir.Value]:
-            channels = r.static(results[0])[-1]
-            if channels % parts:
-                raise MappingError(f"splits={parts}: {channels} channels do not fit", "R110")
-            sizes = [channels // parts] * parts
-            return list(r.b.Split(results[0], sizes, axis=-1, outputs=parts))
 
-        if parts != 1:
-            r.then(behind)
+def write_shares(w: Writing) -> None:
+    w.set(splits=1)
 
-    def lower(self, w: Writing) -> None:
-        w.set(splits=1)
+
+SHARES = Detail(read=read_shares, write=write_shares, keys=("splits",))
 
 
 def lift_batch_to_space_nd(r: Reading) -> ir.Value:
@@ -426,7 +417,7 @@ RULES = [
     *ops("Flatten=Reshape Squeeze=Reshape Unsqueeze=Reshape", NEW_SHAPE, lower_only=True),
     op("Transpose", "Reshape", IN_ORDER, NEW_SHAPE, lower_only=True, given="1,3"),
     op("Transpose", "Transpose", Permutation()),
-    op("Slice", "Slice", Bounds()),
+    op("Slice", "Slice", BOUNDS),
     op("Slice", "Crop", reads("crops"), before_lift=cropped, lift_only=True),
     op("Pad", "Pad", RUN_MODES, word("mode", "mode", PAD_MODES, default="constant"), Amounts()),
     op(
@@ -438,7 +429,7 @@ RULES = [
         lift_only=True,
     ),
     op("Concat", "Concat", Axis(), given="2,3 2,3"),
-    op("Split", "Split", Axis(), Pieces(), given="4,6 =[3,3] -> 2"),
+    op("Split", "Split", Axis(), PIECES, given="4,6 =[3,3] -> 2"),
     op("Tile", "Tile", Const(1, "repeats", list), given="2,3 =2"),
     op(
         "Gather",
@@ -480,7 +471,7 @@ RULES = [
         "ChannelShuffle",
         Guard("the layer takes data of four axes", lambda w: w.rank() == 4),
         Attr("group", kind=int),
-        Shares(),
+        SHARES,
         given="1,4,8,8",
     ),
     op(

@@ -112,6 +112,12 @@ class Writing(context.Writing):
         """Known positions or sizes as an operand."""
         return self.const(narrowed(np.asarray(values, np.int64), dtype))
 
+    def index_constant(self, value: int | list[int], what: str) -> ir.Value:
+        return self.numbers(value, SIZE if what == "perm" else INDEX)
+
+    def indices(self, value: ir.Value) -> ir.Value:
+        return self.cast(value, INDEX)
+
     def whole(self, index: int, dtype: ir.DataType = INDEX) -> ir.Value:
         """Operand `index`, positions or sizes, in the type that operations take."""
         return self.cast(self.input(index), dtype)

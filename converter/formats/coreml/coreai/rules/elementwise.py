@@ -13,7 +13,7 @@ from converter.formats.coreml.coreai.rules.fields import word
 from converter.graph.infer import constant
 from converter.graph.value import Value, maker
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, Only
+from converter.mapping.fields import Attr, Detail, Field, Fixed, FixedInput, Guard, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -34,7 +34,7 @@ TRUTH = of("only booleans are supported", lambda t: t == D.BOOL)
 NUMBERS = of("booleans are not supported", lambda t: t != D.BOOL)
 
 
-class Safe(Field):
+class SafeDivision(Field):
     """A divisor of integers; the runtime ends its process at a division by 0, and at that of the
     least integer by -1.
     """
@@ -131,35 +131,37 @@ def _wrapped(w: Writing, x: ir.Value, own: ir.DataType, to: ir.DataType) -> ir.V
     return step("where", high, step("sub", rest, of_number(1 << bits)), rest)
 
 
-class Gate(Field):
+def read_gate(r: Reading) -> None:
     """A factor that is the Sigmoid of the operand."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, r.b.Sigmoid(r.data))
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.data, w.input(1)
-        for one, other in ((x, y), (y, x)):
-            gate = maker(other, "Sigmoid")
-            if gate is not None and gate.inputs[0] is one:
-                w.layer.inputs = [one]
-                return
-        raise not_meant("a number times its Sigmoid")
+    r.set_input(1, r.b.Sigmoid(r.data))
 
 
-class Root(Field):
+def write_gate(w: Writing) -> None:
+    x, y = w.data, w.input(1)
+    for one, other in ((x, y), (y, x)):
+        gate = maker(other, "Sigmoid")
+        if gate is not None and gate.inputs[0] is one:
+            w.layer.inputs = [one]
+            return
+    raise not_meant("a number times its Sigmoid")
+
+
+GATE = Detail(read=read_gate, write=write_gate, inputs=(1,))
+
+
+def read_root(r: Reading) -> None:
     """A Sqrt before the operator."""
+    r.data = r.b.Sqrt(r.data)
 
-    def lift(self, r: Reading) -> None:
-        r.data = r.b.Sqrt(r.data)
 
-    def lower(self, w: Writing) -> None:
-        root = maker(w.layer.inputs[0], "Sqrt")
-        if root is None or root.inputs[0] is None:
-            raise not_meant("one divided by a root")
-        w.layer.inputs = [root.inputs[0]]
+def write_root(w: Writing) -> None:
+    root = maker(w.layer.inputs[0], "Sqrt")
+    if root is None or root.inputs[0] is None:
+        raise not_meant("one divided by a root")
+    w.layer.inputs = [root.inputs[0]]
+
+
+ROOT = Detail(read=read_root, write=write_root)
 
 
 def gate(r: Reading) -> None:
@@ -214,7 +216,7 @@ BINARY: list[tuple[str, tuple[Field, ...]]] = [
     ("And=and Or=or Xor=xor", ()),
     ("BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor", (WHOLE,)),
     ("And=bitwise_and Or=bitwise_or Xor=bitwise_xor", (TRUTH,)),
-    ("Div=divide", (NUMBERS, Safe())),
+    ("Div=divide", (NUMBERS, SafeDivision())),
 ]
 _OTHERS = ["add", "mul", "bitwise_and", "bitwise_or", "bitwise_xor"]
 
@@ -233,7 +235,7 @@ def _both(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
 
 
 RULES: list[Rule | Custom] = [
-    op("Mul", "silu", Gate(), given="2,3 Sigmoid($0)"),
+    op("Mul", "silu", GATE, given="2,3 Sigmoid($0)"),
     op(
         "Mul",
         "gelu",
@@ -242,8 +244,8 @@ RULES: list[Rule | Custom] = [
         lift_only=True,
     ),
     op("Gelu", "gelu", APPROXIMATE),
-    op("Reciprocal", "rsqrt", Root(), given="Sqrt(2,3)"),
-    op("Div", "rsqrt", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
+    op("Reciprocal", "rsqrt", ROOT, given="Sqrt(2,3)"),
+    op("Div", "rsqrt", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
     *ops(
         "Acos=acos Acosh=acosh Asin=asin Asinh=asinh Atan=atan Atanh=atanh Cos=cos Cosh=cosh "
         "Erf=erf Exp=exp Log=log Round=round Sigmoid=sigmoid Sin=sin Sinh=sinh Sqrt=sqrt Tan=tan "
@@ -260,8 +262,8 @@ RULES: list[Rule | Custom] = [
     *_both("And=greater", TRUTH, before_lift=not_second, lift_only=True),
     *_both("Equal=not_equal", after_lift=negated, lift_only=True),
     *_both("Div=floor_divide", REALS, after_lift=floor, lift_only=True),
-    *_both("netconv::FloorDiv=floor_divide", WHOLE, Safe(), given="i32:2,3 i32:2,3"),
-    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), Safe(), given="2,3 2,3"),
+    *_both("netconv::FloorDiv=floor_divide", WHOLE, SafeDivision(), given="i32:2,3 i32:2,3"),
+    *_both("Mod=modulo", NUMBERS, Only("fmod", 1), SafeDivision(), given="2,3 2,3"),
     *_both("Where=where", given="b:2,3 2,3 2,3"),
     op("Cast", "cast", To()),
     op("Identity", "cast", lower_only=True),

@@ -12,10 +12,10 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
 from converter.graph.infer import constant, known, shape_of
-from converter.graph.record import record
 from converter.graph.value import known_sizes
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import AttrInput, Field, InputType
+from converter.mapping.concepts.axes import Axes
+from converter.mapping.fields import AttrInput, Detail, Field, InputType
 
 D = ir.DataType
 LARGE = (1 << 31) - 1
@@ -56,50 +56,39 @@ class Leading(AttrInput):
         w.layer.inputs += own
 
 
-@record
-class Kept(Field):
-    """The axes of a reduction, which stay as axes of one element; they go after it where the
-    operator has none of them.
+REDUCED = Axes(1, computed=True)
+
+
+def read_kept_axes(r: Reading) -> None:
+    """The operation keeps the axes that it reduces, as axes of one element; they go after it where
+    the operator has none of them.
     """
+    r.set(keepdims=1)
+    if r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16):
+        r.data = r.cast(r.data, D.INT32)
 
-    names = ("keepdims", "noop_with_empty_axes")
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        r.set(keepdims=1)
-        small = r.data.dtype in (D.INT8, D.UINT8, D.INT16, D.UINT16)
-        r.set_inputs(r.cast(r.data, D.INT32) if small else r.data, r.whole(1))
+def write_kept_axes(w: Writing) -> None:
+    computed = w.has(1) and constant(w.input(1)) is None
+    if 0 in (known_sizes(w.data) or [0] * computed):
+        raise MappingError("a reduction of no elements, which the runtime computes wrongly")
+    if not w.attr("keepdims", 1) and computed:
+        drop_computed_axes(w)
+    elif not w.attr("keepdims", 1):
+        drop_axes(w, REDUCED.reduced(w))
 
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        if w.has(1) and constant(w.input(1)) is None:
-            self._computed(w)
-            return
-        axes = w.ints(1, "the axes", range(rank))
-        axes = sorted({a % rank for a in axes})
-        if not axes and not w.attr("noop_with_empty_axes", 0):
-            axes = list(range(rank))
-        if not axes:
-            raise MappingError("a reduction over no axes")
-        if any(d == 0 for d in w.data.shape or ()):
-            raise MappingError("a reduction of no elements, which the runtime computes wrongly")
-        w.layer.inputs.append(w.numbers(axes))
-        if not w.attr("keepdims", 1):
-            drop_axes(w, axes)
 
-    def _computed(self, w: Writing) -> None:
-        """Axes that are known only when the network runs."""
-        count, shape = (known_sizes(w.input(1)) or [None])[0], shape_of(w.out)
-        if not count or 0 in (known_sizes(w.data) or [0]):
-            raise MappingError("the number of axes must be known")
-        w.layer.inputs.append(w.whole(1))
-        if not w.attr("keepdims", 1):
-            own = w.layer.outputs[0]
-            if shape is None:
-                raise MappingError("the axes must be constant")
-            kept = w.temporary("kept", own.dtype, [None] * w.rank())
-            w.layer.outputs = [kept]
-            w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+def drop_computed_axes(w: Writing) -> None:
+    """Lets the operation keep the axes, and reshapes its result after it."""
+    own, shape = w.layer.outputs[0], shape_of(w.out)
+    if shape is None:
+        raise MappingError("the axes must be constant")
+    kept = w.temporary("kept", own.dtype, [None] * w.rank())
+    w.layer.outputs = [kept]
+    w.then(lambda: w.put("reshape", kept, w.numbers(shape), outputs=[own]))
+
+
+KEPT = (REDUCED, Detail(read_kept_axes, write_kept_axes, names=("keepdims",)))
 
 
 def drop_axes(w: Writing, axes: list[int]) -> None:

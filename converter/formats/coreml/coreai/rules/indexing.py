@@ -11,7 +11,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, Reading, Writing
 from converter.formats.coreml.coreai.rules.fields import position, word
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import AttrInput, Field, Guard, Only
+from converter.mapping.fields import AttrInput, Detail, Guard, Only
 from converter.mapping.rules import Custom, Rule, op
 from converter.passes.indices import cut_axes
 
@@ -23,44 +23,50 @@ _WORD = word("scatter_mode")
 MODE = Codec(lambda v: _BACK[_WORD.lift(v)], lambda v: _WORD.lower(_MODES[v]))
 
 
-class Opposite(Field):
+def read_opposite(r: Reading) -> None:
     """A difference or quotient of updates: the sum or product of their opposites."""
-
-    keys = ("scatter_mode",)
-    names = ("reduction",)
-
-    def lift(self, r: Reading) -> None:
-        mode = r.attr("scatter_mode", MODE, "none")
-        if mode in ("sub", "div"):
-            update = r.node.inputs[2]
-            opposite = r.b.Neg(update) if mode == "sub" else r.b.Reciprocal(update)
-            r.set_input(2, opposite)
-        r.set(reduction={"sub": "add", "div": "mul"}.get(mode, mode))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
+    mode = r.attr("scatter_mode", MODE, "none")
+    if mode in ("sub", "div"):
+        update = r.node.inputs[2]
+        opposite = r.b.Neg(update) if mode == "sub" else r.b.Reciprocal(update)
+        r.set_input(2, opposite)
+    r.set(reduction={"sub": "add", "div": "mul"}.get(mode, mode))
 
 
-class Positions(Field):
+def write_opposite(w: Writing) -> None:
+    w.layer.attrs["scatter_mode"] = MODE.lower(w.attr("reduction", "none"))
+
+
+OPPOSITE = Detail(
+    read=read_opposite,
+    write=write_opposite,
+    keys=("scatter_mode",),
+    names=("reduction",),
+)
+
+
+def read_positions(r: Reading) -> None:
     """Positions of elements, [count, axes], with the axes exchanged."""
+    r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lower(self, w: Writing) -> None:
-        own = w.layer.outputs[0]
-        if w.rank() == 0:
-            raise MappingError("the positions in a scalar")
-        shape = [None, w.rank()]
-        made = w.temporary("positions", INDEX, shape)
-        w.layer.outputs = [made]
-        perm = w.numbers([1, 0], D.UINT32)
+def write_positions(w: Writing) -> None:
+    own = w.layer.outputs[0]
+    if w.rank() == 0:
+        raise MappingError("the positions in a scalar")
+    shape = [None, w.rank()]
+    made = w.temporary("positions", INDEX, shape)
+    w.layer.outputs = [made]
+    perm = w.numbers([1, 0], D.UINT32)
 
-        def exchanged() -> None:
-            turned = w.emit("transpose", made, perm, shape=own.shape)
-            w.put("cast", turned, outputs=[own])
+    def exchanged() -> None:
+        turned = w.emit("transpose", made, perm, shape=own.shape)
+        w.put("cast", turned, outputs=[own])
 
-        w.then(exchanged)
+    w.then(exchanged)
+
+
+POSITIONS = Detail(read=read_positions, write=write_positions)
 
 
 def same_sizes(scatter: bool) -> Guard:
@@ -92,7 +98,7 @@ RULES: list[Rule | Custom] = [
         same_sizes(True),
         position(1),
         AttrInput("axis", 3, **AXIS),
-        Opposite(),
+        OPPOSITE,
         given="2,3 =i64:2,1 2,1",
     ),
     op(
@@ -103,5 +109,5 @@ RULES: list[Rule | Custom] = [
         Only("reduction", "none"),
         given="4,3 i64:2,1 2,3",
     ),
-    op("NonZero", "non_zero", Positions()),
+    op("NonZero", "non_zero", POSITIONS),
 ]

@@ -14,7 +14,7 @@ from converter.formats.coreml.coreai.rules.elementwise import REALS
 from converter.formats.coreml.coreai.rules.fields import demand_wide
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import AttrInput, Field, FirstResult, Guard
+from converter.mapping.fields import AttrInput, Detail, Field, FirstResult, Guard
 from converter.mapping.rules import Rule, op
 
 D = ir.DataType
@@ -168,32 +168,35 @@ class Windows(Field):
             w.layer.inputs.append(w.const(np.array(False)))
 
 
-class Mean(Field):
+def read_mean(r: Reading) -> None:
     """The sum of a window is its mean times the number of its elements."""
-
-    def lift(self, r: Reading) -> None:
-        count = math.prod(r.node.attrs["kernel_shape"])
-        x, b = r.data, r.b
-        if x.dtype is not None and x.dtype.is_floating_point():
-            r.behind(lambda y: y * b.like(y, count))
-            return
-        kind = x.dtype or D.FLOAT  # the sum of integers, exact in doubles
-        r.data = b.Cast(x, to=D.DOUBLE)
-        r.behind(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
-
-    def lower(self, w: Writing) -> None:
-        own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
-        total = w.result("total")
-        w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
+    count = math.prod(r.node.attrs["kernel_shape"])
+    x, b = r.data, r.b
+    if x.dtype is not None and x.dtype.is_floating_point():
+        r.behind(lambda y: y * b.like(y, count))
+        return
+    kind = x.dtype or D.FLOAT  # the sum of integers, exact in doubles
+    r.data = b.Cast(x, to=D.DOUBLE)
+    r.behind(lambda y: b.Cast(b.Round(y * float(count)), to=kind))
 
 
-class Matrices(Field):
+def write_mean(w: Writing) -> None:
+    own, count = w.layer.outputs[0], math.prod(w.attr("kernel_shape"))
+    total = w.result("total")
+    w.then(lambda: w.put("broadcasting_divide", total, w.like(own, count), outputs=[own]))
+
+
+MEAN = Detail(read=read_mean, write=write_mean)
+
+
+def demand_matrices(w: Writing) -> None:
     """Operands of at least two axes."""
+    if min(w.rank(0), w.rank(1)) < 2:
+        raise MappingError("vectors are multiplied as matrices")
+    demand_wide(w)
 
-    def lower(self, w: Writing) -> None:
-        if min(w.rank(0), w.rank(1)) < 2:
-            raise MappingError("vectors are multiplied as matrices")
-        demand_wide(w)
+
+DEMAND_MATRICES = Detail(write=demand_matrices)
 
 
 def pools(axes: int) -> list[Rule]:
@@ -206,12 +209,12 @@ def pools(axes: int) -> list[Rule]:
             Windows(axes, True),
             given=given,
         ),
-        op("AveragePool", f"sum_pool_{axes}d", *(image, Windows(axes, False), Mean()), given=given),
+        op("AveragePool", f"sum_pool_{axes}d", *(image, Windows(axes, False), MEAN), given=given),
     ]
 
 
 RULES = [
     *(rule for axes in (2, 3) for rule in (*convolution(axes), *pools(axes))),
-    op("MatMul", "broadcasting_batch_matmul", Matrices(), given="2,3 3,4"),
-    op("MatMul", "batch_matmul", Matrices(), lift_only=True),
+    op("MatMul", "broadcasting_batch_matmul", DEMAND_MATRICES, given="2,3 3,4"),
+    op("MatMul", "batch_matmul", DEMAND_MATRICES, lift_only=True),
 ]

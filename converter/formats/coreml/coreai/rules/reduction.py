@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.coreai.rules.context import INDEX, SIZE, Reading, Writing
 from converter.formats.coreml.coreai.rules.elementwise import NUMBERS, REALS
-from converter.formats.coreml.coreai.rules.fields import Kept, KeptAxis, demand_wide
+from converter.formats.coreml.coreai.rules.fields import KEPT, KeptAxis, demand_wide
 from converter.graph.infer import constant
 from converter.graph.value import Value
 from converter.mapping.fields import AttrInput, Field, Fixed
@@ -131,14 +131,14 @@ def truth_again(r: Reading, y: Value) -> ir.Value:
 
 TOP = "2,6 =i64:[2] -> 2"
 RULES: list[Rule | Custom] = [
-    op("ReduceMean", "reduce_mean", REALS, Kept(), given="2,3 =i64:[1]"),
+    op("ReduceMean", "reduce_mean", REALS, *KEPT, given="2,3 =i64:[1]"),
     *ops(
         "ReduceSum=reduce_sum ReduceProd=reduce_product ReduceMax=reduce_max ReduceMin=reduce_min",
-        *(NUMBERS, Kept()),
+        *(NUMBERS, *KEPT),
         given="2,3 =i64:[1]",
     ),
-    op("ReduceMin", "all", Kept(), before_lift=truths, after_lift=truth_again, lift_only=True),
-    op("ReduceMax", "any", Kept(), before_lift=truths, after_lift=truth_again, lift_only=True),
+    op("ReduceMin", "all", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
+    op("ReduceMax", "any", *KEPT, before_lift=truths, after_lift=truth_again, lift_only=True),
     op("ArgMax", "argmax", KeptAxis()),
     op("Softmax", "softmax", REALS, AttrInput("axis", 1, int, np.int32)),
     op("CumSum", "scan", Fixed("scan_op", 0), Running(), given="2,3 =i32:(1)"),

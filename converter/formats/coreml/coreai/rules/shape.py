@@ -18,7 +18,8 @@ from converter.formats.coreml.coreai.rules.fields import (
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, known_sizes
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, AttrInput, Field, Implied
+from converter.mapping.concepts.axes import Permutation
+from converter.mapping.fields import Attr, Detail, Field, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -26,36 +27,28 @@ D = ir.DataType
 SMALL = -LARGE - 1
 
 
-class Sizes(Field):
+def read_sizes(r: Reading) -> None:
     """The sizes of a Reshape; where all are known, they are written as they are."""
-
-    names, inputs = ("allowzero",), (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(0), r.whole(1))
-        r.set(allowzero=1)
-
-    def lower(self, w: Writing) -> None:
-        out = known_sizes(w.out)
-        if out is not None and w.data.shape is not None and not len(w.data.shape):
-            out = [1] * len(out)  # of a scalar, -1 ends in an error
-        if out is not None and out.count(None) + out.count(0) <= 1:
-            whole = [n or -1 for n in out]
-            w.layer.inputs.append(w.numbers(whole))
-            return
-        given = constant(w.optional(1))
-        copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
-        if copies or (given is not None and (given == 0).any()):
-            raise MappingError("a size of 0, which Core AI refuses in a reshape")
-        w.layer.inputs.append(w.whole(1))
+    r.set_inputs(r.input(0), r.whole(1))
+    r.set(allowzero=1)
 
 
-class Order(AttrInput):
-    """The order of axes, reversed where the operator does not say it."""
+def write_sizes(w: Writing) -> None:
+    out = known_sizes(w.out)
+    if out is not None and w.data.shape is not None and not len(w.data.shape):
+        out = [1] * len(out)  # of a scalar, -1 ends in an error
+    if out is not None and out.count(None) + out.count(0) <= 1:
+        whole = [n or -1 for n in out]
+        w.layer.inputs.append(w.numbers(whole))
+        return
+    given = constant(w.optional(1))
+    copies = not w.attr("allowzero", 0) and may_copy(w.optional(1))
+    if copies or (given is not None and (given == 0).any()):
+        raise MappingError("a size of 0, which Core AI refuses in a reshape")
+    w.layer.inputs.append(w.whole(1))
 
-    def lower(self, w: Any) -> None:
-        w.node.attrs.setdefault("perm", list(range(w.rank()))[::-1])
-        super().lower(w)
+
+SIZES = Detail(read=read_sizes, write=write_sizes, names=("allowzero",), inputs=(1,))
 
 
 class UnitAxes(Field):
@@ -86,106 +79,105 @@ class UnitAxes(Field):
         w.layer.inputs.append(w.numbers(axes))
 
 
-class Alike(Field):
+def share_known_sizes(w: Writing) -> None:
     """Operands that agree in all axes but one: what is known of one is known of all."""
-
-    def lower(self, w: Writing) -> None:
-        out = known_sizes(w.out) or []
-        axis = int(w.attr("axis")) % max(1, len(out))
-        for i, value in enumerate(w.layer.inputs):
-            own = known_sizes(value)
-            if value is None or not i or own is None or len(own) != len(out):
-                continue
-            sizes = [
-                n if j == axis or m is None else m
-                for j, (n, m) in enumerate(zip(own, out, strict=True))
-            ]
-            if sizes != own:
-                w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
+    out = known_sizes(w.out) or []
+    axis = int(w.attr("axis")) % max(1, len(out))
+    for i, value in enumerate(w.layer.inputs):
+        own = known_sizes(value)
+        if value is None or not i or own is None or len(own) != len(out):
+            continue
+        sizes = [
+            n if j == axis or m is None else m
+            for j, (n, m) in enumerate(zip(own, out, strict=True))
+        ]
+        if sizes != own:
+            w.layer.inputs[i] = w.emit("cast", value, shape=sizes)
 
 
-class Parts(Field):
+def read_parts(r: Reading) -> None:
     """The sizes of the parts, or one size of all but the last; and the axis."""
-
-    names, inputs = ("axis", "num_outputs"), (1,)
-
-    def lift(self, r: Reading) -> None:
-        axis, x = r.ints(2, "dim")[0], r.input(0)
-        given = r.known(r.input(1), "the sizes").astype(np.int64)
-        if not given.ndim:
-            size, count = r.static(x)[axis], int(given)
-            if count < 1:
-                raise MappingError("parts of no size", "R105")
-            given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
-        r.set(axis=axis)
-        r.set_inputs(x, given)
-        r.outputs = len(given)
-
-    def lower(self, w: Writing) -> None:
-        axis = int(w.attr("axis", 0)) % max(1, w.rank())
-        lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
-        given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
-        if given is None:
-            if not w.has(1):
-                raise MappingError("parts of an unknown size", "X203")
-            given = w.whole(1, SIZE)
-        w.layer.inputs += [given, w.numbers(axis)]
+    axis, x = r.ints(2, "dim")[0], r.input(0)
+    given = r.known(r.input(1), "the sizes").astype(np.int64)
+    if not given.ndim:
+        size, count = r.static(x)[axis], int(given)
+        if count < 1:
+            raise MappingError("parts of no size", "R105")
+        given = np.array([min(count, size - i) for i in range(0, size, count)], np.int64)
+    r.set(axis=axis)
+    r.set_inputs(x, given)
+    r.outputs = len(given)
 
 
-class Spread(Field):
+def write_parts(w: Writing) -> None:
+    axis = int(w.attr("axis", 0)) % max(1, w.rank())
+    lengths = [(v.shape or [None] * 99)[axis] for v in w.node.outputs]
+    given = w.numbers(lengths, SIZE) if all(isinstance(n, int) for n in lengths) else None
+    if given is None:
+        if not w.has(1):
+            raise MappingError("parts of an unknown size", "X203")
+        given = w.whole(1, SIZE)
+    w.layer.inputs += [given, w.numbers(axis)]
+
+
+PARTS = Detail(read=read_parts, write=write_parts, names=("axis", "num_outputs"), inputs=(1,))
+
+
+def read_spread(r: Reading) -> None:
     """The shape of an Expand, with which the operand's own sizes broadcast."""
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(0), r.whole(1))
-
-    def lower(self, w: Writing) -> None:
-        out = shape_of(w.out)
-        if out is not None:
-            w.layer.inputs.append(w.numbers(out, SIZE))
-            return
-        own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
-        w.layer.inputs.append(self._joined(w, own, w.whole(1, SIZE)))
-
-    def _joined(self, w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
-        """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
-        makes 1 of 1 and 0.)
-        """
-        counts = (w.rank(), *w.static(1))
-        rank = max(counts)
-
-        def whole(line: ir.Value, count: int) -> ir.Value:
-            if count == rank:
-                return line
-            ones = w.numbers([1] * (rank - count), SIZE)
-            return w.emit("concat", w.numbers(0), ones, line, dtype=SIZE, shape=[rank])
-
-        own, wanted = map(whole, (own, wanted), counts)
-        one = w.like(wanted, 1)
-        same = w.emit("broadcasting_equal", wanted, one, dtype=D.BOOL, shape=[rank])
-        return w.emit("broadcasting_where", same, own, wanted, dtype=SIZE, shape=[rank])
+    r.set_inputs(r.input(0), r.whole(1))
 
 
-class Repeats(Field):
+def write_spread(w: Writing) -> None:
+    out = shape_of(w.out)
+    if out is not None:
+        w.layer.inputs.append(w.numbers(out, SIZE))
+        return
+    own = w.emit("get_shape", w.data, dtype=SIZE, shape=[w.rank()])
+    w.layer.inputs.append(join_sizes(w, own, w.whole(1, SIZE)))
+
+
+def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
+    """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
+    makes 1 of 1 and 0.)
+    """
+    counts = (w.rank(), *w.static(1))
+    rank = max(counts)
+
+    def whole(line: ir.Value, count: int) -> ir.Value:
+        if count == rank:
+            return line
+        ones = w.numbers([1] * (rank - count), SIZE)
+        return w.emit("concat", w.numbers(0), ones, line, dtype=SIZE, shape=[rank])
+
+    own, wanted = map(whole, (own, wanted), counts)
+    one = w.like(wanted, 1)
+    same = w.emit("broadcasting_equal", wanted, one, dtype=D.BOOL, shape=[rank])
+    return w.emit("broadcasting_where", same, own, wanted, dtype=SIZE, shape=[rank])
+
+
+SPREAD = Detail(read=read_spread, write=write_spread, inputs=(1,))
+
+
+def read_repeats(r: Reading) -> None:
     """How often each axis is repeated; of fewer numbers than axes, the last ones."""
+    counts, rank = r.whole(1), r.rank()
+    missing = rank - r.static(counts)[0]
+    if missing > 0:
+        counts = r.b.Concat(np.ones(missing, np.int64), counts, axis=0)
+    r.set_inputs(r.input(0), counts)
 
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        counts, rank = r.whole(1), r.rank()
-        missing = rank - r.static(counts)[0]
-        if missing > 0:
-            counts = r.b.Concat(np.ones(missing, np.int64), counts, axis=0)
-        r.set_inputs(r.input(0), counts)
+def write_repeats(w: Writing) -> None:
+    counts = constant(w.input(1))
+    if counts is not None and not counts.all():
+        raise MappingError("an axis that is repeated 0 times does not compile")
+    if any(n == 0 for n in w.data.shape or ()):
+        raise MappingError("a tensor without elements is not repeated")
+    w.layer.inputs.append(w.whole(1, SIZE))
 
-    def lower(self, w: Writing) -> None:
-        counts = constant(w.input(1))
-        if counts is not None and not counts.all():
-            raise MappingError("an axis that is repeated 0 times does not compile")
-        if any(n == 0 for n in w.data.shape or ()):
-            raise MappingError("a tensor without elements is not repeated")
-        w.layer.inputs.append(w.whole(1, SIZE))
+
+REPEATS = Detail(read=read_repeats, write=write_repeats, inputs=(1,))
 
 
 # slices -------------------------------------------------------------------------------------------
@@ -306,53 +298,47 @@ def broadcast_shapes(r: Reading) -> Value:
     return b.Where(b.Equal(one, b.const(np.int64(1))), other, one)
 
 
-class Number(Field):
+def fill_shape(w: Writing) -> None:
     """The number of a ConstantOfShape."""
-
-    names = ("value",)
-
-    def lower(self, w: Writing) -> None:
-        value = w.attr("value", None)
-        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
-        out = shape_of(w.out)
-        shape = w.numbers(out, SIZE) if out is not None else w.whole(0, SIZE)
-        w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
+    value = w.attr("value", None)
+    array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+    out = shape_of(w.out)
+    shape = w.numbers(out, SIZE) if out is not None else w.whole(0, SIZE)
+    w.layer.inputs = [w.const(np.asarray(array).reshape(()), "value"), shape]
 
 
-class Unsigned(Field):
+def cast_sizes(w: Writing) -> None:
     """Sizes as ui32 behind the operation, and as si64 after it."""
-
-    names = ("start", "end")
-
-    def lower(self, w: Writing) -> None:
-        if w.attr("start", 0) or w.attr("end", None) is not None:
-            raise MappingError("a part of the shape")
-        own = w.layer.outputs[0]
-        found = w.temporary("shape", SIZE, own.shape)
-        w.layer.outputs = [found]
-        w.then(lambda: w.put("cast", found, outputs=[own]))
+    if w.attr("start", 0) or w.attr("end", None) is not None:
+        raise MappingError("a part of the shape")
+    own = w.layer.outputs[0]
+    found = w.temporary("shape", SIZE, own.shape)
+    w.layer.outputs = [found]
+    w.then(lambda: w.put("cast", found, outputs=[own]))
 
 
-class Scalars(Field):
+def read_scalars(r: Reading) -> None:
     """Operands without axes."""
+    r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [v and r.b.Reshape(v, []) for v in r.node.inputs]
 
-    def lower(self, w: Writing) -> None:
-        """A step of 0 ends the process of the runtime: 1 stands for it."""
-        start, stop, step = (
-            v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
-            for v in w.layer.inputs
-        )
-        given = constant(w.input(2))
-        if given is not None and not given.all():
-            raise MappingError("the step of a Range must not be 0")
-        if given is None and step is not None:
-            zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
-            step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
-                          shape=[])  # fmt: skip
-        w.layer.inputs = [start, stop, step]
+def write_scalars(w: Writing) -> None:
+    """A step of 0 ends the process of the runtime: 1 stands for it."""
+    start, stop, step = (
+        v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
+        for v in w.layer.inputs
+    )
+    given = constant(w.input(2))
+    if given is not None and not given.all():
+        raise MappingError("the step of a Range must not be 0")
+    if given is None and step is not None:
+        zero = w.emit("broadcasting_equal", step, w.like(step, 0), dtype=D.BOOL, shape=[])
+        step = w.emit("broadcasting_where", zero, w.like(step, 1), step, dtype=step.dtype,
+                      shape=[])  # fmt: skip
+    w.layer.inputs = [start, stop, step]
+
+
+SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 _MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
@@ -386,19 +372,31 @@ def mirrored(r: Reading) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    op("Reshape", "reshape", Sizes()),
-    op("Flatten", "reshape", Sizes(), Implied(("axis",)), lower_only=True),
-    op("Transpose", "transpose", Order("perm", 1, list, np.uint32)),
+    op("Reshape", "reshape", SIZES),
+    op("Flatten", "reshape", SIZES, Implied(("axis",)), lower_only=True),
+    op("Transpose", "transpose", Permutation(1)),
     op("Squeeze", "shrink_dims", UnitAxes(True), given="2,1,3 =i64:[1]"),
     op("Unsqueeze", "expand_dims", UnitAxes(False), given="2,3 =i64:[1]"),
-    op("Concat", "concat", Leading("axis", 0, int, np.int32), Alike(), given="2,3 2,3"),
-    op("Split", "split", Parts(), given="2,6 -> 2"),
-    op("Expand", "broadcast_to", Spread(), given="2,1 =i64:[2,3]"),
-    op("ConstantOfShape", "broadcast_to", Number(), lower_only=True, given="i64:2"),
+    op(
+        "Concat",
+        "concat",
+        Leading("axis", 0, int, np.int32),
+        Detail(write=share_known_sizes),
+        given="2,3 2,3",
+    ),
+    op("Split", "split", PARTS, given="2,6 -> 2"),
+    op("Expand", "broadcast_to", SPREAD, given="2,1 =i64:[2,3]"),
+    op(
+        "ConstantOfShape",
+        "broadcast_to",
+        Detail(write=fill_shape, names=("value",)),
+        lower_only=True,
+        given="i64:2",
+    ),
     custom("", "broadcast_in_dims", in_dims),
     custom("", "broadcast_shapes", broadcast_shapes),
-    op("Tile", "tile", Repeats(), given="2,3 =i64:[2,1]"),
-    op("Shape", "get_shape", Unsigned(), given="n,3"),
+    op("Tile", "tile", REPEATS, given="2,3 =i64:[2,1]"),
+    op("Shape", "get_shape", Detail(write=cast_sizes, names=("start", "end")), given="n,3"),
     op(
         "Pad",
         "pad",
@@ -410,5 +408,5 @@ RULES: list[Rule | Custom] = [
     op("Slice", "reverse", Backwards(), given="2,3 =i64:[-1] =i64:[-9000] =i64:[1] =i64:[-1]"),
     op("Slice", "slice", Ranges(), given="4,6 =i64:[1] =i64:[3] =i64:[1]"),
     custom("", "slice_update", updated),
-    op("Range", "range", Scalars(), given="=i64:(0) i64: =i64:(1)"),
+    op("Range", "range", SCALARS, given="=i64:(0) i64: =i64:(1)"),
 ]

@@ -8,13 +8,14 @@ of their own are in that of the operation's first operand.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.graph.build import Builder
+from converter.formats.coreml.mlprogram.operations import FLOATS
+from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.states import Variables
@@ -22,6 +23,7 @@ from converter.graph.value import Value, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED
+from converter.mapping.fusing import only_user
 from converter.mapping.node import Layer
 from converter.passes.constants import is_constant
 
@@ -93,25 +95,6 @@ class Reading(context.Reading):
         """The same of a parameter that may be left out."""
         return self.value(name) if self.has(name) else None
 
-    def bind(self, operands: Sequence[str]) -> None:
-        """Floats of another precision than the first operand are cast to it."""
-        inputs: list[Value | None] = []
-        for name in operands:
-            if name.endswith("*"):
-                inputs += self.values(name[:-1])
-                continue
-            value = self.given(name[:-1]) if name.endswith("?") else self.value(name)
-            first = inputs[0].dtype if inputs and inputs[0] is not None else None
-            if (
-                value is not None
-                and first is not None
-                and is_float(value.dtype)
-                and is_float(first)
-            ):
-                value = self.cast(value, first)
-            inputs.append(value)
-        self.node.inputs = [*inputs]
-
     def values(self, name: str) -> list[Value]:
         """All values of a parameter that may have several."""
         if not self.has(name):
@@ -130,6 +113,11 @@ class Reading(context.Reading):
             raise MappingError(f"{name!r} must be constant", "X202")
         return found
 
+    def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
+        if isinstance(source, str) and self.has(source):
+            return [int(n) for n in self.array(source).reshape(-1)]
+        return super().integers(source, what, default)
+
     def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
         self.used.add(key)
         found = self.layer.attrs.get(key)
@@ -140,15 +128,32 @@ class Reading(context.Reading):
             return self.parse(key, array.tolist(), kind)
         return super().attr(key, kind, default)
 
+    def bind(self, operands: Sequence[str]) -> None:
+        """Floats are cast to the precision of the first operand, or of the second where that alone
+        is computed.
+        """
+        if operands[-1].endswith("*"):
+            self.node.inputs = [*self.values(operands[-1][:-1])]
+            return
+        inputs = [
+            self.given(name[:-1]) if name.endswith("?") else self.value(name) for name in operands
+        ]
+        first = inputs[0]
+        if len(inputs) > 1 and first is not None and first.const_value is not None:
+            first = next((v for v in inputs[:2] if v is not None and v.const_value is None), first)
+        kind = None if first is None else first.dtype
+        if kind is not None and kind in FLOATS:
+            inputs = [
+                self.cast(v, kind) if v is not None and v.dtype in FLOATS else v for v in inputs
+            ]
+        self.node.inputs = [*inputs]
+
 
 class Writing(context.Writing):
     """One operator on its way into operations, whose parameters are the attributes of a layer."""
 
     low: MilLowering
-
-    def emit_layer(self) -> None:
-        self.low.check(self.layer)
-        super().emit_layer()
+    named: Sequence[str]
 
     def bind(self, operands: Sequence[str]) -> None:
         given, self.layer.inputs = self.layer.inputs, []
@@ -157,11 +162,23 @@ class Writing(context.Writing):
             return
         if any(v is not None for v in given[len(operands) :]):
             raise MappingError(f"{self.layer.kind} takes {len(operands)} operands")
+        self.named = operands
         for name, value in zip(operands, [*given, *[None] * len(operands)], strict=False):
             if value is None and not name.endswith("?"):
                 raise MappingError(f"{self.layer.kind} needs the operand {name!r}")
             if value is not None:
                 self.layer.attrs[name.rstrip("?")] = value
+
+    def emit_layer(self) -> None:
+        self.low.check(self.layer)
+        super().emit_layer()
+
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        self.layer.attrs[self.named[index].rstrip("?")] = value
+
+    def untransposed(self, index: int) -> ir.Value | None:
+        """The matrix that a Transpose turns for this operator alone to make operand `index`."""
+        return before_swap(self.input(index))
 
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
         """One more operation; its results are those of the operator unless `outputs` (values)
@@ -193,10 +210,6 @@ class Writing(context.Writing):
         return np.float16 if half else np.float32
 
 
-def is_float(dtype: ir.DataType | None) -> TypeGuard[ir.DataType]:
-    return dtype is not None and dtype.is_floating_point()
-
-
 def compressed(value: ir.Value | None) -> bool:
     """Whether a value is made of constants by a DequantizeLinear, or looked up in a table."""
     node = value.producer() if value is not None else None
@@ -211,3 +224,12 @@ def compressed(value: ir.Value | None) -> bool:
     stored = first is not None and first.const_value is not None
     known = all(v is None or is_constant(v) for v in rest)
     return stored and known and node.op_type == "DequantizeLinear"
+
+
+def before_swap(value: ir.Value) -> ir.Value | None:
+    """The matrix whose last two axes a Transpose exchanges for one user to make a value."""
+    node, rank = value.producer(), len(value.shape or ())
+    if node is None or node.op_type != "Transpose" or node.domain or only_user(value) is None:
+        return None
+    perm = [int(i) for i in attrs_of(node)["perm"]]
+    return node.inputs[0] if perm == [*range(rank - 2), rank - 1, rank - 2] else None

@@ -10,15 +10,16 @@ from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.formats.coreml.mlprogram.rules.context import (
     Reading,
     Writing,
+    before_swap,
     compressed,
 )
 from converter.formats.coreml.mlprogram.rules.fields import OPPOSITE, Window, listed, mil
-from converter.graph.build import attrs_of
 from converter.graph.infer import constant
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value, maker
 from converter.graph.windows import rounded_up
 from converter.mapping.codecs import Codec
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import static
 from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.fusing import only_user
@@ -176,8 +177,8 @@ def _line(x: ir.Value) -> bool:
 
 def compact_matrix(value: ir.Value) -> ir.Value | None:
     """The compressed constant of two axes of which a Transpose makes the value."""
-    matrix, turned_ = before_swap(value)
-    known = turned_ and matrix.shape is not None and len(matrix.shape) == 2
+    matrix = before_swap(value)
+    known = matrix is not None and matrix.shape is not None and len(matrix.shape) == 2
     return matrix if known and compressed(matrix) else None
 
 
@@ -211,45 +212,6 @@ def turned_weights(w: Writing, weights: ir.Value) -> ir.Value:
 
 def computed(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is None
-
-
-def before_swap(value: ir.Value) -> tuple[ir.Value, bool]:
-    """The matrix that a Transpose of its own graph makes of another one, and whether there is
-    one.
-    """
-    node, rank = value.producer(), len(value.shape or ())
-    user = only_user(value)
-    if node is None or node.op_type != "Transpose" or user is None or node.inputs[0] is None:
-        return value, False
-    perm = [int(i) for i in attrs_of(node)["perm"]]
-    swapped = perm == [*range(rank - 2), rank - 1, rank - 2]
-    return (node.inputs[0], True) if swapped and not node.domain else (value, False)
-
-
-class OfOneType(Field):
-    """Two operands in the type of that which is computed."""
-
-    def lift(self, r: Reading) -> None:
-        x, y = (r.value(k) for k in "xy")
-        if x.dtype != y.dtype:
-            own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
-            kind = own if own.is_floating_point() else ir.DataType.FLOAT
-            x, y = (r.cast(v, kind) for v in (x, y))
-        r.set_inputs(x, y)
-
-
-class Swapped(Field):
-    """Matrices whose last two axes are exchanged, by a Transpose in front of the operator."""
-
-    keys = ("transpose_x", "transpose_y")
-
-    def lift(self, r: Reading) -> None:
-        pairs = zip(r.operands(), self.keys, strict=True)
-        r.set_inputs(*(turned(r, v) if r.attr(k, bool, False) else v for v, k in pairs))
-
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            w.layer.attrs["xy"[i]], w.layer.attrs[key] = before_swap(w.input(i))
 
 
 def attention(r: Reading) -> Value:
@@ -321,8 +283,7 @@ RULES: list[Rule | Custom] = [
         "x y",
         Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
         Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
-        OfOneType(),
-        Swapped(),
+        Transposes("transpose_x", "transpose_y"),
     ),
     mil("Einsum", "einsum", "values*", Attr("equation", kind=UNSPACED), lift_only=True),
     custom(

@@ -10,23 +10,21 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading
-from converter.formats.coreml.mlprogram.rules.fields import REAL, Results, mil, number
+from converter.formats.coreml.mlprogram.rules.fields import Results, mil
 from converter.graph.demands import floating_type
 from converter.graph.value import Value
-from converter.mapping.fields import Attr, Const, Field
+from converter.mapping.fields import Attr, Const, Detail
 from converter.mapping.rules import Custom, Rule, custom
 
 IOS17 = 8
 
 
-class BoxesLast(Field):
+def exchange_box_axes(r: Reading) -> None:
     """The last two axes of boxes and scores are exchanged, since iOS17 where no score is asked."""
-
-    def lift(self, r: Reading) -> None:
-        if r.version < IOS17 or r.has("score_threshold"):
-            return
-        r.node.inputs = [exchanged(r, v) for v in r.operands()]
-        r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
+    if r.version < IOS17 or r.has("score_threshold"):
+        return
+    r.node.inputs = [exchanged(r, v) for v in r.operands()]
+    r.then(lambda results: [*(exchanged(r, v) for v in results[:2]), *results[2:]])
 
 
 def exchanged(r: Reading, value: ir.Value) -> Value:
@@ -66,10 +64,10 @@ RULES: list[Rule | Custom] = [
         "netconv::SuppressBoxes",
         "non_maximum_suppression",
         "boxes scores",
-        BoxesLast(),
-        number("iou_threshold", 2, np.float32),
-        LeastScore(3, "score_threshold", REAL, np.float32),
-        number("max_boxes", 4, np.int64),
+        Detail(read=exchange_box_axes),
+        Const(2, "iou_threshold", float, np.float32),
+        LeastScore(3, "score_threshold", float, np.float32),
+        Const(4, "max_boxes", int, np.int64),
         Attr("per_class", "per_class_suppression", bool, 0),
         Results(4),
         given="1,4,4 1,4,2 =f32:(0.5) =f32:(0.1) =i64:(3) -> 4",

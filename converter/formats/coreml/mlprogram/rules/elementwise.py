@@ -8,13 +8,23 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.mlprogram.operations import FLOATS, SHORT
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
-from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils, number
+from converter.formats.coreml.mlprogram.rules.fields import Parameter, Places, mil, mils
 from converter.graph.demands import floating_type
 from converter.graph.infer import constant
 from converter.graph.record import record
 from converter.graph.value import maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Fixed, FixedInput, Guard, InputType, Only
+from converter.mapping.fields import (
+    Attr,
+    Const,
+    Detail,
+    Field,
+    Fixed,
+    FixedInput,
+    Guard,
+    InputType,
+    Only,
+)
 
 D = ir.DataType
 DTYPES = {
@@ -62,25 +72,25 @@ class Added(Field):
         w.set(epsilon=0.0)
 
 
-class Channels(Field):
+def read_channels(r: Reading) -> None:
     """Slopes of the channels, as they broadcast over an image."""
+    slopes, rank = r.value("alpha"), r.rank(r.data)
+    shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
+    r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
 
-    keys, inputs = ("alpha",), (1,)
 
-    def lower(self, w: Writing) -> None:
-        slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
-        axis = shape[1:2] if len(shape) > 2 else ()
-        rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
-        if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
-            raise MappingError("slopes other than one for each channel")
-        if axis != (slopes.size,):
-            raise MappingError("slopes of another number than the channels")
-        w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
+def write_channels(w: Writing) -> None:
+    slopes, shape = w.constant(1, "the slopes"), tuple(w.data.shape or ())
+    axis = shape[1:2] if len(shape) > 2 else ()
+    rest = slopes.shape[1:] if len(slopes.shape) == len(shape) - 1 else slopes.shape[2:]
+    if slopes.ndim not in (len(shape) - 1, len(shape)) or any(n != 1 for n in rest):
+        raise MappingError("slopes other than one for each channel")
+    if axis != (slopes.size,):
+        raise MappingError("slopes of another number than the channels")
+    w.layer.attrs["alpha"] = w.const(slopes.reshape(-1).astype(w.real), "alpha")
 
-    def lift(self, r: Reading) -> None:
-        slopes, rank = r.value("alpha"), r.rank(r.data)
-        shape = [-1, *[1] * (rank - 2)] if rank > 2 else [-1]
-        r.node.inputs[1:] = [r.reshape(r.cast(slopes, r.data.dtype or D.FLOAT), shape)]
+
+CHANNELS = Detail(read=read_channels, write=write_channels, keys=("alpha",), inputs=(1,))
 
 
 class To(Parameter):
@@ -139,28 +149,28 @@ class Gate(Field):
         raise not_meant("a number times its Sigmoid")
 
 
-class Root(Field):
+def read_root(r: Reading) -> None:
     """A Sqrt in front of the operator, of a sum with `epsilon` or of anything else."""
+    Added(1e-12).lift(r)
+    r.data = r.b.Sqrt(r.data)
 
-    keys = ("epsilon",)
 
-    def lift(self, r: Reading) -> None:
-        Added(1e-12).lift(r)
-        r.data = r.b.Sqrt(r.data)
+def write_root(w: Writing) -> None:
+    x: ir.Value = w.layer.attrs["x"]
+    root = maker(x, "Sqrt")
+    if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
+        raise not_meant("one divided by a root")
+    inner, epsilon = root.inputs[0], 0.0
+    total = maker(inner, "Add")
+    for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
+        number = constant(more)
+        if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
+            inner, epsilon = own, float(number.reshape(-1)[0])
+    w.layer.attrs["x"] = inner
+    w.set(epsilon=epsilon)
 
-    def lower(self, w: Writing) -> None:
-        x: ir.Value = w.layer.attrs["x"]
-        root = maker(x, "Sqrt")
-        if root is None or x.shape != w.out.shape or x.dtype not in FLOATS:
-            raise not_meant("one divided by a root")
-        inner, epsilon = root.inputs[0], 0.0
-        total = maker(inner, "Add")
-        for own, more in () if total is None else (total.inputs, total.inputs[::-1]):
-            number = constant(more)
-            if number is not None and number.size == 1 and own is not None and own.shape == x.shape:
-                inner, epsilon = own, float(number.reshape(-1)[0])
-        w.layer.attrs["x"] = inner
-        w.set(epsilon=epsilon)
+
+ROOT = Detail(read=read_root, write=write_root, keys=("epsilon",))
 
 
 @record
@@ -220,8 +230,8 @@ ALPHA = Attr("alpha", kind=float)
 GELU = enum({"none": "EXACT", "tanh": "TANH_APPROXIMATION"})
 RULES = [
     mil("Mul", "silu", "x", Gate(), given="2,3 Sigmoid($0)"),
-    mil("Reciprocal", "rsqrt", "x", Root(), given="Sqrt(2,3)"),
-    mil("Div", "rsqrt", "x", FixedInput(0, 1), Root(), lower_only=True, given="=(1) Sqrt(2,3)"),
+    mil("Reciprocal", "rsqrt", "x", ROOT, given="Sqrt(2,3)"),
+    mil("Div", "rsqrt", "x", FixedInput(0, 1), ROOT, lower_only=True, given="=(1) Sqrt(2,3)"),
     *mils(
         "Abs=abs Acos=acos Asin=asin Atan=atan Atanh=atanh Ceil=ceil Cos=cos Cosh=cosh Erf=erf "
         "Exp=exp Floor=floor Identity=identity Not=logical_not Relu=relu Round=round "
@@ -245,25 +255,39 @@ RULES = [
     mil("Mul", "square", "x", before_lift=twice, lift_only=True),
     mil("Log", "log", "x", Added(1e-45)),
     mil("Reciprocal", "inverse", "x", Added(1e-4)),
-    mil("Clip", "clip", "x", number("alpha", 1), number("beta", 2), given="2,3 =(-1) =(2)"),
+    mil(
+        "Clip",
+        "clip",
+        "x",
+        Const(1, "alpha", float, None),
+        Const(2, "beta", float, None),
+        given="2,3 =(-1) =(2)",
+    ),
     mil("Clip", "relu6", "x", FixedInput(1, 0), FixedInput(2, 6), lift_only=True),
-    mil("Max", "threshold", "x", number("alpha", 1), lift_only=True),
+    mil("Max", "threshold", "x", Const(1, "alpha", float, None), lift_only=True),
     *mils("Elu=elu LeakyRelu=leaky_relu", "x", ALPHA),
     mil("HardSigmoid", "sigmoid_hard", "x", ALPHA, Attr("beta", kind=float)),
     mil("Mul", "gelu", "x", Fixed("mode", "SIGMOID_APPROXIMATION"), Gate(1.702), lift_only=True),
     mil("Gelu", "gelu", "x", Attr("approximate", "mode", GELU, "none")),
-    mil("PRelu", "prelu", "x", Channels(), given="2,3,4,4 =3,1,1"),
+    mil("PRelu", "prelu", "x", CHANNELS, given="2,3,4,4 =3,1,1"),
     mil("Cast", "cast", "x", To("dtype")),
     mil("LeakyRelu", "clamped_relu", "x", ALPHA, Most("beta"), lift_only=True),
     mil(
         "Where",
         "thresholded_relu",
         "x",
-        number("alpha", 1),
+        Const(1, "alpha", float, None),
         before_lift=from_threshold,
         lift_only=True,
     ),
-    mil("Add", "linear_activation", "x", Factor("alpha"), number("beta", 1), lift_only=True),
+    mil(
+        "Add",
+        "linear_activation",
+        "x",
+        Factor("alpha"),
+        Const(1, "beta", float, None),
+        lift_only=True,
+    ),
     *mils(
         "Tanh=scaled_tanh Softplus=softplus_parametric",
         "x",

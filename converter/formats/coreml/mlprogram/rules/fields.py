@@ -14,8 +14,8 @@ from converter.graph.record import record
 from converter.graph.value import Value, known_sizes
 from converter.graph.windows import same_pads
 from converter.mapping.codecs import Codec
-from converter.mapping.context import REQUIRED
-from converter.mapping.fields import Const, Field, InputType
+from converter.mapping.concepts.axes import from_front
+from converter.mapping.fields import Field
 from converter.mapping.rules import Rule, op
 
 INT32 = ir.DataType.INT32
@@ -50,11 +50,7 @@ def axes_of(r: Reading, value: ir.Value, key: str = "axes") -> list[int]:
     """The axes of a parameter, counted from the front; all where it is left out."""
     rank = r.rank(value)
     found = listed(r, key)
-    if found is None:
-        return list(range(rank))
-    if any(not -rank <= a < rank for a in found):
-        raise MappingError(f"axes {found} of {rank}", "R105")
-    return sorted({a % rank for a in found})
+    return from_front(range(rank) if found is None else found, rank)
 
 
 def first_axis(w: Writing, axis: Any) -> int:
@@ -79,27 +75,6 @@ class Parameter(Field):
         self.keys = (self.key,)
 
 
-def _one(value: Any) -> Any:
-    found = np.asarray(value)
-    if found.size != 1:
-        raise MappingError(f"{found.size} numbers where one is needed")
-    return found.reshape(-1)[0].item()
-
-
-REAL, COUNT = Codec(float, _one), Codec(int, _one)  # a parameter that is one number
-
-
-def number(key: str, index: int, dtype: Any = None, default: Any = REQUIRED) -> Const:
-    """A parameter that is a constant input of the operator, in the type of its first or `dtype`."""
-    kind = COUNT if dtype is np.int64 else REAL
-    return Const(index, key, kind, dtype, default=default)
-
-
-def whole(*positions: int) -> InputType:
-    """Inputs of the operator that are indices, sizes or axes."""
-    return InputType(positions)
-
-
 @record
 class Results(Field):
     """How many results the operator has, of which a program need not name all."""
@@ -108,18 +83,6 @@ class Results(Field):
 
     def lift(self, r: Reading) -> None:
         r.outputs = self.count
-
-
-class Scalars(Field):
-    """Inputs of the operator that are one number without axes; parameters may have one axis."""
-
-    def __init__(self, *positions: int) -> None:
-        self.positions = positions
-
-    def lift(self, r: Reading) -> None:
-        for i in self.positions:
-            if (value := r.node.input(i)) is not None:
-                r.node.inputs[i] = r.b.Reshape(value, [])
 
 
 class Places(Field):
@@ -132,42 +95,6 @@ class Places(Field):
         found = w.temporary("places", INT32, [None, w.rank()])
         w.layer.outputs = [found]
         w.then(lambda: w.operation("transpose", x=found, perm=[1, 0]))
-
-
-@record
-class Axis(Field):
-    """`axis`, which is counted from the front when it is written."""
-
-    default: Any = REQUIRED
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.attr("axis", int, self.default))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=first_axis(w, w.attr("axis")))
-
-
-class Axes(Field):
-    """Axes <-> input `index` of the operator; left out, they are all."""
-
-    keys = ("axes",)
-
-    def __init__(self, index: int = 1) -> None:
-        self.index, self.inputs = index, (index,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(self.index, numbers(r, axes_of(r, r.data), "axes"))
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        given = w.optional(self.index)
-        axes = range(rank) if given is None else w.ints(self.index, "axes")
-        found = sorted({a % max(1, rank) for a in axes})
-        if not found:
-            raise MappingError("a reduction over no axes")
-        w.layer.attrs["axes"] = found
 
 
 class Window(Field):

@@ -9,21 +9,19 @@ from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.elementwise import DTYPES
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Axis,
     Places,
-    Scalars,
     first_axis,
     mil,
     numbers,
     size_of,
-    whole,
 )
 from converter.formats.coreml.mlprogram.rules.quantization import write_looked_up
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, set_type
 from converter.graph.value import Value
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.concepts.axes import Axis
+from converter.mapping.fields import Attr, Detail, Fixed, Guard, InputType, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.indices import batched_gather_orders
 from converter.passes.layout.axes import inverse
@@ -34,69 +32,57 @@ CHECKED = ignore("validate_indices")
 JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": "update"})
 
 
-class Batched(Field):
+def gather_in_batches(r: Reading) -> None:
     """`axis`, behind `batch_dims` leading axes that data and indices share."""
-
-    keys = ("axis", "batch_dims")
-
-    def lift(self, r: Reading) -> None:
-        x, indices = r.operands()
-        rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
-        axis = r.attr("axis", int, 0) % rank
-        if not 0 <= batch <= min(axis, depth):
-            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-        order, back = batched_gather_orders(rank, depth, axis, batch)
-        r.set(batch_dims=batch)
-        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
-        r.behind(lambda y: r.transpose(y, back))
+    x, indices = r.operands()
+    rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
+    axis = r.attr("axis", int, 0) % rank
+    if not 0 <= batch <= min(axis, depth):
+        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+    order, back = batched_gather_orders(rank, depth, axis, batch)
+    r.set(batch_dims=batch)
+    r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+    r.behind(lambda y: r.transpose(y, back))
 
 
-class Joined(Field):
+def read_joined(r: Reading) -> None:
     """How updates join what is there: what is taken away is added negated.
 
     It is always written, since addition is the default.
     """
-
-    keys, names = ("mode",), ("reduction",)
-
-    def lift(self, r: Reading) -> None:
-        mode, updates = r.attr("mode", str, "add"), r.operands()[2]
-        if mode == "sub":
-            mode, r.node.inputs[2] = "add", -updates
-        elif mode == "div":
-            mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
-        r.set(reduction=JOINING.lift(mode))
-
-    def lower(self, w: Writing) -> None:
-        w.set(mode=JOINING.lower(w.attr("reduction", "none")))
+    mode, updates = r.attr("mode", str, "add"), r.operands()[2]
+    if mode == "sub":
+        mode, r.node.inputs[2] = "add", -updates
+    elif mode == "div":
+        mode, r.node.inputs[2] = "mul", r.b.Reciprocal(updates)
+    r.set(reduction=JOINING.lift(mode))
 
 
-class Slices(Field):
+def write_joined(w: Writing) -> None:
+    w.set(mode=JOINING.lower(w.attr("reduction", "none")))
+
+
+JOINED = Detail(read=read_joined, write=write_joined, keys=("mode",), names=("reduction",))
+
+
+def scatter_slices(r: Reading) -> None:
     """Whole slices along `axis`: that axis goes to the front and comes back."""
-
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        x, indices, updates = r.operands()
-        rank, depth = r.rank(x), r.rank(indices)
-        axis = axis_of(r.attr("axis", int, 0), rank)
-        order = [axis, *(i for i in range(rank) if i != axis)]
-        turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
-        places = r.b.Unsqueeze(indices, [-1])
-        r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
-        r.behind(lambda y: r.transpose(y, inverse(order)))
+    x, indices, updates = r.operands()
+    rank, depth = r.rank(x), r.rank(indices)
+    axis = axis_of(r.attr("axis", int, 0), rank)
+    order = [axis, *(i for i in range(rank) if i != axis)]
+    turned = [*range(axis, axis + depth), *range(axis), *range(axis + depth, rank + depth - 1)]
+    places = r.b.Unsqueeze(indices, [-1])
+    r.set_inputs(r.transpose(x, order), places, r.transpose(updates, turned))
+    r.behind(lambda y: r.transpose(y, inverse(order)))
 
 
-class Ends(Field):
+def join_off_and_on(r: Reading) -> None:
     """The numbers at the place of the index and at all others."""
-
-    keys = ("on_value", "off_value")
-
-    def lift(self, r: Reading) -> None:
-        on, off = (r.given(k) for k in self.keys)
-        on = r.b.const(np.int32(1)) if on is None else on
-        off = r.b.like(on, 0) if off is None else off
-        r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
+    on, off = (r.given(k) for k in ("on_value", "off_value"))
+    on = r.b.const(np.int32(1)) if on is None else on
+    off = r.b.like(on, 0) if off is None else off
+    r.set_input(2, r.b.Concat(r.b.Reshape(off, [1]), r.b.Reshape(on, [1]), axis=0))
 
 
 class Unbatched(Fixed):
@@ -106,18 +92,19 @@ class Unbatched(Fixed):
         return
 
 
-class FromFront(Field):
+def count_from_front(w: Writing) -> None:
     """Indices that are constant count from the front."""
+    array = constant(w.input(1))
+    if array is None or (array >= 0).all():
+        return
+    size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
+    if not isinstance(size, int):
+        return
+    found = np.where(array < 0, array + size, array)
+    w.layer.attrs["indices"] = w.const(found, "indices")
 
-    def lower(self, w: Writing) -> None:
-        array = constant(w.input(1))
-        if array is None or (array >= 0).all():
-            return
-        size = size_of(w.data, first_axis(w, w.attr("axis", 0)))
-        if not isinstance(size, int):
-            return
-        found = np.where(array < 0, array + size, array)
-        w.layer.attrs["indices"] = w.const(found, "indices")
+
+COUNT_FROM_FRONT = Detail(write=count_from_front)
 
 
 def _cut(shape: ir.Shape | None, indices: ir.Shape | None, axis: int | None) -> bool:
@@ -180,20 +167,28 @@ RULES: list[Rule | Custom] = [
         "x indices",
         Unbatched("batch_dims", 0, absent=True),
         Attr("axis", kind=int, default=0),
-        whole(1),
-        FromFront(),
+        InputType((1,)),
+        COUNT_FROM_FRONT,
         CHECKED,
         given="2,3 =[1,0]",
     ),
-    mil("GatherND", "gather", "x indices", whole(1), Batched(), CHECKED, lift_only=True),
+    mil(
+        "GatherND",
+        "gather",
+        "x indices",
+        InputType((1,)),
+        Detail(read=gather_in_batches, keys=("axis", "batch_dims")),
+        CHECKED,
+        lift_only=True,
+    ),
     mil(
         "GatherElements",
         "gather_along_axis",
         "x indices",
         ALIKE,
         Attr("axis", kind=int, default=0),
-        whole(1),
-        FromFront(),
+        InputType((1,)),
+        COUNT_FROM_FRONT,
         CHECKED,
         given="4,4 i64:4,4",
     ),
@@ -202,7 +197,7 @@ RULES: list[Rule | Custom] = [
         "gather_nd",
         "x indices",
         Attr("batch_dims", kind=int, default=0, omit=True, since=IOS16),
-        whole(1),
+        InputType((1,)),
         CHECKED,
         given="4,4 i64:4,1",
     ),
@@ -210,9 +205,9 @@ RULES: list[Rule | Custom] = [
         "ScatterND",
         "scatter",
         UPDATED,
-        whole(1),
-        Joined(),
-        Slices(),
+        InputType((1,)),
+        JOINED,
+        Detail(read=scatter_slices, keys=("axis",)),
         CHECKED,
         lift_only=True,
     ),
@@ -220,8 +215,8 @@ RULES: list[Rule | Custom] = [
         "ScatterND",
         "scatter_nd",
         UPDATED,
-        whole(1),
-        Joined(),
+        InputType((1,)),
+        JOINED,
         CHECKED,
     ),
     mil(
@@ -229,9 +224,9 @@ RULES: list[Rule | Custom] = [
         "scatter_along_axis",
         UPDATED,
         ALIKE,
-        Axis(0),
-        whole(1),
-        Joined(),
+        Axis(default=0, signed=True),
+        InputType((1,)),
+        JOINED,
         CHECKED,
         given="4,4 i64:4,4 4,4",
     ),
@@ -239,22 +234,30 @@ RULES: list[Rule | Custom] = [
         "netconv::OneHotFromFront",
         "one_hot",
         "indices one_hot_vector_size",
-        whole(0, 1),
-        Scalars(1),
-        Ends(),
+        InputType((0, 1)),
+        InputType((1,), None, scalar=True),
+        Detail(read=join_off_and_on, keys=("on_value", "off_value")),
         Attr("axis", kind=int, default=-1),
         lift_only=True,
     ),
     mil("NonZero", "non_zero", "x", Places()),
     custom("", "make_list", make_list),
     custom("", "list_write", list_write),
-    mil("Gather", "list_read", "ls index", whole(1), Scalars(1), FIRST, lift_only=True),
-    mil("Gather", "list_gather", "ls indices", whole(1), FIRST, lift_only=True),
+    mil(
+        "Gather",
+        "list_read",
+        "ls index",
+        InputType((1,)),
+        InputType((1,), None, scalar=True),
+        FIRST,
+        lift_only=True,
+    ),
+    mil("Gather", "list_gather", "ls indices", InputType((1,)), FIRST, lift_only=True),
     mil(
         "ScatterND",
         "list_scatter",
         "ls indices value",
-        whole(1),
+        InputType((1,)),
         before_lift=unsqueezed,
         lift_only=True,
     ),

@@ -74,11 +74,13 @@ class Neighbours(Field):
 class LastAxes(Field):
     """The last axes, of which gamma and beta have the shape."""
 
-    keys, names, inputs = ("axes", "gamma", "beta"), ("axis",), (1, 2)
+    keys = ("axes", "gamma", "beta")
+    names = ("axis",)
+    inputs = (1, 2)
 
     def lift(self, r: Reading) -> None:
         r.set(axis=axes_of(r, r.data)[0])
-        factors = [r.given(k) for k in self.keys[1:]]
+        factors = [r.given(k) for k in ("gamma", "beta")]
         given = [r.cast(v, r.data.dtype or ir.DataType.FLOAT) for v in factors if v is not None]
         r.set_inputs(r.data, *given)
 
@@ -88,7 +90,7 @@ class LastAxes(Field):
         if not all(isinstance(n, int) for n in shape[axis:]):
             raise MappingError("the sizes of the axes are not known", "X203")
         w.set(axes=list(range(axis, len(shape))))
-        for i, key in enumerate(self.keys[1:], 1):
+        for i, key in enumerate(("gamma", "beta"), 1):
             value = w.optional(i)
             if value is not None and tuple(value.shape or ()) != shape[axis:]:
                 array = np.broadcast_to(w.constant(i, key), shape[axis:]).copy()  # type: ignore[arg-type]

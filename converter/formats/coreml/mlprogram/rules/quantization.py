@@ -32,7 +32,7 @@ from converter.graph.demands import shaped
 from converter.graph.infer import Array, shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.value import Value, producer_of
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Detail, Field, Guard
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.constants import evaluate_constant
 
@@ -98,16 +98,14 @@ class NewScales(Scales):
         w.then(lambda: w.low.stored.update({out: raw}))
 
 
-class Stored(Field):
+def take_stored(w: Writing) -> None:
     """Quantised numbers as they are stored."""
-
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        raw = w.low.stored.get(x)
-        if raw is None and x.dtype in QUANTISED:
-            raw = _stored(w, x)
-            w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
-        w.layer.attrs["input"] = raw
+    x = w.data
+    raw = w.low.stored.get(x)
+    if raw is None and x.dtype in QUANTISED:
+        raw = _stored(w, x)
+        w.operation("cast", [raw], x=x, dtype=QUANTISED[x.dtype])
+    w.layer.attrs["input"] = raw
 
 
 def _stored(w: Writing, value: ir.Value) -> ir.Value:
@@ -394,7 +392,7 @@ RULES: list[Rule | Custom] = [
         "dequantize",
         "input",
         Guard("of computed numbers of eight bits only", _computed),
-        Stored(),
+        Detail(write=take_stored),
         Scales(),
         given="i8:2,3 =f32:(0.5) =i8:(1)",
     ),

@@ -8,22 +8,21 @@ import onnx_ir as ir
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import mil
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, Only
+from converter.mapping.fields import Attr, Detail, Field, Only
 from converter.mapping.rules import Custom, Rule, op
 
 
-class Seed(Field):
+def read_seed(r: Reading) -> None:
     """ONNX's seed, a number or none at all; the operation's is a whole number, -1 for none."""
+    found = r.attr("seed", int, -1)
+    r.set(seed=None if found < 0 else float(found))
 
-    names = ("seed",)
-    keys = ("seed",)
 
-    def lift(self, r: Reading) -> None:
-        found = r.attr("seed", int, -1)
-        r.set(seed=None if found < 0 else float(found))
+def write_seed(w: Writing) -> None:
+    w.set(seed=int(w.attr("seed", -1)))
 
-    def lower(self, w: Writing) -> None:
-        w.set(seed=int(w.attr("seed", -1)))
+
+SEED = Detail(read=read_seed, write=write_seed, names=("seed",), keys=("seed",))
 
 
 class Blank(Field):
@@ -37,22 +36,18 @@ class Blank(Field):
         r.set_inputs(r.b.Expand(np.float32(number), r.whole("shape")))
 
 
-class Logits(Field):
+def take_logits(r: Reading) -> None:
     """Classes are drawn by logarithms of probabilities, or by these."""
-
-    keys = ("mode",)
-
-    def lift(self, r: Reading) -> None:
-        if r.attr("mode", str, "logits") != "logits":
-            r.data = r.b.Log(r.data)
+    if r.attr("mode", str, "logits") != "logits":
+        r.data = r.b.Log(r.data)
 
 
 def drawn(name: str, kind: str, *fields: Field) -> list[Rule]:
     """ONNX's operators take a shape as an attribute, or that of an operand."""
     shape, float32 = Attr("shape", kind=list), Only("dtype", int(ir.DataType.FLOAT))
     return [
-        op(f"{name}Like", kind, Blank(), *fields, Seed(), lift_only=True),
-        op(name, kind, shape, *fields, float32, Seed(), lower_only=True),
+        op(f"{name}Like", kind, Blank(), *fields, SEED, lift_only=True),
+        op(name, kind, shape, *fields, float32, SEED, lower_only=True),
     ]
 
 
@@ -70,15 +65,15 @@ RULES: list[Rule | Custom] = [
         Attr("low", kind=FLOAT, default=0.0),
         Attr("high", kind=FLOAT, default=1.0),
     ),
-    op("Bernoulli", "random_bernoulli", Blank("prob"), Seed(), lift_only=True),
+    op("Bernoulli", "random_bernoulli", Blank("prob"), SEED, lift_only=True),
     mil(
         "Multinomial",
         "random_categorical",
         "x",
-        Logits(),
+        Detail(read=take_logits, keys=("mode",)),
         Attr("sample_size", "size", int, 1),
         Only("dtype", int(ir.DataType.INT32)),
-        Seed(),
+        SEED,
         lift_only=True,
     ),
 ]

@@ -9,7 +9,6 @@ from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
     OPPOSITE,
-    Axes,
     Results,
     first_axis,
     mil,
@@ -17,42 +16,31 @@ from converter.formats.coreml.mlprogram.rules.fields import (
     numbers,
 )
 from converter.graph.demands import axis_of
-from converter.mapping.fields import Attr, Field, Guard, Implied, Only, ignore
+from converter.mapping.concepts.axes import NONE, Axes, AxisInput
+from converter.mapping.fields import Attr, Detail, Field, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom
 
 KEEP = Attr("keepdims", "keep_dims", bool, default=0)
 
 
-class AxisInput(Field):
-    """The axis of a running sum is an input."""
-
-    keys, inputs = ("axis",), (1,)
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=first_axis(w, w.ints(1, "the axis")[0]))
-
-    def lift(self, r: Reading) -> None:
-        r.node.set_input(1, r.b.const(np.array(r.attr("axis", int, 0), np.int64), "axis"))
-
-
-class Count(Field):
+def read_count(r: Reading) -> None:
     """How many of the largest; -1 is the whole axis."""
+    axis = int(r.node.attrs.get("axis", -1))
+    array = r.layer.attrs.get("k", 1)
+    if isinstance(array, int):
+        size = (r.data.shape or [None])[axis] if array == -1 else array
+        if not isinstance(size, int):
+            raise MappingError("the size of the axis must be known", "X203")
+        r.node.set_input(1, numbers(r, [size], "k"))
+    else:
+        r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
 
-    keys, inputs = ("k",), (1,)
 
-    def lower(self, w: Writing) -> None:
-        w.set(k=w.ints(1, "k")[0])
+def write_count(w: Writing) -> None:
+    w.set(k=w.ints(1, "k")[0])
 
-    def lift(self, r: Reading) -> None:
-        axis = int(r.node.attrs.get("axis", -1))
-        array = r.layer.attrs.get("k", 1)
-        if isinstance(array, int):
-            size = (r.data.shape or [None])[axis] if array == -1 else array
-            if not isinstance(size, int):
-                raise MappingError("the size of the axis must be known", "X203")
-            r.node.set_input(1, numbers(r, [size], "k"))
-        else:
-            r.node.set_input(1, r.b.Reshape(r.whole("k"), [1]))
+
+COUNT = Detail(read=read_count, write=write_count, keys=("k",), inputs=(1,))
 
 
 class Sorted(Field):
@@ -67,13 +55,6 @@ class Sorted(Field):
     def lift(self, r: Reading) -> None:
         r.attr("sort", bool, True)
         r.node.attrs["sorted"] = 1
-
-
-def nothing(w: Writing) -> bool:
-    """No axes, and none meant."""
-    given = w.optional(1)
-    count = None if given is None else (given.shape or (None,))[0]
-    return bool(w.attr("noop_with_empty_axes", 0)) and (given is None or count == 0)
 
 
 def whole_axis(r: Reading) -> None:
@@ -115,10 +96,8 @@ RULES: list[Rule | Custom] = [
         "ReduceMin=reduce_min ReduceProd=reduce_prod ReduceSum=reduce_sum "
         "ReduceSumSquare=reduce_sum_square",
         "x",
-        Axes(),
+        Axes(absent=True, empty=NONE),
         KEEP,
-        Guard("nothing is reduced", lambda w: not nothing(w)),
-        Implied(("noop_with_empty_axes",)),
         given="2,3,4 =[1]",
     ),
     *mils(
@@ -133,7 +112,7 @@ RULES: list[Rule | Custom] = [
         "CumSum",
         "cumsum",
         "x",
-        AxisInput(),
+        AxisInput(default=0),
         Attr("exclusive", kind=bool, default=0),
         Attr("reverse", kind=bool, default=0),
         given="2,3,4 =(1)",
@@ -144,7 +123,7 @@ RULES: list[Rule | Custom] = [
         "x",
         AXIS,
         FALLING,
-        Count(),
+        COUNT,
         Sorted(),
         ignore("return_indices", "output_indices_dtype"),
         Results(2),

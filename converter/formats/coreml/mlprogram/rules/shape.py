@@ -11,22 +11,20 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.rules.context import Reading, Writing
 from converter.formats.coreml.mlprogram.rules.fields import (
-    Axis,
-    Scalars,
     axes_of,
     first_axis,
     listed,
     mil,
     numbers,
     size_of,
-    whole,
 )
 from converter.graph.demands import axis_of, of_length, shaped
 from converter.graph.infer import constant, known
 from converter.graph.sizes import arange
 from converter.graph.value import Value
+from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.context import rank as rank_of
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Implied, Only
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Implied, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom
 from converter.passes.layout.axes import inverse
 
@@ -35,41 +33,47 @@ IOS17 = 8  # the specification version
 FAR = np.iinfo(np.int32).max
 
 
-class Sizes(Field):
+def read_sizes(r: Reading) -> None:
     """The sizes of the result.
 
     Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
     they are known but for one, or computed; what has no axes is squeezed or expanded.
     """
+    shape = r.whole("shape")
+    array = known(shape)
+    r.set_input(1, shape)
+    if array is not None and 0 in array:
+        sizes, own = [int(n) for n in array], r.static(r.data)
+        shift = len(own) - len(sizes) if r.version >= IOS17 else 0
+        for i, n in enumerate(sizes):
+            if n == 0:
+                sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
+        r.set_input(1, sizes)
 
-    keys, names, inputs = ("shape",), ("axis", "allowzero"), (1,)
 
-    def lift(self, r: Reading) -> None:
-        shape = r.whole("shape")
-        array = known(shape)
-        r.set_input(1, shape)
-        if array is not None and 0 in array:
-            sizes, own = [int(n) for n in array], r.static(r.data)
-            shift = len(own) - len(sizes) if r.version >= IOS17 else 0
-            for i, n in enumerate(sizes):
-                if n == 0:
-                    sizes[i] = own[i + shift] if 0 <= i + shift < len(own) else 1
-            r.set_input(1, sizes)
+def write_sizes(w: Writing) -> None:
+    shape = w.out.shape
+    sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
+    if sizes == []:
+        w.layer.kind = "squeeze" if w.rank() else "identity"
+    elif sizes is not None and not w.rank():
+        w.layer.kind = "expand_dims"
+        w.set(axes=list(range(len(sizes))))
+    elif sizes is not None and sizes.count(-1) < 2:
+        w.set(shape=sizes)
+    elif w.node.op == "Reshape" and not copies(w):
+        w.layer.attrs["shape"] = w.input(1)
+    else:
+        raise MappingError("several sizes that are not known")
 
-    def lower(self, w: Writing) -> None:
-        shape = w.out.shape
-        sizes = None if shape is None else [n if isinstance(n, int) else -1 for n in shape]
-        if sizes == []:
-            w.layer.kind = "squeeze" if w.rank() else "identity"
-        elif sizes is not None and not w.rank():
-            w.layer.kind = "expand_dims"
-            w.set(axes=list(range(len(sizes))))
-        elif sizes is not None and sizes.count(-1) < 2:
-            w.set(shape=sizes)
-        elif w.node.op == "Reshape" and not copies(w):
-            w.layer.attrs["shape"] = w.input(1)
-        else:
-            raise MappingError("several sizes that are not known")
+
+SIZES = Detail(
+    read=read_sizes,
+    write=write_sizes,
+    keys=("shape",),
+    names=("axis", "allowzero"),
+    inputs=(1,),
+)
 
 
 def copies(w: Writing) -> bool:
@@ -97,31 +101,11 @@ class Squeezed(Field):
             r.node.set_input(1, numbers(r, axes, "axes"))
 
 
-class Permutation(Field):
-    keys = ("perm",)
-    names = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        rank, perm = r.rank(r.data), listed(r, "perm") or []
-        found = [p % rank for p in perm] if rank else []
-        if sorted(found) != list(range(rank)):
-            raise MappingError(f"{perm} is no permutation of {rank} axes", "R110")
-        r.node.attrs["perm"] = found
-
-    def lower(self, w: Writing) -> None:
-        perm = list(w.attr("perm", None) or range(w.rank())[::-1])
-        if not perm:
-            raise MappingError("a value without axes")
-        w.set(perm=perm)
-
-
-class Lines(Field):
+def lines_of_scalars(r: Reading) -> None:
     """Values without axes are joined as values of one axis."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [
-            r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
-        ]
+    r.node.inputs = [
+        r.b.Reshape(v, [1]) if v.shape is not None and not v.shape else v for v in r.operands()
+    ]
 
 
 def interleaved(r: Reading) -> None:
@@ -138,12 +122,10 @@ def stacked(r: Reading) -> None:
     r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
-class Repeats(Field):
+def write_repeats(w: Writing) -> None:
     """How often each axis is repeated, of 32 bits."""
-
-    def lower(self, w: Writing) -> None:
-        if constant(w.input(1)) is not None:
-            w.layer.attrs["reps"] = w.ints(1, "the repeats")
+    if constant(w.input(1)) is not None:
+        w.layer.attrs["reps"] = w.ints(1, "the repeats")
 
 
 def _in_pairs(w: Writing, rank: int) -> ir.Value:
@@ -154,31 +136,35 @@ def _in_pairs(w: Writing, rank: int) -> ir.Value:
     return w.made("reshape", kind, [2 * rank], x=turned, shape=[2 * rank])
 
 
-class Parts(Field):
+def read_parts(r: Reading) -> None:
     """A number of equal parts, or the size of each."""
+    if "split_sizes" in r.layer.attrs:
+        sizes = r.whole("split_sizes")
+        r.node.set_input(1, sizes)
+    else:
+        r.node.attrs["num_outputs"] = r.attr("num_splits", int)
 
-    keys = ("num_splits", "split_sizes")
-    names = ("num_outputs",)
-    inputs = (1,)
 
-    def lower(self, w: Writing) -> None:
-        axis = first_axis(w, w.attr("axis", 0))
-        sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
-        if len(sizes) < 2:
-            raise MappingError("one part")
-        if len(set(sizes)) == 1 and not w.has(1):
-            w.set(num_splits=len(sizes))
-        elif any(not isinstance(n, int) for n in sizes):
-            raise MappingError("parts of sizes that are not known")
-        else:
-            w.set(split_sizes=sizes)
+def write_parts(w: Writing) -> None:
+    axis = first_axis(w, w.attr("axis", 0))
+    sizes: list[Any] = [size_of(v, axis) for v in w.node.outputs if v.shape is not None]
+    if len(sizes) < 2:
+        raise MappingError("one part")
+    if len(set(sizes)) == 1 and not w.has(1):
+        w.set(num_splits=len(sizes))
+    elif any(not isinstance(n, int) for n in sizes):
+        raise MappingError("parts of sizes that are not known")
+    else:
+        w.set(split_sizes=sizes)
 
-    def lift(self, r: Reading) -> None:
-        if "split_sizes" in r.layer.attrs:
-            sizes = r.whole("split_sizes")
-            r.node.set_input(1, sizes)
-        else:
-            r.node.attrs["num_outputs"] = r.attr("num_splits", int)
+
+PARTS = Detail(
+    read=read_parts,
+    write=write_parts,
+    keys=("num_splits", "split_sizes"),
+    names=("num_outputs",),
+    inputs=(1,),
+)
 
 
 class Amounts(Field):
@@ -335,42 +321,33 @@ class Replaced(Ranges):
         r.behind(lambda y: r.b.Reshape(y, shape))
 
 
-class Lengths(Field):
+def read_lengths(r: Reading) -> None:
     """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
     all that is left.
     """
-
-    keys = ("begin", "size")
-
-    def lift(self, r: Reading) -> None:
-        begin, size = (r.whole(k) for k in self.keys)
-        begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
-        end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
-        r.set_inputs(r.data, begin, end)
+    begin, size = (r.whole(k) for k in ("begin", "size"))
+    begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
+    end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
+    r.set_inputs(r.data, begin, end)
 
 
-class Backwards(Field):
+def reverse_axes(r: Reading) -> None:
     """Axes from the last place to the first; all where they are left out."""
-
-    keys = ("axes",)
-
-    def lift(self, r: Reading) -> None:
-        axes = axes_of(r, r.data)
-        ones = [-1] * len(axes)
-        r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
-        if not axes:
-            r.ready = [r.b.Identity(r.data)]
+    axes = axes_of(r, r.data)
+    ones = [-1] * len(axes)
+    r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
+    if not axes:
+        r.ready = [r.b.Identity(r.data)]
 
 
-class Cropped(Field):
+def crop_image(r: Reading) -> None:
     """What is cut off in front and behind, of height and of width."""
+    amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
+    of_length(2, **amounts)
+    r.set_inputs(r.data, *inner(*amounts.values()))
 
-    keys = ("crop_height", "crop_width")
 
-    def lift(self, r: Reading) -> None:
-        amounts = {k: listed(r, k) or [] for k in self.keys}
-        of_length(2, **amounts)
-        r.set_inputs(r.data, *inner(*amounts.values()))
+CROP_IMAGE = Detail(read=crop_image, keys=("crop_height", "crop_width"))
 
 
 def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
@@ -379,50 +356,47 @@ def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[
     return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
 
-class TimeAndBatch(Field):
+def read_time_and_batch(r: Reading) -> None:
     """The axes of the steps and of the sequences; read, they go to the front and come back."""
-
-    keys, names = ("seq_axis", "batch_axis"), ("time_axis", "batch_axis")
-
-    def lift(self, r: Reading) -> None:
-        rank = r.rank(r.data)
-        time, batch = (axis_of(r.attr(k, int, 0), rank) for k in self.keys)
-        if time == batch:
-            raise MappingError("lengths of the axis that is turned round", "R110")
-        order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
-        r.data = r.transpose(r.data, order)
-        r.set(time_axis=0, batch_axis=1)
-        r.behind(lambda y: r.transpose(y, inverse(order)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
+    rank = r.rank(r.data)
+    time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
+    if time == batch:
+        raise MappingError("lengths of the axis that is turned round", "R110")
+    order = [time, batch, *(i for i in range(rank) if i not in (time, batch))]
+    r.data = r.transpose(r.data, order)
+    r.set(time_axis=0, batch_axis=1)
+    r.behind(lambda y: r.transpose(y, inverse(order)))
 
 
-class Windows(Field):
+def write_time_and_batch(w: Writing) -> None:
+    w.set(seq_axis=w.attr("time_axis"), batch_axis=w.attr("batch_axis"))
+
+
+TIME_AND_BATCH = Detail(
+    read=read_time_and_batch,
+    write=write_time_and_batch,
+    keys=("seq_axis", "batch_axis"),
+    names=("time_axis", "batch_axis"),
+)
+
+
+def gather_windows(r: Reading) -> None:
     """Windows of an axis, along a new axis behind it."""
-
-    keys = ("axis", "size", "stride")
-
-    def lift(self, r: Reading) -> None:
-        size, step = r.count("size"), r.count("stride", 1)
-        axis = axis_of(r.attr("axis", int), r.rank(r.data))
-        places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
-        r.set(axis=axis)
-        r.set_input(1, places.astype(np.int64))
+    size, step = r.count("size"), r.count("stride", 1)
+    axis = axis_of(r.attr("axis", int), r.rank(r.data))
+    places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
+    r.set(axis=axis)
+    r.set_input(1, places.astype(np.int64))
 
 
 # sizes -------------------------------------------------------------------------------------------
 
 
-class Number(Field):
+def fill_value(w: Writing) -> None:
     """The number of a ConstantOfShape."""
-
-    keys, names = ("value",), ("value",)
-
-    def lower(self, w: Writing) -> None:
-        value = w.attr("value", None)
-        array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
-        w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
+    value = w.attr("value", None)
+    array = np.float32(0) if value is None else getattr(value, "numpy", lambda: value)()
+    w.layer.attrs["value"] = w.const(np.asarray(array).reshape(()), "value")
 
 
 def zero(r: Reading) -> None:
@@ -436,44 +410,46 @@ def like(r: Reading) -> None:
     r.set_input(1, r.b.Shape(r.node.input(1)))
 
 
-class ShapesOfOthers(Field):
+def read_shape_ranges(r: Reading) -> None:
     """Sizes that are ranges of the shapes of other values."""
-
-    keys = ("ref_tensors", "begins", "ends", "end_masks")
-
-    def lift(self, r: Reading) -> None:
-        refs = r.values("ref_tensors")
-        given = {k: r.layer.attrs[k] if r.has(k) else [] for k in self.keys[1:]}
-        lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
-        of_length(len(refs), **lists)
-        ranges = zip(refs, *lists.values(), strict=True)
-        parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
-        r.set_input(1, r.b.Concat(*parts, axis=0))
+    refs = r.values("ref_tensors")
+    given = {k: r.layer.attrs[k] if r.has(k) else [] for k in ("begins", "ends", "end_masks")}
+    lists = {k: [int(n) for n in np.ravel(v)] for k, v in given.items()}
+    of_length(len(refs), **lists)
+    ranges = zip(refs, *lists.values(), strict=True)
+    parts = [r.b.Shape(v)[i : LARGE if all_ else j] for v, i, j, all_ in ranges]
+    r.set_input(1, r.b.Concat(*parts, axis=0))
 
 
-class Band(Field):
+def read_band(r: Reading) -> None:
     """How many diagonals below and above the main one stay; negative is all.
 
     Written, one side is open.
     """
+    below, above = (r.attr(k, int, -1) for k in ("lower", "upper"))
+    if below >= 0 and above >= 0:
+        r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
+    elif below < 0 and above < 0:
+        r.ready = [r.data]
+    upper = below >= 0
+    r.set_input(1, r.b.const(np.int64(-below if upper else above)))
+    r.set(upper=int(upper))
 
-    keys, names, inputs = ("lower", "upper"), ("upper",), (1,)
 
-    def lift(self, r: Reading) -> None:
-        below, above = (r.attr(k, int, -1) for k in self.keys)
-        if below >= 0 and above >= 0:
-            r.data = r.b.Trilu(r.data, r.b.const(np.int64(above)), upper=0)
-        elif below < 0 and above < 0:
-            r.ready = [r.data]
-        upper = below >= 0
-        r.set_input(1, r.b.const(np.int64(-below if upper else above)))
-        r.set(upper=int(upper))
+def write_band(w: Writing) -> None:
+    k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
+    if (k > 0) if upper else (k < 0):
+        raise MappingError("a band without its diagonal")
+    w.set(lower=-k if upper else -1, upper=-1 if upper else k)
 
-    def lower(self, w: Writing) -> None:
-        k, upper = w.ints(1, "k", [0])[0], bool(w.attr("upper"))
-        if (k > 0) if upper else (k < 0):
-            raise MappingError("a band without its diagonal")
-        w.set(lower=-k if upper else -1, upper=-1 if upper else k)
+
+BAND = Detail(
+    read=read_band,
+    write=write_band,
+    keys=("lower", "upper"),
+    names=("upper",),
+    inputs=(1,),
+)
 
 
 # blocks ------------------------------------------------------------------------------------------
@@ -487,17 +463,17 @@ def unshuffled(r: Reading) -> Value:
     return r.b.Reshape(r.b.Transpose(y, perm=[0, 1, 3, 5, 2, 4]), [n, c * f * f, h // f, w // f])
 
 
-class Margins(Field):
+def read_margins(r: Reading) -> None:
     """Zeros in front and behind, of height and of width."""
+    pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
+    r.set(pads=pairs.T.reshape(-1).tolist())
 
-    keys, names = ("paddings",), ("pads",)
 
-    def lift(self, r: Reading) -> None:
-        pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
-        r.set(pads=pairs.T.reshape(-1).tolist())
+def write_margins(w: Writing) -> None:
+    w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
 
-    def lower(self, w: Writing) -> None:
-        w.set(paddings=np.reshape(w.attr("pads"), (2, 2)).T.tolist())
+
+MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), names=("pads",))
 
 
 class Crops(Field):
@@ -514,25 +490,30 @@ class Crops(Field):
 
 
 BLOCK = Attr("block_size", "block_shape", list, [1, 1])
-JOINED = (Lines(), Axis())
+JOINED = (Detail(read=lines_of_scalars), Axis(signed=True))
 
 
-class HalvesAsFloats(Field):
+def range_of_floats(r: Reading) -> None:
     """Half-precision numbers are counted as floats: ONNX has no ranges of halves."""
-
-    def lift(self, r: Reading) -> None:
-        if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
-            return
-        r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
-        r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
+    if all(v is None or v.dtype != ir.DataType.FLOAT16 for v in r.node.inputs):
+        return
+    r.node.inputs[:] = [v and r.cast(v, ir.DataType.FLOAT) for v in r.node.inputs]
+    r.behind(lambda y: r.cast(y, ir.DataType.FLOAT16))
 
 
+HAS_AXES = Guard("a value without axes is not transposed", lambda w: w.rank() > 0)
 RULES: list[Rule | Custom] = [
-    mil("Reshape", "reshape", "x", Sizes()),
-    mil("Flatten", "reshape", "x", Sizes(), lower_only=True),
-    mil("Reshape", "reshape_like", "x", ShapesOfOthers(), lift_only=True),
+    mil("Reshape", "reshape", "x", SIZES),
+    mil("Flatten", "reshape", "x", SIZES, lower_only=True),
+    mil(
+        "Reshape",
+        "reshape_like",
+        "x",
+        Detail(read=read_shape_ranges, keys=("ref_tensors", "begins", "ends", "end_masks")),
+        lift_only=True,
+    ),
     mil("Flatten", "flatten2d", "x", Attr("axis", kind=int, default=1), lift_only=True),
-    mil("Transpose", "transpose", "x", Permutation()),
+    mil("Transpose", "transpose", "x", HAS_AXES, Permutation()),
     mil("Squeeze", "squeeze", "x", Squeezed(), given="2,1,3 =[1]"),
     mil("Unsqueeze", "expand_dims", "x", Squeezed(True), given="2,3 =[1]"),
     mil(
@@ -561,8 +542,15 @@ RULES: list[Rule | Custom] = [
         before_lift=stacked,
         lift_only=True,
     ),
-    mil("Split", "split", "x", Attr("axis", kind=int), Parts(), given="2,6 -> 2"),
-    mil("Tile", "tile", "x reps", whole(1), Repeats(), given="2,3 =[2,1]"),
+    mil("Split", "split", "x", Attr("axis", kind=int), PARTS, given="2,6 -> 2"),
+    mil(
+        "Tile",
+        "tile",
+        "x reps",
+        InputType((1,)),
+        Detail(write=write_repeats),
+        given="2,3 =[2,1]",
+    ),
     mil(
         "Shape",
         "shape",
@@ -598,32 +586,51 @@ RULES: list[Rule | Custom] = [
         given="1,4,4,4",
     ),
     custom("", "pixel_unshuffle", unshuffled),
-    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, Margins(), given="1,2,4,4"),
+    mil("netconv::SpaceToBatch", "space_to_batch", "x", BLOCK, MARGINS, given="1,2,4,4"),
     mil("netconv::BatchToSpace", "batch_to_space", "x", BLOCK, Crops(), given="4,2,4,4"),
     mil("Slice", "slice_by_index", "x", Ranges()),
-    mil("Slice", "slice_by_size", "x", Lengths(), lift_only=True),
-    mil("Slice", "reverse", "x", Backwards(), lift_only=True),
-    mil("Slice", "crop", "x", Cropped(), lift_only=True),
+    mil(
+        "Slice",
+        "slice_by_size",
+        "x",
+        Detail(read=read_lengths, keys=("begin", "size")),
+        lift_only=True,
+    ),
+    mil("Slice", "reverse", "x", Detail(read=reverse_axes, keys=("axes",)), lift_only=True),
+    mil("Slice", "crop", "x", CROP_IMAGE, lift_only=True),
     mil("ScatterElements", "slice_update", "x update", Replaced(), lift_only=True),
     mil(
         "ReverseSequence",
         "reverse_sequence",
         "x lengths",
-        whole(1),
-        TimeAndBatch(),
+        InputType((1,)),
+        TIME_AND_BATCH,
         given="3,2,4 i64:2",
     ),
-    mil("Gather", "sliding_windows", "x", Windows(), lift_only=True),
-    mil("Expand", "fill", "value? shape", whole(1), before_lift=zero, lift_only=True),
+    mil(
+        "Gather",
+        "sliding_windows",
+        "x",
+        Detail(read=gather_windows, keys=("axis", "size", "stride")),
+        lift_only=True,
+    ),
+    mil("Expand", "fill", "value? shape", InputType((1,)), before_lift=zero, lift_only=True),
     mil("Expand", "fill_like", "value? ref_tensor", before_lift=like, lift_only=True),
-    mil("ConstantOfShape", "fill", "shape", Number(), lower_only=True, given="i64:2"),
+    mil(
+        "ConstantOfShape",
+        "fill",
+        "shape",
+        Detail(write=fill_value, keys=("value",), names=("value",)),
+        lower_only=True,
+        given="i64:2",
+    ),
     mil(
         "Range",
         "range_1d",
         "start end step",
-        Scalars(0, 1, 2),
-        HalvesAsFloats(),
+        InputType((0, 1, 2), None, scalar=True),
+        Detail(read=range_of_floats),
         given="=i64:(0) i64: =i64:(1)",
     ),
-    mil("Trilu", "band_part", "x", Band(), given="4,4 =(0)"),
+    mil("Trilu", "band_part", "x", BAND, given="4,4 =(0)"),
 ]

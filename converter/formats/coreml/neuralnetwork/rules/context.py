@@ -3,7 +3,7 @@
 A layer's attributes are the fields of its parameter message (see params.py), its blobs the weights
 by path. Blobs are float32 and have at least one axis; in the graph a value keeps its natural type.
 A row takes floats unless one of its fields says otherwise: `InputType` for indices and truth
-values, `AnyType` for layers that only move numbers.
+values, `any_type` for layers that only move numbers.
 """
 
 from __future__ import annotations
@@ -33,16 +33,6 @@ from converter.mapping.node import Layer
 from converter.passes.constants import evaluate_constant
 
 SPELLING: Mapping[Kind, Codec] = {**PLAIN, dict: same}
-
-
-class AnyType(InputType):
-    """Inputs that are taken in whatever type they have; without positions all of them."""
-
-    def __init__(self, *positions: int) -> None:
-        super().__init__(positions or tuple(range(64)))
-
-    def lift(self, r: Reading) -> None:
-        """Nothing is cast."""
 
 
 @cache

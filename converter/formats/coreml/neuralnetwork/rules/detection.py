@@ -6,33 +6,37 @@ import numpy as np
 
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import of_type
-from converter.mapping.fields import Attr, Field
+from converter.mapping.fields import Attr, Detail
 from converter.mapping.rules import op
 
 
-class Settings(Field):
+def read_settings(r: Reading) -> None:
     """IoU threshold, score threshold and the number of boxes: numbers of the layer, or from the
     first computed one back its inputs.
     """
+    for index, key in zip((2, 3, 4), ("iouThreshold", "scoreThreshold", "maxBoxes"), strict=True):
+        if r.optional(index) is None:
+            dtype = np.int64 if key == "maxBoxes" else np.float32
+            r.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
+    r.outputs = 4
 
-    keys = ("iouThreshold", "scoreThreshold", "maxBoxes")
-    inputs = (2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        for index, key in zip(self.inputs, self.keys, strict=True):
-            if r.optional(index) is None:
-                dtype = np.int64 if key == "maxBoxes" else np.float32
-                r.set_input(index, r.b.const(np.array(r.layer.attrs[key], dtype), key))
-        r.outputs = 4
+def write_settings(w: Writing) -> None:
+    settings = [w.scalar(i) for i in (2, 3, 4)]
+    for key, value in zip(("iouThreshold", "scoreThreshold", "maxBoxes"), settings, strict=True):
+        if value is not None:
+            w.layer.attrs[key] = int(value) if key == "maxBoxes" else value
+    while settings and settings[-1] is not None:
+        settings.pop()
+    w.layer.inputs += [w.input(2 + i) for i in range(len(settings))]
 
-    def lower(self, w: Writing) -> None:
-        settings = [w.scalar(i) for i in self.inputs]
-        for key, value in zip(self.keys, settings, strict=True):
-            if value is not None:
-                w.layer.attrs[key] = int(value) if key == "maxBoxes" else value
-        while settings and settings[-1] is not None:
-            settings.pop()
-        w.layer.inputs += [w.input(2 + i) for i in range(len(settings))]
+
+SETTINGS = Detail(
+    read=read_settings,
+    write=write_settings,
+    keys=("iouThreshold", "scoreThreshold", "maxBoxes"),
+    inputs=(2, 3, 4),
+)
 
 
 RULES = [
@@ -40,7 +44,7 @@ RULES = [
         "netconv::SuppressBoxes",
         "NonMaximumSuppression",
         of_type(4),
-        Settings(),
+        SETTINGS,
         Attr("per_class", "perClassSuppression", bool),
         given="1,5,4 1,5,2 =(0.5) =(0.25) =i64:(3)",
     )

@@ -21,10 +21,10 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     SEVERAL,
     OneType,
     ScalarOperand,
-    TowardsZero,
     fits,
     of_type,
     truncate,
+    truncate_result,
 )
 from converter.graph.infer import rank_of
 from converter.graph.value import known_sizes, made_of, maker
@@ -33,6 +33,7 @@ from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     Const,
+    Detail,
     Field,
     Fixed,
     FixedInput,
@@ -78,17 +79,15 @@ def _power_of_two(value: Value | None) -> bool:
     return base is not None and base > 1 and math.frexp(base)[0] == 0.5
 
 
-class Room(Field):
+def refuse_wraparound(w: Writing) -> None:
     """Refuses integers that wrap around."""
-
-    def lower(self, w: Writing) -> None:
-        out = w.out
-        if is_short(out) or shifts_out(out.producer()):
-            name = out.dtype.name if out.dtype else ""
-            raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
+    out = w.out
+    if is_short(out) or shifts_out(out.producer()):
+        name = out.dtype.name if out.dtype else ""
+        raise MappingError(f"{w.node.op} of {name} wraps around, which floats do not")
 
 
-ROOM = Room()
+ROOM = Detail(write=refuse_wraparound)
 
 # functions of one number -------------------------------------------------------------------------
 
@@ -174,17 +173,19 @@ class Square(Field):
         w.layer.attrs["alpha"] = 2.0
 
 
-class QuotientOf(Field):
+def read_quotient_of(r: Reading) -> None:
     """The operator takes the quotient of the layer's operands, which a Div in front makes."""
+    r.set_inputs(r.b.Div(*r.node.inputs))
 
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.b.Div(*r.node.inputs))
 
-    def lower(self, w: Writing) -> None:
-        quotient = maker(w.data, "Div")
-        if quotient is None or not is_float(w.data):
-            raise not_meant("of a quotient only")
-        w.layer.inputs = list(quotient.inputs)
+def write_quotient_of(w: Writing) -> None:
+    quotient = maker(w.data, "Div")
+    if quotient is None or not is_float(w.data):
+        raise not_meant("of a quotient only")
+    w.layer.inputs = list(quotient.inputs)
+
+
+QUOTIENT_OF = Detail(read=read_quotient_of, write=write_quotient_of)
 
 
 def bound(value: Any) -> float:
@@ -196,7 +197,7 @@ LIMIT = Codec(float, bound)
 SQUARE = Guard("of a square only", lift_if=lambda r: r.attr("alpha", float) == 2)
 SCALED = Scaled()
 UNARY = [
-    op("Floor", "floorDivBroadcastable", QuotientOf(), given="Div(2,3;2,3)"),
+    op("Floor", "floorDivBroadcastable", QUOTIENT_OF, given="Div(2,3;2,3)"),
     *ops(
         "Ceil=ceil Floor=floor Sign=sign Round=round Sin=sin Cos=cos Tan=tan Asin=asin Acos=acos "
         "Atan=atan Sinh=sinh Cosh=cosh Tanh=tanh Asinh=asinh Acosh=acosh Atanh=atanh Erf=erf"
@@ -256,30 +257,29 @@ def activation(name: str, kind: str, *fields: Field, **options: Any) -> Rule:
     return op(name, "activation", Nested(kind, *fields), **options)
 
 
-class ChannelSlope(Field):
+def read_channel_slope(r: Reading) -> None:
     """One slope, or one for each channel (axis -3)."""
-
-    blobs = ("PReLU.alpha",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, channels(r, "PReLU.alpha"))
-
-    def lower(self, w: Writing) -> None:
-        slope, rank = slope_of(w), w.rank()
-        if rank < 3:
-            raise not_meant("the slopes are those of channels")
-        w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
+    r.set_input(1, channels(r, "PReLU.alpha"))
 
 
-class Leak(Field):
+def write_channel_slope(w: Writing) -> None:
+    slope, rank = slope_of(w), w.rank()
+    if rank < 3:
+        raise not_meant("the slopes are those of channels")
+    w.layer.blobs["PReLU.alpha"] = w.plain(slope.reshape(-1))
+
+
+CHANNEL_SLOPE = Detail(
+    read=read_channel_slope,
+    write=write_channel_slope,
+    blobs=("PReLU.alpha",),
+    inputs=(1,),
+)
+
+
+def store_one_slope(w: Writing) -> None:
     """The one slope of a tensor without channels."""
-
-    keys = ("alpha",)
-    inputs = (1,)
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
+    w.layer.attrs["alpha"] = float(slope_of(w).reshape(-1)[0])
 
 
 def slope_of(w: Writing) -> Any:
@@ -324,8 +324,14 @@ ACTIVATIONS = [
     activation("Elu", "ELU", ALPHA),
     activation("HardSigmoid", "sigmoidHard", ALPHA, BETA),
     activation("ThresholdedRelu", "thresholdedReLU", Attr("alpha", kind=PASSES)),
-    op("PRelu", "activation", Nested("PReLU"), ChannelSlope(), given="1,4,8,8 =4,1,1"),
-    activation("PRelu", "leakyReLU", Leak(), given="2,3 =", lower_only=True),
+    op("PRelu", "activation", Nested("PReLU"), CHANNEL_SLOPE, given="1,4,8,8 =4,1,1"),
+    activation(
+        "PRelu",
+        "leakyReLU",
+        Detail(write=store_one_slope, keys=("alpha",), inputs=(1,)),
+        given="2,3 =",
+        lower_only=True,
+    ),
     activation("Identity", "linear", ignore("alpha", "beta"), before_lift=line, lift_only=True),
     activation(
         "Tanh",
@@ -359,65 +365,53 @@ ACTIVATIONS = [
 # arithmetic --------------------------------------------------------------------------------------
 
 
-class Chain(Field):
+def chain_operands(r: Reading) -> None:
     """An operator of two operands <-> a layer of any number of them; `alpha` counts only beside a
     single one.
     """
+    first, rest = r.input(0), r.node.inputs[1:]
+    r.set_inputs(first, *rest[:1])
 
-    keys = ("alpha",)
+    def behind(results: Results) -> Results:
+        for v in rest[1:]:
+            results = [r.b.op(r.node.op, results[0], v)]
+        return results
 
-    def lift(self, r: Reading) -> None:
-        first, rest = r.input(0), r.node.inputs[1:]
-        r.set_inputs(first, *rest[:1])
-
-        def behind(results: Results) -> Results:
-            for v in rest[1:]:
-                results = [r.b.op(r.node.op, results[0], v)]
-            return results
-
-        r.then(behind)
+    r.then(behind)
 
 
-class Whole(Field):
+def truncate_power(w: Writing) -> None:
     """A fraction, of which whole numbers keep what lies towards zero."""
-
-    def lower(self, w: Writing) -> None:
-        x, c = w.data, w.scalar(1)
-        if x.dtype in INTEGERS and not (c is not None and c >= 0):
-            TowardsZero().lower(w)
+    x, c = w.data, w.scalar(1)
+    if x.dtype in INTEGERS and not (c is not None and c >= 0):
+        truncate_result(w)
 
 
-class Same(Field):
+def repeat_operand(w: Writing) -> None:
     """A number is compared with itself."""
-
-    def lower(self, w: Writing) -> None:
-        w.layer.inputs *= 2
+    w.layer.inputs *= 2
 
 
-class Quotient(Field):
+def truncate_quotient(w: Writing) -> None:
     """Whole numbers are divided towards zero."""
-
-    def lower(self, w: Writing) -> None:
-        if not is_float(w.out):
-            TowardsZero().lower(w)
+    if not is_float(w.out):
+        truncate_result(w)
 
 
-class Remainder(Field):
+def subtract_multiple(w: Writing) -> None:
     """The remainder with the sign of the dividend, x - y * trunc(x / y), of the layer's
     quotient.
     """
+    x, y, out = w.data, w.input(1), w.out
+    shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
 
-    def lower(self, w: Writing) -> None:
-        x, y, out = w.data, w.input(1), w.out
-        shape, quotient = w.dims(out), w.result("quotient", T.FLOAT)
+    def behind() -> None:
+        whole = w.temporary("trunc", out.dtype, shape)
+        truncate(w, quotient, [whole])
+        taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
+        w.put("subtractBroadcastable", x, taken)
 
-        def behind() -> None:
-            whole = w.temporary("trunc", out.dtype, shape)
-            truncate(w, quotient, [whole])
-            taken = w.emit("multiplyBroadcastable", whole, y, shape=shape)
-            w.put("subtractBroadcastable", x, taken)
-
-        w.then(behind)
+    w.then(behind)
 
 
 def floor_mod(r: Reading) -> None:
@@ -465,15 +459,26 @@ ARITHMETIC = [
     op("Mul", "multiply", ScalarOperand("alpha", either=True), ROOM, given=BY_ALPHA),
     op("Sub", "add", ScalarOperand("alpha", -1), ROOM, given=BY_ALPHA, lower_only=True),
     op("Neg", "multiply", ROOM, Fixed("alpha", -1.0), lower_only=True),
-    *ops("Add=add Mul=multiply", SEVERAL, Chain(), lift_only=True),
+    *ops(
+        "Add=add Mul=multiply",
+        SEVERAL,
+        Detail(read=chain_operands, keys=("alpha",)),
+        lift_only=True,
+    ),
     op("Mean", "average", ONE_SHAPE),
     *ops("Max=max Min=min", lift_only=True),
     *ops("Max=maxBroadcastable Min=minBroadcastable", TWO),
     *ops("Add=addBroadcastable Sub=subtractBroadcastable Mul=multiplyBroadcastable", ROOM),
-    op("Pow", "powBroadcastable", Whole()),
-    op("Div", "divideBroadcastable", Quotient()),
+    op("Pow", "powBroadcastable", Detail(write=truncate_power)),
+    op("Div", "divideBroadcastable", Detail(write=truncate_quotient)),
     op("Mod", "modBroadcastable", Only("fmod", 0), lower_only=True, given="i64:2,3 i64:2,3"),
-    op("Mod", "divideBroadcastable", Only("fmod", 1), Remainder(), lower_only=True),
+    op(
+        "Mod",
+        "divideBroadcastable",
+        Only("fmod", 1),
+        Detail(write=subtract_multiple),
+        lower_only=True,
+    ),
     op("Sub", "modBroadcastable", before_lift=floor_mod, lift_only=True),
     op(
         "Mul",
@@ -537,7 +542,7 @@ LOGIC = [
     *ops(COMPARISONS, NOT_TEXT, ScalarOperand("alpha"), given="2,3 ="),
     *ops(COMPARISONS, NOT_TEXT, SEVERAL, ignore("alpha")),
     op("Not", "notEqual", Unequal(), given="Equal(2,3;=)"),
-    op("IsNaN", "notEqual", Same(), lower_only=True),
+    op("IsNaN", "notEqual", Detail(write=repeat_operand), lower_only=True),
     *ops("And=logicalAnd Or=logicalOr Xor=logicalXor Not=logicalNot", of_type(0, 1, dtype=T.BOOL)),
     op("Where", "whereBroadcastable", of_type(0, dtype=T.BOOL), OneType(1)),
 ]

@@ -12,16 +12,16 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float, rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.record import record
 from converter.graph.value import made_of
 from converter.mapping.codecs import Codec, Kind, is_single
-from converter.mapping.fields import Field, FirstResult, Guard, InputType
+from converter.mapping.fields import Detail, Field, FirstResult, Guard, InputType, any_type
 
 T = ir.DataType
 Value = ir.Value
-ANY = AnyType()
+ANY = any_type()
 FIX = "fix the inputs with --inputs"
 NOT = Codec(lambda v: int(not v), lambda v: not v)
 INTEGERS = (T.INT64, T.INT32, T.INT8, T.UINT8, T.INT16, T.UINT16, T.UINT32)
@@ -118,12 +118,10 @@ class ConstOrInput(Field):
             w.layer.attrs[self.key] = w.spell(found if whole else self.kind(found[0]), self.kind)
 
 
-class TowardsZero(Field):
+def truncate_result(w: Writing) -> None:
     """The result of whole numbers is sign(x) * floor(|x|) of that of the layer."""
-
-    def lower(self, w: Writing) -> None:
-        x = w.result("fraction", T.FLOAT)
-        w.then(lambda: truncate(w, x))
+    x = w.result("fraction", T.FLOAT)
+    w.then(lambda: truncate(w, x))
 
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
@@ -135,11 +133,11 @@ def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> No
     w.put("multiplyBroadcastable", sign, whole, outputs=outputs)
 
 
-class OneType(AnyType):
+class OneType(InputType):
     """Operands from `first` on in one type: their own when they agree, else float."""
 
     def __init__(self, first: int = 0) -> None:
-        super().__init__(*range(first, 64))
+        super().__init__(tuple(range(first, 64)), None)
         self.first = first
 
     def lift(self, r: Reading) -> None:
@@ -161,36 +159,6 @@ class AsRank(Field):
         value, back = blobs.ranked(r.b, r.input(0), self.rank)
         r.data = value
         r.then(lambda results: [back(results[0]), *results[1:]])
-
-
-@record
-class Axis(Field):
-    """The attribute `axis` of the operator <-> a fixed axis of the layer, counted from the end."""
-
-    back: int
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=blobs.rank(r, self.back) - self.back)
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        if w.attr("axis") % rank != rank - self.back:
-            raise MappingError(f"another axis than {-self.back}")
-
-
-class PositiveAxis(Field):
-    """`axis`, which readers of the graph get counted from the front."""
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.axis("axis", blobs.rank(r)))
-
-    def lower(self, w: Writing) -> None:
-        axis, rank = int(w.attr("axis")), rank_of(w.data)
-        w.layer.attrs["axis"] = axis % rank if rank else axis
 
 
 # weights -----------------------------------------------------------------------------------------
@@ -260,11 +228,12 @@ def border_amounts(pads: list[int]) -> dict[str, Any]:
     return {"borderAmounts": [dict(zip(EDGES, pair, strict=True)) for pair in pairs]}
 
 
-class NotScalar(Field):
+def keep_one_axis(r: Reading) -> None:
     """A result without axes is [1] here."""
+    r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Reshape(y, [1]) if rank_of(y) == 0 else y)
+
+KEEP_ONE_AXIS = Detail(read=keep_one_axis)
 
 
 # operands that are shapes ------------------------------------------------------------------------

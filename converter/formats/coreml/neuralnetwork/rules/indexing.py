@@ -14,13 +14,13 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import rank_of_value
-from converter.formats.coreml.neuralnetwork.rules.context import AnyType, Reading, Writing
+from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
+    KEEP_ONE_AXIS,
     ONE,
     SEVERAL,
     ConstOrInput,
-    NotScalar,
     borders,
     of_type,
 )
@@ -29,7 +29,7 @@ from converter.graph.infer import known, shape_of
 from converter.graph.sizes import arange
 from converter.graph.value import made_of
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, Guard, InputType, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, InputType, Only, any_type, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import NOT_NEGATIVE, cut_axes
@@ -43,21 +43,19 @@ FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose l
 # gathering ---------------------------------------------------------------------------------------
 
 
-class ScalarIndex(Field):
+def squeeze_index_axis(w: Writing) -> None:
     """A scalar index takes its axis away, which here is an index of one element and a squeeze
     behind.
     """
-
-    def lower(self, w: Writing) -> None:
-        rank, axis = rank_of_value(w.data), w.attr("axis")
-        if rank_of_value(w.input(1)) or rank < 2:
-            return
-        sizes = w.dims(w.out)
-        gathered = w.result("gathered")
-        if sizes is not None:
-            sizes.insert(axis % rank, 1)
-            gathered.shape = ir.Shape(sizes)
-        w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
+    rank, axis = rank_of_value(w.data), w.attr("axis")
+    if rank_of_value(w.input(1)) or rank < 2:
+        return
+    sizes = w.dims(w.out)
+    gathered = w.result("gathered")
+    if sizes is not None:
+        sizes.insert(axis % rank, 1)
+        gathered.shape = ir.Shape(sizes)
+    w.then(lambda: w.put("squeeze", gathered, axes=[axis % rank]))
 
 
 def _same_places(w: Writing) -> bool:
@@ -153,45 +151,44 @@ def reordered(r: Reading, order: list[int]) -> None:
     r.behind(lambda y: r.b.Transpose(y, perm=inverse(order)))
 
 
-class WholeRows(Field):
+def read_whole_rows(r: Reading) -> None:
     """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
     whose indices have one more.
     """
-
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        b, (_, indices, updates) = r.b, r.inputs(3)
-        rank, n = blobs.rank(r), blobs.rank(r.input(1))
-        axis = r.axis("axis", rank)
-        r.set_input(1, b.Unsqueeze(indices, [n]))
-        if axis == 0:
-            return
-        front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
-        r.set_input(2, b.Transpose(updates, perm=front))
-        reordered(r, [axis, *(i for i in range(rank) if i != axis)])
-
-    def lower(self, w: Writing) -> None:
-        rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
-        before, after = shape_of(rows), shape_of(w.input(1))
-        if not before or after != (*before, 1):
-            raise not_meant("no indices of whole rows")
-        w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
+    b, (_, indices, updates) = r.b, r.inputs(3)
+    rank, n = blobs.rank(r), blobs.rank(r.input(1))
+    axis = r.axis("axis", rank)
+    r.set_input(1, b.Unsqueeze(indices, [n]))
+    if axis == 0:
+        return
+    front = [*range(axis, axis + n), *range(axis), *range(axis + n, rank + n - 1)]
+    r.set_input(2, b.Transpose(updates, perm=front))
+    reordered(r, [axis, *(i for i in range(rank) if i != axis)])
 
 
-class OnOff(Field):
+def write_whole_rows(w: Writing) -> None:
+    rows = made_of(w.input(1), "Unsqueeze") or made_of(w.input(1), "Reshape")
+    before, after = shape_of(rows), shape_of(w.input(1))
+    if not before or after != (*before, 1):
+        raise not_meant("no indices of whole rows")
+    w.layer.inputs[1], w.layer.attrs["axis"] = rows, 0
+
+
+WHOLE_ROWS = Detail(read=read_whole_rows, write=write_whole_rows, keys=("axis",))
+
+
+def read_on_off(r: Reading) -> None:
     """The two values."""
+    values = [r.attr(key, float) for key in ("offValue", "onValue")]
+    r.set_input(2, np.array(values, np.float32))
 
-    keys = ("offValue", "onValue")
-    inputs = (2,)
 
-    def lift(self, r: Reading) -> None:
-        values = [r.attr(key, float) for key in self.keys]
-        r.set_input(2, np.array(values, np.float32))
+def write_on_off(w: Writing) -> None:
+    off, on = w.numbers(2, "the values of OneHot").reshape(-1)
+    w.set(offValue=float(off), onValue=float(on))
 
-    def lower(self, w: Writing) -> None:
-        off, on = w.numbers(2, "the values of OneHot").reshape(-1)
-        w.set(offValue=float(off), onValue=float(on))
+
+ON_OFF = Detail(read=read_on_off, write=write_on_off, keys=("offValue", "onValue"), inputs=(2,))
 
 
 # slicing -----------------------------------------------------------------------------------------
@@ -251,27 +248,31 @@ def strided(
     return [list(c) for c in zip(*pieces, strict=True)], gone[1:] if len(gone) == rank else gone
 
 
-class Strided(Field):
+def read_strided(r: Reading) -> None:
     """The numpy slice of `beginIds`, `endIds` and `strides` <-> constant operands."""
+    begin, end = r.attr("beginIds", list), r.attr("endIds", list)
+    pieces, gone = strided(r, begin, end, r.layer.attrs)
+    r.set_inputs(*r.node.inputs, *pieces)
+    if not pieces:
+        r.alias(r.data)
+    r.behind(lambda y: blobs.squeeze(r.b, y, gone))
 
-    keys = ("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks")
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        begin, end = r.attr("beginIds", list), r.attr("endIds", list)
-        pieces, gone = strided(r, begin, end, r.layer.attrs)
-        r.set_inputs(*r.node.inputs, *pieces)
-        if not pieces:
-            r.alias(r.data)
-        r.behind(lambda y: blobs.squeeze(r.b, y, gone))
+def write_strided(w: Writing) -> None:
+    starts, ends, axes, steps = limits(w)
+    if starts is None or ends is None or steps is None:
+        raise not_meant("limits that are known only at run time")
+    size, rank = w.dims(w.data), w.rank()
+    parts = zip(axes, starts, ends, steps, strict=True)
+    w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
 
-    def lower(self, w: Writing) -> None:
-        starts, ends, axes, steps = limits(w)
-        if starts is None or ends is None or steps is None:
-            raise not_meant("limits that are known only at run time")
-        size, rank = w.dims(w.data), w.rank()
-        parts = zip(axes, starts, ends, steps, strict=True)
-        w.set(**static_slice(size or [None] * rank, {a % rank: (s, e, d) for a, s, e, d in parts}))
+
+STRIDED = Detail(
+    read=read_strided,
+    write=write_strided,
+    keys=("beginIds", "endIds", "strides", "beginMasks", "endMasks", "squeezeMasks"),
+    inputs=(1, 2, 3, 4),
+)
 
 
 def limits(w: Writing) -> Any:
@@ -454,32 +455,36 @@ def windows(r: Reading) -> None:
     r.set_input(1, starts)
 
 
-class BatchAndSequence(Field):
+def read_batch_and_sequence(r: Reading) -> None:
     """The first n elements of each batch along the sequence axis; ONNX wants the two axes in
     front.
     """
-
-    names = ("batch_axis", "time_axis")
-    keys = ("batchAxis", "sequenceAxis")
-
-    def lift(self, r: Reading) -> None:
-        rank = blobs.rank(r)
-        batch, time = (r.axis(key, rank) for key in self.keys)
-        if {batch, time} != {0, 1}:
-            reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
-            batch, time = 0, 1
-        r.set(batch_axis=batch, time_axis=time)
-
-    def lower(self, w: Writing) -> None:
-        batch, time = (int(w.attr(name)) for name in self.names)
-        if batch > time:
-            raise MappingError("a batch axis behind the time axis")
-        w.set(batchAxis=batch, sequenceAxis=time)
+    rank = blobs.rank(r)
+    batch, time = (r.axis(key, rank) for key in ("batchAxis", "sequenceAxis"))
+    if {batch, time} != {0, 1}:
+        reordered(r, [batch, time, *(i for i in range(rank) if i not in (batch, time))])
+        batch, time = 0, 1
+    r.set(batch_axis=batch, time_axis=time)
 
 
-DATA, INDICES = AnyType(0), of_type(1)
+def write_batch_and_sequence(w: Writing) -> None:
+    batch, time = (int(w.attr(name)) for name in ("batch_axis", "time_axis"))
+    if batch > time:
+        raise MappingError("a batch axis behind the time axis")
+    w.set(batchAxis=batch, sequenceAxis=time)
+
+
+BATCH_AND_SEQUENCE = Detail(
+    read=read_batch_and_sequence,
+    write=write_batch_and_sequence,
+    names=("batch_axis", "time_axis"),
+    keys=("batchAxis", "sequenceAxis"),
+)
+
+
+DATA, INDICES = any_type(0), of_type(1)
 AXIS = Attr("axis", kind=int)
-ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), OnOff(), AXIS)
+ONE_HOT = (of_type(0), ConstOrInput(1, "oneHotVectorSize", shape=(1,)), ON_OFF, AXIS)
 CROPPED = ignore("cropAmounts", "offset")
 NO_TEXT = Guard(
     "texts have no place in Core ML's tensors",
@@ -489,12 +494,10 @@ NO_TEXT = Guard(
 RULES: list[Rule | Custom] = [
     custom("Gather", "embeddingND", lift_embedding_nd, lower_embedding),
     custom("", "embedding", lift_embedding),
-    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, ScalarIndex()),
-    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), NotScalar()),
+    op("Gather", "gather", NO_TEXT, DATA, INDICES, AXIS, Detail(write=squeeze_index_axis)),
+    op("GatherND", "gatherND", DATA, INDICES, Only("batch_dims", 0), KEEP_ONE_AXIS),
     op("GatherElements", "gatherAlongAxis", SAME_PLACES, DATA, INDICES, AXIS, given="2,3 =i64:2,1"),
-    op(
-        "ScatterND", "scatter", INDICES, Mode(), WholeRows(), given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"
-    ),
+    op("ScatterND", "scatter", INDICES, Mode(), WHOLE_ROWS, given="4,3 Unsqueeze(=i64:2;=[1]) 2,3"),
     op("ScatterND", "scatterND", INDICES, Mode()),
     op(
         "ScatterElements",
@@ -507,7 +510,7 @@ RULES: list[Rule | Custom] = [
     ),
     op("OneHot", "oneHot", NOT_NEGATIVE, *ONE_HOT, given="=i64:2,3 =i64:[7] =[0,1]"),
     op("netconv::OneHotFromFront", "oneHot", *ONE_HOT, given="i64:2,3 =i64:[7] =[0,1]"),
-    op("Slice", "sliceStatic", ANY, Strided()),
+    op("Slice", "sliceStatic", ANY, STRIDED),
     custom("Slice", "sliceDynamic", lift_dynamic, lower_dynamic),
     custom("", "sliceBySize", lift_by_size),
     op(
@@ -533,7 +536,7 @@ RULES: list[Rule | Custom] = [
         "ReverseSequence",
         "reverseSeq",
         InputType((1,), flat=True),
-        BatchAndSequence(),
+        BATCH_AND_SEQUENCE,
         given="2,3 i64:2",
     ),
 ]

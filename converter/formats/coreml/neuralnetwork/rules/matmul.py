@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
-from converter.formats.coreml.neuralnetwork.rules.fields import ONE, SEVERAL, NotScalar
+from converter.formats.coreml.neuralnetwork.rules.fields import KEEP_ONE_AXIS, ONE, SEVERAL
 from converter.formats.coreml.neuralnetwork.weight_encoding import (
     computed,
     dynamic_int8,
@@ -19,7 +19,8 @@ from converter.formats.coreml.neuralnetwork.weight_encoding import (
 from converter.formats.coreml.neuralnetwork.weights import WeightData
 from converter.graph.infer import constant, rank_of, shape_of
 from converter.graph.value import made_of, maker, producer_of
-from converter.mapping.fields import Field, Guard, Only, ignore
+from converter.mapping.concepts.matmul import Transposes
+from converter.mapping.fields import Detail, Field, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.constants import is_constant
 
@@ -163,23 +164,12 @@ class Bias(Dense):
         return 3 if w.layer.kind == "innerProduct" else 5
 
 
-class Swapped(Field):
-    """The last two axes of an operand may be swapped."""
-
-    keys = ("transposeA", "transposeB")
-
-    def lift(self, r: Reading) -> None:
-        for i, key in enumerate(self.keys):
-            if r.attr(key, bool) and (rank := r.rank(x := r.input(i))) > 1:
-                axes = list(range(rank))
-                r.node.inputs[i] = r.b.Transpose(x, perm=[*axes[:-2], axes[-1], axes[-2]])
-
-
 INNER = ("inputChannels", "outputChannels")
 STORED = ("weightMatrixFirstDimension", "weightMatrixSecondDimension")
 AFFINE = (Affine(*INNER), Only("alpha", 1.0), Only("beta", 1.0), Only("transA", 0))
 TURNED = Only("transB", 1)
-NO_SWAP = ignore(*Swapped.keys)
+TRANSPOSES = Transposes("transposeA", "transposeB")
+NO_SWAP = ignore(*TRANSPOSES.keys)
 # innerProduct contracts three axes from rank 4 on
 FEW_AXES = Guard(
     "of at most 3 axes only", lambda w: w.rank() <= 3, lambda r: r.rank(r.input(0)) <= 3
@@ -199,8 +189,8 @@ RULES = [
         "MatMul",
         "batchedMatmul",
         SEVERAL,
-        Swapped(),
-        NotScalar(),
+        Detail(read=TRANSPOSES.lift, keys=TRANSPOSES.keys),
+        KEEP_ONE_AXIS,
         ignore(*STORED, "hasBias", "int8DynamicQuantize"),
     ),
 ]

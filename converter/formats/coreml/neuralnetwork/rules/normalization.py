@@ -16,12 +16,12 @@ from converter.formats.coreml.neuralnetwork.rules.fields import (
     NOTHING_MORE,
     RANK_4,
     AsRank,
-    Axis,
     Weights,
 )
 from converter.formats.coreml.neuralnetwork.weight_encoding import of_array
 from converter.mapping.codecs import unset
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, Implied, attrs, ignore
+from converter.mapping.concepts.axes import FixedAxis
+from converter.mapping.fields import Attr, Detail, Fixed, Group, Guard, Implied, attrs, ignore
 from converter.mapping.rules import Rule, op
 
 Value = ir.Value
@@ -31,14 +31,13 @@ def of_channels(name: str, index: int) -> Weights:
     return Weights(name, index, lambda r: [r.attr("channels", int)])
 
 
-class Untouched(Field):
+def store_unused_statistics(w: Writing) -> None:
     """Mean and variance that the layer stores although it computes its own."""
+    size = w.static(1, "gamma")
+    w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
 
-    blobs = ("mean", "variance")
 
-    def lower(self, w: Writing) -> None:
-        size = w.static(1, "gamma")
-        w.layer.blobs |= {"mean": w.plain(np.zeros(size)), "variance": w.plain(np.ones(size))}
+STORE_UNUSED_STATISTICS = Detail(write=store_unused_statistics, blobs=("mean", "variance"))
 
 
 def standardised(r: Reading, x: Value, axes: list[int], epsilon: float) -> Value:
@@ -109,31 +108,35 @@ def length(r: Reading) -> None:
 # layer normalisation -----------------------------------------------------------------------------
 
 
-class NormalizedShape(Field):
+def read_normalized_shape(r: Reading) -> None:
     """The last axes, whose sizes the layer states."""
+    shape = r.attr("normalizedShape", list)
+    r.set(axis=-len(shape))
+    r.node.inputs += [r.weights(name, shape) for name in ("gamma", "beta")]
 
-    names = ("axis",)
-    keys = ("normalizedShape",)
-    inputs = (1, 2)
-    blobs = ("gamma", "beta")
 
-    def lift(self, r: Reading) -> None:
-        shape = r.attr("normalizedShape", list)
-        r.set(axis=-len(shape))
-        r.node.inputs += [r.weights(name, shape) for name in self.blobs]
+def write_normalized_shape(w: Writing) -> None:
+    axis, x = int(w.attr("axis")), w.data
+    shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
+    if not shape or None in shape:
+        message = "LayerNormalization over dimensions that are not static"
+        raise MappingError(message, "X203", FIX)
+    w.set(normalizedShape=shape)
+    for index, name in ((1, "gamma"), (2, "beta")):
+        given = index == 1 or w.has(index)
+        array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
+        full = np.asarray(np.broadcast_to(array, shape), np.float32)
+        w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
 
-    def lower(self, w: Writing) -> None:
-        axis, x = int(w.attr("axis")), w.data
-        shape = (w.dims(x) or [])[axis:] if axis < 0 or x.shape is not None else []
-        if not shape or None in shape:
-            message = "LayerNormalization over dimensions that are not static"
-            raise MappingError(message, "X203", FIX)
-        w.set(normalizedShape=shape)
-        for index, name in ((1, "gamma"), (2, "beta")):
-            given = index == 1 or w.has(index)
-            array: Any = w.numbers(index, f"the {name}") if given else np.float32(0)
-            full = np.asarray(np.broadcast_to(array, shape), np.float32)
-            w.layer.blobs[name] = of_array(full)  # the layer takes no half precision
+
+NORMALIZED_SHAPE = Detail(
+    read=read_normalized_shape,
+    write=write_normalized_shape,
+    names=("axis",),
+    keys=("normalizedShape",),
+    inputs=(1, 2),
+    blobs=("gamma", "beta"),
+)
 
 
 CHANNELS = Group((), ("channels",), lower_=lambda w: {"channels": w.static(1, "gamma")[0]})
@@ -143,7 +146,7 @@ GAMMA, BETA = of_channels("gamma", 1), of_channels("beta", 2)
 NORMALIZED, CENTRED = Fixed("normalizeVariance", True), Fixed("normalizeVariance", False)
 ACROSS = ignore("acrossChannels")
 BIASED = Guard("with a bias only", lambda w: w.has(2))
-LAYER = (NOTHING_MORE, NormalizedShape(), Attr("epsilon", "eps", float), Implied(("stash_type",)))
+LAYER = (NOTHING_MORE, NORMALIZED_SHAPE, Attr("epsilon", "eps", float), Implied(("stash_type",)))
 MVN = (NORMALIZED, ACROSS)
 
 RULES: list[Rule] = [
@@ -176,7 +179,7 @@ RULES: list[Rule] = [
         EPSILON,
         GAMMA,
         BETA,
-        Untouched(),
+        STORE_UNUSED_STATISTICS,
     ),
     op(
         "Div",
@@ -186,7 +189,7 @@ RULES: list[Rule] = [
         ignore("epsilon", "channels"),
         GAMMA,
         BETA,
-        Untouched(),
+        STORE_UNUSED_STATISTICS,
         before_lift=whole_batch,
         lift_only=True,
     ),
@@ -213,7 +216,7 @@ RULES: list[Rule] = [
     op("Div", "mvn", *MVN, ignore("epsilon"), before_lift=by_parts, lift_only=True),
     op("Div", "l2normalize", ignore("epsilon"), before_lift=length, lift_only=True),
     op("Softmax", "softmaxND", Attr("axis", kind=int)),
-    op("Softmax", "softmax", Axis(3), given="1,4,8,8", lift_only=True),
+    op("Softmax", "softmax", FixedAxis(-3), given="1,4,8,8", lift_only=True),
     op(
         "LRN",
         "lrn",

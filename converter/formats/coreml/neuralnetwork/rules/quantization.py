@@ -9,7 +9,7 @@ from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
 from converter.formats.coreml.neuralnetwork.rules.fields import INTEGERS, truncate
 from converter.formats.coreml.neuralnetwork.weight_encoding import channel_codes
-from converter.mapping.fields import Field, Fixed
+from converter.mapping.fields import Detail, Fixed
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.constants import is_constant
 from converter.passes.indices import never_negative
@@ -110,14 +110,10 @@ def _tells_truth(x: Value, out: Value) -> bool:
     return out.dtype == T.BOOL and x.dtype not in (T.BOOL, T.STRING) and not _is_compact(x)
 
 
-class Truth(Field):
+def demand_truth(w: Writing) -> None:
     """Whether numbers are not zero."""
-
-    names = ("to", "saturate", "round_mode")
-
-    def lower(self, w: Writing) -> None:
-        if not _tells_truth(w.data, w.out):
-            raise not_meant("to truth values only")
+    if not _tells_truth(w.data, w.out):
+        raise not_meant("to truth values only")
 
 
 def lower_cast(w: Writing) -> None:
@@ -151,6 +147,12 @@ RULES: list[Rule | Custom] = [
         "DequantizeLinear netconv::UnpackBits", "loadConstantND", lift_constant_nd, lower_constant
     ),
     custom("", "loadConstant", lift_constant),
-    op("Cast", "notEqual", Truth(), Fixed("alpha", 0.0), lower_only=True),
+    op(
+        "Cast",
+        "notEqual",
+        Detail(write=demand_truth, names=("to", "saturate", "round_mode")),
+        Fixed("alpha", 0.0),
+        lower_only=True,
+    ),
     custom("Cast", "", lower=lower_cast),
 ]

@@ -8,110 +8,94 @@ from converter.errors import MappingError
 from converter.formats.coreml.neuralnetwork import operands as blobs
 from converter.formats.coreml.neuralnetwork.collector import is_float
 from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writing
-from converter.formats.coreml.neuralnetwork.rules.fields import ANY, NOT, ConstOrInput, PositiveAxis
+from converter.formats.coreml.neuralnetwork.rules.fields import (
+    ANY,
+    KEEP_ONE_AXIS,
+    NOT,
+    ConstOrInput,
+)
 from converter.graph.demands import axis_of
-from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec, enum, unset
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.concepts.axes import ALL, Axes, Axis
+from converter.mapping.fields import Attr, Const, Detail, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op, ops
 
 NAMES = enum({(-3, -2, -1): "CHW", (-2, -1): "HW", (-3,): "C", (-2,): "H", (-1,): "W"})
 NAMED_AXES = Codec(lambda v: list(NAMES.lift(v)), lambda v: NAMES.lower(tuple(v)))
 
 
-class Axes(Field):
-    """`axes` or all of them (`reduceAll`, or none named); all of them without keepDims leave [1],
-    as there is no rank 0.
-    """
-
-    names = ("noop_with_empty_axes", "keepdims")
-    keys = ("axes", "reduceAll", "keepDims")
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        x, axes, keep = r.input(0), r.attr("axes", list), r.attr("keepDims", bool)
-        rank = rank_of(x)
-        everything = r.attr("reduceAll", bool) or not axes
-        if not everything:
-            axes = [axis_of(a, blobs.rank(x)) for a in axes]
-            everything = len(set(axes)) == rank
-        r.set(keepdims=keep)
-        r.set_input(1, None if everything else r.b.const(axes))
-        if everything and not keep:
-            r.behind(lambda y: r.b.Reshape(y, [1]))
-
-    def lower(self, w: Writing) -> None:
-        axes = w.known(1) if w.has(1) else []
-        if axes is None:
-            raise MappingError("the axes must be constant")
-        if not axes and w.attr("noop_with_empty_axes"):
-            raise MappingError("a reduction over no axis at all")
-        rank = w.rank()
-        positive = sorted({int(a) % max(rank, 1) for a in axes})
-        w.set(keepDims=bool(w.attr("keepdims")))
-        w.set(**{"reduceAll": True} if len(positive) in (0, rank) else {"axes": positive})
-
-
-class FlatMaximum(Field):
+def read_flat_maximum(r: Reading) -> None:
     """The place of the maximum over several axes counts in their flattened order."""
-
-    keys = ("axis",)
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        b, x = r.b, r.input(0)
-        axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
-        r.set(axis=axes[0])
-        if axes[1:]:
-            front = b.Shape(x)[: axes[0]]
-            r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
-            r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
+    b, x = r.b, r.input(0)
+    axes = [axis_of(a, blobs.rank(x)) for a in r.attr("axis", NAMED_AXES)]
+    r.set(axis=axes[0])
+    if axes[1:]:
+        front = b.Shape(x)[: axes[0]]
+        r.data = b.Reshape(x, b.Concat(front, [-1], axis=0))
+        r.behind(lambda y: b.Unsqueeze(y, axes[1:]))
 
 
-class RemovedAxis(Field):
+def write_flat_maximum(w: Writing) -> None:
+    w.set(axis=NAMES.lower((w.attr("axis") - w.rank(),)))
+
+
+FLAT_MAXIMUM = Detail(
+    read=read_flat_maximum, write=write_flat_maximum, keys=("axis",), names=("axis",)
+)
+
+
+def read_removed_axis(r: Reading) -> None:
     """`removeDim`, which leaves the only axis alone."""
-
-    names = ("keepdims",)
-    keys = ("removeDim",)
-
-    def lift(self, r: Reading) -> None:
-        gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
-        r.set(keepdims=int(not gone))
-
-    def lower(self, w: Writing) -> None:
-        w.set(removeDim=not w.attr("keepdims"))
+    gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
+    r.set(keepdims=int(not gone))
 
 
-class Enough(Field):
+def write_removed_axis(w: Writing) -> None:
+    w.set(removeDim=not w.attr("keepdims"))
+
+
+REMOVED_AXIS = Detail(
+    read=read_removed_axis,
+    write=write_removed_axis,
+    names=("keepdims",),
+    keys=("removeDim",),
+)
+
+
+def check_count(r: Reading) -> None:
     """More than there are cannot be the largest ones."""
-
-    def lift(self, r: Reading) -> None:
-        if len(r.layer.inputs) > 1:
-            return
-        k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
-        if size is not None and k > size:
-            raise MappingError(f"K={k} of {size} elements", "R110")
+    if len(r.layer.inputs) > 1:
+        return
+    k, size = r.attr("K", int), blobs.dims(r)[r.node.attrs["axis"]]
+    if size is not None and k > size:
+        raise MappingError(f"K={k} of {size} elements", "R110")
 
 
-class PlacesInRows(Field):
+def read_places_in_rows(r: Reading) -> None:
     """One row for each place there, one column in ONNX."""
+    r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
 
-    def lower(self, w: Writing) -> None:
-        rows = w.result("rows")
-        rows.shape = ir.Shape([None, max(1, w.rank())])
-        w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
+def write_places_in_rows(w: Writing) -> None:
+    rows = w.result("rows")
+    rows.shape = ir.Shape([None, max(1, w.rank())])
+    w.then(lambda: w.put("transpose", rows, axes=[1, 0]))
+
+
+PLACES_IN_ROWS = Detail(read=read_places_in_rows, write=write_places_in_rows)
 
 
 ALL_OF_THEM = (Only("keepdims", 1), Only("noop_with_empty_axes", 0), ignore("epsilon"))
 NO_MEAN = Guard("the mean of integers", lambda w: is_float(w.out))
 FIRST = Only("select_last_index", 0)
+
+
+REDUCED = (
+    Axes(empty=ALL, every="reduceAll"),
+    Attr("keepdims", "keepDims", bool),
+    KEEP_ONE_AXIS,
+)
 
 
 def logarithm(r: Reading) -> Value:
@@ -162,36 +146,36 @@ RULES = [
         "ArgMax",
         "reduce",
         Fixed("mode", "ARGMAX"),
-        FlatMaximum(),
+        FLAT_MAXIMUM,
         Only("keepdims", 1),
         FIRST,
         ignore("epsilon"),
         given="1,4,8,8",
         lift_only=True,
     ),
-    op("ReduceMean", "reduceMean", NO_MEAN, Axes(), given="2,3 =[1]"),
+    op("ReduceMean", "reduceMean", NO_MEAN, *REDUCED, given="2,3 =[1]"),
     *ops(
         "ReduceL1=reduceL1 ReduceL2=reduceL2 ReduceMax=reduceMax ReduceMin=reduceMin "
         "ReduceSum=reduceSum ReduceProd=reduceProd ReduceLogSum=reduceLogSum "
         "ReduceSumSquare=reduceSumSquare ReduceLogSumExp=reduceLogSumExp",
-        Axes(),
+        *REDUCED,
         given="2,3 =[1]",
     ),
-    *ops("ArgMax=argMax ArgMin=argMin", PositiveAxis(), RemovedAxis(), FIRST),
+    *ops("ArgMax=argMax ArgMin=argMin", Axis(), REMOVED_AXIS, FIRST),
     op(
         "TopK",
         "topK",
-        PositiveAxis(),
+        Axis(),
         ConstOrInput(1, "K", shape=(1,)),
         Attr("largest", "useBottomK", NOT),
         Only("sorted", 1),
-        Enough(),
+        Detail(read=check_count),
         given="2,6 =[2]",
     ),
     op(
         "TopK",
         "argSort",
-        PositiveAxis(),
+        Axis(),
         Attr("largest", "descending", bool),
         Only("sorted", 1),
         before_lift=sort,
@@ -205,5 +189,5 @@ RULES = [
         Attr("reverse", kind=bool),
         given="2,3 =i64:",
     ),
-    op("NonZero", "whereNonZero", ANY, PlacesInRows()),
+    op("NonZero", "whereNonZero", ANY, PLACES_IN_ROWS),
 ]

@@ -19,9 +19,7 @@ from converter.formats.coreml.neuralnetwork.rules.context import Reading, Writin
 from converter.formats.coreml.neuralnetwork.rules.fields import (
     ANY,
     FIX,
-    Axis,
     OneType,
-    PositiveAxis,
     ShapeOf,
     StaticResult,
     border_amounts,
@@ -34,7 +32,8 @@ from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Nested, Only, ignore
+from converter.mapping.concepts.axes import Axis, FixedAxis, Permutation
+from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Nested, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 from converter.passes.decompositions.movement import may_copy
 
@@ -217,65 +216,51 @@ def permuted(r: Reading) -> None:
         raise MappingError(f"permute of a tensor of rank {rank}", "R105")
 
 
-class Permutation(Field):
-    """The order of the axes; none reverses them."""
-
-    names = ("perm",)
-    keys = ("axes",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(perm=r.attr("axes", list) or None)
-
-    def lower(self, w: Writing) -> None:
-        w.set(axes=w.attr("perm", None) or list(range(w.rank()))[::-1])
-
-
-class PartOfShape(Field):
+def slice_shape(w: Writing) -> None:
     """The sizes from `start` to `end`, which a slice behind takes."""
-
-    names = ("start", "end")
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        start, end = int(w.attr("start")), int(w.attr("end", rank))
-        if rank == 0:
-            raise MappingError("the shape of a scalar has no elements")
-        if (start, end) != (0, rank):
-            whole = w.result("shape")
-            whole.shape = ir.Shape([rank])
-            w.then(
-                lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)}))
-            )
+    rank = w.rank()
+    start, end = int(w.attr("start")), int(w.attr("end", rank))
+    if rank == 0:
+        raise MappingError("the shape of a scalar has no elements")
+    if (start, end) != (0, rank):
+        whole = w.result("shape")
+        whole.shape = ir.Shape([rank])
+        w.then(lambda: w.put("sliceStatic", whole, **static_slice([rank], {0: (start, end, 1)})))
 
 
 # joining, splitting, repeating -------------------------------------------------------------------
 
 
-class SequenceOrChannels(Field):
+def read_sequence_or_channels(r: Reading) -> None:
     """The axis -3, or -5 of a `sequenceConcat`."""
-
-    names = ("axis",)
-    keys = ("sequenceConcat",)
-
-    def lift(self, r: Reading) -> None:
-        back = 5 if r.attr("sequenceConcat", bool) else 3
-        r.set(axis=blobs.rank(r, back) - back)
-
-    def lower(self, w: Writing) -> None:
-        back = w.rank() - w.attr("axis") % w.rank()
-        if back not in (3, 5):
-            raise MappingError("another axis than -3 or -5")
-        w.set(sequenceConcat=back == 5)
+    back = 5 if r.attr("sequenceConcat", bool) else 3
+    r.set(axis=blobs.rank(r, back) - back)
 
 
-class Parts(Field):
+def write_sequence_or_channels(w: Writing) -> None:
+    back = w.rank() - w.attr("axis") % w.rank()
+    if back not in (3, 5):
+        raise MappingError("another axis than -3 or -5")
+    w.set(sequenceConcat=back == 5)
+
+
+SEQUENCE_OR_CHANNELS = Detail(
+    read=read_sequence_or_channels,
+    write=write_sequence_or_channels,
+    names=("axis",),
+    keys=("sequenceConcat",),
+)
+
+
+def drop_empty_operands(w: Writing) -> None:
     """Operands without elements are left out; a single one is the result."""
+    values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
+    w.layer.inputs = list(values)
+    if len(values) == 1:
+        w.alias(values[0])
 
-    def lower(self, w: Writing) -> None:
-        values = [v for v in w.node.inputs if v is not None and 0 not in (shape_of(v) or ())]
-        w.layer.inputs = list(values)
-        if len(values) == 1:
-            w.alias(values[0])
+
+DROP_EMPTY_OPERANDS = Detail(write=drop_empty_operands)
 
 
 def interleaved(r: Reading) -> None:
@@ -303,18 +288,22 @@ def stacked(r: Reading) -> None:
     r.set(axis=axis)
 
 
-class EqualParts(Field):
+def read_equal_parts(r: Reading) -> None:
     """As many equal parts as there are results."""
+    r.set(num_outputs=len(r.layer.outputs))
 
-    names = ("num_outputs",)
-    keys = ("nOutputs",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        r.set(num_outputs=len(r.layer.outputs))
+def write_equal_parts(w: Writing) -> None:
+    w.set(nOutputs=len(w.node.outputs))
 
-    def lower(self, w: Writing) -> None:
-        w.set(nOutputs=len(w.node.outputs))
+
+EQUAL_PARTS = Detail(
+    read=read_equal_parts,
+    write=write_equal_parts,
+    names=("num_outputs",),
+    keys=("nOutputs",),
+    inputs=(1,),
+)
 
 
 class Sizes(Field):
@@ -356,53 +345,56 @@ class Sizes(Field):
             w.set(numSplits=count)
 
 
-class Repeats(Field):
+def read_repeats(r: Reading) -> None:
     """How often along each of the last axes, as numbers of the layer or its second input."""
-
-    keys = ("reps",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        repeats, rank = r.optional(1), blobs.rank(r)
-        if repeats is None:
-            amounts = r.attr("reps", list)
-            r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
-            r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
-            return
-        count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
-        if count is not None and count != rank:
-            repeats = r.b.Concat([1] * (rank - count), repeats, axis=0)
-        r.node.inputs[1] = repeats
-
-    def lower(self, w: Writing) -> None:
-        repeats = w.known(1)
-        if repeats is None:
-            w.layer.inputs.append(w.input(1))
-        else:
-            w.set(reps=[int(n) for n in repeats])
+    repeats, rank = r.optional(1), blobs.rank(r)
+    if repeats is None:
+        amounts = r.attr("reps", list)
+        r.data = blobs.unsqueeze(r.b, r.data, list(range(len(amounts) - rank)))
+        r.set_input(1, [*[1] * (rank - len(amounts)), *amounts])
+        return
+    count = blobs.dims(repeats := blobs.vector(r.b, repeats))[0]
+    if count is not None and count != rank:
+        repeats = r.b.Concat([1] * (rank - count), repeats, axis=0)
+    r.node.inputs[1] = repeats
 
 
-class SequenceRepeats(Field):
+def write_repeats(w: Writing) -> None:
+    repeats = w.known(1)
+    if repeats is None:
+        w.layer.inputs.append(w.input(1))
+    else:
+        w.set(reps=[int(n) for n in repeats])
+
+
+REPEATS = Detail(read=read_repeats, write=write_repeats, keys=("reps",), inputs=(1,))
+
+
+def read_sequence_repeats(r: Reading) -> None:
     """How often along the first of five axes; zero is once."""
+    rest = [1] * (blobs.rank(r, 5) - 1)
+    r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
 
-    keys = ("nRepetitions",)
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        rest = [1] * (blobs.rank(r, 5) - 1)
-        r.set_input(1, [r.attr("nRepetitions", int) or 1, *rest])
+def write_sequence_repeats(w: Writing) -> None:
+    first, *rest = w.ints(1, "the repeats")
+    if w.rank() < 5 or any(n != 1 for n in rest):
+        raise MappingError("repeats of other axes than the sequence")
+    w.set(nRepetitions=first)
 
-    def lower(self, w: Writing) -> None:
-        first, *rest = w.ints(1, "the repeats")
-        if w.rank() < 5 or any(n != 1 for n in rest):
-            raise MappingError("repeats of other axes than the sequence")
-        w.set(nRepetitions=first)
+
+SEQUENCE_REPEATS = Detail(
+    read=read_sequence_repeats,
+    write=write_sequence_repeats,
+    keys=("nRepetitions",),
+    inputs=(1,),
+)
 
 
 # filling -----------------------------------------------------------------------------------------
 
 
-class Reached(Field):
+class WidenedTarget(Field):
     """The shape that an Expand leads to.
 
     ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
@@ -428,43 +420,45 @@ class Reached(Field):
         w.layer.inputs[1] = w.emit("maxBroadcastable", *sizes, shape=[rank])
 
 
-class TimesOnes(Field):
+def multiply_ones(w: Writing) -> None:
     """A size of 1 leaves the operand's as it is, which only arithmetic does."""
-
-    def lower(self, w: Writing) -> None:
-        sizes = w.known(1)
-        if sizes is None or rank_of_value(w.out) != w.rank():
-            raise not_meant("to a shape that is known at run time")
-        if math.prod(int(n) for n in sizes) > MOST_ONES:
-            message = "an Expand of unknown dimensions to a constant shape that is large"
-            raise MappingError(message)
-        w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
+    sizes = w.known(1)
+    if sizes is None or rank_of_value(w.out) != w.rank():
+        raise not_meant("to a shape that is known at run time")
+    if math.prod(int(n) for n in sizes) > MOST_ONES:
+        message = "an Expand of unknown dimensions to a constant shape that is large"
+        raise MappingError(message)
+    w.layer.inputs[1] = w.const(np.ones([int(n) for n in sizes], np.float32))
 
 
-class Limits(Field):
+def read_limits(r: Reading) -> None:
     """Start, end and step <-> inputs end, start, step; what the layer is not given stands in its
     parameters.
     """
+    given = [_scalar(r, v) for v in r.node.inputs if v is not None]
+    if not given:
+        raise MappingError("no input gives the end of the range", "R105")
+    start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
+    step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
+    r.set_inputs(start, given[0], step)
 
-    keys = ("startValue", "endValue", "stepSizeValue")
-    inputs = (0, 1, 2)
 
-    def lift(self, r: Reading) -> None:
-        given = [_scalar(r, v) for v in r.node.inputs if v is not None]
-        if not given:
-            raise MappingError("no input gives the end of the range", "R105")
-        start: Any = given[1] if len(given) > 1 else r.attr("startValue", float)
-        step: Any = given[2] if len(given) > 2 else r.attr("stepSizeValue", float)
-        r.set_inputs(start, given[0], step)
+def write_limits(w: Writing) -> None:
+    start, step = scalar(w.data), scalar(w.input(2))
+    w.layer.inputs = [w.input(1)]
+    if start is None or step is None:
+        w.layer.inputs.append(w.data)
+    if step is None:
+        w.layer.inputs.append(w.input(2))
+    w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
 
-    def lower(self, w: Writing) -> None:
-        start, step = scalar(w.data), scalar(w.input(2))
-        w.layer.inputs = [w.input(1)]
-        if start is None or step is None:
-            w.layer.inputs.append(w.data)
-        if step is None:
-            w.layer.inputs.append(w.input(2))
-        w.set(startValue=start or 0.0, stepSizeValue=1.0 if step is None else step)
+
+LIMITS = Detail(
+    read=read_limits,
+    write=write_limits,
+    keys=("startValue", "endValue", "stepSizeValue"),
+    inputs=(0, 1, 2),
+)
 
 
 def _scalar(r: Reading, value: Value) -> Value:
@@ -665,30 +659,35 @@ RULES: list[Rule | Custom] = [
     op("Reshape", "flatten", ANY, ignore("mode"), before_lift=vector, lift_only=True),
     op("Flatten", "flattenTo2D", ANY, COLUMN, Attr("axis", kind=int)),
     op("Transpose", "permute", ANY, ignore("axis"), before_lift=permuted, lift_only=True),
-    op("Transpose", "transpose", ANY, Permutation()),
-    op("Shape", "getShape", ANY, PartOfShape()),
-    op("Concat", "concat", OneType(), SequenceOrChannels(), given="1,4,8 1,4,8", lift_only=True),
+    op("Transpose", "transpose", ANY, Permutation("axes", absent=True)),
+    op("Shape", "getShape", ANY, Detail(write=slice_shape, names=("start", "end"))),
+    op("Concat", "concat", OneType(), SEQUENCE_OR_CHANNELS, given="1,4,8 1,4,8", lift_only=True),
     op(
-        "Concat", "concatND", Fixed("interleave", False), OneType(), Attr("axis", kind=int), Parts()
+        "Concat",
+        "concatND",
+        Fixed("interleave", False),
+        OneType(),
+        Attr("axis", kind=int),
+        DROP_EMPTY_OPERANDS,
     ),
     op(
         "Concat",
         "concatND",
         Fixed("interleave", True),
         OneType(),
-        PositiveAxis(),
+        Axis(),
         before_lift=interleaved,
         lift_only=True,
     ),
     op("Concat", "stack", OneType(), ignore("axis"), before_lift=stacked, lift_only=True),
-    op("Split", "split", ANY, Axis(3), EqualParts(), given="1,4,8,8", lift_only=True),
-    op("Split", "splitND", ANY, PositiveAxis(), Sizes(), given="4,6 =[2,4]"),
-    op("Tile", "tile", ANY, Repeats()),
+    op("Split", "split", ANY, FixedAxis(-3), EQUAL_PARTS, given="1,4,8,8", lift_only=True),
+    op("Split", "splitND", ANY, Axis(), Sizes(), given="4,6 =[2,4]"),
+    op("Tile", "tile", ANY, REPEATS),
     op(
         "Tile",
         "sequenceRepeat",
         ANY,
-        SequenceRepeats(),
+        SEQUENCE_REPEATS,
         given="1,2,3,1,1 =[3,1,1,1,1]",
         lift_only=True,
     ),
@@ -705,9 +704,22 @@ RULES: list[Rule | Custom] = [
     op("ConstantOfShape", "fillDynamic", FILL_VALUE, flat(0), given="i64:2"),
     op("Expand", "broadcastToStatic", ANY, StaticResult(1)),
     op("Expand", "broadcastToLike", ANY, ShapeOf(1), given="2,3 Shape(2,3)", lift_only=True),
-    op("Expand", "multiplyBroadcastable", TimesOnes(), given="1,n =[4,1]", lower_only=True),
-    op("Expand", "broadcastToDynamic", ANY, flat(1), Reached(), given="1,1 i64:2"),
-    op("Range", "rangeDynamic", Limits(), given="=(1.0) f32: =(0.5)"),
+    op(
+        "Expand",
+        "multiplyBroadcastable",
+        Detail(write=multiply_ones),
+        given="1,n =[4,1]",
+        lower_only=True,
+    ),
+    op(
+        "Expand",
+        "broadcastToDynamic",
+        ANY,
+        flat(1),
+        WidenedTarget(),
+        given="1,1 i64:2",
+    ),
+    op("Range", "rangeDynamic", LIMITS, given="=(1.0) f32: =(0.5)"),
     custom("", "rangeStatic", lift_range),
     op("Trilu", "upperTriangular", Only("upper", 1), K, given="3,3 =i64:"),
     op("Trilu", "lowerTriangular", Only("upper", 0), K, given="3,3 =i64:"),

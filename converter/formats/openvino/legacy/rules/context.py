@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.legacy.types import PRECISION, kind_before
+from converter.graph.demands import axis_of
 from converter.graph.infer import Array, constant, known, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.value import Value
@@ -52,10 +53,7 @@ class Reading(context.Reading):
 
     def axis(self, default: Any = REQUIRED) -> int:
         """An axis of input 0, counted from the first."""
-        rank, axis = self.rank(), int(self.attr("axis", int, default))
-        if not -rank <= axis < rank:
-            raise MappingError(f"axis={axis} is outside of a tensor of rank {rank}", "R110")
-        return axis % rank
+        return axis_of(self.attr("axis", int, default), len(self.static(least=1)))
 
     def array(self, name: str, shape: Sequence[int]) -> Array:
         """The numbers of a blob, which is stored flat, in their shape."""
@@ -95,6 +93,9 @@ class Writing(context.Writing):
 
     def number(self, index: int) -> float | None:
         return scalar_of(self.optional(index))
+
+    def index_constant(self, value: int | list[int], what: str) -> ir.Value:
+        return self.const(value)
 
     # layers in front -----------------------------------------------------------------------------
 

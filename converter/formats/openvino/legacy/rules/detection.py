@@ -32,6 +32,7 @@ from converter.mapping.codecs import Codec, Floats, float_of, number_text
 from converter.mapping.fields import (
     Always,
     Attr,
+    Detail,
     Field,
     Fixed,
     Guard,
@@ -45,11 +46,12 @@ from converter.mapping.rules import Rule, op
 # operands ----------------------------------------------------------------------------------------
 
 
-class AsFloats(Field):
+def cast_to_floats(r: Reading) -> None:
     """Operands of any type as floats."""
+    r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [None if v is None else r.floats(v) for v in r.node.inputs]
+
+CAST_TO_FLOATS = Detail(read=cast_to_floats)
 
 
 class Read(Field):
@@ -174,29 +176,29 @@ class Objectness(Attr):
             super().lower(w)
 
 
-class Limits(Field):
+def read_limits(r: Reading) -> None:
     """Limits of a suppression:
     the number of boxes, the overlap, the least score. As many rows as the port has.
     """
+    bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
+    r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
+    r.set(rows=r.dims(least=1)[0])
 
-    names = ("rows",)
 
-    def lift(self, r: Reading) -> None:
-        bounds = [None if (v := r.optional(i)) is None else r.floats(v) for i in (3, 4)]
-        r.set_inputs(r.data, r.input(1), r.optional(2), *bounds)
-        r.set(rows=r.dims(least=1)[0])
+def write_limits(w: Writing) -> None:
+    count = np.array([w.shape(1)[2]], np.int32)
+    defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
+    limits = []
+    for i, default in enumerate(defaults, 2):
+        given, array = w.optional(i), known(w.optional(i))
+        if given is not None and array is None:
+            limits.append(w.reshaped(given, [1]))
+        else:
+            limits.append(w.const(default if array is None else array.reshape(1)))
+    w.set_inputs(w.data, w.input(1), *limits)
 
-    def lower(self, w: Writing) -> None:
-        count = np.array([w.shape(1)[2]], np.int32)
-        defaults = (count, np.array([1.0], np.float32), np.array([0.0], np.float32))
-        limits = []
-        for i, default in enumerate(defaults, 2):
-            given, array = w.optional(i), known(w.optional(i))
-            if given is not None and array is None:
-                limits.append(w.reshaped(given, [1]))
-            else:
-                limits.append(w.const(default if array is None else array.reshape(1)))
-        w.set_inputs(w.data, w.input(1), *limits)
+
+LIMITS = Detail(read=read_limits, write=write_limits, names=("rows",))
 
 
 # regions -----------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ RULES: list[Rule] = [
     op(
         "netconv::Proposal",
         "Proposal",
-        AsFloats(),
+        CAST_TO_FLOATS,
         Read(2),
         *PROPOSALS,
         *attrs(base_size=16, ratio=Floats, scale=Floats),
@@ -294,7 +296,7 @@ RULES: list[Rule] = [
     op(  # with the anchors of Faster R-CNN
         "netconv::Proposal",
         "SimplerNMS",
-        AsFloats(),
+        CAST_TO_FLOATS,
         Read(2),
         *ANCHORS,
         Attr("nms_thresh", "iou_threshold", float),
@@ -307,7 +309,7 @@ RULES: list[Rule] = [
     op(
         "netconv::FixedNonMaxSuppression",
         "NonMaxSuppression",
-        Limits(),
+        LIMITS,
         *attrs(center_point_box=False, sort_result_descending=True),
         ignore("output_type", "box_encoding"),
         given="1,4,4 1,2,4",

@@ -23,9 +23,9 @@ from converter.formats.openvino.legacy.rules.context import (
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
     INTEGERS,
+    MARK_LAYER,
     NO_AXES,
-    AllAxes,
-    Mark,
+    SQUEEZE_ALL,
     PerChannel,
     ToPort,
     channels,
@@ -33,7 +33,7 @@ from converter.formats.openvino.legacy.rules.fields import (
 from converter.formats.openvino.legacy.types import keeps_type
 from converter.graph.record import record
 from converter.mapping.codecs import Floats, is_single, number_text
-from converter.mapping.fields import Attr, Const, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Const, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
@@ -251,7 +251,9 @@ POWER = [
     ),
     op("Div", "Power", POWER_1, SHIFT_0, Inverse("scale", 1), lower_only=True, given="2,3 =[2]"),
     op("Sqrt", "Power", fixed("power", 0.5, False), Line(floats=True)),
-    op("Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), Mark()),
+    op(
+        "Reciprocal", "Power", WAS_POWER, fixed("power", -1.0, False), Line(floats=True), MARK_LAYER
+    ),
     op("Pow", "Power", Line(), Number("power", 1), given="2,3 =[3]"),
 ]
 
@@ -321,22 +323,21 @@ SCALE_SHIFT = [
 # activations -------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """min and max, which are numbers; a bound that is left out is the largest number."""
+    x = r.input(0)
+    r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in ("min", "max")))
 
-    keys = ("min", "max")
-    inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
-        x = r.input(0)
-        r.set_inputs(x, *(r.b.like(x, r.attr(key, float)) for key in self.keys))
+def write_bounds(w: Writing) -> None:
+    for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
+        value = w.number(index) if w.has(index) else unbounded
+        if value is None:
+            raise MappingError("the bounds must be constant")
+        w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
 
-    def lower(self, w: Writing) -> None:
-        for index, key, unbounded in ((1, "min", -LARGEST), (2, "max", LARGEST)):
-            value = w.number(index) if w.has(index) else unbounded
-            if value is None:
-                raise MappingError("the bounds must be constant")
-            w.layer.attrs[key] = number_text(min(max(value, -LARGEST), LARGEST))
+
+BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
 def from_zero(r: Reading) -> None:
@@ -383,7 +384,7 @@ SIMPLE = "Abs Acos Asin Atan Ceil Cos Cosh Erf Floor Log Sign Sin Sinh Softplus 
 OWN_LAYERS = [
     op("Relu", "ReLU", FLAT, ignore("negative_slope")),
     op("LeakyRelu", "ReLU", Attr("alpha", "negative_slope", float)),
-    op("Clip", "Clamp", FLOATS, Bounds(), ignore("min_value", "max_value"), given="2,3 = ="),
+    op("Clip", "Clamp", FLOATS, BOUNDS, ignore("min_value", "max_value"), given="2,3 = ="),
     op("PRelu", "PReLU", Slopes(), ignore(*TRAINING), given="1,4,8,8 =4,1,1"),
     op("Elu", "ELU", Attr("alpha", kind=float, default=1.0), lift_only=True),
     op(
@@ -436,60 +437,62 @@ ACTIVATIONS = [
 # types and choices -------------------------------------------------------------------------------
 
 
-class Chosen(Field):
+def read_chosen(r: Reading) -> None:
     """A condition, which is an integer in the engine, and two operands of the shape of the
     result, of four axes at most.
 
     A condition of fewer axes is one truth value for each row of the leading axes.
     """
-
-    def lift(self, r: Reading) -> None:
-        condition, x, y = (r.input(i) for i in range(3))
-        to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
-        to = D.FLOAT if to in (None, D.BOOL) else to
-        condition = r.cast(condition, D.BOOL)
-        missing = len(r.static(x)) - len(r.static(condition))
-        if missing > 0:
-            condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
-        r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
-
-    def lower(self, w: Writing) -> None:
-        shape = w.shape(w.out) or [1]
-        operands = [w.spread(w.input(i), shape) for i in range(3)]
-        if operands[0].dtype != D.INT32:
-            operands[0] = w.converted(operands[0], D.INT32)
-        if len(shape) > 4:
-            shape = [math.prod(shape)]
-            operands = [w.reshaped(v, shape) for v in operands]
-        w.set_inputs(*operands)
-        w.gives(shape)
+    condition, x, y = (r.input(i) for i in range(3))
+    to = x.dtype if x.dtype == y.dtype and x.dtype != D.BOOL else r.declared()
+    to = D.FLOAT if to in (None, D.BOOL) else to
+    condition = r.cast(condition, D.BOOL)
+    missing = len(r.static(x)) - len(r.static(condition))
+    if missing > 0:
+        condition = r.b.Reshape(condition, [*r.static(condition), *[1] * missing])
+    r.set_inputs(condition, r.cast(x, to or D.FLOAT), r.cast(y, to or D.FLOAT))
 
 
-class Precision(Field):
+def write_chosen(w: Writing) -> None:
+    shape = w.shape(w.out) or [1]
+    operands = [w.spread(w.input(i), shape) for i in range(3)]
+    if operands[0].dtype != D.INT32:
+        operands[0] = w.converted(operands[0], D.INT32)
+    if len(shape) > 4:
+        shape = [math.prod(shape)]
+        operands = [w.reshaped(v, shape) for v in operands]
+    w.set_inputs(*operands)
+    w.gives(shape)
+
+
+CHOSEN = Detail(read=read_chosen, write=write_chosen)
+
+
+def read_precision(r: Reading) -> None:
     """The type of the output port; `precision` repeats it. Truth values are the numbers 0 and 1."""
-
-    names = ("to", "saturate", "round_mode")
-    keys = ("precision",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(to=int(r.declared()))
-
-    def lower(self, w: Writing) -> None:
-        to = D(w.attr("to"))
-        if D.STRING in (to, w.data.dtype):
-            raise MappingError("text is not known to the target")
-        w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
+    r.set(to=int(r.declared()))
 
 
-class NotZero(Field):
+def write_precision(w: Writing) -> None:
+    to = D(w.attr("to"))
+    if D.STRING in (to, w.data.dtype):
+        raise MappingError("text is not known to the target")
+    w.set(precision="FP32" if is_float(w.out) or to == D.BOOL else "I32")
+
+
+PRECISION = Detail(
+    read=read_precision,
+    write=write_precision,
+    names=("to", "saturate", "round_mode"),
+    keys=("precision",),
+)
+
+
+def compare_with_zero(w: Writing) -> None:
     """What becomes a truth value is compared with 0."""
-
-    names = ("saturate", "round_mode")
-
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        dtype = x.dtype.numpy() if x.dtype else np.float32
-        spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
+    x = w.data
+    dtype = x.dtype.numpy() if x.dtype else np.float32
+    spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])
 
 
 def at_input(w: Writing) -> None:
@@ -509,15 +512,15 @@ CONVERSIONS: list[Rule | Custom] = [
         Guard("of truth values", lower_if=lambda w: w.data.dtype != D.BOOL),
         Only("to", int(D.BOOL)),
         Fixed("operation", "not_equal"),
-        NotZero(),
+        Detail(write=compare_with_zero, names=("saturate", "round_mode")),
         lower_only=True,
     ),
     op("Identity", "Convert", OF_ONE_TYPE, ignore("precision"), lift_only=True),
-    op("Cast", "Convert", Precision()),
-    op("Identity", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="i32:"),
+    op("Cast", "Convert", PRECISION),
+    op("Identity", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="i32:"),
     op("Identity", "Reshape", ToPort(), lower_only=True, given="i32:2,3"),
     op("Identity", "Copy", ignore("precision"), lift_only=True),
-    op("Where", "Select", Chosen()),
+    op("Where", "Select", CHOSEN),
 ]
 
 RULES = [*POWER, *SCALE_SHIFT, *ELTWISE, *ACTIVATIONS, *CONVERSIONS]

@@ -12,7 +12,7 @@ from converter.formats.openvino.legacy.types import LEGACY
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, Kind, float_of, number_text
 from converter.mapping.context import Results
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Detail, Field, Guard
 
 
 def whole(value: Any) -> int:
@@ -52,19 +52,21 @@ SPELLING: Mapping[Kind, Codec] = {
 CAPITAL_TRUTH = Codec(SPELLING[bool].lift, lambda v: str(bool(v)))  # True and False
 
 
-class Mark(Field):
+def mark_layer(r: Reading) -> None:
     """The operator is the whole of the layer: what such a layer cannot do is nothing that it
     does.
     """
 
-    def lift(self, r: Reading) -> None:
-        def marked(results: Results) -> Results:
-            producer = results[0].producer()
-            if producer is not None:
-                producer.metadata_props[LEGACY] = r.layer.kind
-            return results
+    def marked(results: Results) -> Results:
+        producer = results[0].producer()
+        if producer is not None:
+            producer.metadata_props[LEGACY] = r.layer.kind
+        return results
 
-        r.then(marked)
+    r.then(marked)
+
+
+MARK_LAYER = Detail(read=mark_layer)
 
 
 class ToPort(Field):
@@ -83,36 +85,17 @@ class ToPort(Field):
         w.set_inputs(w.data, shape)
 
 
-class AllAxes(Field):
+def squeeze_all(w: Writing) -> None:
     """A result without axes is squeezed out of all of them."""
+    x = w.data
+    x = x if w.shape(x) else w.reshaped(x, [1])
+    w.set_inputs(x, range(len(w.shape(x))))
 
-    names = ("allowzero", "axis")
-    inputs = (1,)
 
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        x = x if w.shape(x) else w.reshaped(x, [1])
-        w.set_inputs(x, range(len(w.shape(x))))
+SQUEEZE_ALL = Detail(write=squeeze_all, names=("allowzero", "axis"), inputs=(1,))
 
 
 NO_AXES = Guard("the result has axes", lower_if=lambda w: not w.shape(w.out))
-
-
-@record
-class Axis(Field):
-    """`axis`, counted from the first;
-    without it `default`, or the last axis where there are fewer.
-    """
-
-    default: int
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(axis=r.axis(min(self.default, r.rank() - 1)))
-
-    def lower(self, w: Writing) -> None:
-        w.set(axis=w.attr("axis") % len(w.shape()))
 
 
 @record

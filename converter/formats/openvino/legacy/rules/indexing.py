@@ -10,11 +10,11 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import bounds_below, words
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
-from converter.formats.openvino.legacy.rules.fields import TRUTH, Mark
+from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, TRUTH
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, set_type
 from converter.mapping.context import Results
-from converter.mapping.fields import Attr, Field, Guard, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only, ignore
 from converter.mapping.rules import Rule, op
 from converter.passes.indices import NOT_NEGATIVE
 
@@ -71,54 +71,60 @@ class Indices(Field):
         return eltwise("sum", index, added)
 
 
-class OneHot(Field):
+def read_one_hot(r: Reading) -> None:
     """The layer writes floats, whatever its port says."""
-
-    names = ("axis",)
-    keys = ("axis", "depth", "on_value", "off_value")
-    inputs = (1, 2)
-
-    def lift(self, r: Reading) -> None:
-        axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
-        values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
-        dims = r.dims()
-        depth = r.b.const(r.attr("depth", int, dims[axis_of(axis, len(dims))]))
-        index = r.cast(r.input(0), D.INT64)
-        r.set_inputs(index, depth, np.array(values, dtype))
-        r.set(axis=axis)
-
-    def lower(self, w: Writing) -> None:
-        values = known(w.optional(2))
-        if values is None:
-            raise MappingError("the values must be constant")
-        depth, given = w.ints(1, "the depth")[0], w.shape()
-        axis = w.attr("axis") % len(w.shape(w.out)) if given else 1
-        x = w.reshaped(w.data, given or [1])
-        shape = w.shape(x)
-        shape.insert(axis, depth)
-        w.set_inputs(x)
-        w.set(axis=axis, depth=depth, on_value=float(values[1]), off_value=float(values[0]))
-        w.gives(shape, D.FLOAT)
+    axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
+    values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
+    dims = r.dims()
+    depth = r.b.const(r.attr("depth", int, dims[axis_of(axis, len(dims))]))
+    index = r.cast(r.input(0), D.INT64)
+    r.set_inputs(index, depth, np.array(values, dtype))
+    r.set(axis=axis)
 
 
-class Scalars(Field):
+def write_one_hot(w: Writing) -> None:
+    values = known(w.optional(2))
+    if values is None:
+        raise MappingError("the values must be constant")
+    depth, given = w.ints(1, "the depth")[0], w.shape()
+    axis = w.attr("axis") % len(w.shape(w.out)) if given else 1
+    x = w.reshaped(w.data, given or [1])
+    shape = w.shape(x)
+    shape.insert(axis, depth)
+    w.set_inputs(x)
+    w.set(axis=axis, depth=depth, on_value=float(values[1]), off_value=float(values[0]))
+    w.gives(shape, D.FLOAT)
+
+
+ONE_HOT = Detail(
+    read=read_one_hot,
+    write=write_one_hot,
+    names=("axis",),
+    keys=("axis", "depth", "on_value", "off_value"),
+    inputs=(1, 2),
+)
+
+
+def read_scalars(r: Reading) -> None:
     """Operands of one type without axes <-> of one element."""
+    values = [r.input(i) for i in range(3)]
+    if len({v.dtype for v in values}) > 1:
+        values = [r.cast(v, r.declared()) for v in values]
+    r.node.inputs = [v if not r.static(v) else r.b.Reshape(v, []) for v in values]
 
-    def lift(self, r: Reading) -> None:
-        values = [r.input(i) for i in range(3)]
-        if len({v.dtype for v in values}) > 1:
-            values = [r.cast(v, r.declared()) for v in values]
-        r.node.inputs = [v if not r.static(v) else r.b.Reshape(v, []) for v in values]
+    def sized(results: Results) -> Results:
+        set_type(results[0], None, r.dims())
+        return results
 
-        def sized(results: Results) -> Results:
-            set_type(results[0], None, r.dims())
-            return results
+    r.then(sized)
 
-        r.then(sized)
 
-    def lower(self, w: Writing) -> None:
-        w.shape(w.out)
-        w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
+def write_scalars(w: Writing) -> None:
+    w.shape(w.out)
+    w.set_inputs(*(w.reshaped(w.input(i), [1]) for i in range(3)))
+
+
+SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 def rows_in_place(r: Reading) -> None:
@@ -180,72 +186,80 @@ def best_of_floats(w: Writing) -> bool:
     return is_float(w.data) or w.data.dtype == D.BOOL
 
 
-class Best(Field):
+def read_best(r: Reading) -> None:
     """k and `axis`. `sort`: by value, by index (which asks for a second sort) or not at all."""
+    axis = r.axis(-1)
+    k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
+    order = r.attr("sort", str, "index")
+    if order not in ("value", "index", "none"):
+        raise MappingError("sort must be value, index or none", "R110")
+    r.node.attrs["axis"], r.outputs = axis, 2
+    r.set_inputs(r.data, k)
 
-    names = ("axis",)
-    keys = ("axis", "sort")
-    inputs = (1,)
+    def by_index(found: Results) -> Results:
+        index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
+        return [r.b.GatherElements(found[0], place, axis=axis), index]
 
-    def lift(self, r: Reading) -> None:
-        axis = r.axis(-1)
-        k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
-        order = r.attr("sort", str, "index")
-        if order not in ("value", "index", "none"):
-            raise MappingError("sort must be value, index or none", "R110")
-        r.node.attrs["axis"], r.outputs = axis, 2
-        r.set_inputs(r.data, k)
-
-        def by_index(found: Results) -> Results:
-            index, place = r.b.TopK(found[1], k, outputs=2, axis=axis, largest=0)
-            return [r.b.GatherElements(found[0], place, axis=axis), index]
-
-        if order == "index" and k[0] > 1:
-            r.then(by_index)
-
-    def lower(self, w: Writing) -> None:
-        if not (w.used(0) and w.used(1)):
-            raise not_meant("a port that nobody reads would be an output of the network")
-        w.set_inputs(w.data, w.ints(1, "k")[0])
-        w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
+    if order == "index" and k[0] > 1:
+        r.then(by_index)
 
 
-class BestAlone(Field):
+def write_best(w: Writing) -> None:
+    if not (w.used(0) and w.used(1)):
+        raise not_meant("a port that nobody reads would be an output of the network")
+    w.set_inputs(w.data, w.ints(1, "k")[0])
+    w.set(axis=w.attr("axis") % len(w.shape()), sort="value")
+
+
+BEST = Detail(
+    read=read_best,
+    write=write_best,
+    names=("axis",),
+    keys=("axis", "sort"),
+    inputs=(1,),
+)
+
+
+def read_best_alone(r: Reading) -> None:
     """ArgMax: values or places alone. Places are floats; without an axis they are over all
     trailing axes.
 
     Then the result is [N, 1, k], or with the values below [N, 2, k].
     """
+    x, k = r.input(0), r.attr("top_k", int, 1)
+    pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
+    x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
+    r.set(axis=2 if whole else r.axis())
+    r.node.inputs, r.outputs = [x, r.b.const([k])], 2
 
-    names = ("axis", "keepdims")
-    keys = ("axis", "out_max_val", "top_k")
-    inputs = (1,)
+    def chosen(found: Results) -> Results:
+        if pairs and not whole:
+            return found[:1]
+        places = r.floats(found[1])
+        return [r.b.Concat(places, found[0], axis=1) if pairs else places]
 
-    def lift(self, r: Reading) -> None:
-        x, k = r.input(0), r.attr("top_k", int, 1)
-        pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
-        x = r.b.Reshape(x, [r.static(x)[0], 1, -1]) if whole else x
-        r.set(axis=2 if whole else r.axis())
-        r.node.inputs, r.outputs = [x, r.b.const([k])], 2
+    r.then(chosen)
 
-        def chosen(found: Results) -> Results:
-            if pairs and not whole:
-                return found[:1]
-            places = r.floats(found[1])
-            return [r.b.Concat(places, found[0], axis=1) if pairs else places]
 
-        r.then(chosen)
+def write_best_alone(w: Writing) -> None:
+    values = w.node.op == "TopK" and w.used(0)
+    axis = w.attr("axis") % len(w.shape())
+    k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
+    w.set_inputs(w.data)
+    w.layer.outputs = [w.node.outputs[0 if values or w.node.op != "TopK" else 1]]
+    w.set(axis=axis, out_max_val=int(values), top_k=k)
+    if not values:
+        shape = [k if i == axis else n for i, n in enumerate(w.shape())]
+        w.gives(shape, D.FLOAT, w.layer.outputs[0])
 
-    def lower(self, w: Writing) -> None:
-        values = w.node.op == "TopK" and w.used(0)
-        axis = w.attr("axis") % len(w.shape())
-        k = w.ints(1, "k")[0] if w.node.op == "TopK" else 1
-        w.set_inputs(w.data)
-        w.layer.outputs = [w.node.outputs[0 if values or w.node.op != "TopK" else 1]]
-        w.set(axis=axis, out_max_val=int(values), top_k=k)
-        if not values:
-            shape = [k if i == axis else n for i, n in enumerate(w.shape())]
-            w.gives(shape, D.FLOAT, w.layer.outputs[0])
+
+BEST_ALONE = Detail(
+    read=read_best_alone,
+    write=write_best_alone,
+    names=("axis", "keepdims"),
+    keys=("axis", "out_max_val", "top_k"),
+    inputs=(1,),
+)
 
 
 def boundaries_below(r: Reading) -> None:
@@ -254,69 +268,72 @@ def boundaries_below(r: Reading) -> None:
     bounds_below(r, x, bounds, not r.attr("with_right_bound", bool, 0))
 
 
-class UniqueParts(Field):
+def read_unique_parts(r: Reading) -> None:
     """All three results; those that nobody uses would be outputs of the net and are left out."""
-
-    keys = ("return_inverse", "return_counts")
-
-    def lift(self, r: Reading) -> None:
-        asked = [True, *(r.attr(k, bool, 0) for k in self.keys)]
-        r.outputs = 3
-        r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])
-
-    def lower(self, w: Writing) -> None:
-        used = [True, *(w.used(i) for i in (1, 2))]
-        w.layer.outputs = [v for v, u in zip(w.node.outputs, used, strict=False) if u]
-        w.layer.attrs |= {k: TRUTH.lower(u) for k, u in zip(self.keys, used[1:], strict=True)}
+    asked = [True, *(r.attr(k, bool, 0) for k in ("return_inverse", "return_counts"))]
+    r.outputs = 3
+    r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])
 
 
-class Rows(Field):
+def write_unique_parts(w: Writing) -> None:
+    used = [True, *(w.used(i) for i in (1, 2))]
+    w.layer.outputs = [v for v, u in zip(w.node.outputs, used, strict=False) if u]
+    w.layer.attrs |= {
+        k: TRUTH.lower(u)
+        for k, u in zip(("return_inverse", "return_counts"), used[1:], strict=True)
+    }
+
+
+UNIQUE_PARTS = Detail(
+    read=read_unique_parts,
+    write=write_unique_parts,
+    keys=("return_inverse", "return_counts"),
+)
+
+
+def count_rows(r: Reading) -> None:
     """The number of rows is that of the port."""
-
-    names = ("rows",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(rows=r.dims(least=1)[0])
+    r.set(rows=r.dims(least=1)[0])
 
 
-class FilledRows(Field):
+def read_filled_rows(r: Reading) -> None:
     """(indices, values, shape of all, default).
 
     The third port has as many elements as there are rows.
     """
-
-    names = ("rows", "length")
-
-    def lift(self, r: Reading) -> None:
-        values, ports = r.input(1), len(r.layer.outputs)
-        rows = r.dims(2, least=1)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
-        r.node.attrs |= {"rows": rows, "length": r.dims(least=1)[0]}
-        default = r.cast(r.input(3), values.dtype or D.FLOAT)
-        r.node.inputs, r.outputs = [r.input(0), values, default], 3
-
-    def lower(self, w: Writing) -> None:
-        rows, index = w.attr("rows"), w.data
-        size = [rows, max(1, w.attr("length") // rows)]
-        shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
-        w.set_inputs(index, w.input(1), shape, w.reshaped(w.input(2), [1]))
+    values, ports = r.input(1), len(r.layer.outputs)
+    rows = r.dims(2, least=1)[0] if ports > 2 else r.ints(2, "the dense shape")[0]
+    r.node.attrs |= {"rows": rows, "length": r.dims(least=1)[0]}
+    default = r.cast(r.input(3), values.dtype or D.FLOAT)
+    r.node.inputs, r.outputs = [r.input(0), values, default], 3
 
 
-class WeightedSum(Field):
+def write_filled_rows(w: Writing) -> None:
+    rows, index = w.attr("rows"), w.data
+    size = [rows, max(1, w.attr("length") // rows)]
+    shape = w.const(np.array(size, index.dtype.numpy() if index.dtype else np.int64))
+    w.set_inputs(index, w.input(1), shape, w.reshaped(w.input(2), [1]))
+
+
+FILLED_ROWS = Detail(read=read_filled_rows, write=write_filled_rows, names=("rows", "length"))
+
+
+def read_weighted_sum(r: Reading) -> None:
     """(indices, values, shape of all, table, default, weights)."""
+    weights = r.optional(5)
+    rest = [] if weights is None else [r.floats(weights)]
+    r.set(rows=r.dims()[0])
+    r.set_inputs(*(r.input(i) for i in (0, 1, 3, 4)), *rest)
 
-    names = ("rows",)
 
-    def lift(self, r: Reading) -> None:
-        weights = r.optional(5)
-        rest = [] if weights is None else [r.floats(weights)]
-        r.set(rows=r.dims()[0])
-        r.set_inputs(*(r.input(i) for i in (0, 1, 3, 4)), *rest)
+def write_weighted_sum(w: Writing) -> None:
+    shape = [w.attr("rows"), w.shape(1)[0]]
+    rest = [w.input(4)] if w.has(4) else []
+    default = w.reshaped(w.input(3), [])
+    w.set_inputs(w.data, w.input(1), shape, w.input(2), default, *rest)
 
-    def lower(self, w: Writing) -> None:
-        shape = [w.attr("rows"), w.shape(1)[0]]
-        rest = [w.input(4)] if w.has(4) else []
-        default = w.reshaped(w.input(3), [])
-        w.set_inputs(w.data, w.input(1), shape, w.input(2), default, *rest)
+
+WEIGHTED_SUM = Detail(read=read_weighted_sum, write=write_weighted_sum, names=("rows",))
 
 
 SEGMENTS = "4,3 =i64:[0,1,2] =i64:[0,0,1]"
@@ -325,10 +342,10 @@ LARGEST = words({1: "max", 0: "min"})
 TOP = "2,6 =i64:[2]"
 
 RULES: list[Rule] = [
-    op("Gather", "Gather", Indices(), Mark(), given="2,3 =i64:2"),
-    op("OneHot", "OneHot", NOT_NEGATIVE, OneHot(), given="=i64:4 =[3] =[0,1]"),
-    op("netconv::OneHotFromFront", "OneHot", OneHot(), given="i64:4 =[3] =[0,1]"),
-    op("Range", "Range", Scalars(), given="= = ="),
+    op("Gather", "Gather", Indices(), MARK_LAYER, given="2,3 =i64:2"),
+    op("OneHot", "OneHot", NOT_NEGATIVE, ONE_HOT, given="=i64:4 =[3] =[0,1]"),
+    op("netconv::OneHotFromFront", "OneHot", ONE_HOT, given="i64:4 =[3] =[0,1]"),
+    op("Range", "Range", SCALARS, given="= = ="),
     *(op("Shape", kind, ignore("output_type"), lift_only=True) for kind in ("Shape", "ShapeOf")),
     op(
         "ScatterElements",
@@ -348,15 +365,13 @@ RULES: list[Rule] = [
         "TopK",
         "TopK",
         NO_INTEGERS,
-        Best(),
+        BEST,
         Attr("largest", "mode", LARGEST, 1),
         Only("sorted", 1),
         given=TOP,
     ),
-    op(
-        "TopK", "ArgMax", NO_INTEGERS, Only("largest", 1), BestAlone(), Only("sorted", 1), given=TOP
-    ),
-    op("ArgMax", "ArgMax", NO_INTEGERS, Only("select_last_index", 0), BestAlone(), lower_only=True),
+    op("TopK", "ArgMax", NO_INTEGERS, Only("largest", 1), BEST_ALONE, Only("sorted", 1), given=TOP),
+    op("ArgMax", "ArgMax", NO_INTEGERS, Only("select_last_index", 0), BEST_ALONE, lower_only=True),
     op(
         "ReduceSum",
         "Bucketize",
@@ -365,22 +380,28 @@ RULES: list[Rule] = [
         before_lift=boundaries_below,
         lift_only=True,
     ),
-    op("netconv::FixedUnique", "Unique", UniqueParts(), Attr("sorted", kind=TRUTH, default=1)),
+    op("netconv::FixedUnique", "Unique", UNIQUE_PARTS, Attr("sorted", kind=TRUTH, default=1)),
     *(
-        op("netconv::SparseSegment", kind, Only("mode", kind[13:].lower()), Rows(), given=SEGMENTS)
+        op(
+            "netconv::SparseSegment",
+            kind,
+            Only("mode", kind[13:].lower()),
+            Detail(read=count_rows, names=("rows",)),
+            given=SEGMENTS,
+        )
         for kind in ("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN")
     ),
     op(
         "netconv::SparseFillEmptyRows",
         "SparseFillEmptyRows",
-        FilledRows(),
+        FILLED_ROWS,
         given="=i64:[[0,0],[1,1]] 2 =",
     ),
-    op("netconv::SparseWeightedSum", "ExperimentalSparseWeightedSum", WeightedSum(), given=ENTRIES),
+    op("netconv::SparseWeightedSum", "ExperimentalSparseWeightedSum", WEIGHTED_SUM, given=ENTRIES),
     op(
         "netconv::SparseWeightedSum",
         "ExperimentalSparseWeightedReduce",
-        WeightedSum(),
+        WEIGHTED_SUM,
         lift_only=True,
         given=ENTRIES,
     ),

@@ -11,6 +11,7 @@ from converter.errors import MappingError, not_meant
 from converter.formats.openvino.legacy.rules.context import Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.elementwise import merged
 from converter.graph.lazy_tensor import LazyTensor
+from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.fields import Field, ignore
 from converter.mapping.rules import op
 
@@ -87,20 +88,18 @@ class Matrix(Connected):
         w.layer.attrs["out-size"] = str(weights.shape.numpy()[1])
 
 
+TRANSPOSES = Transposes("transpose_a", "transpose_b")
+
+
 class Matrices(Field):
     """alpha * A B + beta * C with numpy's broadcasting of the leading axes."""
 
-    keys = ("alpha", "beta", "transpose_a", "transpose_b")
+    keys = ("alpha", "beta", *TRANSPOSES.keys)
 
     def lift(self, r: Reading) -> None:
-        b, operands = r.b, [r.input(0), r.input(1)]
-        for i, key in enumerate(("transpose_a", "transpose_b")):
-            rank = r.rank(i)
-            if r.attr(key, bool, 0) and rank > 1:
-                perm = [*range(rank - 2), rank - 1, rank - 2]
-                operands[i] = b.Transpose(operands[i], perm=perm)
         alpha, beta, c = r.attr("alpha", float, 1.0), r.attr("beta", float, 1.0), r.optional(2)
-        r.node.inputs = list(operands)
+        r.set_inputs(r.input(0), r.input(1))
+        TRANSPOSES.lift(r)
         if alpha != 1:
             r.behind(lambda y: y * alpha)
         if c is not None:

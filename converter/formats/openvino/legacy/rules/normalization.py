@@ -10,52 +10,49 @@ import numpy as np
 from converter.errors import MappingError
 from converter.formats.openvino.fields import ODD_SIZE, odd_window
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing
-from converter.formats.openvino.legacy.rules.fields import Axis, Mark, channels
+from converter.formats.openvino.legacy.rules.fields import MARK_LAYER, channels
 from converter.graph.infer import known
 from converter.graph.record import record
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.concepts.axes import Axis
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import FOREVER, op, ops
 
 
-class Statistics(Field):
+def read_statistics(r: Reading) -> None:
     """The blob `weights` is the variance, `biases` the mean;
     scale and shift are layers of their own.
     """
-
-    names = ("momentum",)
-    inputs = (1, 2, 3, 4)
-    blobs = ("weights", "biases")
-
-    def lift(self, r: Reading) -> None:
-        size = r.static()[1:2]
-        one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
-        variance, mean = (r.blob(name, size) for name in self.blobs)
-        r.set_inputs(r.data, one, zero, mean, variance)
-
-    def lower(self, w: Writing) -> None:
-        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
-        if not np.all(scale == 1) or bias.any():
-            raise MappingError("a scale and a shift are a ScaleShift")
-        w.layer.blobs |= {"weights": variance, "biases": mean}
+    size = r.static()[1:2]
+    one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
+    variance, mean = (r.blob(name, size) for name in ("weights", "biases"))
+    r.set_inputs(r.data, one, zero, mean, variance)
 
 
-class ScaleAndShift(Field):
+def write_statistics(w: Writing) -> None:
+    scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+    if not np.all(scale == 1) or bias.any():
+        raise MappingError("a scale and a shift are a ScaleShift")
+    w.layer.blobs |= {"weights": variance, "biases": mean}
+
+
+STATISTICS = Detail(
+    read=read_statistics,
+    write=write_statistics,
+    names=("momentum",),
+    inputs=(1, 2, 3, 4),
+    blobs=("weights", "biases"),
+)
+
+
+def fold_statistics(w: Writing) -> None:
     """With scale and shift it becomes one ScaleShift."""
-
-    names = ("epsilon", "momentum")
-    inputs = (1, 2, 3, 4)
-    blobs = ("weights", "biases")
-
-    def lower(self, w: Writing) -> None:
-        scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
-        wide = variance.astype(np.float64) + w.attr("epsilon")
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # a variance below 0 gives what it gives
-            factor = scale.astype(np.float64) / np.sqrt(wide)
-        shift = bias - mean * factor
-        for blob, array in (("weights", factor), ("biases", shift)):
-            w.layer.blobs[blob] = array.astype(scale.dtype)
+    scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
+    wide = variance.astype(np.float64) + w.attr("epsilon")
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what it gives
+        factor = scale.astype(np.float64) / np.sqrt(wide)
+    shift = bias - mean * factor
+    for blob, array in (("weights", factor), ("biases", shift)):
+        w.layer.blobs[blob] = array.astype(scale.dtype)
 
 
 ON_IMAGES = Guard(
@@ -154,20 +151,19 @@ class WholeAxes(Field):
         w.layer.attrs[self.flag] = str(int(axes != known_[0]))
 
 
-class Scale(Field):
+def read_scale(r: Reading) -> None:
     """Factors for the channels behind; written are ones."""
+    if "weights" in r.layer.blobs:
+        scale = channels(r, "weights")
+        r.behind(lambda y: y * scale)
 
-    keys = ("channel_shared",)
-    blobs = ("weights",)
 
-    def lift(self, r: Reading) -> None:
-        if "weights" in r.layer.blobs:
-            scale = channels(r, "weights")
-            r.behind(lambda y: y * scale)
+def write_scale(w: Writing) -> None:
+    w.set(channel_shared=0)
+    w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
 
-    def lower(self, w: Writing) -> None:
-        w.set(channel_shared=0)
-        w.layer.blobs["weights"] = np.ones(w.shape()[1], np.float32)
+
+SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blobs=("weights",))
 
 
 class SoftmaxAxis(Axis):
@@ -186,25 +182,27 @@ class SoftmaxAxis(Axis):
 # quantisation ------------------------------------------------------------------------------------
 
 
-class Levels(Field):
+def read_levels(r: Reading) -> None:
     """Bounds in the rank of the data; the operator is the whole of the layer.
 
     With bounds for each channel a layer that changes nothing stands in front: put together with
     the layer before it, the engine reads memory behind the bounds. Networks of the engine's own
     tools are as they are.
     """
+    r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 
-    def lower(self, w: Writing) -> None:
-        x = w.data
-        if any(known(w.input(i)) is None for i in range(1, 5)):
-            raise MappingError("the bounds must be constant")
-        bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
-        if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
-            x = w.emit("Power", x, shape=w.shape(), power="1", scale="1", shift="0")
-        w.set_inputs(x, *bounds)
+def write_levels(w: Writing) -> None:
+    x = w.data
+    if any(known(w.input(i)) is None for i in range(1, 5)):
+        raise MappingError("the bounds must be constant")
+    bounds = [w.widened(w.input(i), len(w.shape())) for i in range(1, 5)]
+    if not w.before() and any(math.prod(w.shape(v)) > 1 for v in bounds):
+        x = w.emit("Power", x, shape=w.shape(), power="1", scale="1", shift="0")
+    w.set_inputs(x, *bounds)
+
+
+LEVELS = Detail(read=read_levels, write=write_levels)
 
 
 TWO_AXES = "MVN is known over the spatial axes, with or without the channels, of images"
@@ -216,7 +214,7 @@ RULES = [
         "BatchNormalization",
         ON_IMAGES,
         Only("training_mode", 0),
-        Statistics(),
+        STATISTICS,
         Attr("epsilon", kind=float, default=1e-3),
         ignore("eps"),
         given="1,4,8,8 =[1,1,1,1] =[0,0,0,0] =4 =4",
@@ -226,7 +224,12 @@ RULES = [
         "ScaleShift",
         ON_IMAGES,
         Only("training_mode", 0),
-        ScaleAndShift(),
+        Detail(
+            write=fold_statistics,
+            names=("epsilon", "momentum"),
+            inputs=(1, 2, 3, 4),
+            blobs=("weights", "biases"),
+        ),
         lower_only=True,
     ),
     *(
@@ -258,7 +261,7 @@ RULES = [
         Only("eps_mode", "add"),
         WholeAxes("across_spatial", (2, 3, 4), CHANNELS),
         Attr("eps", kind=float, default=1e-10),
-        Scale(),
+        SCALE,
         ignore("scale_filler", "value"),
         given="1,4,8,8",
     ),
@@ -272,13 +275,13 @@ RULES = [
         given="1,4,8,8",
     ),
     op("netconv::GRN", "GRN", Attr("bias", kind=float, default=1e-6)),
-    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(1)),
+    *ops("Softmax=SoftMax LogSoftmax", SoftmaxAxis(default=1)),
     *(
         op(
             "netconv::FakeQuantize",
             kind,
-            Levels(),
-            Mark(),
+            LEVELS,
+            MARK_LAYER,
             Attr("levels", kind=int),
             since=since,
             until=until,

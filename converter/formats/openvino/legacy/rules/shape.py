@@ -17,16 +17,16 @@ from converter.formats.openvino.fields import BLOCKS, BLOCKS_APART, SlicePlan, a
 from converter.formats.openvino.legacy.rules.context import MOST_AXES, Reading, Writing, is_float
 from converter.formats.openvino.legacy.rules.fields import (
     FLOATS,
+    MARK_LAYER,
     NO_AXES,
-    AllAxes,
-    Axis,
-    Mark,
+    SQUEEZE_ALL,
     ToPort,
 )
 from converter.graph.demands import axis_of, of_length
 from converter.graph.record import record
 from converter.graph.sizes import mirrored
-from converter.mapping.fields import Always, Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.concepts.axes import Axis, Permutation
+from converter.mapping.fields import Always, Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # the shape alone ---------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Was(Field):
             w.set(axis=1, end_axis=-1)
 
 
-TO_PORT = (ToPort(), Mark())
+TO_PORT = (ToPort(), MARK_LAYER)
 CHANGED = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 RESHAPES = [
@@ -87,8 +87,8 @@ RESHAPES = [
         ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
         given="2,3 =[3,2]",
     ),
-    op("Reshape", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="1 =[]"),
-    op("Squeeze", "Squeeze", NO_AXES, AllAxes(), lower_only=True, given="1 =[0]"),
+    op("Reshape", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="1 =[]"),
+    op("Squeeze", "Squeeze", NO_AXES, SQUEEZE_ALL, lower_only=True, given="1 =[0]"),
     *(op(name, "Reshape", ToPort(), lower_only=True) for name in CHANGED[1:]),
 ]
 
@@ -96,32 +96,12 @@ RESHAPES = [
 # axes --------------------------------------------------------------------------------------------
 
 
-class Order(Field):
-    """`order` <-> perm; without it the axes in reverse."""
-
-    names = ("perm",)
-    keys = ("order",)
-
-    def lift(self, r: Reading) -> None:
-        reverse = list(range(r.rank()))[::-1]
-        order = r.attr("order", list, reverse)
-        if sorted(order) != reverse[::-1]:
-            message = f"order={order} is not a permutation of {len(reverse)} axes"
-            raise MappingError(message, "R110")
-        r.set(perm=order)
-
-    def lower(self, w: Writing) -> None:
-        w.set(order=list(w.attr("perm", None) or range(len(w.shape()))[::-1]))
-
-
-class OneType(Field):
+def cast_to_port(r: Reading) -> None:
     """Operands of several types are brought to that of the port."""
-
-    def lift(self, r: Reading) -> None:
-        kinds = {v.dtype for v in r.node.inputs if v is not None}
-        if len(kinds) > 1:
-            to = r.declared()
-            r.node.inputs = [r.cast(v, to) for v in r.node.inputs if v is not None]
+    kinds = {v.dtype for v in r.node.inputs if v is not None}
+    if len(kinds) > 1:
+        to = r.declared()
+        r.node.inputs = [r.cast(v, to) for v in r.node.inputs if v is not None]
 
 
 ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(w.shape()) < 2)
@@ -488,8 +468,8 @@ RULES: list[Rule | Custom] = [
     *RESHAPES,
     *REARRANGED,
     op("Transpose", "Reshape", ONE_AXIS, ToPort(), Only("perm", [0]), lower_only=True, given="3"),
-    op("Transpose", "Permute", Order()),
-    op("Concat", "Concat", Axis(1), OneType()),
+    op("Transpose", "Permute", Permutation("order", absent=True)),
+    op("Concat", "Concat", Axis(default=1), Detail(read=cast_to_port)),
     *(
         op("Identity", kind, ONE_PORT, ignore(*Pieces.keys), lift_only=True)
         for kind in ("Split", "Slice")
@@ -500,10 +480,10 @@ RULES: list[Rule | Custom] = [
         SEVERAL,
         Guard("pieces of several sizes", equal_pieces),
         Pieces(),
-        Mark(),
+        MARK_LAYER,
         given="2,6 =[3,3]",
     ),
-    op("Split", "Slice", SEVERAL, Pieces(), Mark(), given="2,6 =[1,5]"),
+    op("Split", "Slice", SEVERAL, Pieces(), MARK_LAYER, given="2,6 =[1,5]"),
     op("Tile", "Reshape", NO_REPEATS, ToPort(), lower_only=True, given="2,3 =[1,1]"),
     op("Tile", "Tile", Tiles()),
     op("Expand", "Broadcast", Spread(), ignore("mode", "axis", "num_axes")),

@@ -14,6 +14,7 @@ from converter.graph.infer import Array, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.mapping import context
+from converter.mapping.codecs import Codec, enum
 from converter.mapping.node import Layer
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ class Body(Protocol):
 
     def assign(self, name: str, value: ir.Value) -> None:
         """What a state is for the next run."""
+
+
+ELEMENT_TYPES = {
+    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "boolean",
+    10: "f16", 11: "f64", 12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2", 21: "u4",
+    22: "i4", 23: "f4e2m1", 24: "f8e8m0", 25: "u2",
+}  # fmt: skip
+
+
+_element_type = enum(ELEMENT_TYPES)  # ONNX data type number <-> the IR's name
+element_type = Codec(
+    lambda v: _element_type.lift(str(v).strip().lower()), _element_type.lower, ELEMENT_TYPES
+)
 
 
 class Reading(context.Reading):
@@ -103,6 +117,12 @@ class Writing(context.Writing):
         """The elements of an operand as a new constant where they are known, else the operand."""
         array = known(value)
         return value if array is None else np.asarray(array)
+
+    def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """A Convert in front; none to the type that the value has."""
+        to = element_type.lower(int(dtype))
+        same = value.dtype == dtype
+        return value if same else self.emit("Convert", value, dtype=dtype, destination_type=to)
 
     def reshape(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         if value.const_value is not None:

@@ -14,9 +14,14 @@ from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.ir import SubNet
 from converter.formats.openvino.loops import Iteration, inside, span
 from converter.formats.openvino.loops import scalar as to_scalar
-from converter.formats.openvino.opset.rules.context import Inner, OpsetLayer, Reading, Writing
-from converter.formats.openvino.opset.rules.fields import (
+from converter.formats.openvino.opset.rules.context import (
+    Inner,
+    OpsetLayer,
+    Reading,
+    Writing,
     element_type,
+)
+from converter.formats.openvino.opset.rules.fields import (
     parse_shape,
     scalar,
 )

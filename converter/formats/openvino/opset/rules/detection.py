@@ -23,8 +23,7 @@ from converter.formats.openvino.fields import (
     SINGLE_IMAGE,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.record import record
 from converter.mapping.codecs import Codec, Floats, csv
@@ -32,6 +31,7 @@ from converter.mapping.context import Results
 from converter.mapping.fields import (
     Always,
     Attr,
+    Detail,
     Field,
     Fixed,
     Guard,
@@ -97,15 +97,17 @@ class FlatInput(Field):
             w.layer.inputs[self.index] = w.reshape(w.input(self.index), [-1])
 
 
-class RegionsAgain(Field):
+def read_regions_again(r: Reading) -> None:
     """The first input is also the second output of the layer."""
+    r.outputs = 1
+    r.then(lambda results: [*results, r.input(0)])
 
-    def lift(self, r: Reading) -> None:
-        r.outputs = 1
-        r.then(lambda results: [*results, r.input(0)])
 
-    def lower(self, w: Writing) -> None:
-        w.layer.outputs.append(w.temporary("rois", T.FLOAT))
+def write_regions_again(w: Writing) -> None:
+    w.layer.outputs.append(w.temporary("rois", T.FLOAT))
+
+
+REGIONS_AGAIN = Detail(read=read_regions_again, write=write_regions_again)
 
 
 def _floats(r: Reading, key: str) -> list[float]:
@@ -247,26 +249,26 @@ class StrictLimits(Limits):
         w.set_inputs(w.data, w.input(1), most, limit, w.optional(4) or w.const(LOWEST))
 
 
-class Decay(Field):
+def read_decay(r: Reading) -> None:
     """A box that overlaps too much is out in opset5, whatever sigma is, and stays with a lower
     score in opset9.
     """
+    r.set(hard=int(r.version < 9))
 
-    names = ("hard",)
 
-    def lift(self, r: Reading) -> None:
-        r.set(hard=int(r.version < 9))
+def write_decay(w: Writing) -> None:
+    hard, early = w.attr("hard"), w.version < 9
+    if hard or early:
+        w.layer.revision = 5
+    if early and not hard:
+        sigma = known(w.input(5))
+        if sigma is None or not np.all(sigma > 0):
+            message = "soft suppression needs opset9 when sigma is computed"
+            raise MappingError(message, "X206")
+        w.layer.inputs[3] = w.const(NO_OVERLAP)
 
-    def lower(self, w: Writing) -> None:
-        hard, early = w.attr("hard"), w.version < 9
-        if hard or early:
-            w.layer.revision = 5
-        if early and not hard:
-            sigma = known(w.input(5))
-            if sigma is None or not np.all(sigma > 0):
-                message = "soft suppression needs opset9 when sigma is computed"
-                raise MappingError(message, "X206")
-            w.layer.inputs[3] = w.const(NO_OVERLAP)
+
+DECAY = Detail(read=read_decay, write=write_decay, names=("hard",))
 
 
 @record
@@ -519,7 +521,7 @@ DETECTRON = [
         "ExperimentalDetectronROIFeatureExtractor",
         *LEVELS,
         *attrs(sampling_ratio=int),
-        RegionsAgain(),
+        REGIONS_AGAIN,
         given="5,4 1,2,8,8",
     ),
 ]
@@ -549,7 +551,7 @@ SUPPRESSION = [
         "NonMaxSuppression",
         CENTRED,
         Limits(4),
-        Decay(),
+        DECAY,
         Found(),
         given="1,6,4 1,2,6 =i64:[3] =[0.5] =[0.125] =[0.5]",
     ),

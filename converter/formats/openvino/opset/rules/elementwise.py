@@ -12,23 +12,31 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.openvino.fields import words
 from converter.formats.openvino.opset.codes import CODES
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
+    BROADCAST,
     HALF,
-    NumpyBroadcast,
     computed,
     convert,
-    element_type,
     is_float,
 )
 from converter.graph.infer import constant, known, rank_of
 from converter.graph.value import Value, maker
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Guard, Implied, Only, ignore
+from converter.mapping.fields import (
+    Attr,
+    AttrInput,
+    Detail,
+    Field,
+    Fixed,
+    Guard,
+    Implied,
+    Only,
+    ignore,
+)
 from converter.mapping.rules import op, ops
 from converter.passes.round_halves import may_round
 
 T = ir.DataType
-BROADCAST = NumpyBroadcast()
 TWO = Guard("the operation takes two inputs", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
@@ -62,62 +70,57 @@ def floor_rest(r: Reading, rest: Value) -> Value:
 # operands ----------------------------------------------------------------------------------------
 
 
-class BooleansAsBytes(Field):
+def booleans_as_bytes(r: Reading) -> None:
     """Of booleans false comes before true, which ONNX does not compare."""
-
-    def lift(self, r: Reading) -> None:
-        inputs = r.node.inputs
-        for i, v in enumerate(inputs):
-            if v is not None and v.dtype == T.BOOL:
-                inputs[i] = r.cast(v, T.UINT8)
+    inputs = r.node.inputs
+    for i, v in enumerate(inputs):
+        if v is not None and v.dtype == T.BOOL:
+            inputs[i] = r.cast(v, T.UINT8)
 
 
-class OneType(Field):
+def convert_to_one_type(w: Writing) -> None:
     """Power takes two operands of one type; ONNX gives the result the type of the base."""
-
-    def lower(self, w: Writing) -> None:
-        x, y = w.data, w.input(1)
-        if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
-            return
-        if is_float(x) or not is_float(y):
-            w.layer.inputs[1] = convert(w, y, x.dtype)
-            return
-        w.layer.inputs[0] = convert(w, x, y.dtype)
-        power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
-        w.then(lambda: w.put("Convert", power, destination_type=own))
+    x, y = w.data, w.input(1)
+    if x.dtype == y.dtype or x.dtype is None or y.dtype is None:
+        return
+    if is_float(x) or not is_float(y):
+        w.layer.inputs[1] = convert(w, y, x.dtype)
+        return
+    w.layer.inputs[0] = convert(w, x, y.dtype)
+    power, own = w.result("power", y.dtype), element_type.lower(int(x.dtype))
+    w.then(lambda: w.put("Convert", power, destination_type=own))
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """min and max of Clamp, which are numbers.
 
     For integers they are rounded inwards and cut to the type's range.
     """
+    x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
+    if not is_float(x):
+        if x.dtype is None or not x.dtype.is_integer():
+            raise MappingError("bounds of what are no numbers", "R105")
+        least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
+        low = least if low <= least else most if low >= most else math.ceil(low)
+        high = most if high >= most else least if high <= least else math.floor(high)
+    r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
 
-    keys = ("min", "max")
-    inputs = (1, 2)
 
-    def lift(self, r: Reading) -> None:
-        x, low, high = r.input(0), r.attr("min", float), r.attr("max", float)
-        if not is_float(x):
-            if x.dtype is None or not x.dtype.is_integer():
-                raise MappingError("bounds of what are no numbers", "R105")
-            least, most = np.iinfo(x.dtype.numpy()).min, np.iinfo(x.dtype.numpy()).max
-            low = least if low <= least else most if low >= most else math.ceil(low)
-            high = most if high >= most else least if high <= least else math.floor(high)
-        r.set_inputs(x, r.b.like(x, low), r.b.like(x, high))
+def write_bounds(w: Writing) -> None:
+    bounds = []
+    for index, unbounded in ((1, -math.inf), (2, math.inf)):
+        array = known(w.optional(index))
+        if w.has(index) and array is None:
+            raise MappingError("bounds that are computed")
+        bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
+    low, high = bounds
+    if not low <= high:
+        raise MappingError("the lower bound is the larger one")
+    least = -float(np.finfo(np.float32).max)
+    w.set(min=least if low == -math.inf else low, max=high)
 
-    def lower(self, w: Writing) -> None:
-        bounds = []
-        for index, unbounded in ((1, -math.inf), (2, math.inf)):
-            array = known(w.optional(index))
-            if w.has(index) and array is None:
-                raise MappingError("bounds that are computed")
-            bounds.append(unbounded if array is None else float(array.reshape(-1)[0]))
-        low, high = bounds
-        if not low <= high:
-            raise MappingError("the lower bound is the larger one")
-        least = -float(np.finfo(np.float32).max)
-        w.set(min=least if low == -math.inf else low, max=high)
+
+BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), inputs=(1, 2))
 
 
 def lower_bound_first(w: Writing) -> None:
@@ -294,8 +297,8 @@ ACTIVATIONS = [
     ),
     op("Clip", "HardSigmoid", before_lift=hard_sigmoid_of_values, lift_only=True),
     op("HardSigmoid", "HSigmoid", Only("alpha", 1 / 6), Only("beta", 0.5), lift_only=True),
-    op("Clip", "Clamp", FLOATS, Bounds(), given="2,3 = ="),
-    op("Clip", "Clamp", INTEGERS, Bounds(), given="i32:2,3 =i32: =i32:", lift_only=True),
+    op("Clip", "Clamp", FLOATS, BOUNDS, given="2,3 = ="),
+    op("Clip", "Clamp", INTEGERS, BOUNDS, given="i32:2,3 =i32: =i32:", lift_only=True),
     op(
         "Clip",
         "Minimum",
@@ -335,7 +338,7 @@ BINARY = [
     *ops(
         "Less LessOrEqual=LessEqual Greater GreaterOrEqual=GreaterEqual",
         BROADCAST,
-        BooleansAsBytes(),
+        Detail(read=booleans_as_bytes),
     ),
     *ops("And=BitwiseAnd Or=BitwiseOr Xor=BitwiseXor", BOOLEANS, BROADCAST, lift_only=True),
     op("Not", "BitwiseNot", BOOLEANS, lift_only=True),
@@ -378,7 +381,7 @@ BINARY = [
     op(
         "Mod", "FloorMod", FLOATS, Only("fmod", 1), BROADCAST, after_lift=floor_rest, lift_only=True
     ),
-    op("Pow", "Power", BROADCAST, OneType()),
+    op("Pow", "Power", BROADCAST, Detail(write=convert_to_one_type)),
     op(
         "Sub",
         "SquaredDifference",
@@ -480,25 +483,23 @@ def _common(
 BITS = {T.INT8: T.UINT8, T.INT16: T.UINT16, T.INT32: T.UINT32, T.INT64: T.UINT64}
 
 
-class ShiftOfBits(Field):
+def shift_bits(r: Reading) -> None:
     """ONNX shifts unsigned numbers.
 
     Signed ones are shifted as their bits, to the right with copies of the sign.
     """
+    x, n, own = r.input(0), r.input(1), r.input(0).dtype
+    if own is None or own not in BITS:
+        return
+    negative = None
+    if r.node.attrs["direction"] == "RIGHT":
+        negative = x < 0
 
-    def lift(self, r: Reading) -> None:
-        x, n, own = r.input(0), r.input(1), r.input(0).dtype
-        if own is None or own not in BITS:
-            return
-        negative = None
-        if r.node.attrs["direction"] == "RIGHT":
-            negative = x < 0
+    def turned(v: Value) -> Value:
+        return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
 
-        def turned(v: Value) -> Value:
-            return v if negative is None else r.b.Where(negative, r.b.BitwiseNot(v), v)
-
-        r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
-        r.behind(lambda y: turned(r.cast(y, own)))
+    r.node.inputs = [r.cast(v, BITS[own]) for v in (turned(x), n)]
+    r.behind(lambda y: turned(r.cast(y, own)))
 
 
 STRINGS = Guard(
@@ -538,7 +539,7 @@ SHIFTS = [
         f"Bitwise{word}Shift",
         Only("direction", word.upper()),
         BROADCAST,
-        ShiftOfBits(),
+        Detail(read=shift_bits),
         since=15,
     )
     for word in ("Left", "Right")

@@ -25,12 +25,11 @@ from converter.mapping.codecs import (
     bool_text,
     csv,
     csv_floats,
-    enum,
     int_of,
     number,
     number_text,
 )
-from converter.mapping.fields import AttrInput, Field, InputType
+from converter.mapping.fields import Always, AttrInput, Field, InputType
 from converter.mapping.node import Node
 
 AUTO_PAD = ("same_upper", "same_lower", "valid")
@@ -149,37 +148,7 @@ class Window(Field):
         w.set(auto_pad=auto.lower() if auto in IMPLICIT else "explicit")
 
 
-class NumpyBroadcast(Field):
-    """auto_broadcast of binary operations. numpy is ONNX's rule, none is the case of equal
-    shapes.
-    """
-
-    keys = ("auto_broadcast",)
-
-    def lift(self, r: Reading) -> None:
-        found = str(r.layer.attrs.get("auto_broadcast", "numpy")).lower()
-        shapes = {str(shape_of(v)) for v in r.layer.inputs if v is not None}
-        if found == "none" and len(shapes) > 1:
-            raise MappingError("auto_broadcast='none' between unequal shapes", "R105")
-        # operands of pdpd are aligned before rows see them
-        if found not in ("numpy", "none", "pdpd"):
-            raise MappingError(f"auto_broadcast={found!r} is not expressible here", "X202")
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["auto_broadcast"] = "numpy"
-
-
-ELEMENT_TYPES = {
-    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 8: "string", 9: "boolean",
-    10: "f16", 11: "f64", 12: "u32", 13: "u64", 16: "bf16", 17: "f8e4m3", 19: "f8e5m2", 21: "u4",
-    22: "i4", 23: "f4e2m1", 24: "f8e8m0", 25: "u2",
-}  # fmt: skip
-
-
-_element_type = enum(ELEMENT_TYPES)  # ONNX data type number <-> the IR's name
-element_type = Codec(
-    lambda v: _element_type.lift(str(v).strip().lower()), _element_type.lower, ELEMENT_TYPES
-)
+BROADCAST = Always("auto_broadcast", "numpy")  # operands are aligned before rows see them
 
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -213,21 +182,9 @@ class IndexInput(InputType):
                 w.layer.inputs[i] = w.operand(w.known(w.input(i)))
 
 
-@record
-class IndexType(Field):
+def index_type(*positions: int) -> InputType:
     """Indices into data, which are of 32 or 64 bits."""
-
-    positions: tuple[int, ...]
-
-    def lift(self, r: Reading) -> None:
-        for i in self.positions:
-            if r.input(i).dtype not in INDEX:
-                r.node.inputs[i] = r.cast(r.input(i), ir.DataType.INT64)
-
-    def lower(self, w: Writing) -> None:
-        for i in self.positions:
-            if (value := w.input(i)).dtype not in INDEX:
-                w.layer.inputs[i] = convert(w, value, ir.DataType.INT64)
+    return InputType(positions, written=ir.DataType.INT64, also=INDEX)
 
 
 @record
@@ -261,10 +218,7 @@ class NumberInput(Field):
 
 
 def convert(w: Writing, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """A Convert in front; none to the type that the value has."""
-    to = element_type.lower(int(dtype))
-    same = value.dtype == dtype
-    return value if same else w.emit("Convert", value, dtype=dtype, destination_type=to)
+    return w.cast(value, dtype)
 
 
 def scalar(w: Writing, value: ir.Value) -> ir.Value:

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import BATCH_AND_TIME, SlicePlan, dim, leading_axes, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
     IndexInput,
-    IndexType,
     NumberInput,
     computed,
-    element_type,
+    index_type,
     is_float,
 )
 from converter.formats.openvino.opset.rules.shape import MAX, MIN
@@ -28,7 +27,7 @@ from converter.mapping.codecs import Codec
 from converter.mapping.fields import (
     Attr,
     AttrInput,
-    Field,
+    Detail,
     Fixed,
     Guard,
     InputType,
@@ -184,24 +183,24 @@ def negated(r: Reading) -> None:
 # slices ------------------------------------------------------------------------------------------
 
 
-class Bounds(Field):
+def read_bounds(r: Reading) -> None:
     """(data, starts, ends, steps, axes) <-> (data, starts, ends, axes, steps)."""
+    InputType((1, 2, 3, 4), flat=True).lift(r)
+    x, starts, ends, steps, *axes = r.inputs(4, 5)
+    r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
 
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        InputType(self.inputs, flat=True).lift(r)
-        x, starts, ends, steps, *axes = r.inputs(4, 5)
-        r.set_inputs(x, starts, ends, axes[0] if axes else None, steps)
+def write_bounds(w: Writing) -> None:
+    starts, ends, axes, steps = (w.optional(i) for i in (1, 2, 3, 4))
+    count = dim(w.input(1), 0)
+    if steps is None and count is None:
+        raise MappingError("the number of sliced axes is unknown")
+    one = w.const([1] * (count or 0), "steps") if steps is None else steps
+    bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
+    w.set_inputs(w.data, *(w.known(v) for v in bounds))
 
-    def lower(self, w: Writing) -> None:
-        starts, ends, axes, steps = (w.optional(i) for i in self.inputs)
-        count = dim(w.input(1), 0)
-        if steps is None and count is None:
-            raise MappingError("the number of sliced axes is unknown")
-        one = w.const([1] * (count or 0), "steps") if steps is None else steps
-        bounds = [starts, ends, one] if axes is None else [starts, ends, one, axes]
-        w.set_inputs(w.data, *(w.known(v) for v in bounds))
+
+BOUNDS = Detail(read=read_bounds, write=write_bounds, inputs=(1, 2, 3, 4))
 
 
 def strided_slice(r: Reading) -> ir.Value:
@@ -289,43 +288,47 @@ def masked_axes(r: Reading) -> None:
 # one-hot, eye, range -----------------------------------------------------------------------------
 
 
-class OnOff(Field):
+def read_on_off(r: Reading) -> None:
     """(..., on, off) <-> [off, on]."""
-
-    inputs = (2,)
-
-    def lift(self, r: Reading) -> None:
-        values = (r.reshape(r.input(i), [1]) for i in (3, 2))
-        r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
-
-    def lower(self, w: Writing) -> None:
-        array, axis = known(w.input(2)), w.const(0)
-        for i in (1, 0):
-            if array is not None:
-                value = w.const(array[i])
-            else:
-                value = w.emit("Gather", w.input(2), i, axis, batch_dims=0)
-            w.layer.inputs.append(value)
+    values = (r.reshape(r.input(i), [1]) for i in (3, 2))
+    r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
 
-class NegativeIndices(Field):
+def write_on_off(w: Writing) -> None:
+    array, axis = known(w.input(2)), w.const(0)
+    for i in (1, 0):
+        if array is not None:
+            value = w.const(array[i])
+        else:
+            value = w.emit("Gather", w.input(2), i, axis, batch_dims=0)
+        w.layer.inputs.append(value)
+
+
+ON_OFF = Detail(read=read_on_off, write=write_on_off, inputs=(2,))
+
+
+def read_negative_indices(r: Reading) -> None:
     """Negative indices are out of range unless the mode is `normalize`, as it always is in ONNX."""
+    kind = words("ignore_negative", "normalize")
+    if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
+        return
+    indices = r.data
+    assert indices.dtype is not None
+    limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
+    negative = r.b.Less(indices, r.b.like(indices, 0))
+    r.data = r.b.Where(negative, limit, indices)
 
-    keys = ("negative_indices_mode",)
 
-    def lift(self, r: Reading) -> None:
-        kind = words("ignore_negative", "normalize")
-        if r.attr("negative_indices_mode", kind, "ignore_negative") == "normalize":
-            return
-        indices = r.data
-        assert indices.dtype is not None
-        limit = r.cast(r.reshape(r.input(1), []), indices.dtype)
-        negative = r.b.Less(indices, r.b.like(indices, 0))
-        r.data = r.b.Where(negative, limit, indices)
+def write_negative_indices(w: Writing) -> None:
+    w.needs(16)
+    w.set(negative_indices_mode="normalize")
 
-    def lower(self, w: Writing) -> None:
-        w.needs(16)
-        w.set(negative_indices_mode="normalize")
+
+NEGATIVE_INDICES = Detail(
+    read=read_negative_indices,
+    write=write_negative_indices,
+    keys=("negative_indices_mode",),
+)
 
 
 def eye(r: Reading) -> None:
@@ -347,35 +350,30 @@ def _copies(r: Reading, matrix: ir.Value, batch: ir.Value) -> ir.Value:
     return r.b.Expand(matrix, r.b.Concat(batch, r.b.Shape(matrix), axis=0))
 
 
-class ConstantEye(Field):
+def write_eye(w: Writing) -> None:
     """The matrix is constant, as its shape is."""
-
-    names = ("k", "dtype")
-    keys = ("special_zero",)
-
-    def lower(self, w: Writing) -> None:
-        (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
-        matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
-        w.set_inputs(matrix, [rows, columns])
-        w.set(special_zero=False)
+    (rows, columns), dtype = w.static(), w.out.dtype or T.FLOAT
+    matrix = np.eye(rows, columns, w.attr("k"), dtype=dtype.numpy())
+    w.set_inputs(matrix, [rows, columns])
+    w.set(special_zero=False)
 
 
-class RangeType(Field):
+def read_range_type(r: Reading) -> None:
     """The type of the result, which in ONNX is that of the bounds; the first revision has none."""
+    to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
+    work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
+    scalars = (
+        r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
+    )
+    r.node.inputs = [r.cast(v, work) for v in scalars]
+    r.behind(lambda y: r.cast(y, to))
 
-    keys = ("output_type",)
 
-    def lift(self, r: Reading) -> None:
-        to = T(r.attr("output_type", COMPUTED, int(r.input(0).dtype or T.FLOAT)))
-        work = to if to in (T.FLOAT, T.DOUBLE, T.INT16, T.INT32) else T.INT64
-        scalars = (
-            r.input(i) if rank_of(r.input(i)) == 0 else r.reshape(r.input(i), []) for i in range(3)
-        )
-        r.node.inputs = [r.cast(v, work) for v in scalars]
-        r.behind(lambda y: r.cast(y, to))
+def write_range_type(w: Writing) -> None:
+    w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
 
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["output_type"] = element_type.lower(int(w.data.dtype or T.FLOAT))
+
+RANGE_TYPE = Detail(read=read_range_type, write=write_range_type, keys=("output_type",))
 
 
 # rows --------------------------------------------------------------------------------------------
@@ -387,18 +385,18 @@ NO_MEAN = Guard("not a mean", lift_if=lambda r: r.attr("reduction", str, "none")
 ALONG = (
     NO_MEAN,
     KNOWN_AXIS,
-    IndexType((1,)),
+    index_type(1),
     AttrInput("axis", 3),
     Attr("reduction", kind=REDUCTION, default="none", since=12),
 )
-MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), IndexType((1,)))
+MEAN = (Fixed("reduction", "mean", kind=str), ignore("use_init_val"), index_type(1))
 
 GATHER = [
     op(
         "Gather",
         "Gather",
         Fixed("batch_dims", 0, absent=True, kind=int),
-        IndexType((1,)),
+        index_type(1),
         AttrInput("axis", 2),
     ),
     op(
@@ -471,7 +469,7 @@ SCATTER = [
     ),
 ]
 SLICE: list[Rule | Custom] = [
-    op("Slice", "Slice", Bounds(), since=8),
+    op("Slice", "Slice", BOUNDS, since=8),
     custom("", "StridedSlice", lift=strided_slice),
     op("Reshape", "SliceScatter", before_lift=slice_scatter, lift_only=True),
     op(
@@ -498,14 +496,19 @@ MADE = [
         "OneHot",
         "OneHot",
         Attr("axis", kind=int),
-        IndexType((0,)),
-        NegativeIndices(),
+        index_type(0),
+        NEGATIVE_INDICES,
         NumberInput(1, rank=1),
-        OnOff(),
+        ON_OFF,
     ),
     op("Cast", "Eye", Attr("to", "output_type", COMPUTED), before_lift=eye, lift_only=True),
-    op("EyeLike", "Reshape", ConstantEye(), lower_only=True),
-    op("Range", "Range", RangeType(), given="f32: f32: f32:"),
+    op(
+        "EyeLike",
+        "Reshape",
+        Detail(write=write_eye, names=("k", "dtype"), keys=("special_zero",)),
+        lower_only=True,
+    ),
+    op("Range", "Range", RANGE_TYPE, given="f32: f32: f32:"),
 ]
 
 RULES = [*GATHER, *SCATTER, *SLICE, *MADE]

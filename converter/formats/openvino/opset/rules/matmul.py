@@ -5,35 +5,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading
 from converter.graph.infer import rank_of
 from converter.graph.value import Value
 from converter.mapping.codecs import Codec
-from converter.mapping.fields import Attr, Field, ignore
+from converter.mapping.concepts.matmul import Transposes
+from converter.mapping.fields import Attr, Detail, ignore
 from converter.mapping.rules import op
 
 T = ir.DataType
-
-
-class Transposed(Field):
-    """Operands whose last two axes are swapped; a vector stays."""
-
-    keys = ("transpose_a", "transpose_b")
-
-    def lift(self, r: Reading) -> None:
-        a, b = (r.attr(key, bool, False) for key in self.keys)
-        x, y = r.input(0), r.input(1)
-        if a and rank_of(y) == 1 and r.rank(x) > 1:  # x' y = y x
-            r.set_inputs(y, x)
-        else:
-            r.set_inputs(swapped(r, x) if a else x, swapped(r, y) if b else y)
-
-    def lower(self, w: Writing) -> None:
-        for i, key in enumerate(self.keys):
-            stored = w.untransposed(i)
-            if stored is not None:
-                w.layer.inputs[i] = stored
-            w.set(**{key: stored is not None})
 
 
 def swapped(r: Reading, x: Value) -> Value:
@@ -41,17 +21,15 @@ def swapped(r: Reading, x: Value) -> Value:
     return x if n < 2 else r.transpose(x, [*range(n - 2), n - 1, n - 2])
 
 
-class Ellipses(Field):
+def align_ellipses(r: Reading) -> None:
     """Ellipses of different lengths broadcast: the shorter ones get axes of size 1 in front."""
-
-    def lift(self, r: Reading) -> None:
-        terms = r.node.attrs["equation"].partition("->")[0].split(",")
-        places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
-        hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
-        for i, start in places.items():
-            if short := max(hidden.values()) - hidden[i]:
-                axes = list(range(start, start + short))
-                r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
+    terms = r.node.attrs["equation"].partition("->")[0].split(",")
+    places = {i: term.index("...") for i, term in enumerate(terms) if "..." in term}
+    hidden = {i: r.rank(i) - len(terms[i].replace("...", "")) for i in places}
+    for i, start in places.items():
+        if short := max(hidden.values()) - hidden[i]:
+            axes = list(range(start, start + short))
+            r.node.inputs[i] = r.b.Unsqueeze(r.input(i), axes)
 
 
 def attention(r: Reading) -> None:
@@ -88,7 +66,7 @@ def _causal(r: Reading, q: Value, k: Value) -> Value:
 EQUATION = Codec(lambda v: str(v).replace(" ", ""), lambda v: v.replace(" ", ""))
 
 RULES = [
-    op("MatMul", "MatMul", Transposed()),
+    op("MatMul", "MatMul", Transposes("transpose_a", "transpose_b")),
     op(
         "MatMul",
         "ScaledDotProductAttention",
@@ -96,7 +74,13 @@ RULES = [
         before_lift=attention,
         lift_only=True,
     ),
-    op("Einsum", "Einsum", Attr("equation", kind=EQUATION), Ellipses(), since=7),
+    op(
+        "Einsum",
+        "Einsum",
+        Attr("equation", kind=EQUATION),
+        Detail(read=align_ellipses),
+        since=7,
+    ),
     op(
         "netconv::MatrixInverse",
         "Inverse",

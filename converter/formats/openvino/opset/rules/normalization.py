@@ -13,6 +13,7 @@ from converter.graph.demands import axis_of
 from converter.graph.value import Value
 from converter.mapping.fields import (
     Attr,
+    Detail,
     Field,
     Guard,
     Implied,
@@ -87,23 +88,27 @@ def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
 # mean and variance -------------------------------------------------------------------------------
 
 
-class FirstAxes(Field):
+def read_first_axes(r: Reading) -> None:
     """The axes of the first revision of MVN: a list, or all behind the batch with or without the
     channels.
     """
+    first = 1 if r.attr("across_channels", bool, 0) else 2
+    rest = list(range(first, r.rank()))
+    r.set(axes=r.attr("reduction_axes", list, []) or rest)
+    if not r.node.attrs["axes"]:
+        raise MappingError("the axes are empty", "R110")
 
-    names = ("axes",)
-    keys = ("reduction_axes", "across_channels")
 
-    def lift(self, r: Reading) -> None:
-        first = 1 if r.attr("across_channels", bool, 0) else 2
-        rest = list(range(first, r.rank()))
-        r.set(axes=r.attr("reduction_axes", list, []) or rest)
-        if not r.node.attrs["axes"]:
-            raise MappingError("the axes are empty", "R110")
+def write_first_axes(w: Writing) -> None:
+    w.set(reduction_axes=w.attr("axes"))
 
-    def lower(self, w: Writing) -> None:
-        w.set(reduction_axes=w.attr("axes"))
+
+FIRST_AXES = Detail(
+    read=read_first_axes,
+    write=write_first_axes,
+    names=("axes",),
+    keys=("reduction_axes", "across_channels"),
+)
 
 
 # a norm ------------------------------------------------------------------------------------------
@@ -163,7 +168,7 @@ RULES = [
         "netconv::MVN",
         "MVN",
         *MVN,
-        FirstAxes(),
+        FIRST_AXES,
         Only("eps_mode", "inside_sqrt"),
         until=5,
         given="1,2,3,3",

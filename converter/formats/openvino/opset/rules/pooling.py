@@ -11,11 +11,10 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import WidePadding, excluded
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
     IMPLICIT,
     Window,
-    element_type,
     image_size,
 )
 from converter.graph.infer import Array

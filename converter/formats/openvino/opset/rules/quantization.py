@@ -10,15 +10,14 @@ import onnx_ir as ir
 from converter.errors import MappingError, not_meant
 from converter.formats.openvino.fields import dim
 from converter.formats.openvino.opset.codes import TABLES, code_of, coded, narrowest, repacked
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.elementwise import BROADCAST
-from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.fields import BROADCAST, convert
 from converter.graph.demands import axis_of
 from converter.graph.infer import constant, known, rank_of, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 from converter.graph.value import producer_of
-from converter.mapping.fields import Attr, Field, Guard, Implied
+from converter.mapping.fields import Attr, Detail, Field, Guard, Implied
 from converter.mapping.rules import Custom, Rule, custom, op
 
 T = ir.DataType
@@ -94,26 +93,26 @@ def _stored(value: ir.Value | None) -> ir.Value | None:
     return inner if constant and inner is not None and inner.dtype in STORED else None
 
 
-class Compressed(Field):
+def read_compressed(r: Reading) -> None:
     """The chain of operations in which runtimes look for compressed weights."""
+    found = chain(r)
+    assert found is not None
+    r.node.attrs |= found.attrs
+    r.set_inputs(found.weights, found.scale, found.zero)
+    if found.flat is not None:
+        for i, value in enumerate(r.node.inputs[1:], 1):
+            if value is not None and value.const_value is not None:
+                flat = LazyTensor.of(value.const_value).reshaped(found.flat)
+                r.node.inputs[i] = r.b.const(flat, value.name or "const")
 
-    names = ("axis", "block_size")
 
-    def lift(self, r: Reading) -> None:
-        found = chain(r)
-        assert found is not None
-        r.node.attrs |= found.attrs
-        r.set_inputs(found.weights, found.scale, found.zero)
-        if found.flat is not None:
-            for i, value in enumerate(r.node.inputs[1:], 1):
-                if value is not None and value.const_value is not None:
-                    flat = LazyTensor.of(value.const_value).reshaped(found.flat)
-                    r.node.inputs[i] = r.b.const(flat, value.name or "const")
+def write_compressed(w: Writing) -> None:
+    zero = w.optional(2)
+    point = None if zero is None else along(w, zero)
+    w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
 
-    def lower(self, w: Writing) -> None:
-        zero = w.optional(2)
-        point = None if zero is None else along(w, zero)
-        w.set_inputs(*factors(w, w.data, along(w, w.input(1)), point))
+
+COMPRESSED = Detail(read=read_compressed, write=write_compressed, names=("axis", "block_size"))
 
 
 def factors(
@@ -218,21 +217,16 @@ def _stretch(w: Writing, value: ir.Value, axis: int, at: slice, shape: list[int]
     return w.const(weight.reshaped(shape), value.name or "const")
 
 
-class Unpacked(Field):
+def write_packed(w: Writing) -> None:
     """Constants in the packed form that the format has for 1, 2 and 4 bits, else a byte each.
 
     To unpack them while running takes readers very long.
     """
-
-    names = ("bits", "shape", "order")
-    keys = ("destination_type",)
-
-    def lower(self, w: Writing) -> None:
-        packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
-        name = w.data.name or "weights"
-        stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
-        w.set_inputs(w.stored(w.const(stored, name)))
-        w.set(destination_type="u8")
+    packed, shape = w.constant(0, "the packed numbers"), [int(d) for d in w.attr("shape")]
+    name = w.data.name or "weights"
+    stored = repacked(packed, w.attr("bits"), w.attr("order"), shape, name)
+    w.set_inputs(w.stored(w.const(stored, name)))
+    w.set(destination_type="u8")
 
 
 def table_of(w: Writing) -> str:
@@ -256,23 +250,18 @@ def lower_places(w: Writing) -> None:
     w.put("Convert", weights, destination_type="f32")
 
 
-class Rounded(Field):
+def write_rounded(w: Writing) -> None:
     """Convert(clamp(round(x / scale) + zero)) in f32."""
-
-    names = ("axis",)
-    keys = ("destination_type",)
-
-    def lower(self, w: Writing) -> None:
-        out: Any = w.out.dtype
-        x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
-        y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
-        y = w.emit("Round", y, mode="half_to_even")
-        if (zero := w.optional(2)) is not None:
-            point = convert(w, along(w, zero), T.FLOAT)
-            y = w.emit("Add", y, point, auto_broadcast="numpy")
-        least, most = RANGES[out]
-        w.set_inputs(w.emit("Clamp", y, min=float(least), max=float(most)))
-        w.layer.attrs["destination_type"] = element_type.lower(int(out))
+    out: Any = w.out.dtype
+    x, scale = (convert(w, v, T.FLOAT) for v in (w.data, along(w, w.input(1))))
+    y = w.emit("Divide", x, scale, m_pythondiv=False, auto_broadcast="numpy")
+    y = w.emit("Round", y, mode="half_to_even")
+    if (zero := w.optional(2)) is not None:
+        point = convert(w, along(w, zero), T.FLOAT)
+        y = w.emit("Add", y, point, auto_broadcast="numpy")
+    least, most = RANGES[out]
+    w.set_inputs(w.emit("Clamp", y, min=float(least), max=float(most)))
+    w.layer.attrs["destination_type"] = element_type.lower(int(out))
 
 
 IN_RANGE = Guard(
@@ -315,7 +304,7 @@ RULES: list[Rule | Custom] = [
         "Multiply",
         Guard("not compressed weights", lambda w: not in_blocks(w), lambda r: chain(r) is not None),
         BROADCAST,
-        Compressed(),
+        COMPRESSED,
         Implied(("output_dtype",)),
         given="=u8:4,6 =f32:6 =u8:6",
     ),
@@ -332,11 +321,17 @@ RULES: list[Rule | Custom] = [
         "QuantizeLinear",
         "Convert",
         IN_RANGE,
-        Rounded(),
+        Detail(write=write_rounded, names=("axis",), keys=("destination_type",)),
         Implied(("output_dtype", "block_size", "saturate", "precision")),
         lower_only=True,
         given="2,3 =f32:3 =u8:3",
     ),
     custom("Gather", "Convert", None, lower_places),
-    op("netconv::UnpackBits", "Convert", Unpacked(), lower_only=True, given="=u8:[27,228,5]"),
+    op(
+        "netconv::UnpackBits",
+        "Convert",
+        Detail(write=write_packed, names=("bits", "shape", "order"), keys=("destination_type",)),
+        lower_only=True,
+        given="=u8:[27,228,5]",
+    ),
 ]

@@ -6,46 +6,48 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import computed, convert, element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.fields import computed, convert
 from converter.graph.demands import at_least
-from converter.mapping.fields import Attr, AttrInput, Field, Fixed, Only, attrs
+from converter.mapping.fields import Attr, AttrInput, Detail, Fixed, Only, attrs
 from converter.mapping.rules import op
 
 T = ir.DataType
 
 
-class DrawnType(Field):
+def read_drawn_type(r: Reading) -> None:
     """The type of the numbers and of their bounds; those of half precision are computed on as
     float32.
     """
-
-    names = ("dtype",)
-    keys = ("output_type",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(dtype=r.attr("output_type", element_type))
-
-    def lower(self, w: Writing) -> None:
-        to = T(w.attr("dtype"))
-        w.set(output_type=element_type.lower(int(to)))
-        for i in (1, 2):
-            w.layer.inputs[i] = convert(w, w.input(i), to)
-        if computed(to) != to:
-            drawn = w.result("drawn", to)
-            w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
+    r.set(dtype=r.attr("output_type", element_type))
 
 
-class FloatSeed(Field):
+def write_drawn_type(w: Writing) -> None:
+    to = T(w.attr("dtype"))
+    w.set(output_type=element_type.lower(int(to)))
+    for i in (1, 2):
+        w.layer.inputs[i] = convert(w, w.input(i), to)
+    if computed(to) != to:
+        drawn = w.result("drawn", to)
+        w.then(lambda: w.put("Convert", drawn, destination_type="f32"))
+
+
+DRAWN_TYPE = Detail(
+    read=read_drawn_type,
+    write=write_drawn_type,
+    names=("dtype",),
+    keys=("output_type",),
+)
+
+
+def write_seed(w: Writing) -> None:
     """ONNX's seed, a number or none at all, as the seed of the operation, where 0 is none."""
+    seed = w.attr("seed", None)
+    at_least(0, seed=seed or 0)
+    w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
 
-    names = ("seed",)
-    keys = ("global_seed", "op_seed")
 
-    def lower(self, w: Writing) -> None:
-        seed = w.attr("seed", None)
-        at_least(0, seed=seed or 0)
-        w.set(global_seed=0, op_seed=0 if seed is None else int(seed) or 1)
+WRITE_SEED = Detail(write=write_seed, names=("seed",), keys=("global_seed", "op_seed"))
 
 
 SEEDS = attrs(global_seed=0, op_seed=0)
@@ -53,7 +55,7 @@ RULES = [
     op(
         "netconv::UniformNumbers",
         "RandomUniform",
-        DrawnType(),
+        DRAWN_TYPE,
         *SEEDS,
         Attr(
             "alignment", kind=words("tensorflow", "pytorch"), default="tensorflow", since=9
@@ -69,7 +71,7 @@ RULES = [
         AttrInput("high", 2, float, np.float32, default=1.0),
         Only("dtype", int(T.FLOAT)),
         Fixed("output_type", "f32"),
-        FloatSeed(),
+        WRITE_SEED,
         since=8,
         lower_only=True,
     ),
@@ -90,7 +92,7 @@ RULES = [
         AttrInput("sample_size", 1),
         Fixed("with_replacement", True, kind=bool),
         Fixed("log_probs", True, kind=bool),
-        FloatSeed(),
+        WRITE_SEED,
         since=13,
         lower_only=True,
         given="2,5",

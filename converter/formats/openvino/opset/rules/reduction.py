@@ -10,16 +10,18 @@ import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.openvino.fields import bounds_below, dim, words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.elementwise import BOOLEANS, FLOATS, INTEGERS, NUMBERS
-from converter.formats.openvino.opset.rules.fields import Axes, NumberInput, element_type
+from converter.formats.openvino.opset.rules.fields import Axes, NumberInput
 from converter.graph.demands import axis_of
 from converter.graph.infer import known, rank_of, shape_of
 from converter.graph.sizes import arange
+from converter.mapping.concepts.axes import no_axes
 from converter.mapping.context import Results
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Field,
     Fixed,
     Guard,
@@ -106,7 +108,7 @@ class Reduced(Field):
         values: Any = known(axes)
         if axes is None or (values is not None and not values.size):
             if noop:
-                raise MappingError("the runtime knows no reduction over no axes")
+                raise no_axes(w)
             values = arange(w.rank())
         if values is not None:
             return w.const(values.astype(np.int64), "axes")
@@ -135,16 +137,17 @@ def _count(axes: ir.Value) -> int | None:
     return size if isinstance(size, int) else None
 
 
-class SmallAsInt32(Field):
+def reduce_as_int32(r: Reading) -> None:
     """ONNX reduces no small integers and booleans: as int32, and back."""
+    x = r.data
+    if x.dtype not in SMALL:
+        return
+    own = x.dtype
+    r.data = r.cast(x, T.INT32)
+    r.behind(lambda y: r.cast(y, own))
 
-    def lift(self, r: Reading) -> None:
-        x = r.data
-        if x.dtype not in SMALL:
-            return
-        own = x.dtype
-        r.data = r.cast(x, T.INT32)
-        r.behind(lambda y: r.cast(y, own))
+
+REDUCE_AS_INT32 = Detail(read=reduce_as_int32)
 
 
 class Sorted(Field):
@@ -228,14 +231,14 @@ def search_sorted(r: Reading) -> None:
     bounds_below(r, r.input(1), r.input(0), r.attr("right_mode", bool, False))
 
 
-REDUCE = (NUMBERS, Reduced(), SmallAsInt32())
+REDUCE = (NUMBERS, Reduced(), REDUCE_AS_INT32)
 OF_FLOATS = Guard("the mean of integers is another operator", lift_if=FLOATS.lift_if)
 OF_BOOLEANS = Guard("of booleans only", lower_if=BOOLEANS.lower_if)
 KNOWN_AXES = Guard(
     "the axes of booleans are computed",
     lower_if=lambda w: not w.has(1) or known(w.optional(1)) is not None,
 )
-LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), SmallAsInt32())
+LOGICAL = (OF_BOOLEANS, KNOWN_AXES, InputType((0,), T.BOOL), Reduced(), REDUCE_AS_INT32)
 AXES = "2,3 =[1]"
 COUNT = OutputType("output_type", element_type)
 BEST = (

@@ -7,10 +7,10 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.formats.openvino.fields import words
-from converter.formats.openvino.opset.rules.context import Reading, Writing
-from converter.formats.openvino.opset.rules.fields import convert, element_type
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
+from converter.formats.openvino.opset.rules.fields import convert
 from converter.graph.record import record
-from converter.mapping.fields import Attr, Field, Only, Outputs, OutputType, attrs
+from converter.mapping.fields import Attr, Detail, Field, Only, Outputs, OutputType, attrs
 from converter.mapping.rules import Rule, op
 
 T = ir.DataType
@@ -41,14 +41,10 @@ class DefaultIndex(Field):
             w.layer.inputs[self.position] = w.emit("Reshape", none, [], special_zero=False)
 
 
-class DeclaredHalf(Field):
+def read_half(r: Reading) -> None:
     """Whether the lowest number is that of half precision: the file declares the output so."""
-
-    names = ("half",)
-
-    def lift(self, r: Reading) -> None:
-        outputs = [] if r.layer.extra is None else r.context[0].outputs
-        r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
+    outputs = [] if r.layer.extra is None else r.context[0].outputs
+    r.set(half=int(bool(outputs) and outputs[0].precision.upper() == "FP16"))
 
 
 REDUCTION = Attr("reduction", kind=words("sum", "mean"), default="sum")
@@ -108,7 +104,7 @@ RULES = [
         "netconv::SegmentMax",
         "SegmentMax",
         Attr("fill", "fill_mode", words("zero", "lowest", upper=True)),
-        DeclaredHalf(),
+        Detail(read=read_half, names=("half",)),
         since=16,
         given="4,2 =i64:[0,0,1,2]",
     ),

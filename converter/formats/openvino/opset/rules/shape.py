@@ -17,11 +17,10 @@ from converter.formats.openvino.fields import (
     rearranged,
     words,
 )
-from converter.formats.openvino.opset.rules.context import Reading, Writing
+from converter.formats.openvino.opset.rules.context import Reading, Writing, element_type
 from converter.formats.openvino.opset.rules.fields import (
+    BROADCAST,
     IndexInput,
-    NumpyBroadcast,
-    element_type,
     explicit_pads,
     scalar,
 )
@@ -29,9 +28,11 @@ from converter.graph.demands import at_least, axis_of, of_counts, of_length
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.value import Value
 from converter.graph.windows import of_all_axes
+from converter.mapping.concepts.axes import Permutation
 from converter.mapping.fields import (
     Attr,
     AttrInput,
+    Detail,
     Field,
     Fixed,
     Guard,
@@ -51,68 +52,49 @@ MIN, MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 # shapes ------------------------------------------------------------------------------------------
 
 
-class Order(Field):
-    """The order of the axes, which is an input of the layer; none reverses them."""
-
-    names = ("perm",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(perm=r.ints(1, "the order") or None)
-        del r.node.inputs[1:]
-
-    def lower(self, w: Writing) -> None:
-        perm = w.attr("perm", None) or list(range(w.rank()))[::-1]
-        w.layer.inputs.append(w.const(perm, "perm"))
-
-
-class PartOfShape(Field):
+def gather_sizes(w: Writing) -> None:
     """Some dimensions are gathered from the shape."""
-
-    names = ("start", "end")
-    keys = ("batch_dims",)
-
-    def lower(self, w: Writing) -> None:
-        indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
-        w.set_inputs(shape_in_front(w), indices, 0)
-        w.set(batch_dims=0)
+    indices = list(range(w.rank()))[w.attr("start") : w.attr("end", None)]
+    w.set_inputs(shape_in_front(w), indices, 0)
+    w.set(batch_dims=0)
 
 
 def shape_in_front(w: Writing) -> ir.Value:
     return w.emit("ShapeOf", w.data, dtype=T.INT64, output_type="i64")
 
 
-class Size(Field):
+def multiply_sizes(w: Writing) -> None:
     """The number of elements is the product of the dimensions."""
-
-    keys = ("keep_dims",)
-
-    def lower(self, w: Writing) -> None:
-        w.set_inputs(shape_in_front(w), [0])
-        w.set(keep_dims=False)
+    w.set_inputs(shape_in_front(w), [0])
+    w.set(keep_dims=False)
 
 
-class SpecialZero(Field):
+def read_special_zero(r: Reading) -> None:
     """`special_zero`: 0 keeps the dimension, as in ONNX without allowzero."""
+    copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
+    target: Any = known(shape)
+    if rank_of(r.input(1)) not in (None, 1):
+        raise MappingError("a shape that is no list", "R105")
+    if copies or (target is not None and not np.any(target == 0)):
+        r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
+    elif target is not None or rank_of(x) != 0:
+        r.set(allowzero=1)
+        if target is not None and np.any(target == -1):
+            if shape_of(x) is None:
+                raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
+            r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
 
-    names = ("allowzero",)
-    keys = ("special_zero",)
 
-    def lift(self, r: Reading) -> None:
-        copies, x, shape = r.attr("special_zero", bool), r.input(0), r.node.input(1)
-        target: Any = known(shape)
-        if rank_of(r.input(1)) not in (None, 1):
-            raise MappingError("a shape that is no list", "R105")
-        if copies or (target is not None and not np.any(target == 0)):
-            r.node.inputs[1] = shape if target is None else r.b.value(_settled(x, target))
-        elif target is not None or rank_of(x) != 0:
-            r.set(allowzero=1)
-            if target is not None and np.any(target == -1):
-                if shape_of(x) is None:
-                    raise MappingError("a Reshape to 0 and -1 of a dynamic shape", "X203")
-                r.node.inputs[1] = r.b.const(np.where(target == -1, 0, target))
+def write_special_zero(w: Writing) -> None:
+    w.set(special_zero=not w.attr("allowzero"))
 
-    def lower(self, w: Writing) -> None:
-        w.set(special_zero=not w.attr("allowzero"))
+
+SPECIAL_ZERO = Detail(
+    read=read_special_zero,
+    write=write_special_zero,
+    names=("allowzero",),
+    keys=("special_zero",),
+)
 
 
 def _settled(x: ir.Value, target: Array) -> list[int]:
@@ -245,30 +227,34 @@ class Lengths(Field):
 # broadcasting ------------------------------------------------------------------------------------
 
 
-class BroadcastMode(Field):
+def read_broadcast_mode(r: Reading) -> None:
     """numpy and bidirectional are Expand.
 
     Explicit says which axes of the target the input's axes are.
     """
+    mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
+    if mode in ("explicit", "none"):
+        if r.optional(2) is None:
+            raise MappingError("the axes mapping is absent", "R105")
+        axes = r.ints(2, "the axes mapping")
+        count = None if target is None else dim(target, 0)
+        if count is None:
+            raise MappingError("the rank of the target shape is unknown", "X203")
+        r.set_inputs(place_axes(r, axes, count), target)
+    elif mode not in ("numpy", "bidirectional"):
+        raise MappingError(f"mode={mode!r} cannot be expressed")
+    del r.node.inputs[2:]  # the first revision has axes whatever the mode is
 
-    keys = ("mode", "axis", "broadcast_spec")
 
-    def lift(self, r: Reading) -> None:
-        mode, target = r.attr("mode", str, "numpy"), r.node.inputs[1]
-        if mode in ("explicit", "none"):
-            if r.optional(2) is None:
-                raise MappingError("the axes mapping is absent", "R105")
-            axes = r.ints(2, "the axes mapping")
-            count = None if target is None else dim(target, 0)
-            if count is None:
-                raise MappingError("the rank of the target shape is unknown", "X203")
-            r.set_inputs(place_axes(r, axes, count), target)
-        elif mode not in ("numpy", "bidirectional"):
-            raise MappingError(f"mode={mode!r} cannot be expressed")
-        del r.node.inputs[2:]  # the first revision has axes whatever the mode is
+def write_broadcast_mode(w: Writing) -> None:
+    w.set(mode="bidirectional")
 
-    def lower(self, w: Writing) -> None:
-        w.set(mode="bidirectional")
+
+BROADCAST_MODE = Detail(
+    read=read_broadcast_mode,
+    write=write_broadcast_mode,
+    keys=("mode", "axis", "broadcast_spec"),
+)
 
 
 def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
@@ -282,22 +268,17 @@ def place_axes(r: Reading, axes: list[int], count: int) -> ir.Value:
     return r.b.Unsqueeze(x, missing) if missing else x
 
 
-class Fill(Field):
+def broadcast_value(w: Writing) -> None:
     """A constant that is broadcast to the shape; that of no axes is reshaped."""
-
-    names = ("value",)
-    keys = ("mode",)
-
-    def lower(self, w: Writing) -> None:
-        value, shape = w.attr("value", None), known(w.data)
-        fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
-        if shape is not None and not shape.size:
-            w.layer.kind = "Reshape"
-            w.set_inputs(fill.reshape(1), [])
-            w.set(special_zero=False)
-        else:
-            w.set_inputs(fill, w.known(w.data))
-            w.set(mode="numpy")
+    value, shape = w.attr("value", None), known(w.data)
+    fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
+    if shape is not None and not shape.size:
+        w.layer.kind = "Reshape"
+        w.set_inputs(fill.reshape(1), [])
+        w.set(special_zero=False)
+    else:
+        w.set_inputs(fill, w.known(w.data))
+        w.set(mode="numpy")
 
 
 class Repeats(Field):
@@ -459,25 +440,25 @@ def mirrored(r: Reading) -> None:
 # blocks ------------------------------------------------------------------------------------------
 
 
-class OfChannels(Field):
+def read_of_channels(r: Reading) -> None:
     """The operator is about axis 1, the layer about any: the axes change places around it."""
+    x, b = r.input(0), r.b
+    axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
+    if n == 1:
+        r.data = b.Unsqueeze(x, [0])
+        r.behind(lambda y: b.Squeeze(y, [0]))
+    elif axis != 1:
+        perm = list(range(n))
+        perm[1], perm[axis] = axis, 1
+        r.data = r.transpose(x, perm)
+        r.behind(lambda y: r.transpose(y, perm))
 
-    keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
-        x, b = r.input(0), r.b
-        axis, n = axis_of(r.attr("axis", int, 1), r.rank(x)), r.rank(x)
-        if n == 1:
-            r.data = b.Unsqueeze(x, [0])
-            r.behind(lambda y: b.Squeeze(y, [0]))
-        elif axis != 1:
-            perm = list(range(n))
-            perm[1], perm[axis] = axis, 1
-            r.data = r.transpose(x, perm)
-            r.behind(lambda y: r.transpose(y, perm))
+def write_of_channels(w: Writing) -> None:
+    w.set(axis=1)
 
-    def lower(self, w: Writing) -> None:
-        w.set(axis=1)
+
+OF_CHANNELS = Detail(read=read_of_channels, write=write_of_channels, keys=("axis",))
 
 
 def space_to_batch(r: Reading) -> None:
@@ -575,7 +556,7 @@ BLOCK_SIZE = Attr("blocksize", "block_size", int, default=1)
 MODE = Attr("mode", "pad_mode", words("constant", "edge", "reflect"))
 
 SHAPES: list[Rule | Custom] = [
-    op("Transpose", "Transpose", Order()),
+    op("Transpose", "Transpose", Permutation(1, absent=True)),
     op(
         "Shape",
         "ShapeOf",
@@ -583,9 +564,19 @@ SHAPES: list[Rule | Custom] = [
         Only("end", None),
         OutputType("output_type", element_type),
     ),
-    op("Shape", "Gather", PartOfShape(), lower_only=True),
-    op("Size", "ReduceProd", Size(), lower_only=True),
-    op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SpecialZero()),
+    op(
+        "Shape",
+        "Gather",
+        Detail(write=gather_sizes, names=("start", "end"), keys=("batch_dims",)),
+        lower_only=True,
+    ),
+    op(
+        "Size",
+        "ReduceProd",
+        Detail(write=multiply_sizes, keys=("keep_dims",)),
+        lower_only=True,
+    ),
+    op("Reshape", "Reshape", KNOWN_RANK, IndexInput((1,)), SPECIAL_ZERO),
     op("Squeeze", "Squeeze", SizeOneAxes(), ignore("allow_axis_skip")),
     op("Unsqueeze", "Unsqueeze", SizeOneAxes()),
     op("Split", "VariadicSplit", AttrInput("axis", 1), Lengths(), given="4,6 =[2,4]"),
@@ -597,8 +588,15 @@ SHAPES: list[Rule | Custom] = [
         before_lift=in_equal_parts,
         lift_only=True,
     ),
-    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BroadcastMode()),
-    op("ConstantOfShape", "Broadcast", KNOWN_RANK, Fill(), lower_only=True, given="=[2,3]"),
+    op("Expand", "Broadcast", NO_SCALAR, KNOWN_RANK, IndexInput((1,)), BROADCAST_MODE),
+    op(
+        "ConstantOfShape",
+        "Broadcast",
+        KNOWN_RANK,
+        Detail(write=broadcast_value, names=("value",), keys=("mode",)),
+        lower_only=True,
+        given="=[2,3]",
+    ),
     op("Tile", "Tile", NO_SCALAR, InputType((1,), flat=True), Repeats()),
     custom("", "Roll", lift=roll),
 ]
@@ -629,7 +627,7 @@ IN_BLOCKS: list[Rule | Custom] = [
         "netconv::ShuffleChannels",
         "ShuffleChannels",
         Attr("group", kind=int, default=1),
-        OfChannels(),
+        OF_CHANNELS,
         given="1,4,8,8",
     ),
     op("Reshape", "SpaceToBatch", before_lift=space_to_batch, lift_only=True),
@@ -642,7 +640,7 @@ RULES = [
     *PADDING,
     *IN_BLOCKS,
     op("Concat", "Concat", Attr("axis", kind=int)),
-    op("Where", "Select", NumpyBroadcast()),
+    op("Where", "Select", BROADCAST),
     op(
         "GatherElements",
         "GatherElements",

@@ -1,0 +1,1 @@
+"""Concepts that several formats share."""
