@@ -17,7 +17,7 @@ from converter.graph.infer import shape_of
 from converter.graph.record import record
 from converter.graph.windows import rounded_up, same_pads
 from converter.mapping.context import REQUIRED
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Detail, Field, Guard
 from converter.passes.layout.axes import inverse
 
 SAME, VALID = 1, 2
@@ -37,28 +37,27 @@ def from_level(level: int) -> Guard:
 # axes --------------------------------------------------------------------------------------------
 
 
-class ChannelAxis(Field):
+def read_channel_axis(r: Reading) -> None:
     """`axis` <-> axis 1 of an operator on four axes.
 
     It is written channels-last, so that the argument is left out.
     """
+    x = r.data
+    rank = r.rank(x)
+    axis = r.attr("axis", int, -1) % max(1, rank)
+    if axis == rank - 1 == 3:
+        return
+    shape = list(r.static(x))
+    axis += 4 - rank
+    order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
+    x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
+    r.data, r.node.last = r.transpose(x, order), False
+    r.behind(lambda y: r.transpose(y, inverse(order)))
+    if rank != 4:
+        r.behind(lambda y: r.b.Reshape(y, shape))
 
-    keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
-        x = r.data
-        rank = r.rank(x)
-        axis = r.attr("axis", int, -1) % max(1, rank)
-        if axis == rank - 1 == 3:
-            return
-        shape = list(r.static(x))
-        axis += 4 - rank
-        order = [0, axis, *(i for i in range(1, 4) if i != axis)] if axis else [1, 0, 2, 3]
-        x = x if rank == 4 else r.b.Reshape(x, [*[1] * (4 - rank), *shape])
-        r.data, r.node.last = r.transpose(x, order), False
-        r.behind(lambda y: r.transpose(y, inverse(order)))
-        if rank != 4:
-            r.behind(lambda y: r.b.Reshape(y, shape))
+CHANNEL_AXIS = Detail(read=read_channel_axis, keys=("axis",))
 
 
 @record

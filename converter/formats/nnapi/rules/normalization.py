@@ -10,41 +10,40 @@ from converter.formats.lite.fields import CODES
 from converter.formats.lite.normalization import Beta, Neighbors, Norm, SoftmaxAxis
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import ChannelAxis
-from converter.mapping.fields import Attr, Field, attrs
+from converter.formats.nnapi.rules.fields import CHANNEL_AXIS
+from converter.mapping.fields import Attr, Detail, attrs
 from converter.mapping.rules import op
 
 
-class Uniform(Field):
+def read_uniform(r: Reading) -> None:
     """One factor and one addend for all channels there.
 
     Others follow as operations of their own.
     """
+    dtype = r.data.dtype.numpy() if r.data.dtype is not None else np.dtype(np.float32)
+    numbers = (r.attr(key, float) for key in UNIFORM.keys)
+    r.set_inputs(r.data, *(np.full(r.channels(), n, dtype) for n in numbers))
 
-    inputs = (1, 2)
-    keys = ("gamma", "beta")
 
-    def lift(self, r: Reading) -> None:
-        dtype = r.data.dtype.numpy() if r.data.dtype is not None else np.dtype(np.float32)
-        numbers = (r.attr(key, float) for key in self.keys)
-        r.set_inputs(r.data, *(np.full(r.channels(), n, dtype) for n in numbers))
+def write_uniform(w: Writing) -> None:
+    gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
+    if (gamma == gamma[0]).all() and (beta == beta[0]).all():
+        w.set(gamma=float(gamma[0]), beta=float(beta[0]))
+        return
+    w.set(gamma=1.0, beta=0.0)
+    code, dims = CODES.lower(w.activation()), w.about(w.ref(0)).dimensions
 
-    def lower(self, w: Writing) -> None:
-        gamma, beta = w.constant(1, "the factor"), w.constant(2, "the addend")
-        if (gamma == gamma[0]).all() and (beta == beta[0]).all():
-            w.set(gamma=float(gamma[0]), beta=float(beta[0]))
-            return
-        w.set(gamma=1.0, beta=0.0)
-        code, dims = CODES.lower(w.activation()), w.about(w.ref(0)).dimensions
+    def step(kind: str, array: Any, activation: int) -> None:
+        def append(x: Ref, y: Ref) -> None:
+            w.operation(kind, y, a=x, b=w.number(array, x), activation=activation)
 
-        def step(kind: str, array: Any, activation: int) -> None:
-            def append(x: Ref, y: Ref) -> None:
-                w.operation(kind, y, a=x, b=w.number(array, x), activation=activation)
+        w.behind(dims, append)
 
-            w.behind(dims, append)
+    step("MUL", gamma, 0)
+    step("ADD", beta, code)
 
-        step("MUL", gamma, 0)
-        step("ADD", beta, code)
+
+UNIFORM = Detail(read=read_uniform, write=write_uniform, inputs=(1, 2), keys=("gamma", "beta"))
 
 
 RULES = [
@@ -53,7 +52,7 @@ RULES = [
     op(
         "LRN",
         "LOCAL_RESPONSE_NORMALIZATION",
-        ChannelAxis(),
+        CHANNEL_AXIS,
         Neighbors(),
         *attrs(beta=float, bias=float),
     ),
@@ -61,7 +60,7 @@ RULES = [
     op(
         "InstanceNormalization",
         "INSTANCE_NORMALIZATION",
-        Uniform(),
+        UNIFORM,
         Attr("epsilon", kind=float),
     ),
 ]

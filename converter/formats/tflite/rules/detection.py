@@ -21,7 +21,7 @@ from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Attr, Field, Group, Only, spread
+from converter.mapping.fields import Attr, Detail, Group, Only, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
 NOTHING = np.zeros(0, np.int64)
@@ -182,47 +182,51 @@ THRESHOLDS = Group(
 )
 
 
-class Classes(Field):
+def read_classes(r: Reading) -> None:
     """How many classes a box may stand for, and whether scores begin with a background."""
+    each = bool(r.attr("use_regular_nms", bool, False))
+    if not each and r.attr("max_classes_per_detection", int) != 1:
+        # the runtime writes them beyond the places that its results have
+        raise MappingError("several classes of one box without suppression by class", "X202")
+    most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
+    r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
+    deltas, scores, anchors = (r.input(i) for i in range(3))
+    if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
+        raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
+    spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
+    if spare not in (0, 1):
+        raise MappingError(f"{spare} scores more than classes", "R105")
+    front = [0, 0, 1 - spare, 0, 0, 0]
+    scores = r.b.Pad(scores, front) if spare == 0 else scores
+    r.set_inputs(scores, deltas, anchors)
+    r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
-    keys = ("max_classes_per_detection", "num_classes", "use_regular_nms", "detections_per_class")
-    names = ("per_class", "classes_each", "limit_each")
 
-    def lift(self, r: Reading) -> None:
-        each = bool(r.attr("use_regular_nms", bool, False))
-        if not each and r.attr("max_classes_per_detection", int) != 1:
-            # the runtime writes them beyond the places that its results have
-            raise MappingError("several classes of one box without suppression by class", "X202")
-        most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
-        r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
-        deltas, scores, anchors = (r.input(i) for i in range(3))
-        if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
-            raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
-        spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
-        if spare not in (0, 1):
-            raise MappingError(f"{spare} scores more than classes", "R105")
-        front = [0, 0, 1 - spare, 0, 0, 0]
-        scores = r.b.Pad(scores, front) if spare == 0 else scores
-        r.set_inputs(scores, deltas, anchors)
-        r.then(lambda results: [results[1], results[2], results[0], results[3]])
+def write_classes(w: Writing) -> None:
+    """Results are real numbers there, in another order."""
+    each = bool(w.attr("per_class"))
+    scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
+    if w.quantized or scores[0] != 1 or deltas[-1] != 4:
+        raise MappingError("several images, or more than four numbers for a box")
+    if not each and w.attr("classes_each") != 1:
+        raise MappingError("several classes of one box without suppression by class")
+    values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
+    w.layer.attrs |= dict(zip(CLASSES.keys, values, strict=True))
+    w.layer.inputs = [w.input(1), w.data, w.input(2)]
+    found, boxes, labels, count = w.layer.outputs
+    real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
+    w.layer.outputs = [boxes, real[0], found, real[1]]
+    types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
+    for value, result in zip(real, (labels, count), strict=True):
+        w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
 
-    def lower(self, w: Writing) -> None:
-        """Results are real numbers there, in another order."""
-        each = bool(w.attr("per_class"))
-        scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
-        if w.quantized or scores[0] != 1 or deltas[-1] != 4:
-            raise MappingError("several images, or more than four numbers for a box")
-        if not each and w.attr("classes_each") != 1:
-            raise MappingError("several classes of one box without suppression by class")
-        values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
-        w.layer.attrs |= dict(zip(self.keys, values, strict=True))
-        w.layer.inputs = [w.input(1), w.data, w.input(2)]
-        found, boxes, labels, count = w.layer.outputs
-        real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
-        w.layer.outputs = [boxes, real[0], found, real[1]]
-        types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
-        for value, result in zip(real, (labels, count), strict=True):
-            w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
+
+CLASSES = Detail(
+    read=read_classes,
+    write=write_classes,
+    keys=("max_classes_per_detection", "num_classes", "use_regular_nms", "detections_per_class"),
+    names=("per_class", "classes_each", "limit_each"),
+)
 
 
 RULES: list[Rule | Custom] = [
@@ -238,7 +242,7 @@ RULES: list[Rule | Custom] = [
         spread("scales", "y_scale", "x_scale", "h_scale", "w_scale", kind=float),
         Attr("limit", "max_detections", int),
         THRESHOLDS,
-        Classes(),
+        CLASSES,
         Only("background", 0),
         given="1,6,3 1,6,4 =6,4 -> 4",
     ),

@@ -28,7 +28,7 @@ from converter.formats.tflite.tensors import is_by_axis, type_of, zero_points
 from converter.graph.infer import Array
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import Field
+from converter.mapping.fields import Detail, Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
 WIDE = (ir.DataType.INT32, ir.DataType.INT64)
@@ -73,28 +73,30 @@ class SameNumbers(Field):
         r.ready = [r.cast(x, wanted) if wanted.is_floating_point() else x]
 
 
-class Range(Field):
+def read_quantized_range(r: Reading) -> None:
     """Rounds to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
 
     Source: TensorFlow Lite, fake_quant.
     """
+    low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
+    bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
+    if not 2 <= bits <= 16:
+        raise MappingError(f"num_bits={bits}", "R110")
+    first, last = (1 if narrow else 0), (1 << bits) - 1
+    scale = (high - low) / np.float32(last - first)
+    zero = min(max(np.float32(first) - low / scale, first), last)
+    zero = np.floor(zero + 0.5)
+    ends = [np.float32((n - zero) * scale) for n in (first, last)]
+    r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
+    r.set(levels=last - first + 1)
 
-    keys = ("min", "max", "num_bits", "narrow_range")
-    names = ("levels",)
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
-        bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
-        if not 2 <= bits <= 16:
-            raise MappingError(f"num_bits={bits}", "R110")
-        first, last = (1 if narrow else 0), (1 << bits) - 1
-        scale = (high - low) / np.float32(last - first)
-        zero = min(max(np.float32(first) - low / scale, first), last)
-        zero = np.floor(zero + 0.5)
-        ends = [np.float32((n - zero) * scale) for n in (first, last)]
-        r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
-        r.set(levels=last - first + 1)
+QUANTIZED_RANGE = Detail(
+    read=read_quantized_range,
+    keys=("min", "max", "num_bits", "narrow_range"),
+    names=("levels",),
+    inputs=(1, 2, 3, 4),
+)
 
 
 @record
@@ -141,5 +143,5 @@ RULES: list[Rule | Custom] = [
     op("QuantizeLinear", "QUANTIZE", Scale(True), given="2,3 =[0.5] =i8:[3]"),
     op("DequantizeLinear", "DEQUANTIZE", Scale(False), given="i8:2,3 =[0.5] =i8:[3]"),
     op("Identity", "DENSIFY", SameNumbers(), lift_only=True),
-    op("netconv::FakeQuantize", "FAKE_QUANT", Range(), lift_only=True),
+    op("netconv::FakeQuantize", "FAKE_QUANT", QUANTIZED_RANGE, lift_only=True),
 ]
