@@ -31,6 +31,7 @@ FORMATS = {
     "zhouyi": ("formats/zhouyi/rules", "zhouyi"),
     "nnapi": ("formats/nnapi/rules", "nnapi"),
     "tflite": ("formats/tflite/rules", "tflite"),
+    "lite": ("formats/lite", "tflite or nnapi"),
     "mlprogram": ("formats/coreml/mlprogram/rules", "mlprogram"),
     "coreai": ("formats/coreml/coreai/rules", "coreai"),
     "concepts": ("mapping/concepts", "concepts or windows or Conv or Pool or Resize or Pad"),

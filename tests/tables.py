@@ -5,8 +5,9 @@ Of kinds (layer types, operations) that rows alone read and write, without a cus
 `kinds`    all kinds of the format, those of custom converters included
 `custom`   kinds that a custom converter reads or writes
 `shared`   kinds whose rows have fields of converter/mapping, or of a package that several formats
-           import, and nothing else; a hook is allowed. A concept in the spelling of a format, which
-           overrides nothing of it but what its `SPELLING` lists, is one of these fields
+           import and use, and nothing else; a hook is allowed. A concept in the spelling of a
+           format, which overrides nothing of it but what its `SPELLING` lists, is one of these
+           fields
 `private`  kinds with fields of this format alone, each of which serves three rows or more
 `single`   kinds with a field that serves one row or two
 
@@ -20,9 +21,10 @@ the format declares for itself: those that serve three rows or more (`often`), a
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
+from functools import cache
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parent)
@@ -36,6 +38,7 @@ FEW = 2  # rows that a field serves which is a custom converter cut in two
 # packages whose fields several formats use
 SHARED = (
     *("converter.mapping", "converter.passes"),
+    "converter.formats.lite",
     *("converter.formats.coreml.fields", "converter.formats.openvino.fields"),
 )
 LAYERS = {"openvino.opset": "opset", "openvino.legacy": "legacy"}  # as tests/layers calls them
@@ -72,13 +75,29 @@ def flat(found: tuple[Field, ...]) -> Iterator[Field]:
 
 
 def is_shared(cls: type[Field]) -> bool:
+    """Whether a class is where several formats find it, and in a format's folder several use it; or
+    a concept in a format's spelling.
+    """
     shared = [c for c in cls.__mro__ if c.__module__.startswith(SHARED)]
+    if cls in shared:
+        return not cls.__module__.startswith("converter.formats") or len(users()[cls]) > 1
     own = {name for c in cls.__mro__ if c not in shared for name in vars(c)}
     spelling = getattr(cls, "SPELLING", None)
-    if cls in shared or spelling is None:
-        return cls in shared
+    if spelling is None:
+        return False
     theirs = {name for c in shared for name in vars(c) if not name.startswith("__")}
     return own & theirs <= spelling
+
+
+@cache
+def users() -> dict[type[Field], set[str]]:
+    """The formats whose rows have a field of each class."""
+    found: dict[type[Field], set[str]] = defaultdict(set)
+    for name, adapter in ADAPTERS.items():
+        for rule in adapter.table.rules:
+            for cls in classes(rule):
+                found[cls].add(name)
+    return found
 
 
 def count(name: str, table: Table) -> Count:

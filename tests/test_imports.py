@@ -60,10 +60,14 @@ def format_of(name: str) -> str | None:
     )
 
 
+SHARED = ("lite",)  # folders that are no format, and import none: what several formats say alike
+
+
 def strangers(file: Path) -> list[str]:
     """Imports of another format from inside a format."""
     own = format_of(module_name(file))
-    return [name for name in imported(file) if own and format_of(name) not in (None, own)]
+    allowed = (None, own) if own in SHARED else (None, own, *SHARED)
+    return [name for name in imported(file) if own and format_of(name) not in allowed]
 
 
 def dialect_of(name: str) -> str | None:

@@ -171,13 +171,13 @@ class _Dequantised:
         return real
 
 
-def lazily(value: ir.Value | None) -> LazyTensor | None:
-    """Many numbers of 32 bits that follow from constants, computed whenever they are needed and not
-    kept; None for few, for activations, and for what other operators make than those that compact
-    weights stand behind.
+def lazily(value: ir.Value | None, least: int = MANY) -> LazyTensor | None:
+    """`least` or more numbers of 32 bits that follow from constants, computed whenever they are
+    needed and not kept; None for fewer, for activations, and for what other operators make than
+    those that compact weights stand behind.
     """
     shape = shape_of(value)
-    if value is None or shape is None or math.prod(shape) < MANY:
+    if value is None or shape is None or math.prod(shape) < least:
         return None
     node = value.producer()
     if value.const_value is not None or node is None or node.domain or not node.inputs:
@@ -190,7 +190,7 @@ def lazily(value: ir.Value | None) -> LazyTensor | None:
     if node.op_type == "Cast" and source.const_value is not None:
         tensor = LazyTensor.of(source.const_value)
         return tensor.derived(Converted(ir.DataType.FLOAT), ir.DataType.FLOAT)
-    if node.op_type not in ("Transpose", "Reshape") or (before := lazily(source)) is None:
+    if node.op_type not in ("Transpose", "Reshape") or (before := lazily(source, least)) is None:
         return None
     perm = attrs_of(node).get("perm")
     return before.transposed(perm) if node.op_type == "Transpose" else before.reshaped(shape)

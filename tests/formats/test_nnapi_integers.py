@@ -108,8 +108,8 @@ def quantise(rule: Rule, view: Node, b: Builder) -> Node:
         node.replace_input_with(i, before.op("DequantizeLinear", stored, scale, zero))
     for value, spec in zip_longest(node.outputs, operations()[rule.kind].outputs):
         if value.dtype == ir.DataType.FLOAT:
-            known = spec is not None and isinstance(spec.quantisation, Mapping)
-            wanted = spec.quantisation if known else {}
+            known = spec is not None and isinstance(spec.quantization, Mapping)
+            wanted = spec.quantization if known else {}
             scale, point = wanted.get("TENSOR_QUANT8_ASYMM", (SCALE, 0))
             numbers = np.array(scale, np.float32), np.array(point, np.uint8)
             b.op("QuantizeLinear", value, *numbers)

@@ -1,7 +1,7 @@
 """A subgraph that is being written: values become operands when something uses them, nodes become
 operations that are checked at once.
 
-Quantised graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
+Quantized graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
 stored integers (its DequantizeLinear and QuantizeLinear vanish into scales and zero points); where
 NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. What the
 validator finds about an operation is the reason why its node cannot be written.
@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError
+from converter.formats.lite.quantization import parameters
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.levels import bound_level
 from converter.formats.nnapi.quantization import DATA_TYPES, QUANTISED
@@ -33,11 +34,11 @@ from converter.formats.nnapi.table import (
 )
 from converter.formats.nnapi.validate_operations import check_operation
 from converter.graph.channels_last import base_domain
-from converter.graph.infer import InferenceError, constant, shape_of
+from converter.graph.infer import InferenceError, shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import public_name
 from converter.graph.record import record
-from converter.graph.value import made_of, maker, optional
+from converter.graph.value import made_of, maker
 from converter.mapping.lowering import refusal
 from converter.mapping.narrow import Narrowing
 
@@ -170,18 +171,18 @@ class Writer:
             )
         operand = Operand(kind, [int(n) for n in shape] or [1], public_name(value))
         if kind in QUANTISED:
-            operand.scale, operand.zero_point = self.quantisation(value) or (1.0, 0)
+            operand.scale, operand.zero_point = self.quantization(value) or (1.0, 0)
         elif kind is T.TENSOR_INT32 and dtype == value.dtype:
-            operand.scale = (self.quantisation(value) or (0.0, 0))[0]
+            operand.scale = (self.quantization(value) or (0.0, 0))[0]
         return operand
 
-    def quantisation(self, value: ir.Value) -> tuple[float, int] | None:
+    def quantization(self, value: ir.Value) -> tuple[float, int] | None:
         """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
         still changes.
         """
         if self.dry:
-            return quantisation(value, set(), _NEAR)
-        return quantisation(value, self._plain, sys.maxsize)
+            return quantization(value, set(), _NEAR)
+        return quantization(value, self._plain, sys.maxsize)
 
     def new(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand that an operation will write `value` to."""
@@ -263,7 +264,7 @@ class Writer:
         self.undo(mark)
         self.enter(self.done, node, True)
         try:
-            self._write(node, quantised=False)
+            self._write(node, quantized=False)
         except MappingError:
             self.undo(mark)
             raise
@@ -273,41 +274,34 @@ class Writer:
 
     def takes_integers(self, node: ir.Node) -> bool:
         """Whether an operation on the stored integers says this node, which is written then."""
-        if not any(dequantised(v) is not None for v in node.inputs):
+        if not any(dequantized(v) is not None for v in node.inputs):
             return False
         try:
-            self._write(node, quantised=True)
+            self._write(node, quantized=True)
         except (MappingError, InferenceError):
             return False
         return True
 
-    def _write(self, node: ir.Node, quantised: bool) -> None:
+    def _write(self, node: ir.Node, quantized: bool) -> None:
         from converter.formats.nnapi.mapping import MAPPING
         from converter.formats.nnapi.rules.context import Writing
 
-        MAPPING.table.lower(Writing(node, self, quantised))
+        MAPPING.table.lower(Writing(node, self, quantized))
 
 
-def dequantised(value: ir.Value | None) -> ir.Node | None:
+def dequantized(value: ir.Value | None) -> ir.Node | None:
     """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 
-def parameters(node: ir.Node) -> tuple[Array, Array] | None:
-    """Scale and zero point of a QuantizeLinear or DequantizeLinear, when they are constants."""
-    scale, given = constant(node.inputs[1]), optional(node, 2)
-    zero = np.zeros(1, np.int32) if given is None else constant(given)
-    return None if scale is None or zero is None else (scale, zero.astype(np.int32))
-
-
-def one_scale(node: ir.Node) -> tuple[np.float32, int] | None:
+def one_scale(node: ir.Node) -> tuple[float, int] | None:
     """Scale and zero point of a QuantizeLinear or DequantizeLinear that has one of each, as they
     compare equal.
     """
     found = parameters(node)
     if found is None or found[0].size != 1:
         return None
-    return np.float32(found[0].reshape(-1)[0]), int(found[1].reshape(-1)[0])
+    return float(found[0][0]), int(found[1][0])
 
 
 _MOVES = {
@@ -327,7 +321,7 @@ _MOVES = {
 }
 
 
-def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
+def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
     """Scale and zero point with which the stored integers of a value are written or read; None for
     plain integers.
 
@@ -345,7 +339,7 @@ def quantisation(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[floa
         behind = [n for n in users if n.op_type == "DequantizeLinear"]
         for node in filter(None, (maker(v, "QuantizeLinear"), *behind)):
             if (found := one_scale(node)) is not None:
-                return float(found[0]), found[1]
+                return found
         moves = [producer] if producer is not None and producer.op_type in _MOVES else []
         around = [i for n in moves for i in n.inputs if i is not None] + [
             o for n in users if n.op_type in _MOVES for o in n.outputs

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.nnapi.rules.recurrent import whole
+from converter.errors import MappingError
+from converter.formats.lite.recurrent import reason_against_lengths
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, operand, optional
@@ -63,7 +64,7 @@ _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 def _plain(weight: ir.Value) -> bool:
     """Whether a computed constant is stored as its numbers.
 
-    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    Quantized weights that are only moved may stay quantized, but for recurrent layers.
     """
     producer = weight.producer()
     return (producer is not None and producer.op_type not in _MOVING) or any(
@@ -177,9 +178,10 @@ def reduce_plane(node: ir.Node, b: Builder) -> Value | None:
 
 def lstm(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
     """One operation for each direction, where the common decomposition writes out every step."""
-    shape = shape_of(operand(node))
-    if shape is not None and attrs_of(node).get("direction") == "reverse":
-        whole(node, shape[0])
+    sized = shape_of(operand(node)) is not None
+    reverse = sized and attrs_of(node).get("direction") == "reverse"
+    if reverse and (reason := reason_against_lengths(node)):
+        raise MappingError(reason)
     return forward_alone(node, b)
 
 

@@ -11,7 +11,7 @@ from converter.formats.nnapi.boundary import Stored
 from converter.formats.nnapi.lift_bodies import lift_control
 from converter.formats.nnapi.mapping import MAPPING
 from converter.formats.nnapi.operations import Binding, bind
-from converter.formats.nnapi.quantization import DATA_TYPES, quantise
+from converter.formats.nnapi.quantization import DATA_TYPES, quantize_operand
 from converter.formats.nnapi.rules.context import Reading
 from converter.formats.nnapi.table import Operand, Operation, Subgraph, Table
 from converter.formats.nnapi.validate_structure import check_structure
@@ -140,7 +140,7 @@ class SubgraphLift:
         operands = self.subgraph.operands
         self.settle(operation, results)
         pairs = list(zip(results, operation.outputs, strict=False))
-        stored = [self._vector(quantise(self.b, v, operands[i]), i) for v, i in pairs]
+        stored = [self._vector(quantize_operand(self.b, v, operands[i]), i) for v, i in pairs]
         for value, (_, i) in zip(stored, pairs, strict=True):
             if value.shape is None:
                 self._state(value, operands[i])

@@ -42,7 +42,7 @@ class Argument:
     repeat: bool = False
     minimum: int = 1
     domain: str = ""
-    quantisation: str | Mapping[str, Sequence[float]] = ""
+    quantization: str | Mapping[str, Sequence[float]] = ""
     unless: str = ""
 
 

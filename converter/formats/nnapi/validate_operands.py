@@ -1,4 +1,4 @@
-"""What is said about one operand by itself: dimensions, value, quantisation, location."""
+"""What is said about one operand by itself: dimensions, value, quantization, location."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from converter.formats.nnapi.findings import Findings
 from converter.formats.nnapi.table import Lifetime, Location, Operand, OperandType, Subgraph, Table
 
-# Zero points that each quantised type allows; all of them want a positive scale.
+# Zero points that each quantized type allows; all of them want a positive scale.
 _ZERO_POINTS = {
     OperandType.TENSOR_QUANT8_ASYMM: (0, 255),
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: (-128, 127),
@@ -25,7 +25,7 @@ def check_operands(
     for i, (operand, lifetime) in enumerate(zip(subgraph.operands, lifetimes, strict=True)):
         check = _Check(operand, lifetime, i, found)
         check.dimensions()
-        check.quantisation()
+        check.quantization()
         check.channels()
         check.value(len(table.referenced))
         check.boundary()
@@ -52,7 +52,7 @@ class _Check:
         if any(not 0 <= n < 2**32 for n in operand.dimensions):
             self.add("dimensions", f"{operand.dimensions} are not unsigned 32-bit numbers")
 
-    def quantisation(self) -> None:
+    def quantization(self) -> None:
         if self.operand.type.is_oem:
             return
         given, zero = self.operand.scale, self.operand.zero_point

@@ -1,4 +1,4 @@
-"""What is said about one operation: signature, ranks, values, quantisation, subgraphs."""
+"""What is said about one operation: signature, ranks, values, quantization, subgraphs."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ class _Check:
         self._rank(place, argument, index)
         if argument.domain and operand.value is not None:
             self._domain(place, argument, operand, index)
-        if argument.quantisation:
-            self._quantisation(place, argument, operand, index)
+        if argument.quantization:
+            self._quantization(place, argument, operand, index)
         channel, wanted = operand.channel_quant, self.binding.spec.channel_dim
         if argument.name in ("filter", "weights") and channel and channel.dim != wanted:
             message = f"per-channel scales of {name} lie along dimension {wanted}"
@@ -156,8 +156,8 @@ class _Check:
         name, given = self.binding.spec.name, self.lifetimes[index] is not Lifetime.NO_VALUE
         if place == "inputs[0]" and name in _RANKED.split() and given:
             self._rank(place, argument, index)
-        if argument.quantisation and name in _ALIKE:
-            self._quantisation(place, argument, self.operands[index], index)
+        if argument.quantization and name in _ALIKE:
+            self._quantization(place, argument, self.operands[index], index)
 
     def _domain(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
         value, limits = operand.array().reshape(-1)[0].item(), argument.domain
@@ -173,9 +173,9 @@ class _Check:
         if wrong:
             self.add(place, f"{argument.name} is {value}, {wrong}", index, "R110")
 
-    def _quantisation(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
+    def _quantization(self, place: str, argument: Argument, operand: Operand, index: int) -> None:
         """Scale and zero point that must be those of another argument, or fixed numbers."""
-        wanted, has = argument.quantisation, (operand.scale, operand.zero_point)
+        wanted, has = argument.quantization, (operand.scale, operand.zero_point)
         if isinstance(wanted, str):
             other = self._given(wanted)
             if other is None or operand.type not in _ASYMMETRIC:
@@ -193,7 +193,7 @@ class _Check:
             self.add(place, f"{message}{expected[0]} and {expected[1]}, {what}", index, "R110")
 
     def _bias(self) -> None:
-        """A quantised bias has scale input * filter (or 0 with per-channel scales)."""
+        """A quantized bias has scale input * filter (or 0 with per-channel scales)."""
         weights = self._given("filter") or self._given("weights")
         bias, x = self._given("bias"), self._given("input")
         if "B" not in self.binding.types or bias is None or weights is None or x is None:
@@ -209,7 +209,7 @@ class _Check:
             self.add(place, f"{message} {expected:.9g}", index, "R110")
 
     def _product(self) -> None:
-        """The scale of a quantised product is larger than the product of the scales.
+        """The scale of a quantized product is larger than the product of the scales.
 
         AOSP multiplies float32 by float32.
         """

@@ -14,7 +14,7 @@ mapping.py           the table of operators, and what the format holds of a grap
 rules/               rows and custom converters, by family
 lift.py              a file -> the shared graph
 legalise.py          a graph that rows can say: operators, types, numbers of axes, layout
-integers.py          stored integers of quantised graphs: signed, and moved as they are
+integers.py          stored integers of quantized graphs: signed, and moved as they are
 collector.py         the operators of one graph, before they have tensors
 lower.py             the shared graph -> a file
 buffers.py           buffers that LiteRT shares although somebody still reads them

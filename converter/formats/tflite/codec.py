@@ -64,7 +64,7 @@ class LiteOperator:
 
     `kind` is the table of its options. `options` is complete when read, by the names of the schema
     (`stride_w`). `custom` is the name of an operator that is no builtin ("CUSTOM"), and `content`
-    the bytes of its options. `intermediates` are tensors that have quantisation alone.
+    the bytes of its options. `intermediates` are tensors that have quantization alone.
     """
 
     builtin: str

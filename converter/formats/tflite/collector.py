@@ -9,12 +9,12 @@ from typing import Any
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.quantization import Quantization
 from converter.formats.tflite.kernels import LIKE_RESULT, is_unscaled
 from converter.formats.tflite.rules.context import (
-    Quantisation,
     Writing,
-    any_quantised,
-    dequantised,
+    any_quantized,
+    dequantized,
 )
 from converter.mapping.lowering import Lowering
 from converter.mapping.node import Layer, Node
@@ -46,7 +46,7 @@ class Body:
     outputs: list[ir.Value]
 
 
-def demand_scales(layer: Layer, scales: dict[ir.Value, Quantisation]) -> None:
+def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
     """MappingError where a kernel does not read types and scales of quantized values as they are
     meant.
     """
@@ -81,7 +81,7 @@ class LiteLowering(Lowering):
 
     def __init__(self, mapping: Any, version: int = 0) -> None:
         super().__init__(mapping, version)
-        self.scales: dict[ir.Value, Quantisation] = {}
+        self.scales: dict[ir.Value, Quantization] = {}
         self.absorbed: dict[ir.Node, bool] = {}
         self.aliases: dict[ir.Value, ir.Value] = {}
         self.made: dict[ir.Value, bool] = {}
@@ -106,7 +106,7 @@ class LiteLowering(Lowering):
             del table[key]
         del self._journal[mark[1] :]
 
-    def note(self, value: ir.Value, scale: Quantisation) -> None:
+    def note(self, value: ir.Value, scale: Quantization) -> None:
         """`value` has this scale; MappingError where it has another."""
         if self.scales.get(value, scale) != scale:
             raise MappingError(f"the integers of {value.name} have several scales")
@@ -149,11 +149,11 @@ class LiteLowering(Lowering):
 
     def lower_view(self, node: Node) -> None:
         """On the stored integers where a kernel takes them, else on real numbers."""
-        behind = any(dequantised(v) is not None for v in node.inputs)
-        if node.op != "DequantizeLinear" and (behind or any_quantised(node.outputs)):
+        behind = any(dequantized(v) is not None for v in node.inputs)
+        if node.op != "DequantizeLinear" and (behind or any_quantized(node.outputs)):
             mark = self.mark()
             try:
-                self.mapping.table.lower(Writing(node, self, quantised=True))
+                self.mapping.table.lower(Writing(node, self, quantized=True))
                 for layer in self.layers[mark[0] :]:
                     demand_scales(layer, self.scales)
                 return

@@ -1,4 +1,4 @@
-"""Stored integers of quantised graphs: DequantizeLinear -> operator -> QuantizeLinear."""
+"""Stored integers of quantized graphs: DequantizeLinear -> operator -> QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from converter.formats.tflite.rules.context import STORED, dequantised, parameters
+from converter.formats.lite.quantization import parameters
+from converter.formats.tflite.rules.context import STORED, dequantized
 from converter.graph import EXTENSION_DOMAIN
 from converter.graph.build import Builder, attrs_of, builder_before, same_attrs
 from converter.graph.extensions import replace
@@ -24,7 +25,7 @@ Unsqueeze"""
 MOVES = frozenset(_MOVES.split())
 
 
-def quantise_fakes(model: ir.Model) -> None:
+def quantize_fakes(model: ir.Model) -> None:
     """A FakeQuantize whose steps include zero is a QuantizeLinear and a DequantizeLinear, in place.
 
     before:  FakeQuantize(x, low, high, low, high, levels=256)      after:  DQ(Q(x, s, z), s, z)
@@ -75,7 +76,7 @@ def move_integers(model: ir.Model) -> None:
 
 def _moved(node: ir.Node, names: Names) -> None:
     data = list(node.inputs) if node.op_type == "Concat" else [node.inputs[0]]
-    sources = [dequantised(v) for v in data]
+    sources = [dequantized(v) for v in data]
     first = sources[0]
     if first is None or any(s is None or _other(s, first) for s in sources):
         return
@@ -167,7 +168,7 @@ def sign_integers(model: ir.Model) -> None:
             if node.op_type == "QuantizeLinear" and not node.domain:
                 _signed(node, names)
             elif node.op_type == "DequantizeLinear" and not node.domain:
-                _requantised(node, names)
+                _requantized(node, names)
 
 
 def _zero(b: Builder, node: ir.Node) -> Value | None:
@@ -205,7 +206,7 @@ def _other(reader: ir.Node, writer: ir.Node) -> bool:
     )
 
 
-def _requantised(node: ir.Node, names: Names) -> None:
+def _requantized(node: ir.Node, names: Names) -> None:
     """Unsigned integers that are an input of the network are signed behind it."""
     value = node.inputs[0]
     if value is None or value.dtype != D.UINT8 or not value.is_graph_input():

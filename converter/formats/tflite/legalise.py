@@ -12,7 +12,7 @@ from converter.errors import Diagnostic, Where
 from converter.formats.tflite.integers import (
     has_signed_weights,
     move_integers,
-    quantise_fakes,
+    quantize_fakes,
     sign_four_bits,
     sign_integers,
 )
@@ -70,7 +70,7 @@ def legal(
     fuse_biases(graph)
     unroll(graph, countable)
     fold(graph, keep=is_compact)
-    quantise_fakes(graph)
+    quantize_fakes(graph)
     if has_signed_weights(graph):
         sign_integers(graph)
     for step in range(2):

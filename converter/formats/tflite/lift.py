@@ -28,12 +28,12 @@ from converter.formats.tflite.tensors import (
     COMPLEX,
     STORED_TYPES,
     constant_of,
-    dequantise,
+    dequantize_tensor,
     is_by_axis,
-    is_quantised,
-    quantisation,
-    quantise,
+    is_quantized,
+    quantize_tensor,
     shape_in_graph,
+    tensor_quantization,
     type_of,
     zero_points,
 )
@@ -192,10 +192,10 @@ class GraphLifting(Lifting):
     def real(self, index: int) -> ir.Value:
         """The value of a tensor as real numbers; all operators that read it share them."""
         value = self.value(index)
-        if not is_quantised(self.tensors[index]):
+        if not is_quantized(self.tensors[index]):
             return value
         if index not in self.reals or self.tensors[index].variable:
-            self.reals[index] = dequantise(self.builder, value, self.tensors[index])
+            self.reals[index] = dequantize_tensor(self.builder, value, self.tensors[index])
         return self.reals[index]
 
     def _state(self, index: int) -> State:
@@ -212,14 +212,14 @@ class GraphLifting(Lifting):
                     f"the variable {tensor.name!r} would have {math.prod(tensor.shape)} elements"
                 )
                 raise MappingError(message, "R105")
-            fill = zero_points(tensor)[0] if is_quantised(tensor) else 0
+            fill = zero_points(tensor)[0] if is_quantized(tensor) else 0
             initial = np.full(tensor.shape, fill, type_of(tensor).numpy())
             states[key] = State(self.name(index), initial)
         return states[key]
 
     def leave(self, index: int, value: ir.Value) -> None:
         """What a variable tensor holds from now on, in real numbers."""
-        self._state(index).value = quantise(self.builder, value, self.tensors[index])
+        self._state(index).value = quantize_tensor(self.builder, value, self.tensors[index])
 
     # operators -----------------------------------------------------------------------------------
 
@@ -260,10 +260,10 @@ class GraphLifting(Lifting):
         if index < 0 or index in self.handles or index in self.tables:
             return None
         tensor = self.tensors[index]
-        if is_quantised(tensor) and is_unscaled(kind, type_of(tensor)):
+        if is_quantized(tensor) and is_unscaled(kind, type_of(tensor)):
             return self.value(index)
         if like is not None and tensor.type == like.type and not _scaled_alike(tensor, like):
-            return dequantise(self.builder, self.value(index), like)
+            return dequantize_tensor(self.builder, self.value(index), like)
         return self.real(index)
 
     def _read_like(self, kind: str, operator: LiteOperator) -> LiteTensor | None:
@@ -300,7 +300,7 @@ class GraphLifting(Lifting):
         stored = []
         for value, index in zip(results, operator.outputs, strict=False):
             tensor = self.tensors[index]
-            integers = quantise(self.builder, value, tensor)
+            integers = quantize_tensor(self.builder, value, tensor)
             for made in (value, integers):
                 _state_sizes(made, tensor)
             stored.append(integers)
@@ -353,9 +353,7 @@ class GraphLifting(Lifting):
 
 def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
     """Whether quantized values of two tensors of one type are the same real numbers."""
-    if not is_quantised(a) or not is_quantised(b):
-        return is_quantised(a) == is_quantised(b)
-    return all(np.array_equal(x, y) for x, y in zip(quantisation(a), quantisation(b), strict=True))
+    return tensor_quantization(a) == tensor_quantization(b)
 
 
 def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:

@@ -348,7 +348,7 @@ class GraphWriter:
         tensor = LiteTensor(name or public_name(value), NUMBERS[dtype], sizes)
         if found := self.low.scales.get(value):
             tensor.scales, tensor.zero_points = list(found.scales), list(found.zeros)
-            tensor.axis = found.axis
+            tensor.axis = found.axis or 0
         return tensor
 
     def _variable(self, value: ir.Value) -> int:

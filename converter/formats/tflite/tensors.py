@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.quantization import Quantization, dequantize, quantize
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.sparsity import dense
@@ -47,7 +48,6 @@ NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
 STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
 STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
-FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
 
 
 def type_of(tensor: LiteTensor) -> ir.DataType:
@@ -64,7 +64,7 @@ def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
     return [*sizes, 2] if tensor.type in COMPLEX else sizes
 
 
-def is_quantised(tensor: LiteTensor) -> bool:
+def is_quantized(tensor: LiteTensor) -> bool:
     """Whether the integers of a tensor stand for real numbers. Those of 32 and 64 bits are biases,
     whose scale only the operator looks at that they belong to.
     """
@@ -138,40 +138,23 @@ def zero_points(tensor: LiteTensor) -> Array:
     return found
 
 
-def quantisation(tensor: LiteTensor) -> tuple[Array, Array]:
-    """Scale and zero point as operands of ONNX's operators: numbers, or one for each channel."""
-    scales, zeros = np.asarray(tensor.scales, np.float32), zero_points(tensor)
-    if len(scales) == 1:
-        return scales.reshape(()), zeros.reshape(())
-    return scales, zeros
-
-
 def is_by_axis(tensor: LiteTensor) -> bool:
     return len(tensor.scales) > 1
 
 
-def dequantise(
-    b: Builder, value: ir.Value, tensor: LiteTensor, axis: int | None = None
-) -> ir.Value:
-    """The real numbers of a value; what has no scale stays as it is. `axis`: that of the scales,
-    where it is not the tensor's.
-    """
-    if not is_quantised(tensor):
-        return value
-    along = tensor.axis if axis is None else axis
-    return b.DequantizeLinear(
-        value, *quantisation(tensor), axis=along if is_by_axis(tensor) else None
-    )
+def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
+    """Scales and zero points of a tensor whose integers stand for real numbers."""
+    if not is_quantized(tensor):
+        return None
+    axis = tensor.axis if is_by_axis(tensor) else None
+    return Quantization(tuple(tensor.scales), tuple(map(int, zero_points(tensor))), axis)
 
 
-def quantise(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
-    """The stored form of a result: real numbers are quantised, others cast to the tensor's type."""
-    wanted = type_of(tensor)
-    if is_quantised(tensor) and value.dtype in FLOATS:
-        if value.dtype != D.FLOAT:
-            value = b.Cast(value, to=D.FLOAT)
-        axis = tensor.axis if is_by_axis(tensor) else None
-        return b.QuantizeLinear(value, *quantisation(tensor), axis=axis)
-    if value.dtype == wanted or value.dtype is None:
-        return value
-    return b.Cast(value, to=wanted)
+def dequantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
+    """The real numbers of a value; what has no scale stays as it is."""
+    return dequantize(b, value, tensor_quantization(tensor))
+
+
+def quantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
+    """A result as the tensor stores it."""
+    return quantize(b, value, type_of(tensor), tensor_quantization(tensor))

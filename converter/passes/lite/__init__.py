@@ -1,6 +1,5 @@
 """Rewrites for the kernels that TensorFlow Lite and NNAPI share: what both lack is written alike.
 
-fields.py      fields of rows that both have alike
 functions.py   functions of real numbers as polynomials
 images.py      one spatial dimension as two; groups and dilations as zeros in the filter
 integers.py    whole numbers in the operators that there are for them

@@ -28,7 +28,7 @@ from converter.formats.tflite.lift import read_model
 from converter.formats.tflite.mapping import MAPPING as MAPPING
 from converter.formats.tflite.options import table_of
 from converter.formats.tflite.schema import schema
-from converter.formats.tflite.tensors import constant_of, is_quantised, type_of
+from converter.formats.tflite.tensors import constant_of, is_quantized, type_of
 from converter.formats.tflite.versions import version_of
 from converter.graph.network import Network
 from converter.io.files import Output
@@ -118,7 +118,7 @@ def taken(path: Path, kind: str) -> Case | str:
     if bodies:
         return "an operator with subgraphs"
     used = [graph.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
-    if strange := [t for t in used if is_quantised(t) or t.type not in TYPES.values()]:
+    if strange := [t for t in used if is_quantized(t) or t.type not in TYPES.values()]:
         return f"a tensor of type {_NAMES[strange[0].type]} with scales {strange[0].scales}"
     custom = operator.builtin == "CUSTOM"
     return Case(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from converter.formats.lite.normalization import scales_a_softmax
 from converter.formats.nnapi.rules import (
     convolution,
     detection,
@@ -25,7 +26,6 @@ from converter.formats.nnapi.rules import (
     resize,
     shape,
 )
-from converter.formats.nnapi.rules.normalization import scales_a_softmax
 from converter.formats.nnapi.rules.weights import turns_weights
 from converter.mapping.rules import Table
 

@@ -11,9 +11,9 @@ Other tensors that a field owns, such as filters, it asks for by name. The layou
 to no row: channels-last operations are read as operators of the channels-last dialect, and images
 are always written channels-last.
 
-A quantised table becomes a graph of DequantizeLinear -> operator -> QuantizeLinear: inputs are real
-numbers, and the reader quantises results as their operands say. When writing, a node is first tried
-on the integers around it (`quantised`).
+A quantized table becomes a graph of DequantizeLinear -> operator -> QuantizeLinear: inputs are real
+numbers, and the reader quantizes results as their operands say. When writing, a node is first tried
+on the integers around it (`quantized`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, MappingError, Where
-from converter.formats.nnapi.collector import Ref, Writer, one_scale
+from converter.formats.lite.context import LiftContext, LowerContext
+from converter.formats.lite.quantization import (
+    Quantization,
+    bias_integers,
+    constant_dequantized,
+    node_quantization,
+    quantized_weights,
+    real_numbers,
+)
+from converter.formats.nnapi.collector import Ref, Writer
 from converter.formats.nnapi.operations import (
     Argument,
     Binding,
@@ -34,32 +43,36 @@ from converter.formats.nnapi.operations import (
     Signature,
     operations,
 )
-from converter.formats.nnapi.quantization import FLOATS, dequantise
-from converter.formats.nnapi.table import Array, Lifetime, Operand, OperandType
+from converter.formats.nnapi.quantization import (
+    DATA_TYPES,
+    dequantize_operand,
+    operand_quantization,
+)
+from converter.formats.nnapi.table import Array, ChannelQuant, Lifetime, Operand, OperandType
 from converter.graph.build import Builder
 from converter.graph.channels_last import LAYOUT_SENSITIVE
-from converter.graph.infer import known
+from converter.graph.infer import constant, known
 from converter.graph.lazy_tensor import LazyTensor
-from converter.graph.value import Value, maker, operand, with_operators
+from converter.graph.value import Value, made_of, maker, with_operators
 from converter.mapping import context
 from converter.mapping.codecs import PLAIN, Codec, Kind
 from converter.mapping.context import REQUIRED, static
 from converter.mapping.fields import Field
-from converter.mapping.fusing import activation_of, only_user
 from converter.mapping.lowering import view_of
 from converter.mapping.node import Layer
+from converter.passes.constants import lazily
 
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 ACTIVATION = "activation"  # the argument of a fused activation
 INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
-HUGE_SCALE = 2.0**100  # of attention masks that reach down to the lowest float
 
 
 class Stored(Field):
-    """The operation moves or looks at numbers as they are stored: nothing is dequantised."""
+    """The operation moves or looks at numbers as they are stored: nothing is dequantized."""
 
     def lower(self, w: Writing) -> None:
         assert isinstance(w, Writing)
-        if w.quantised:
+        if w.quantized:
             raise MappingError("it looks at stored numbers")
 
 
@@ -68,12 +81,14 @@ def is_scalar(argument: Argument, types: Mapping[str, OperandType]) -> bool:
     return kind is not None and not kind.is_tensor
 
 
-class Reading(context.Reading):
+class Reading(LiftContext):
     """One operation on its way into the graph.
 
     `values`  of the graph, by the number of the operand
     `reals`   the same as real numbers, shared by all operations that read them
     """
+
+    activation_key = ACTIVATION
 
     def __init__(
         self,
@@ -125,19 +140,28 @@ class Reading(context.Reading):
     def operand(self, name: str) -> Operand:
         return self.operands[self._demand(name)]
 
-    def stored(self, name: str) -> ir.Value:
-        """The value as it is stored (integers of a quantised operand)."""
-        return self.values[self._demand(name)]
+    def stored(self, name: str) -> Value:
+        return with_operators(self.values[self._demand(name)])
 
     def real(self, name: str) -> Value:
-        """The value as real numbers (or as it is, for integers and booleans)."""
         return self._real(self._demand(name))
+
+    def stored_type(self, name: str) -> ir.DataType:
+        return DATA_TYPES[self.operand(name).type]
+
+    def quantization(self, name: str) -> Quantization | None:
+        return operand_quantization(self.operand(name))
+
+    def real_bias(self, key: str, factors: Sequence[str] = ()) -> ir.Value | None:
+        """As in the base; a table is not valid unless the scale of a bias is the product."""
+        stated = self.has(key) and self.operand(key).scale
+        return self.real(key) if stated else super().real_bias(key, factors)
 
     def _real(self, index: int) -> Value:
         if index not in self.values:
             raise MappingError(f"operand {index} has no value where it is read", "R105")
         if index not in self.reals:
-            self.reals[index] = dequantise(self.b, self.values[index], self.operands[index])
+            self.reals[index] = dequantize_operand(self.b, self.values[index], self.operands[index])
         return with_operators(self.reals[index])
 
     def array(self, name: str) -> Array:
@@ -156,21 +180,6 @@ class Reading(context.Reading):
         if axes is not None and len(found) != axes:
             raise MappingError(f"{name!r} must have {axes} axes, it has {len(found)}", "R105")
         return found
-
-    def permuted(self, name: str, perm: Sequence[int]) -> ir.Value:
-        """Weights with their axes permuted, as real numbers.
-
-        Constants become a view, what is computed gets a Transpose.
-        """
-        value, operand = self.stored(name), self.operand(name)
-        if value.const_value is None:
-            return self.b.Transpose(self.real(name), perm=list(perm))
-        rank = len(value.const_value.shape)
-        if rank != len(perm):
-            raise MappingError(f"{name!r} must have {len(perm)} axes, it has {rank}", "R105")
-        turned = self.b.const(LazyTensor.of(value.const_value).transposed(perm), str(value.name))
-        axis = list(perm).index(operand.channel_quant.dim) if operand.channel_quant else None
-        return dequantise(self.b, turned, operand, axis)
 
     def spatial(self) -> tuple[int, int]:
         """Height and width of the image."""
@@ -221,24 +230,23 @@ class Reading(context.Reading):
 Step = Callable[[Ref, Ref], object]
 
 
-class Writing(context.Writing):
+class Writing(LowerContext):
     """One node on its way into a table.
 
     `source`      the node in the graph
-    `quantised`   operations work on the stored integers around the node
-    `activation`  what was fused into the result
+    `quantized`   operations work on the stored integers around the node
     `operands`    of inputs of the operator for which a field put another operand
     """
 
-    def __init__(self, node: ir.Node, writer: Writer, quantised: bool) -> None:
+    computes_bias = True
+
+    def __init__(self, node: ir.Node, writer: Writer, quantized: bool) -> None:
         self.node, self.source, self.writer = view_of(node), node, writer
-        self.version, self.spelling, self.quantised = writer.level, PLAIN, quantised
-        self.activation = 0
+        self.version, self.spelling, self.quantized = writer.level, PLAIN, quantized
 
     def begin(self, rule: context.Row) -> None:
         self._taken, self._owned = rule.owned("inputs"), rule.owned("keys") | rule.owned("blobs")
         self.layer = Layer(rule.kind, outputs=list(self.node.outputs))
-        self.fuse, self.activation = False, 0
         self.operands: dict[int, Ref] = {}
         self._steps: list[tuple[Sequence[int], Step]] = []
 
@@ -247,7 +255,6 @@ class Writing(context.Writing):
 
     def undo(self, mark: Any) -> None:
         self.writer.undo(mark)
-        self.activation = 0
 
     def note(self, message: str) -> None:
         own = Where(layer=self.source.name or "", kind=self.node.op)
@@ -268,12 +275,9 @@ class Writing(context.Writing):
         kind, is_image = self.layer.kind, self._is_image(0)
         spec = operations()[kind]
         arguments = {**self._inputs(spec), **self.layer.attrs}
-        names = {a.name for s in spec.signatures for a in s.inputs}
         if any(a.name == "nchw" and a.since is None for a in spec.signatures[0].inputs):
             arguments.setdefault("nchw", False)
-        results = [self.target(v, self.fuse, is_image) for v in self.layer.outputs]
-        if self.fuse and ACTIVATION in names:
-            arguments[ACTIVATION] = self.activation
+        results = [self.target(v, is_image) for v in self.layer.outputs]
         first, more = results[0], results[1:]
         way = [*(self.temp(dims, first) for dims, _ in self._steps), first]
         self.operation(kind, [way[0], *more], **arguments)
@@ -330,58 +334,116 @@ class Writing(context.Writing):
     def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
         """The operand of a value that the operation computes with.
 
-        Where the node is written quantised, these are the integers in front of DequantizeLinear.
+        Where the node is written quantized, these are the integers in front of DequantizeLinear.
         """
-        if not self.quantised or value.dtype not in FLOATS:
+        if (found := self.read_quantized(value)) is None:
             return self.stored(value, dims)
-        producer = maker(value, "DequantizeLinear")
-        if producer is None:
-            raise MappingError(f"{value.name} is not quantised")
-        if (found := one_scale(producer)) is None:
-            raise MappingError(f"{value.name} has no single constant scale")
-        ref = self.stored(operand(producer), dims)
-        if quantisation_of(self.about(ref)) != found:
+        ref = self.stored(found[0], dims)
+        if scale_and_zero(self.about(ref)) != found[1].single:
             raise MappingError(f"the integers of {value.name} are read with several scales")
         return ref
 
     def about(self, ref: Ref) -> Operand:
         return self.writer.subgraph.operands[ref.index]
 
+    # weights -------------------------------------------------------------------------------------
+
+    def place(self, key: str, operand: Any) -> None:
+        self.layer.attrs[key] = operand
+
+    def placed(self, key: str) -> Any:
+        return self.layer.attrs[key]
+
+    def set_operand(self, index: int, value: ir.Value | None) -> None:
+        assert value is not None
+        self.operands[index] = self.real(value)
+
+    def as_matrix(self, units: int) -> None:
+        *rows, size = self.static()
+        count = int(np.prod(rows))
+        self.operands[0] = self.reshaped(self.ref(0), [count, size])
+        self.behind([count, units], self.reshape)
+
+    def weights(self, perm: Sequence[int], outputs: int) -> Ref:
+        x, value = self.about(self.ref(0)), self.input(1)
+        before, order = self.before_transpose(value, perm)
+        node, name = constant_dequantized(before), str(value.name)
+        if node is not None and self.quantized:
+            return self._quantized_weights(x, name, node, order)
+        if node is not None and (made := lazily(value, 0)) is not None:
+            return self.writer.tensor(made.transposed(perm), OperandType.TENSOR_FLOAT32, name)
+        if self.quantized and maker(before, "DequantizeLinear") is None:
+            raise MappingError("the weights are not quantized")
+        if node is None and (array := constant(value)) is not None:
+            stored = value.const_value if value.dtype == ir.DataType.FLOAT else None
+            if stored is not None and x.type is OperandType.TENSOR_FLOAT32:
+                turned = LazyTensor.of(stored).transposed(perm)
+                return self.writer.tensor(turned, x.type, name)
+            return self.number(array.transpose(perm), self.ref(0), name)
+        inner = self.real(before)
+        if order == list(range(len(order))):
+            return inner
+        dims = static(value, "the weights")
+        return self.step(
+            "TRANSPOSE", [dims[i] for i in perm], inner, input=inner, permutation=order
+        )
+
+    def _quantized_weights(self, x: Operand, name: str, node: ir.Node, order: list[int]) -> Ref:
+        """Constant quantized weights: those with a scale for each channel have no zero point."""
+        several = node_quantization(node).axis is not None
+        signed = x.type is OperandType.TENSOR_QUANT8_ASYMM_SIGNED
+        array, found = quantized_weights(node, order, several or signed)
+        if several:
+            if any(found.zeros):
+                raise MappingError("scales for each channel need weights without zero points")
+            quant = ChannelQuant(found.axis or 0, found.scales)
+            kind = OperandType.TENSOR_QUANT8_SYMM_PER_CHANNEL
+            return self.writer.tensor(array, kind, name, channel_quant=quant)
+        kind = OperandType.TENSOR_QUANT8_ASYMM_SIGNED if signed else OperandType.TENSOR_QUANT8_ASYMM
+        scale, zero = found.single
+        return self.writer.tensor(array, kind, name, scale=scale, zero_point=zero)
+
+    def bias(self, value: ir.Value | None, count: int, weights: Ref) -> Ref:
+        """Where the node is written quantized it is int32, with the product of the scales."""
+        x, numbers = self.about(self.ref(0)), np.zeros(count)
+        name = "" if value is None else str(value.name)
+        if value is not None:
+            found = real_numbers(value) if self.quantized else constant(value)
+            if found is None and not self.quantized:
+                return self.reshaped(self.real(value), [count])
+            if found is None:
+                return self._computed_bias(value)
+            numbers = found.reshape(-1)
+        if not self.quantized:
+            return self.number(np.broadcast_to(numbers, (count,)), self.ref(0), name)
+        filter_ = self.about(weights)
+        channel = filter_.channel_quant
+        own = np.array(channel.scales if channel else [filter_.scale], np.float32)
+        steps = bias_integers(numbers, count, np.float32(x.scale) * own, np.int32)
+        scale = 0.0 if channel else float(x.scale * filter_.scale)
+        return self.writer.tensor(steps, OperandType.TENSOR_INT32, name, scale=scale)
+
+    def _computed_bias(self, value: ir.Value) -> Ref:
+        """Integers of 32 bits that are computed, behind a DequantizeLinear."""
+        integers = made_of(value, "DequantizeLinear")
+        if integers is None or integers.dtype != ir.DataType.INT32:
+            raise MappingError("the bias is not a 32-bit integer")
+        return self.stored(integers)
+
     # results -------------------------------------------------------------------------------------
 
-    def target(self, value: ir.Value, fuse: bool = False, image: bool = False) -> Ref:
-        """The operand to write a result to.
-
-        `fuse` takes an activation that follows into `self.activation`.
-        """
-        real = value.dtype in FLOATS
-        if fuse and real:
-            value = self._activated(value)
-        if self.quantised and real:
-            user = only_user(value)
-            reads = user is not None and user.op_type == "QuantizeLinear"
-            found = one_scale(user) if user and reads and user.inputs[0] is value else None
-            if user is None or found is None:
-                raise MappingError("the result is not quantised")
-            if not found[0] < HUGE_SCALE:
-                raise MappingError(
-                    "multiples of such a scale are beyond the floats in which integers are scaled"
-                )
-            value = self.absorb(user)
+    def target(self, value: ir.Value, image: bool = False) -> Ref:
+        """The operand to write a result to."""
+        if (found := self.written_quantized(value)) is not None:
+            value = self.absorb(found[0])
         return self.writer.new(value, self.image(value) if image else None)
 
     def absorb(self, node: ir.Node) -> ir.Value:
-        """A following node becomes part of this one; its output."""
         self.writer.enter(self.writer.done, node, True)
         return node.outputs[0]
 
-    def _activated(self, value: ir.Value) -> ir.Value:
-        user = only_user(value)
-        code = 0 if user is None else activation_code(user)
-        if user is None or not code or user.inputs[0] is not value:
-            return value
-        self.activation = code
-        return self.absorb(user)
+    def has_activation(self, value: ir.Value) -> bool:
+        return value.dtype in FLOATS
 
     def alias(self, value: ir.Value, source: ir.Value) -> None:
         """`value` is the same operand as `source`."""
@@ -408,7 +470,7 @@ class Writing(context.Writing):
         """A constant of a float operand's type."""
         kind = self.about(like).type
         if kind.dtype is None or kind.dtype.kind == "u" or kind.dtype.itemsize == 1:
-            raise MappingError("the constant is not quantised")
+            raise MappingError("the constant is not quantized")
         return self.writer.tensor(np.asarray(array, kind.dtype), kind, name)
 
     # operations ----------------------------------------------------------------------------------
@@ -514,14 +576,6 @@ def _bounds(dtype: Any) -> tuple[int, int]:
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-_CODES = {"": 0, "Relu": 1, "Relu1": 2, "Relu6": 3}
-
-
-def activation_code(node: ir.Node) -> int:
-    """1 RELU, 2 RELU1 (-1..1), 3 RELU6, 0 for a node that is none of them."""
-    return _CODES[activation_of(node)]
-
-
-def quantisation_of(operand: Operand) -> tuple[np.float32, int]:
+def scale_and_zero(operand: Operand) -> tuple[float, int]:
     """Scale and zero point, as they compare equal."""
-    return np.float32(operand.scale), operand.zero_point
+    return float(np.float32(operand.scale)), operand.zero_point

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from converter.formats.lite.weights import Filter, Multiplier
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.formats.nnapi.rules.fields import (
+    BIAS,
     PADS,
     STRIDES,
-    Bias,
-    Filter,
     FusedActivation,
     Window,
 )
@@ -18,7 +18,7 @@ from converter.formats.nnapi.rules.weights import longer
 from converter.graph.windows import same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.fields import Attr, Guard, Only
 from converter.mapping.rules import op
 
 
@@ -26,19 +26,6 @@ def depth(w: Writing) -> int:
     """How many channels of the input each output channel of a convolution reads."""
     found: Any = w.static(1)[1]
     return int(found)
-
-
-class Depthwise(Field):
-    """`multiplier` output channels for each of the input, whose number is `group`."""
-
-    names = ("group",)
-    keys = ("multiplier",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(group=r.channels())
-
-    def lower(self, w: Writing) -> None:
-        w.set(multiplier=w.static(1)[0] // w.attr("group"))
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
@@ -80,8 +67,8 @@ RULES = [
     op(
         "Conv",
         "CONV_2D",
-        Filter((0, 2, 3, 1)),
-        Bias(),
+        Filter((0, 2, 3, 1), "filter"),
+        BIAS,
         Window(),
         Only("group", 1),
         FusedActivation(),
@@ -90,10 +77,10 @@ RULES = [
         "Conv",
         "DEPTHWISE_CONV_2D",
         DEPTHWISE,
-        Filter((1, 2, 3, 0)),
-        Bias(),
+        Filter((1, 2, 3, 0), "filter"),
+        BIAS,
         Window(),
-        Depthwise(),
+        Multiplier("multiplier"),
         FusedActivation(),
         given="1,4,8,8 =4,1,3,3 =4",
     ),
@@ -101,8 +88,8 @@ RULES = [
         "Conv",
         "GROUPED_CONV_2D",
         UNDILATED,
-        Filter((0, 2, 3, 1)),
-        Bias(),
+        Filter((0, 2, 3, 1), "filter"),
+        BIAS,
         Window(),
         Attr("group", "groups", int),
         FusedActivation(),
@@ -112,9 +99,9 @@ RULES = [
         "ConvTranspose",
         "TRANSPOSE_CONV_2D",
         Only("group", 1),
-        Filter((1, 2, 3, 0)),
+        Filter((1, 2, 3, 0), "filter", 1),
         TransposedWindow(),
-        Bias(),
+        BIAS,
         FusedActivation(),
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from converter.formats.nnapi.rules.context import Stored, Writing
 from converter.formats.nnapi.rules.fields import ChannelsFirst
-from converter.mapping.fields import Attr, Field, Only, attrs, spread
+from converter.mapping.fields import Attr, Group, Only, attrs, spread
 from converter.mapping.rules import op
 
 SIZE = spread("size", "out_height", "out_width", kind=int)
@@ -14,19 +14,19 @@ RATIO = spread("ratio", "height_ratio", "width_ratio", kind=float)
 SAMPLES = spread("samples", "height_samples", "width_samples", kind=int)
 
 
-class SquareRegions(Field):
-    """Attributes of RoiAlign, which has one scale and one number of samples for both axes."""
-
-    names = ("output_height", "output_width", "spatial_scale", "sampling_ratio")
-    keys: tuple[str, ...] = (*SIZE.keys, *RATIO.keys, *SAMPLES.keys)
-
-    def lower(self, w: Writing) -> None:
-        ratio, samples = 1 / w.attr("spatial_scale"), w.attr("sampling_ratio")
-        numbers: list[Any] = [w.attr("output_height"), w.attr("output_width")]
-        numbers += [ratio, ratio, samples, samples]
-        w.layer.attrs |= dict(zip(self.keys, numbers, strict=True))
+def both_axes(w: Writing) -> dict[str, Any]:
+    """The attributes of RoiAlign, which has one scale and one number of samples for both axes."""
+    size = w.attr("output_height"), w.attr("output_width")
+    ratio, samples = 1 / w.attr("spatial_scale"), w.attr("sampling_ratio")
+    numbers = (*size, ratio, ratio, samples, samples)
+    return dict(zip(SQUARE.keys, numbers, strict=True))
 
 
+SQUARE = Group(
+    ("output_height", "output_width", "spatial_scale", "sampling_ratio"),
+    (*SIZE.keys, *RATIO.keys, *SAMPLES.keys),
+    lower_=both_axes,
+)
 REGIONS = "1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i32:[0,0]"
 RULES = [
     op("netconv::RegionAlign", "ROI_ALIGN", SIZE, RATIO, SAMPLES, given=REGIONS),
@@ -37,7 +37,7 @@ RULES = [
         Stored(),
         Only("mode", "avg"),
         Only("coordinate_transformation_mode", "output_half_pixel"),
-        SquareRegions(),
+        SQUARE,
         lower_only=True,
         given="1,2,6,6 =[[0,0,3,3],[1,1,5,4]] =i64:[0,0]",
     ),

@@ -16,7 +16,7 @@ from converter.graph.demands import of_length
 from converter.graph.infer import known
 from converter.graph.record import record
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Attr, Field, Guard, Only
+from converter.mapping.fields import Attr, Detail, Field, Guard, Only
 from converter.mapping.rules import op
 from converter.passes.lite.picking import counts_from_front
 
@@ -57,33 +57,35 @@ def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
         w.operation("STRIDED_SLICE", y, input=x, **strided(found))
 
 
-class BeginSize(Field):
+def read_begin_and_size(r: Reading) -> None:
     """Begin and size of each axis, which may be computed; a size of -1 goes to the end."""
+    b, names = r.b, ("begin", "size")
+    begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
+    count = r.rank(r.data)
+    for name, v in zip(names, (begin, size), strict=True):
+        if r.static(v, name, axes=1) != (count,):
+            raise MappingError(f"{name} of {r.static(v)[0]} axes, the input has {count}", "R105")
+    starts, sizes = known(begin), known(size)
+    if starts is not None and sizes is not None:
+        ends: Any = np.where(sizes == -1, LARGE, starts + sizes)
+    else:
+        ends = b.Where(b.Equal(size, -1), LARGE, begin + size)
+    r.set_inputs(r.data, begin, ends, list(range(r.static(begin)[0])))
 
-    inputs = (1, 2, 3, 4)
-    blobs = ("begin", "size")
 
-    def lift(self, r: Reading) -> None:
-        b, names = r.b, ("begin", "size")
-        begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
-        count = r.rank(r.data)
-        for name, v in zip(names, (begin, size), strict=True):
-            if r.static(v, name, axes=1) != (count,):
-                raise MappingError(
-                    f"{name} of {r.static(v)[0]} axes, the input has {count}", "R105"
-                )
-        starts, sizes = known(begin), known(size)
-        if starts is not None and sizes is not None:
-            ends: Any = np.where(sizes == -1, LARGE, starts + sizes)
-        else:
-            ends = b.Where(b.Equal(size, -1), LARGE, begin + size)
-        r.set_inputs(r.data, begin, ends, list(range(r.static(begin)[0])))
+def write_begin_and_size(w: Writing) -> None:
+    found = parts(w)
+    if any(p.step != 1 for p in found):
+        raise MappingError("it has no steps")
+    w.layer.attrs |= sliced(found)
 
-    def lower(self, w: Writing) -> None:
-        found = parts(w)
-        if any(p.step != 1 for p in found):
-            raise MappingError("it has no steps")
-        w.layer.attrs |= sliced(found)
+
+BEGIN_AND_SIZE = Detail(
+    read=read_begin_and_size,
+    write=write_begin_and_size,
+    inputs=(1, 2, 3, 4),
+    blobs=("begin", "size"),
+)
 
 
 class Strides(Field):
@@ -123,15 +125,13 @@ class Strides(Field):
         w.layer.attrs |= strided(parts(w))
 
 
-class Backwards(Field):
+def read_reversed_axis(r: Reading) -> None:
     """The axis that is turned round, of which there is one."""
+    first = int(np.iinfo(np.int64).min) + 1
+    r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
 
-    inputs = (1, 2, 3, 4)
-    keys = ("axis",)
 
-    def lift(self, r: Reading) -> None:
-        first = int(np.iinfo(np.int64).min) + 1
-        r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
+REVERSED_AXIS = Detail(read=read_reversed_axis, inputs=(1, 2, 3, 4), keys=("axis",))
 
 
 @record
@@ -174,9 +174,9 @@ FROM_FRONT = Guard(
     lambda w: counts_from_front(w.source),
 )
 RULES = [
-    op("Slice", "SLICE", from_level(3), BeginSize(), given="4,6 =[1] =[4]"),
+    op("Slice", "SLICE", from_level(3), BEGIN_AND_SIZE, given="4,6 =[1] =[4]"),
     op("Slice", "STRIDED_SLICE", Strides()),
-    op("Slice", "REVERSE", Backwards(), lift_only=True),
+    op("Slice", "REVERSE", REVERSED_AXIS, lift_only=True),
     op("Gather", "GATHER", FROM_FRONT, Axis(), Indices()),
     op(
         "Gather",

@@ -6,19 +6,20 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.quantization import ATTRIBUTES, Quantization
 from converter.formats.nnapi.collector import BYTES, NARROW, one_scale
-from converter.formats.nnapi.quantization import DATA_TYPES, zero_point
+from converter.formats.nnapi.quantization import DATA_TYPES
 from converter.formats.nnapi.rules.context import (
     Reading,
     Stored,
     Writing,
-    quantisation_of,
+    scale_and_zero,
 )
 from converter.formats.nnapi.table import Array, Operand
 from converter.graph.infer import constant, evaluate, known
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.sizes import demand_small
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Detail, Field, Guard
 from converter.mapping.rules import Custom, Rule, custom, op
 
 DT = ir.DataType
@@ -49,57 +50,57 @@ def fits_a_byte(x: ir.Value) -> bool:
     return low and high
 
 
-class To(Field):
+def read_result_type(r: Reading) -> None:
     """`to` <-> the type of the result.
 
     A cast into 8 bits saturates there (NeuralNetworksTypes.h, CAST), in ONNX it wraps around.
     """
-
-    names = ("to", "saturate", "round_mode")
-
-    def lift(self, r: Reading) -> None:
-        x, wanted = r.data, DATA_TYPES[r.output().type]
-        r.set(to=int(wanted))
-        if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
-            limits = np.iinfo(wanted.numpy())
-            wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
-            bounds = [r.b.like(wide, n) for n in (limits.min, limits.max)]
-            r.data = r.b.Clip(wide, *bounds)
-
-    def lower(self, w: Writing) -> None:
-        have, want = types_of(w)
-        if have not in CASTABLE or want not in CASTABLE:
-            raise MappingError(
-                f"there is no cast from {have and have.name} to {want and want.name}"
-            )
-        if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.data):
-            raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
+    x, wanted = r.data, DATA_TYPES[r.output().type]
+    r.set(to=int(wanted))
+    if wanted in BYTES and x.dtype not in (DT.BOOL, wanted):
+        limits = np.iinfo(wanted.numpy())
+        wide = x if x.dtype != DT.UINT8 else r.cast(x, DT.INT32)
+        bounds = [r.b.like(wide, n) for n in (limits.min, limits.max)]
+        r.data = r.b.Clip(wide, *bounds)
 
 
-class Truth(Field):
+def write_result_type(w: Writing) -> None:
+    have, want = types_of(w)
+    if have not in CASTABLE or want not in CASTABLE:
+        raise MappingError(f"there is no cast from {have and have.name} to {want and want.name}")
+    if (have, want) == (DT.INT32, DT.UINT8) and not fits_a_byte(w.data):
+        raise MappingError("numbers beyond 8 bits wrap around, a CAST stops at the largest")
+
+
+RESULT_TYPE = Detail(
+    read=read_result_type, write=write_result_type, names=("to", "saturate", "round_mode")
+)
+
+
+def write_truth_value(w: Writing) -> None:
     """A number as a truth value (whether it is not 0), or a truth value as a number (1 or 0)."""
+    have, want = types_of(w)
+    if want == DT.BOOL:
+        if have is None or have == DT.BOOL:
+            raise not_meant("nothing to compute")
+        w.set(a=w.stored(w.data), b=w.stored(zero(have)))
+        return
+    y = w.writer.like(w.out)
+    if y.type.dtype is None or have != DT.BOOL:
+        raise MappingError("there is no such cast")
+    demand_small(*y.dimensions)
+    for name, number in (("a", 1), ("b", 0)):
+        array = np.full(y.dimensions, number, y.type.dtype)
+        w.layer.attrs[name] = w.writer.tensor(array, y.type, scale=y.scale, zero_point=y.zero_point)
+    w.set(mask=w.stored(w.data))
 
-    names = ("to", "saturate", "round_mode")
-    inputs = (0,)
-    keys = ("mask", "a", "b")
 
-    def lower(self, w: Writing) -> None:
-        have, want = types_of(w)
-        if want == DT.BOOL:
-            if have is None or have == DT.BOOL:
-                raise not_meant("nothing to compute")
-            w.set(a=w.stored(w.data), b=w.stored(zero(have)))
-            return
-        y = w.writer.like(w.out)
-        if y.type.dtype is None or have != DT.BOOL:
-            raise MappingError("there is no such cast")
-        demand_small(*y.dimensions)
-        for name, number in (("a", 1), ("b", 0)):
-            array = np.full(y.dimensions, number, y.type.dtype)
-            w.layer.attrs[name] = w.writer.tensor(
-                array, y.type, scale=y.scale, zero_point=y.zero_point
-            )
-        w.set(mask=w.stored(w.data))
+TRUTH_VALUE = Detail(
+    write=write_truth_value,
+    names=("to", "saturate", "round_mode"),
+    inputs=(0,),
+    keys=("mask", "a", "b"),
+)
 
 
 def zero(dtype: DT) -> ir.Value:
@@ -109,7 +110,7 @@ def zero(dtype: DT) -> ir.Value:
     return made
 
 
-def demanded_scale(w: Writing) -> tuple[np.float32, int]:
+def demanded_scale(w: Writing) -> tuple[float, int]:
     found = one_scale(w.source)
     if found is None:
         raise MappingError("scale and zero point must be constant, and one for all")
@@ -119,7 +120,7 @@ def demanded_scale(w: Writing) -> tuple[np.float32, int]:
 class Scale(Field):
     """Scale and zero point <-> those of the operand that has the integers, a result or an input."""
 
-    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    names = ATTRIBUTES
     inputs = (1, 2)
 
     def __init__(self, of_result: bool) -> None:
@@ -134,31 +135,31 @@ class Scale(Field):
         if not operand.scale:
             raise MappingError("the integers have no scale", "R110")
         x = r.cast(r.data, DT.FLOAT) if self.of_result else r.data
-        r.set_inputs(x, np.array(operand.scale, np.float32), zero_point(operand))
+        found = Quantization((operand.scale,), (operand.zero_point,))
+        r.set_inputs(x, *found.operands(DATA_TYPES[operand.type]))
 
     def lower(self, w: Writing) -> None:
         found = demanded_scale(w)
         if not self.of_result:
             operand: Operand = w.about(w.stored(w.data))
-            if quantisation_of(operand) != found:
+            if scale_and_zero(operand) != found:
                 raise MappingError("the integers are read with several scales")
 
 
-class WholeScale(Field):
+def write_whole_scale(w: Writing) -> None:
     """Integers of 32 bits have a cast, then a multiplication."""
+    scale, _ = demanded_scale(w)
+    source = w.stored(w.data)
+    y = w.writer.like(w.out)
+    real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
+    w.operation("CAST", real, input=source)
+    factor = w.number([scale], real)
+    w.set(a=real, b=factor, activation=0)
 
-    names = Scale.names
-    inputs = (0, 1, 2)
-    keys = ("a", "b", "activation")
 
-    def lower(self, w: Writing) -> None:
-        scale, _ = demanded_scale(w)
-        source = w.stored(w.data)
-        y = w.writer.like(w.out)
-        real = w.writer.add(Operand(y.type, list(w.about(source).dimensions), f"{y.name}.real"))
-        w.operation("CAST", real, input=source)
-        factor = w.number([scale], real)
-        w.set(a=real, b=factor, activation=0)
+WHOLE_SCALE = Detail(
+    write=write_whole_scale, names=ATTRIBUTES, inputs=(0, 1, 2), keys=("a", "b", "activation")
+)
 
 
 def constant_result(t: Writing) -> None:
@@ -166,7 +167,7 @@ def constant_result(t: Writing) -> None:
     node = t.source
     arrays: list[Array | None] = [constant(v) for v in node.inputs]
     pairs = zip(node.inputs, arrays, strict=True)
-    if t.quantised or any(v is not None and array is None for v, array in pairs):
+    if t.quantized or any(v is not None and array is None for v, array in pairs):
         raise not_meant("nothing to compute")
     found = evaluate(node, arrays)
     if not found:
@@ -177,7 +178,7 @@ def constant_result(t: Writing) -> None:
 def same_type(t: Writing) -> None:
     """A cast between types that are one here."""
     have, want = types_of(t)
-    if t.quantised or have != want:
+    if t.quantized or have != want:
         raise not_meant("a cast looks at stored numbers")
     t.alias(t.node.outputs[0], t.data)
 
@@ -187,7 +188,7 @@ def is_whole(w: Writing) -> bool:
 
 
 def is_plain(w: Writing) -> bool:
-    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantisation."""
+    """Whether a cast reads bytes whose scale is 1 as real numbers, which is a dequantization."""
     if types_of(w) != (DT.UINT8, DT.FLOAT):
         return False
     operand = w.about(w.stored(w.data))
@@ -199,25 +200,25 @@ TO_TRUTH = Guard("no truth value", lambda w: types_of(w)[1] == DT.BOOL)
 
 RULES: list[Rule | Custom] = [
     custom("Cast", "", lower=same_type),
-    op("Cast", "NOT_EQUAL", TO_TRUTH, Stored(), Truth(), lower_only=True, given="i32:2,3"),
-    op("Cast", "SELECT", TRUTH, Stored(), Truth(), lower_only=True, given="b:2,3"),
+    op("Cast", "NOT_EQUAL", TO_TRUTH, Stored(), TRUTH_VALUE, lower_only=True, given="i32:2,3"),
+    op("Cast", "SELECT", TRUTH, Stored(), TRUTH_VALUE, lower_only=True, given="b:2,3"),
     op(
         "Cast",
         "DEQUANTIZE",
         Guard("its integers have a scale", is_plain),
         Stored(),
-        To(),
+        RESULT_TYPE,
         lower_only=True,
         given="u8:2,3",
     ),
-    op("Cast", "CAST", Stored(), To(), given="i32:2,3"),
+    op("Cast", "CAST", Stored(), RESULT_TYPE, given="i32:2,3"),
     custom("DequantizeLinear QuantizeLinear", "", lower=constant_result),
     op(
         "DequantizeLinear",
         "MUL",
         Guard("of integers of 32 bits", is_whole),
         Stored(),
-        WholeScale(),
+        WHOLE_SCALE,
         lower_only=True,
         given="i32:2,3 =[0.5]",
     ),

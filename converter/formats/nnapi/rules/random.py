@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx_ir as ir
 
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Stored, Writing
-from converter.mapping.fields import Attr, Field, Guard, Implied, Only
+from converter.mapping.fields import Attr, Group, Guard, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import op
 
 
-class Seeds(Field):
-    """The two seeds are the halves of one."""
-
-    names = ("seed",)
-    keys = ("seeds",)
-
-    def lift(self, r: Reading) -> None:
-        low, high = r.attr("seeds", list)
-        r.set(seed=(low & 0xFFFFFFFF) | high << 32)
-
-    def lower(self, w: Writing) -> None:
-        seed = int(w.attr("seed"))
-        low = seed & 0xFFFFFFFF
-        w.set(seeds=[low - (low >> 31 << 32), seed >> 32])
+def seed_of(r: Reading) -> dict[str, Any]:
+    low, high = r.attr("seeds", list)
+    return {"seed": (low & 0xFFFFFFFF) | high << 32}
 
 
-class WholeClasses(Field):
-    """The classes are whole numbers there: the Cast behind the operator becomes a part of it."""
+def seeds_of(w: Writing) -> dict[str, Any]:
+    """The two halves of a seed."""
+    seed = int(w.attr("seed"))
+    low = seed & 0xFFFFFFFF
+    return {"seeds": [low - (low >> 31 << 32), seed >> 32]}
 
-    def lower(self, w: Writing) -> None:
-        user = only_user(w.out)
-        whole = (ir.DataType.INT32, ir.DataType.INT64)
-        if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
-            raise MappingError("the drawn classes are whole numbers there")
-        w.layer.outputs = [w.absorb(user)]
+
+def whole_classes(w: Writing) -> None:
+    """The classes are integers there: the Cast after the operator becomes a part of it."""
+    user = only_user(w.out)
+    whole = (ir.DataType.INT32, ir.DataType.INT64)
+    if user is None or user.op_type != "Cast" or user.outputs[0].dtype not in whole:
+        raise MappingError("the drawn classes must be cast to integers, which they are there")
+    w.layer.outputs = [w.absorb(user)]
 
 
 RULES = [
@@ -45,10 +41,10 @@ RULES = [
         Guard("draws are from rows", lambda w: len(w.static()) == 2),
         Stored(),
         Attr("samples", kind=int),
-        Seeds(),
+        Group(("seed",), ("seeds",), seed_of, seeds_of),
         Only("logits", 1),
         Only("temperature", 1.0),
         Implied(("eps",)),  # of probabilities
-        WholeClasses(),
+        before_lower=whole_classes,
     ),
 ]

@@ -9,20 +9,28 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import CODES
+from converter.formats.lite.recurrent import (
+    BOTH_STATES,
+    RNN,
+    STATES,
+    both_directions,
+    lstm_cell,
+    lstm_operands,
+    lstm_sequence,
+    lstm_step,
+    reason_against,
+    rnn_cell,
+    sequence,
+    sequence_weights,
+)
 from converter.formats.nnapi.collector import Ref
 from converter.formats.nnapi.rules.context import Reading, Writing
-from converter.formats.nnapi.rules.fields import CODES
 from converter.formats.nnapi.rules.indexing import put_slice
-from converter.formats.nnapi.table import Array
-from converter.graph.build import Builder, attrs_of, open_builder
+from converter.graph.build import open_builder
 from converter.graph.catalogue.cells import (
-    ACTIVATIONS,
-    Cell,
-    Gate,
     Step,
     dense,
-    rnn_step,
-    steps_of,
 )
 from converter.graph.fixed_point import (
     INT16_RANGE,
@@ -37,117 +45,33 @@ from converter.graph.fixed_point import (
     tanh_table,
     toward_zero,
 )
-from converter.graph.infer import constant
 from converter.graph.recurrent import clipped
-from converter.graph.value import Value, optional, with_operators
-from converter.mapping.context import static
+from converter.graph.value import Value
 from converter.mapping.fields import Attr, Guard, attrs
 from converter.mapping.rules import Custom, Rule, custom, op
 
-LSTM_STATES = ("output_state_in", "cell_state_in")
 
-
-def present(r: Reading, name: str) -> Value | None:
-    """The real numbers of an argument that may be left out."""
-    return r.real(name) if r.has(name) else None
-
-
-def rnn_cell(r: Reading, prefix: str = "") -> Step:
-    f, aux_weights = ACTIVATIONS[r.attr("activation", CODES)], present(r, f"{prefix}aux_weights")
-    names = ("weights", "recurrent_weights", "bias")
-    weights, recurrent, bias = (r.real(prefix + name) for name in names)
-
-    def step(b: Builder, x: Value, states: Sequence[Value], aux: Value | None) -> list[Value]:
-        if aux is not None and aux_weights is None:
-            raise MappingError(f"the input '{prefix}aux_weights' is absent", "R105")
-        more = () if aux is None or aux_weights is None else (aux, aux_weights)
-        return [f(b, rnn_step(b, x, states[0], weights, recurrent, bias, *more))]
-
-    return step
-
-
-def lstm_cell(r: Reading, prefix: str = "") -> Step:
-    def get(name: str) -> Value | None:
-        return present(r, prefix + name)
-
-    def gate(name: str) -> Gate:
-        bias = "cell_bias" if name == "cell" else f"{name}_gate_bias"
-        names = (f"input_to_{name}_weights", f"recurrent_to_{name}_weights", bias)
-        more = (f"cell_to_{name}_weights", f"{name}_layer_norm_weights")
-        return Gate(*(get(n) for n in (*names, *more, f"aux_input_to_{name}_weights")))
-
-    cell = Cell(
-        gate("input"),
-        gate("forget"),
-        gate("cell"),
-        gate("output"),
-        get("projection_weights"),
-        get("projection_bias"),
-        r.attr("activation", CODES),
-        r.attr("cell_clip", float),
-        r.attr("proj_clip", float),
-    )
-    return lambda b, x, states, aux: cell(b, x, states[0], states[1], aux)
-
-
-def sequence(
-    r: Reading,
-    step: Step,
-    names: Sequence[str],
-    x: Value,
-    aux: Value | None = None,
-    backward: bool = False,
-) -> list[ir.Value]:
-    """A loop over axis 0 of `x`, with states of these names; the outputs, and the last states."""
-    static(x, "a sequence")
-    states = [r.real(name) for name in names]
-    y, *last = steps_of(r.b, step, x, states, aux, backward)
-    return [time_major(r, y), *last]
-
-
-def both_directions(
-    r: Reading, cell: Callable[[Reading, str], Step], names: Sequence[str], weights: str
-) -> tuple[ir.Value, ...]:
-    """The auxiliary input is a second input of both directions, with weights of its own.
-
-    Without them it is the input of the backward direction.
-    """
-    x, aux = time_major(r, r.real("input")), None
-    second = x
-    if r.has("aux_input"):
-        second = time_major(r, r.real("aux_input"))
-        if r.has(f"fw_{weights}"):
-            second, aux = x, second
-    forward, *states = sequence(r, cell(r, "fw_"), [f"fw_{n}" for n in names], x, aux)
-    backward, *more = sequence(r, cell(r, "bw_"), [f"bw_{n}" for n in names], second, aux, True)
+def in_both(r: Reading, step: Callable[[str], Step], *names: str) -> Sequence[ir.Value]:
+    """Both directions, and their last states where the operation gives them."""
+    *states, weights = names
     merged = r.attr("merge_outputs", bool)
     if merged != (r.binding.outputs["bw_output"] is None):
         raise MappingError("merge_outputs does not fit the number of outputs", "R105")
-    y = (r.b.Concat(forward, backward, axis=2),) if merged else (forward, backward)
-    return (*y, *states, *more) if len(r.results) > len(y) else y
+    found = both_directions(r, step, states, weights)
+    count = 1 if merged else 2
+    return found if len(r.results) > count else found[:count]
 
 
-def time_major(r: Reading, x: ir.Value) -> Value:
-    """[batch, time, ...] <-> [time, batch, ...] unless the operation is time-major already."""
-    major = r.attr("time_major", bool)
-    return with_operators(x) if major else r.b.Transpose(x, perm=[1, 0, 2])
+def bidirectional_rnn(r: Reading) -> Sequence[ir.Value]:
+    return in_both(r, lambda prefix: rnn_cell(r, prefix), RNN[-1], "aux_weights")
 
 
-def sequence_rnn(r: Reading) -> list[ir.Value]:
-    return sequence(r, rnn_cell(r), ["hidden_state_in"], time_major(r, r.real("input")))
+def bidirectional_lstm(r: Reading) -> Sequence[ir.Value]:
+    def step(prefix: str) -> Step:
+        states = [prefix + name for name in BOTH_STATES]
+        return lstm_step(r, lstm_cell(r, prefix), states)
 
-
-def bidirectional_rnn(r: Reading) -> tuple[ir.Value, ...]:
-    return both_directions(r, rnn_cell, ["hidden_state_in"], "aux_weights")
-
-
-def sequence_lstm(r: Reading) -> list[ir.Value]:
-    return sequence(r, lstm_cell(r), LSTM_STATES, time_major(r, r.real("input")))
-
-
-def bidirectional_lstm(r: Reading) -> tuple[ir.Value, ...]:
-    states = ("activation_state_in", "cell_state_in")
-    return both_directions(r, lstm_cell, states, "aux_input_to_forget_weights")
+    return in_both(r, step, *BOTH_STATES, "aux_input_to_forget_weights")
 
 
 def power_of_two(scale: float) -> int:
@@ -209,7 +133,7 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
     exponent = power_of_two(r.operand("cell_state_in").scale)
 
     with b:
-        x, h, c = (whole(n) for n in ("input", *LSTM_STATES))
+        x, h, c = (whole(n) for n in ("input", *STATES))
 
         def gate(name: str, cell: Value | None) -> Value:
             unit, norm = number(f"{name}_intermediate_scale"), f"{name}_layer_norm_weights"
@@ -265,8 +189,6 @@ def quantized_lstm(r: Reading) -> tuple[ir.Value, ...]:
 
 # ONNX's own operators as sequence operations: forward, time first, weights constant --------------
 
-ORDER = ("input", "output", "forget", "cell")  # of the gates in ONNX; of peepholes without the cell
-
 
 def state(w: Writing, index: int, size: int, x: Ref) -> Ref:
     """An initial state [1, batch, size] as [batch, size]; zeros when it is absent."""
@@ -276,25 +198,11 @@ def state(w: Writing, index: int, size: int, x: Ref) -> Ref:
     return w.reshaped(w.stored(value), [batch, size])
 
 
-def whole(node: ir.Node, steps: int) -> None:
-    """MappingError when sequences have lengths of their own or another layout."""
-    lengths = optional(node, 4)
-    array = constant(lengths)
-    own = lengths is not None and (array is None or (array != steps).any())
-    if own or attrs_of(node).get("layout", 0):
-        raise MappingError("sequences of different lengths, or batch first, are not possible")
-
-
-def check(w: Writing, activations: list[str]) -> None:
-    whole(w.source, w.static()[0])
-    forward = w.attr("direction", "forward") == "forward"
-    if not forward or w.attr("clip", 0) or w.attr("input_forget", 0):
-        raise MappingError(
-            "directions other than forward, clipped or coupled gates are not possible"
-        )
-    found = list(w.attr("activations", None) or activations)
-    if found != activations:
-        raise MappingError(f"its activations are {found}, not {activations}")
+def check(w: Writing, activations: Sequence[str]) -> None:
+    if reason := reason_against(w.source, activations):
+        raise MappingError(reason)
+    if w.attr("direction", "forward") != "forward":
+        raise MappingError("directions other than forward are not possible")
 
 
 def deliver(w: Writing, y: Ref) -> None:
@@ -307,27 +215,13 @@ def deliver(w: Writing, y: Ref) -> None:
         put_slice(w, y, w.target(w.node.outputs[1]), last)
 
 
-def constants(w: Writing, rows: int) -> tuple[Array, Array, Array]:
-    """Weights, recurrent weights and the sum of both biases."""
-    weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
-    if not w.has(3):
-        return weights, recurrent, np.zeros(rows, weights.dtype)
-    return weights, recurrent, w.constant(3, "the bias").reshape(2, rows).sum(0)
-
-
 def lower_lstm(w: Writing) -> None:
     check(w, ["Sigmoid", "Tanh", "Tanh"])
     x, size = w.stored(w.data), w.static(2)[2]
-    weights, recurrent, bias = constants(w, 4 * size)
+    peepholes = w.constant(7, "the peepholes")[0] if w.has(7) else None
+    found = lstm_operands(*sequence_weights(w, 4 * size), peepholes)
     more: dict[str, Any] = {"activation": 4, "cell_clip": 0.0, "proj_clip": 0.0, "time_major": True}
-    for i, gate in enumerate(ORDER):
-        rows = slice(i * size, (i + 1) * size)
-        more[f"input_to_{gate}_weights"] = w.number(weights[rows], x)
-        more[f"recurrent_to_{gate}_weights"] = w.number(recurrent[rows], x)
-        more["cell_bias" if gate == "cell" else f"{gate}_gate_bias"] = w.number(bias[rows], x)
-        if w.has(7) and gate != "cell":
-            peephole = w.constant(7, "the peepholes")[0][rows]
-            more[f"cell_to_{gate}_weights"] = w.number(peephole, x)
+    more |= {name: w.number(array, x) for name, array in found.items()}
     more["output_state_in"], more["cell_state_in"] = state(w, 5, size, x), state(w, 6, size, x)
     steps, batch = w.static()[:2]
     outputs = [w.temp([steps, batch, size], x)]
@@ -346,7 +240,7 @@ def lower_rnn(w: Writing) -> None:
         raise MappingError(f"the activation {names[0]} is not possible")
     check(w, names)
     x, size = w.stored(w.data), w.static(2)[2]
-    found = zip(("weights", "recurrent_weights", "bias"), constants(w, size), strict=True)
+    found = zip(("weights", "recurrent_weights", "bias"), sequence_weights(w, size), strict=True)
     more: dict[str, Any] = {name: w.number(array, x) for name, array in found}
     more |= {"activation": CODES.lower(names[0]), "time_major": 1}
     more["hidden_state_in"] = state(w, 5, size, x)
@@ -356,10 +250,15 @@ def lower_rnn(w: Writing) -> None:
 
 
 ACTIVATION = Attr("activation", kind=CODES)
-INTEGERS = Guard("it takes stored integers alone", lambda w: w.quantised)
+INTEGERS = Guard("it takes stored integers alone", lambda w: w.quantized)
 RULES: list[Rule | Custom] = [
     op("netconv::RNNCell", "RNN", ACTIVATION, given="2,3 =4,3 =4,4 =4 2,4"),
-    custom("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", sequence_rnn, lower_rnn),
+    custom(
+        "RNN",
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+        lambda r: sequence(r, rnn_cell(r), RNN[-1:]),
+        lower_rnn,
+    ),
     custom("", "BIDIRECTIONAL_SEQUENCE_RNN", bidirectional_rnn),
     op(
         "netconv::LSTMCell",
@@ -368,7 +267,12 @@ RULES: list[Rule | Custom] = [
         *attrs(cell_clip=float, proj_clip=float),
         given="2,3 =4,3 =4,3 =4,3 =4,3 =4,4 =4,4 =4,4 =4,4 ? ? ? =4 =4 =4 =4 ? ? 2,4 2,4",
     ),
-    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", sequence_lstm, lower_lstm),
+    custom(
+        "LSTM",
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        lambda r: lstm_sequence(r, lstm_cell(r)),
+        lower_lstm,
+    ),
     custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", bidirectional_lstm),
     op(
         "netconv::SVDF",

@@ -7,39 +7,39 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.mapping.concepts.axes import NONE, Axes, Axis
-from converter.mapping.fields import Attr, Field, InputType, Only
+from converter.mapping.fields import Attr, Detail, InputType, Only
 from converter.mapping.rules import op, ops
 
 
-class KeptAxis(Field):
+def read_kept_axis(r: Reading) -> None:
     """The axis goes, but a vector gives [1]: there are no scalars."""
-
-    names = ("keepdims",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(keepdims=int(r.rank(r.data) == 1))
-
-    def lower(self, w: Writing) -> None:
-        shape = w.static()
-        if w.attr("keepdims") and len(shape) > 1:
-            dims = [n for i, n in enumerate(shape) if i != w.axis()]
-            w.behind(dims, w.reshape)
+    r.set(keepdims=int(r.rank(r.data) == 1))
 
 
-class Largest(Field):
+def write_kept_axis(w: Writing) -> None:
+    shape = w.static()
+    if w.attr("keepdims") and len(shape) > 1:
+        dims = [n for i, n in enumerate(shape) if i != w.axis()]
+        w.behind(dims, w.reshape)
+
+
+KEPT_AXIS = Detail(read=read_kept_axis, write=write_kept_axis, names=("keepdims",))
+
+
+def read_largest(r: Reading) -> None:
     """The `k` largest along the last axis."""
+    r.set_input(1, r.b.const([r.attr("k", int)], "k"))
 
-    names = ("axis",)
-    inputs = (1,)
-    keys = ("k",)
 
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, r.b.const([r.attr("k", int)], "k"))
+def write_largest(w: Writing) -> None:
+    if w.axis(-1) != len(w.static()) - 1:
+        raise MappingError("it looks along the last axis")
+    (w.layer.attrs["k"],) = w.ints(1, "k")
 
-    def lower(self, w: Writing) -> None:
-        if w.axis(-1) != len(w.static()) - 1:
-            raise MappingError("it looks along the last axis")
-        (w.layer.attrs["k"],) = w.ints(1, "k")
+
+K_LARGEST = Detail(
+    read=read_largest, write=write_largest, names=("axis",), inputs=(1,), keys=("k",)
+)
 
 
 KEEP = Attr("keepdims", "keep_dims", bool)
@@ -58,11 +58,11 @@ RULES = [
         InputType((0,), ir.DataType.INT32),
         lift_only=True,
     ),
-    *ops("ArgMax=ARGMAX ArgMin=ARGMIN", Axis(), KeptAxis(), Only("select_last_index", 0)),
+    *ops("ArgMax=ARGMAX ArgMin=ARGMIN", Axis(), KEPT_AXIS, Only("select_last_index", 0)),
     op(
         "TopK",
         "TOPK_V2",
-        Largest(),
+        K_LARGEST,
         Only("largest", 1),
         Only("sorted", 1),
     ),

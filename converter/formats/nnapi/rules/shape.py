@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.shape import PACK, RANK
 from converter.formats.nnapi.collector import NARROW
 from converter.formats.nnapi.rules.context import Reading, Writing
 from converter.graph.demands import at_least, shaped
@@ -17,7 +18,7 @@ from converter.graph.sizes import arange, demand_small
 from converter.mapping.codecs import same
 from converter.mapping.concepts.axes import Axis, Permutation, permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Attr, Field, Fixed, Group, Guard, InputType, Only
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Group, Guard, InputType, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 # reshape and transpose ---------------------------------------------------------------------------
@@ -65,19 +66,20 @@ class AddedAxis(Field):
         w.set(axis=added[0])
 
 
-class SqueezedAxes(Field):
+def read_squeezed_axes(r: Reading) -> None:
     """The axes of length 1 that go <-> `axes`; without it all of them."""
+    if axes := r.attr("axes", list, []):
+        r.set_input(1, axes)
 
-    inputs = (1,)
-    keys = ("axes",)
 
-    def lift(self, r: Reading) -> None:
-        if axes := r.attr("axes", list, []):
-            r.set_input(1, axes)
+def write_squeezed_axes(w: Writing) -> None:
+    if w.has(1):
+        w.set(axes=w.ints(1, "the axes"))
 
-    def lower(self, w: Writing) -> None:
-        if w.has(1):
-            w.set(axes=w.ints(1, "the axes"))
+
+SQUEEZED_AXES = Detail(
+    read=read_squeezed_axes, write=write_squeezed_axes, inputs=(1,), keys=("axes",)
+)
 
 
 def stays(w: Writing) -> bool:
@@ -95,7 +97,7 @@ def expands(w: Writing) -> bool:
 
 def same_dimensions(t: Writing) -> None:
     dims = t.about(t.real(t.data)).dimensions
-    if t.quantised or dims != (list(t.result_shape()) or [1]):
+    if t.quantized or dims != (list(t.result_shape()) or [1]):
         raise not_meant("the dimensions change")
     t.alias(t.node.outputs[0], t.data)
 
@@ -105,80 +107,66 @@ EXPANDS = Guard("a reshape says it from level 6 on, and for real numbers", expan
 # join and split ----------------------------------------------------------------------------------
 
 
-class Unsqueezed(Field):
-    """Each input gets the axis along which they are joined."""
-
-    names = ("axis",)
-    keys = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        axis = r.node.attrs["axis"] = r.attr("axis", int)
-        r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
-
-
-class EqualParts(Field):
+def read_equal_parts(r: Reading) -> None:
     """The number of equal parts; other sizes are slices."""
-
-    names = ("num_outputs",)
-    inputs = (1,)
-    keys = ("count",)
-
-    def lift(self, r: Reading) -> None:
-        r.set(num_outputs=r.attr("count", int))
-
-    def lower(self, w: Writing) -> None:
-        count = len(w.node.outputs)
-        sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
-        if len(sizes) > 1 or len(w.static()) > 4:
-            raise MappingError("the parts are of one size there, of up to four axes")
-        w.set(count=count)
+    r.set(num_outputs=r.attr("count", int))
 
 
-class Vector(Field):
+def write_equal_parts(w: Writing) -> None:
+    count = len(w.node.outputs)
+    sizes = {w.result_shape(i)[w.axis()] for i in range(count)}
+    if len(sizes) > 1 or len(w.static()) > 4:
+        raise MappingError("the parts are of one size there, of up to four axes")
+    w.set(count=count)
+
+
+EQUAL_PARTS = Detail(
+    read=read_equal_parts,
+    write=write_equal_parts,
+    names=("num_outputs",),
+    inputs=(1,),
+    keys=("count",),
+)
+
+
+def as_vector(r: Reading) -> None:
     """What has no axes in the graph has one here."""
-
-    def lift(self, r: Reading) -> None:
-        if r.rank(r.data) == 0:
-            r.data = r.reshape(r.data, [1])
+    if r.rank(r.data) == 0:
+        r.data = r.reshape(r.data, [1])
 
 
-class Repeated(Field):
+def write_repeated(w: Writing) -> None:
     """An Expand, as how often each axis is repeated."""
-
-    inputs = (1,)
-    keys = ("multiples",)
-
-    def lower(self, w: Writing) -> None:
-        out = w.result_shape()
-        dims = [1] * (len(out) - len(w.static())) + list(w.static())
-        w.operands[0] = w.reshaped(w.ref(0), dims)
-        many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
-        w.set(multiples=many or [1])
+    out = w.result_shape()
+    dims = [1] * (len(out) - len(w.static())) + list(w.static())
+    w.operands[0] = w.reshaped(w.ref(0), dims)
+    many = [1 if n == m else m for n, m in zip(dims, out, strict=True)]
+    w.set(multiples=many or [1])
 
 
-class TimesOnes(Field):
+REPEATED = Detail(write=write_repeated, inputs=(1,), keys=("multiples",))
+
+
+def write_times_ones(w: Writing) -> None:
     """An Expand, as a product with ones in the shape of the result."""
+    dims = list(w.result_shape()) or [1]
+    demand_small(*dims)
+    w.set(b=w.number(np.ones(dims), w.ref(0)), activation=0)
 
-    inputs = (1,)
-    keys = ("b", "activation")
 
-    def lower(self, w: Writing) -> None:
-        dims = list(w.result_shape()) or [1]
-        demand_small(*dims)
-        w.set(b=w.number(np.ones(dims), w.ref(0)), activation=0)
+TIMES_ONES = Detail(write=write_times_ones, inputs=(1,), keys=("b", "activation"))
 
 
 def old_and_real(w: Writing) -> bool:
-    return w.version < 3 and not w.quantised
+    return w.version < 3 and not w.quantized
 
 
-class Filled(Field):
+def read_filled(r: Reading) -> None:
     """A scalar `value`, which may be computed, in a shape."""
+    r.set_inputs(r.layer.blobs["value"], r.cast(r.data, ir.DataType.INT64))
 
-    blobs = ("value",)
 
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.layer.blobs["value"], r.cast(r.data, ir.DataType.INT64))
+FILLED = Detail(read=read_filled, blobs=("value",))
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -201,7 +189,7 @@ class Amounts(Pads):
 class PadValue(Field):
     """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
 
-    Beside quantised data it is an integer in their scale.
+    Beside quantized data it is an integer in their scale.
     """
 
     said: bool
@@ -264,19 +252,17 @@ def space_to_batch_pads() -> Group:
     return Group(("pads",), ("paddings",), lift, lower)
 
 
-class Shuffled(Field):
+def read_shuffled(r: Reading) -> None:
     """An axis of groups * m places, seen as [groups, m], and these turned round."""
+    shape, groups = list(r.static(r.data)), r.count("groups")
+    i = r.attr("axis", int) % len(shape)
+    parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
+    r.data = r.b.Reshape(r.data, parts)
+    r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
+    r.behind(lambda y: r.b.Reshape(y, shape))
 
-    names = ("perm",)
-    keys = ("axis", "groups")
 
-    def lift(self, r: Reading) -> None:
-        shape, groups = list(r.static(r.data)), r.count("groups")
-        i = r.attr("axis", int) % len(shape)
-        parts = [*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]]
-        r.data = r.b.Reshape(r.data, parts)
-        r.set(perm=[*range(i), i + 1, i, *range(i + 2, len(parts))])
-        r.behind(lambda y: r.b.Reshape(y, shape))
+SHUFFLED = Detail(read=read_shuffled, names=("perm",), keys=("axis", "groups"))
 
 
 def of_channels(r: Reading) -> bool:
@@ -292,7 +278,7 @@ RULES: list[Rule | Custom] = [
     op("Flatten", "EXPAND_DIMS", EXPANDS, AddedAxis(), lower_only=True, given="i32:3"),
     op("Reshape", "RESHAPE", Shape()),
     *ops("Flatten=RESHAPE Squeeze=RESHAPE Unsqueeze=RESHAPE", Shape(), lower_only=True),
-    op("Squeeze", "SQUEEZE", SqueezedAxes(), lift_only=True),
+    op("Squeeze", "SQUEEZE", SQUEEZED_AXES, lift_only=True),
     op(
         "Transpose",
         "RESHAPE",
@@ -303,19 +289,19 @@ RULES: list[Rule | Custom] = [
     ),
     op("Transpose", "TRANSPOSE", Permutation("permutation", absent=True)),
     op("Concat", "CONCATENATION", Axis()),
-    op("Concat", "PACK", Unsqueezed(), lift_only=True),
-    op("Split", "SPLIT", Axis(), EqualParts()),
-    op("Tile", "TILE", Vector(), InputType((1,))),
+    PACK,
+    op("Split", "SPLIT", Axis(), EQUAL_PARTS),
+    op("Tile", "TILE", InputType((1,)), before_lift=as_vector),
     op(
         "Expand",
         "MUL",
         Guard("it is repeated", old_and_real),
-        TimesOnes(),
+        TIMES_ONES,
         lower_only=True,
     ),
-    op("Expand", "TILE", Repeated(), lower_only=True),
-    op("Expand", "FILL", Filled(), lift_only=True),
-    op("Size", "RANK", before_lift=lambda r: r.b.Shape(r.data), lift_only=True),
+    op("Expand", "TILE", REPEATED, lower_only=True),
+    op("Expand", "FILL", FILLED, lift_only=True),
+    RANK,
     op("Pad", "PAD", Only("mode", "constant"), Amounts(), PadValue(False)),
     op("Pad", "PAD_V2", Only("mode", "constant"), Amounts(), PadValue(True)),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Amounts()),
@@ -338,5 +324,5 @@ RULES: list[Rule | Custom] = [
         Attr("group", "groups", int),
         given="1,4,3,3",
     ),
-    op("Transpose", "CHANNEL_SHUFFLE", Shuffled(), lift_only=True),
+    op("Transpose", "CHANNEL_SHUFFLE", SHUFFLED, lift_only=True),
 ]

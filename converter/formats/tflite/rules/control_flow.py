@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of, number
+from converter.formats.lite.elementwise import number
+from converter.formats.tflite.rules.context import NARROW, Reading, Writing, dims_of
 from converter.graph.infer import constant, known
 from converter.graph.loops import Body, choice, while_loop
 from converter.graph.states import State

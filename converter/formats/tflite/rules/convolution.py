@@ -1,8 +1,4 @@
-"""Convolutions and matrix products.
-
-Filters are stored O H W I, those of a depthwise convolution 1 H W O, of three axes D H W I O,
-weights of a dense layer [units, input size].
-"""
+"""Convolutions and matrix products. Filters of three axes are stored D H W I O."""
 
 from __future__ import annotations
 
@@ -12,53 +8,17 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import (
-    Dims,
-    Reading,
-    Writing,
-    dequantised,
-    dims_of,
-)
-from converter.formats.tflite.rules.fields import (
-    SAME,
-    VALID,
-    Bias,
-    Depth,
-    Filter,
-    FusedActivation,
-    Window,
-    channels,
-    data,
-)
+from converter.formats.lite.quantization import real_numbers
+from converter.formats.lite.weights import Bias, Dense, Filter, Multiplier
+from converter.formats.tflite.rules.context import Dims, Reading, Writing, dims_of
+from converter.formats.tflite.rules.fields import SAME, VALID, Depth, FusedActivation, Window
 from converter.graph.infer import constant, known
 from converter.graph.windows import FIX, same_pads
 from converter.mapping.concepts import transposed_window
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.concepts.window import Geometry
-from converter.mapping.fields import Field, Fixed, Guard, Implied, Only
+from converter.mapping.fields import Fixed, Guard, Only
 from converter.mapping.rules import op
-
-
-class Multiplier(Field):
-    """`depth_multiplier` output channels for each of the input, whose number is `group`.
-
-    The shapes say both; the option may be wrong, and is not looked at.
-    """
-
-    names = ("group",)
-    keys = ("depth_multiplier",)
-
-    def lift(self, r: Reading) -> None:
-        own, weights = channels(r), r.node.inputs[1]
-        units = r.static(weights, "the filter")[0] if weights is not None else 0
-        if own is None:
-            own = units // max(1, r.attr("depth_multiplier", int))
-        if own < 1 or units % own:
-            raise MappingError(f"{units} filters for {own} channels", "R105")
-        r.set(group=own)
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["depth_multiplier"] = int(w.static(1)[0]) // int(w.attr("group", 1))
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
@@ -133,39 +93,6 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         return [n if n > 0 else None for n in stated[1:-1]]
 
 
-class Dense(Field):
-    """Weights [units, input size] and a bias; an input of other axes is rows of that size, which
-    `keep_num_dims` puts back.
-    """
-
-    inputs = (1, 2)
-    keys = ("keep_num_dims",)
-
-    def lift(self, r: Reading) -> None:
-        x = data(r)
-        _, size = r.static(r.stored(1), "the weights", axes=2)
-        rank = None if x.shape is None else len(x.shape)
-        keep = r.attr("keep_num_dims", bool) and rank != 1
-        if not keep and (rank != 2 or x.shape is None or x.shape[1] != size):
-            x = r.b.Reshape(x, [-1, size])
-        r.set_inputs(x, r.permuted(1, (1, 0)))
-        bias = r.real_bias(2, (0, 1))
-        if bias is not None:
-            r.behind(lambda y: y + bias)
-
-    def lower(self, w: Writing) -> None:
-        swapped = bool(w.attr("transB", 0))
-        x = w.real(w.data)
-        weights = w.weights(w.input(1), (0, 1) if swapped else (1, 0))
-        w.symmetric(weights, 0)
-        w.layer.inputs = [x, weights, None]
-        units = int(dims_of(weights)[0] or 0)
-        bias = w.optional(2) if w.has(2) else w.addend(units)
-        if bias is not None or w.quantised:
-            w.layer.inputs[2] = w.bias(bias, units, x, weights)
-        w.layer.attrs["keep_num_dims"] = w.rank() > 2
-
-
 def is_dense(w: Writing) -> bool:
     """Whether weights are a constant matrix, beside rows of data."""
     value = w.input(1)
@@ -176,14 +103,9 @@ def is_dense(w: Writing) -> bool:
 
 def is_vector(w: Writing) -> bool:
     """Whether a Gemm adds one number for each column, or nothing."""
-    value = w.optional(2)
-    return (
-        value is None
-        or (
-            constant(value if dequantised(value) is None else dequantised(value).inputs[0])  # type: ignore[union-attr]
-            is not None
-            and all(n == 1 for n in w.static(2)[:-1])
-        )
+    bias = w.optional(2)
+    return bias is None or (
+        real_numbers(bias) is not None and all(n == 1 for n in w.static(2)[:-1])
     )
 
 
@@ -197,6 +119,8 @@ def widened(r: Reading) -> None:
             r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
 
 
+BIAS = Bias(2, 1, 0, drops_zeros=True)
+DENSE = Dense(0, 1, 2, "keep_num_dims")
 DEPTHWISE = Guard(
     "not a depthwise convolution",
     lower_if=lambda w: w.attr("group", 1) > 1 and w.static(1, "the filter")[1] == 1,
@@ -207,19 +131,19 @@ RULES = [
         "Conv",
         "DEPTHWISE_CONV_2D",
         DEPTHWISE,
-        Filter((1, 2, 3, 0)),
-        Multiplier(),
-        Bias(),
+        Filter((1, 2, 3, 0), 1),
+        Multiplier("depth_multiplier"),
+        BIAS,
         Window(),
         FusedActivation(),
     ),
-    op("Conv", "CONV_2D", Depth(), Filter((0, 2, 3, 1)), Bias(), Window(), FusedActivation()),
+    op("Conv", "CONV_2D", Depth(), Filter((0, 2, 3, 1), 1), BIAS, Window(), FusedActivation()),
     op(
         "Conv",
         "CONV_3D",
         Only("group", 1),
-        Filter((2, 3, 4, 1, 0)),
-        Bias(),
+        Filter((2, 3, 4, 1, 0), 1),
+        BIAS,
         Window("dhw"),
         FusedActivation(),
     ),
@@ -227,18 +151,18 @@ RULES = [
         "ConvTranspose",
         "TRANSPOSE_CONV",
         Only("group", 1),
-        Filter((1, 2, 3, 0), 1),
+        Filter((1, 2, 3, 0), 1, 1),
         TransposedWindow(),
-        Bias(3, 2),
+        Bias(3, 1, 2, drops_zeros=True),
         FusedActivation(),
     ),
     op(
         "ConvTranspose",
         "CONV_3D_TRANSPOSE",
         Only("group", 1),
-        Filter((2, 3, 4, 1, 0), 1),
+        Filter((2, 3, 4, 1, 0), 1, 1),
         TransposedWindow("dhw"),
-        Bias(3, 2),
+        Bias(3, 1, 2, drops_zeros=True),
         FusedActivation(),
     ),
     op(
@@ -246,7 +170,7 @@ RULES = [
         "FULLY_CONNECTED",
         Guard("the weights are no constant matrix", lower_if=is_dense),
         Fixed("weights_format", 0),
-        Dense(),
+        DENSE,
         FusedActivation(),
         given="2,3 =3,4",
     ),
@@ -258,9 +182,8 @@ RULES = [
         Only("alpha", 1.0),
         Only("beta", 1.0),
         Only("transA", 0),
-        Implied(("transB",)),
         Fixed("weights_format", 0),
-        Dense(),
+        DENSE,
         FusedActivation(),
         lower_only=True,
         given="2,3 =3,4 =4",

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import (
     INT32,
     TENSOR_INT32,
     TENSOR_INT64,
     Reading,
     Writing,
-    number,
 )
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import known
 from converter.graph.value import Value, with_operators
-from converter.mapping.fields import Attr, Field, Only, spread
+from converter.mapping.fields import Attr, Detail, Group, Only, spread
 from converter.mapping.rules import Custom, Rule, custom, op
 
 NOTHING = np.zeros(0, np.int64)
@@ -156,68 +157,76 @@ def lower_suppression(w: Writing) -> None:
 # detections --------------------------------------------------------------------------------------
 
 
-class Thresholds(Field):
-    """A score may be equal to its threshold, an overlap too: there the one has to exceed it, the
-    other must not reach it.
-    """
-
-    keys = ("nms_score_threshold", "nms_iou_threshold")
-    names = ("score_threshold", "iou_threshold")
-
-    def lift(self, r: Reading) -> None:
-        score, overlap = (r.attr(k, float) for k in self.keys)
-        if not 0 < overlap <= 1:
-            raise MappingError(f"a threshold of {overlap} for overlaps", "R110")
-        lowest = max(score, float(np.finfo(np.float32).min) / 2)
-        r.node.attrs |= {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
-
-    def lower(self, w: Writing) -> None:
-        score, overlap = (float(w.attr(n)) for n in self.names)
-        numbers = (above(score), below(overlap))
-        w.layer.attrs |= dict(zip(self.keys, numbers, strict=True))
+def read_thresholds(r: Reading) -> dict[str, Any]:
+    score, overlap = (r.attr(k, float) for k in THRESHOLDS.keys)
+    if not 0 < overlap <= 1:
+        raise MappingError(
+            f"nms_iou_threshold must be above 0 and at most 1, got {overlap}", "R110"
+        )
+    lowest = max(score, float(np.finfo(np.float32).min) / 2)
+    return {"score_threshold": below(lowest), "iou_threshold": above(overlap)}
 
 
-class Classes(Field):
+def written_thresholds(w: Writing) -> dict[str, Any]:
+    score, overlap = (float(w.attr(n)) for n in THRESHOLDS.names)
+    return dict(zip(THRESHOLDS.keys, (above(score), below(overlap)), strict=True))
+
+
+# A score may be equal to its threshold here, an overlap too: in the graph, as Android has it, the
+# one has to exceed it, and the other must not reach it.
+THRESHOLDS = Group(
+    ("score_threshold", "iou_threshold"),
+    ("nms_score_threshold", "nms_iou_threshold"),
+    read_thresholds,
+    written_thresholds,
+)
+
+
+def read_classes(r: Reading) -> None:
     """How many classes a box may stand for, and whether scores begin with a background."""
+    each = bool(r.attr("use_regular_nms", bool, False))
+    if not each and r.attr("max_classes_per_detection", int) != 1:
+        # the runtime writes them beyond the places that its results have
+        raise MappingError("several classes of one box without suppression by class", "X202")
+    most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
+    r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
+    deltas, scores, anchors = (r.input(i) for i in range(3))
+    if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
+        raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
+    spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
+    if spare not in (0, 1):
+        raise MappingError(f"{spare} scores more than classes", "R105")
+    front = [0, 0, 1 - spare, 0, 0, 0]
+    scores = r.b.Pad(scores, front) if spare == 0 else scores
+    r.set_inputs(scores, deltas, anchors)
+    r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
-    keys = ("max_classes_per_detection", "num_classes", "use_regular_nms", "detections_per_class")
-    names = ("per_class", "classes_each", "limit_each")
 
-    def lift(self, r: Reading) -> None:
-        each = bool(r.attr("use_regular_nms", bool, False))
-        if not each and r.attr("max_classes_per_detection", int) != 1:
-            # the runtime writes them beyond the places that its results have
-            raise MappingError("several classes of one box without suppression by class", "X202")
-        most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
-        r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}
-        deltas, scores, anchors = (r.input(i) for i in range(3))
-        if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
-            raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
-        spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
-        if spare not in (0, 1):
-            raise MappingError(f"{spare} scores more than classes", "R105")
-        front = [0, 0, 1 - spare, 0, 0, 0]
-        scores = r.b.Pad(scores, front) if spare == 0 else scores
-        r.set_inputs(scores, deltas, anchors)
-        r.then(lambda results: [results[1], results[2], results[0], results[3]])
+def write_classes(w: Writing) -> None:
+    """Results are real numbers there, in another order."""
+    each = bool(w.attr("per_class"))
+    scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
+    if w.quantized or scores[0] != 1 or deltas[-1] != 4:
+        raise MappingError("several images, or more than four numbers for a box")
+    if not each and w.attr("classes_each") != 1:
+        raise MappingError("several classes of one box without suppression by class")
+    values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
+    w.layer.attrs |= dict(zip(CLASSES.keys, values, strict=True))
+    w.layer.inputs = [w.input(1), w.data, w.input(2)]
+    found, boxes, labels, count = w.layer.outputs
+    real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
+    w.layer.outputs = [boxes, real[0], found, real[1]]
+    types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
+    for value, result in zip(real, (labels, count), strict=True):
+        w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
 
-    def lower(self, w: Writing) -> None:
-        """Results are real numbers there, in another order."""
-        each = bool(w.attr("per_class"))
-        scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
-        if w.quantised or scores[0] != 1 or deltas[-1] != 4:
-            raise MappingError("several images, or more than four numbers for a box")
-        if not each and w.attr("classes_each") != 1:
-            raise MappingError("several classes of one box without suppression by class")
-        values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
-        w.layer.attrs |= dict(zip(self.keys, values, strict=True))
-        w.layer.inputs = [w.input(1), w.data, w.input(2)]
-        found, boxes, labels, count = w.layer.outputs
-        real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
-        w.layer.outputs = [boxes, real[0], found, real[1]]
-        types = {"in_data_type": 0, "out_data_type": TENSOR_INT32}
-        for value, result in zip(real, (labels, count), strict=True):
-            w.then(lambda v=value, y=result: w.low.add("CAST", [v], [y], types))  # type: ignore[misc]
+
+CLASSES = Detail(
+    read=read_classes,
+    write=write_classes,
+    keys=("max_classes_per_detection", "num_classes", "use_regular_nms", "detections_per_class"),
+    names=("per_class", "classes_each", "limit_each"),
+)
 
 
 RULES: list[Rule | Custom] = [
@@ -232,8 +241,8 @@ RULES: list[Rule | Custom] = [
         "TFLite_Detection_PostProcess",
         spread("scales", "y_scale", "x_scale", "h_scale", "w_scale", kind=float),
         Attr("limit", "max_detections", int),
-        Thresholds(),
-        Classes(),
+        THRESHOLDS,
+        CLASSES,
         Only("background", 0),
         given="1,6,3 1,6,4 =6,4 -> 4",
     ),

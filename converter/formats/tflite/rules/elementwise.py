@@ -8,24 +8,25 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.elementwise import (
+    FUNCTIONS,
+    INVERSE_ROOT,
+    SLOPES,
+    XOR,
+    Bounds,
+    alias_of_data,
+)
+from converter.formats.lite.fields import REALS, TWO, WHOLE, Ordered
+from converter.formats.lite.quantization import FLOATS
 from converter.formats.tflite.codec import LiteTensor
 from converter.formats.tflite.kernels import is_unscaled
 from converter.formats.tflite.rules.context import NARROW, Reading, Writing
-from converter.formats.tflite.rules.fields import (
-    REALS,
-    WHOLE,
-    FusedActivation,
-    OneScale,
-    Ordered,
-    data,
-    largest_below,
-)
+from converter.formats.tflite.rules.fields import FusedActivation, OneScale, data, largest_below
 from converter.formats.tflite.rules.signal import NO_PAIRS, part
 from converter.formats.tflite.tensors import (
     COMPLEX,
-    FLOATS,
     NUMBERS,
-    is_quantised,
+    is_quantized,
     type_of,
     zero_points,
 )
@@ -33,20 +34,18 @@ from converter.graph.build import Builder
 from converter.graph.infer import rank_of, shape_of
 from converter.graph.value import Value, made_of, maker
 from converter.mapping.codecs import enum
-from converter.mapping.fields import Attr, Field, FixedInput, Guard, Implied, Only
+from converter.mapping.fields import Attr, Field, Guard, Implied, Only
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 
 D = ir.DataType
 
 
-class Exponent(Field):
-    """Of the type of the base."""
-
-    def lower(self, w: Writing) -> None:
-        base, exponent = w.data, w.input(1)
-        if base.dtype != exponent.dtype:
-            shape = None if exponent.shape is None else list(exponent.shape)
-            w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
+def exponent_of_one_type(w: Writing) -> None:
+    """Cast the exponent to the type of the base."""
+    base, exponent = w.data, w.input(1)
+    if base.dtype != exponent.dtype:
+        shape = None if exponent.shape is None else list(exponent.shape)
+        w.layer.inputs[1] = w.emit("CAST", exponent, dtype=base.dtype, shape=shape)
 
 
 PART = 256  # of 1, to which kernels round the real numbers of 8 bits that they compare
@@ -61,7 +60,7 @@ class Compared(Field):
 
     def lift(self, r: Reading) -> None:
         tensors = list(map(r.tensor, range(len(r.layer.inputs))))
-        if not all(map(is_quantised, tensors)) or data(r).dtype not in FLOATS:
+        if not all(map(is_quantized, tensors)) or data(r).dtype not in FLOATS:
             return
         pairs = {(t.scales[0], int(zero_points(t)[0])) for t in tensors}
         if len(pairs) == 1 and min(pairs)[0] * PART >= 1:
@@ -72,7 +71,7 @@ class Compared(Field):
             r.set_input(i, r.b.Sign(parts) * r.b.Floor(r.b.Abs(parts) + half))
 
     def lower(self, w: Writing) -> None:
-        if not w.quantised:
+        if not w.quantized:
             return
         values = [w.real(v) for v in w.node.inputs if v is not None]
         scales = [w.scale(v).single for v in values]
@@ -87,9 +86,6 @@ def parts_of(r: Reading, index: int, tensor: LiteTensor) -> Value:
         return r.input(index) * np.float32(PART)
     stored = r.b.Cast(r.stored(index), to=D.DOUBLE) - float(zero_points(tensor)[0])
     return stored * (float(np.float32(tensor.scales[0])) * PART)
-
-
-TWO = Guard("it takes two operands", lower_if=lambda w: len(w.node.inputs) == 2)
 
 
 def have_one_shape(w: Writing) -> bool:
@@ -109,14 +105,6 @@ def added(r: Reading) -> None:
     r.set_inputs(total, others[-1] if others else r.b.like(total, 0))
 
 
-def broadcast_slope(r: Reading) -> None:
-    """The slope broadcasts as in NumPy, in both directions; ONNX's only from slope to input."""
-    b, x, slope = r.b, data(r), r.input(1)
-    larger = x + slope
-    if larger.shape != x.shape:
-        r.data = b.Expand(x, b.Shape(larger))
-
-
 def floor_modulus(r: Reading) -> None:
     """x - floor(x / y) * y, which has the sign of the divisor."""
     x, y = data(r), r.input(1)
@@ -126,41 +114,33 @@ def floor_modulus(r: Reading) -> None:
     r.set_inputs(other & nonzero, rest + y, rest)
 
 
-class Rows(Field):
+def condition_of_rows(r: Reading) -> None:
     """A condition of one axis chooses rows."""
-
-    def lift(self, r: Reading) -> None:
-        condition, rank = data(r), rank_of(r.input(1))
-        if rank_of(condition) == 1 and rank is not None and rank > 1:
-            r.data = r.b.Unsqueeze(condition, list(range(1, rank)))
+    rank = rank_of(r.input(1))
+    if rank_of(r.data) == 1 and rank is not None and rank > 1:
+        r.data = r.b.Unsqueeze(r.data, list(range(1, rank)))
 
 
-class Exclusive(Field):
-    """Of booleans it is another operator."""
-
-    def lift(self, r: Reading) -> None:
-        r.node.op = "Xor" if data(r).dtype == D.BOOL else "BitwiseXor"
+def exclusive_or(r: Reading) -> None:
+    """Booleans have another operator."""
+    r.node.op = "Xor" if r.data.dtype == D.BOOL else "BitwiseXor"
 
 
-class Shifted(Field):
+def divisors_of_shift(r: Reading) -> None:
     """The quotient by a power of two, rounded down; amounts end at the width of the type.
 
     It is divided twice, by powers that the type holds.
     """
-
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        b, x = r.b, data(r)
-        kind = np.dtype((x.dtype or D.INT32).numpy())
-        most = 8 * kind.itemsize - (kind.kind == "i")
-        amount = r.cast(r.input(1), D.FLOAT)
-        amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
-        half = b.Floor(amount * b.like(amount, 0.5))
-        first, second = (
-            b.Cast(b.like(amount, 2) ** n, to=x.dtype or D.INT32) for n in (half, amount - half)
-        )
-        r.set_inputs(b.FloorDiv(x, first), second)
+    b, x = r.b, r.data
+    kind = np.dtype((x.dtype or D.INT32).numpy())
+    most = 8 * kind.itemsize - (kind.kind == "i")
+    amount = r.cast(r.input(1), D.FLOAT)
+    amount = b.Clip(amount, b.like(amount, 0), b.like(amount, most))
+    half = b.Floor(amount * b.like(amount, 0.5))
+    first, second = (
+        b.Cast(b.like(amount, 2) ** n, to=x.dtype or D.INT32) for n in (half, amount - half)
+    )
+    r.set_inputs(b.FloorDiv(x, first), second)
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
@@ -230,28 +210,18 @@ def same_type(w: Writing) -> None:
     source, result = w.data, w.out
     have, want = (v.dtype or D.FLOAT for v in (source, result))
     rounds = want in (D.FLOAT16, D.BFLOAT16) and have != want
-    if w.quantised or rounds or NARROW.get(have, have) != NARROW.get(want, want):
+    if w.quantized or rounds or NARROW.get(have, have) != NARROW.get(want, want):
         raise not_meant("a cast between two types")
-    w.low.alias(result, source)
-
-
-def same_tensor(w: Writing) -> None:
-    if w.quantised:
-        raise not_meant("nothing to compute")
-    w.low.alias(w.out, w.data)
+    w.alias(result, source)
 
 
 def of_root(w: Writing) -> bool:
     return maker(w.data, "Sqrt") is not None
 
 
-class Root(Field):
+def operand_of_root(w: Writing) -> None:
     """One over the root of a number, of which the root is an operator of its own in the graph."""
-
-    inputs = (0,)
-
-    def lower(self, w: Writing) -> None:
-        w.place(0, made_of(w.data, "Sqrt"))
+    w.place(0, made_of(w.data, "Sqrt"))
 
 
 def of_difference(w: Writing) -> bool:
@@ -259,15 +229,11 @@ def of_difference(w: Writing) -> bool:
     return a is b and maker(a, "Sub") is not None and a.dtype in FLOATS
 
 
-class Difference(Field):
-    """The operands of a difference that is multiplied with itself."""
-
-    inputs = (0, 1)
-
-    def lower(self, w: Writing) -> None:
-        node = w.data.producer()
-        assert node is not None
-        w.layer.inputs = list(node.inputs)
+def operands_of_difference(w: Writing) -> None:
+    """A difference that is multiplied with itself."""
+    node = w.data.producer()
+    assert node is not None
+    w.layer.inputs = list(node.inputs)
 
 
 def angle(b: Builder, y: Value, x: Value) -> tuple[Value, Value, Value]:
@@ -328,13 +294,11 @@ def join_bits(r: Reading, x: Value, have: int, want: int) -> Value:
 
 
 RULES: list[Rule | Custom] = [
-    *ops(
-        "Abs=ABS Ceil=CEIL Cos=COS Exp=EXP Floor=FLOOR Log=LOG Not=LOGICAL_NOT Neg=NEG Relu=RELU "
-        "Round=ROUND Sigmoid=LOGISTIC Sign=SIGN Sin=SIN Sqrt=SQRT Tanh=TANH HardSwish=HARD_SWISH"
-    ),
+    *FUNCTIONS,
+    *ops("Ceil=CEIL Cos=COS Relu=RELU Round=ROUND Sign=SIGN"),
     op("Elu", "ELU", Only("alpha", 1.0)),
     *ops("And=LOGICAL_AND Or=LOGICAL_OR"),
-    op("Pow", "POW", Exponent()),
+    op("Pow", "POW", before_lower=exponent_of_one_type),
     op("Equal", "EQUAL", Compared()),
     *ops(
         "Greater=GREATER GreaterOrEqual=GREATER_EQUAL Less=LESS LessOrEqual=LESS_EQUAL",
@@ -343,14 +307,14 @@ RULES: list[Rule | Custom] = [
     ),
     *ops("Max=MAXIMUM Min=MINIMUM", TWO, Ordered(), OneScale()),
     op("Equal", "NOT_EQUAL", Compared(), after_lift=lambda r, y: ~y, lift_only=True),
-    op("Xor", "NOT_EQUAL", lower_only=True, given="b:2,3 b:2,3"),
-    custom("Identity", "", lower=same_tensor),
+    XOR,
+    custom("Identity", "", lower=alias_of_data),
     custom("Cast", "", lower=same_type),
     op(
         "Mul",
         "SQUARED_DIFFERENCE",
         Guard("the square of a difference", lower_if=of_difference),
-        Difference(),
+        before_lower=operands_of_difference,
         lower_only=True,
         given="Sub(2,3;2,3) $0",
     ),
@@ -358,7 +322,7 @@ RULES: list[Rule | Custom] = [
         "Reciprocal",
         "RSQRT",
         Guard("of a root", lower_if=of_root),
-        Root(),
+        before_lower=operand_of_root,
         lower_only=True,
         given="Sqrt(2,3)",
     ),
@@ -372,17 +336,17 @@ RULES: list[Rule | Custom] = [
     op("Add", "ADD_N", WHOLE, before_lift=added, lift_only=True),
     op("Mul", "SQUARE", before_lift=lambda r: r.set_input(1, data(r)), lift_only=True),
     op("Sub", "SQUARED_DIFFERENCE", after_lift=lambda r, y: y * y, lift_only=True),
-    op("Reciprocal", "RSQRT", before_lift=lambda r: r.b.Sqrt(data(r)), lift_only=True),
-    op("Clip", "RELU6", FixedInput(1, 0), FixedInput(2, 6), given="2,3 =[0] =[6]"),
-    op("Clip", "RELU_N1_TO_1", FixedInput(1, -1), FixedInput(2, 1), given="2,3 =[-1] =[1]"),
-    op("Clip", "RELU_0_TO_1", FixedInput(1, 0), FixedInput(2, 1), given="2,3 =[0] =[1]"),
+    INVERSE_ROOT,
+    op("Clip", "RELU6", Bounds(0, 6), given="2,3 =[0] =[6]"),
+    op("Clip", "RELU_N1_TO_1", Bounds(-1, 1), given="2,3 =[-1] =[1]"),
+    op("Clip", "RELU_0_TO_1", Bounds(0, 1), given="2,3 =[0] =[1]"),
     op("LeakyRelu", "LEAKY_RELU", Attr("alpha", kind=float)),
     op("Gelu", "GELU", Attr("approximate", kind=enum({"none": False, "tanh": True}))),
-    op("PRelu", "PRELU", before_lift=broadcast_slope),
-    op("Where", "SELECT", Rows(), lift_only=True),
+    SLOPES,
+    op("Where", "SELECT", before_lift=condition_of_rows, lift_only=True),
     op("Where", "SELECT_V2", OneScale()),
-    op("BitwiseXor", "BITWISE_XOR", Exclusive(), given="i32:2,3 i32:2,3"),
-    op("netconv::FloorDiv", "RIGHT_SHIFT", Shifted(), lift_only=True),
+    op("BitwiseXor", "BITWISE_XOR", before_lift=exclusive_or, given="i32:2,3 i32:2,3"),
+    op("netconv::FloorDiv", "RIGHT_SHIFT", before_lift=divisors_of_shift, lift_only=True),
     op(
         "BitShift",
         "RIGHT_SHIFT",

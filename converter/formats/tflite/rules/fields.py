@@ -1,65 +1,31 @@
-"""Field kinds of the rows: fused activations, windows, filters, axes."""
+"""Field kinds of the rows: fused activations, windows, axes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading, Writing, dims_of
+from converter.formats.lite import fields as lite
+from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.schema import schema
-from converter.graph.catalogue.cells import ACTIVATIONS
-from converter.graph.infer import known
-from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.codecs import enum
 from converter.mapping.concepts import window
 from converter.mapping.concepts.window import Geometry, is_same, spatial
-from converter.mapping.fields import Field, Guard
+from converter.mapping.fields import Field
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 INT64 = ir.DataType.INT64
 SAME, VALID = schema.Padding.SAME, schema.Padding.VALID
-A = schema.ActivationFunctionType
-# names of activations <-> codes
-CODES = enum(
-    {"": A.NONE, "Relu": A.RELU, "Relu1": A.RELU_N1_TO_1, "Relu6": A.RELU6, "Tanh": A.TANH}
-)
+FusedActivation = partial(lite.FusedActivation, "fused_activation_function")
 
 
 def data(r: Reading) -> Value:
     """The first input of the operator."""
     return r.input(0)
-
-
-def channels(r: Reading) -> int | None:
-    """The last size of an image, None where it is not known."""
-    found = dims_of(data(r))
-    if len(found) < 3:
-        raise MappingError(f"an image of {len(found)} axes", "R105")
-    return found[-1]
-
-
-# conditions --------------------------------------------------------------------------------------
-
-
-def is_float(r: Reading) -> bool:
-    return data(r).dtype in FLOATS
-
-
-def has_floats(w: Writing) -> bool:
-    return w.data.dtype in FLOATS
-
-
-REALS = Guard("of real numbers only", lift_if=is_float, lower_if=has_floats)
-WHOLE = Guard(
-    "of whole numbers only",
-    lift_if=lambda r: not is_float(r),
-    lower_if=lambda w: not has_floats(w),
-)
 
 
 def largest_below(limit: float, dtype: np.dtype[Any]) -> float:
@@ -77,15 +43,6 @@ class Whole(Field):
         r.node.inputs[1] = r.whole(1)
 
 
-class Ordered(Field):
-    """Of booleans false comes before true, which ONNX does not compare."""
-
-    def lift(self, r: Reading) -> None:
-        for i, v in enumerate(r.node.inputs):
-            if v is not None and v.dtype == ir.DataType.BOOL:
-                r.node.inputs[i] = r.cast(v, ir.DataType.INT32)
-
-
 class OneScale(Field):
     """Stored integers are moved without a look at their scales."""
 
@@ -93,71 +50,7 @@ class OneScale(Field):
         w.one_scale()
 
 
-# activations -------------------------------------------------------------------------------------
-
-
-class FusedActivation(Field):
-    """`fused_activation_function` <-> a Relu, Clip or Tanh behind the operator."""
-
-    keys = ("fused_activation_function",)
-
-    def lift(self, r: Reading) -> None:
-        name = r.attr(self.keys[0], CODES)
-        if name:
-            r.behind(lambda y: ACTIVATIONS[name](r.b, y))
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs[self.keys[0]] = CODES.lower(w.activation())
-
-
 # weights -----------------------------------------------------------------------------------------
-
-
-@record
-class Filter(Field):
-    """Weights at input 1; axis i of the file's tensor is axis `perm[i]` of the operator's, whose
-    axis `outputs` counts the channels of the result.
-    """
-
-    perm: tuple[int, ...]
-    outputs: int = 0
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.set_input(1, r.permuted(1, [int(i) for i in np.argsort(self.perm)]))
-
-    def lower(self, w: Writing) -> None:
-        if w.rank(1, "the filter") != len(self.perm):
-            raise MappingError(f"a filter of {w.rank(1)} axes, not of {len(self.perm)}")
-        filter_ = w.weights(w.input(1), self.perm)
-        w.symmetric(filter_, self.perm.index(self.outputs))
-        w.place(1, filter_)
-
-
-@record
-class Bias(Field):
-    """The optional bias at input `index` of the file; zeros are none. `image` is the position of
-    the data among the inputs of the file.
-    """
-
-    index: int = 2
-    image: int = 0
-    inputs = (2,)
-
-    def lift(self, r: Reading) -> None:
-        bias = r.real_bias(self.index, (self.image, 1))
-        array = None if bias is None else known(r.stored(self.index))
-        r.set_input(2, None if array is not None and not array.any() else bias)
-
-    def lower(self, w: Writing) -> None:
-        """Always written: LiteRT refuses a convolution of two tensors."""
-        count = dims_of(w.out)[-1 if w.node.last else 1]
-        if count is None:
-            raise MappingError("the number of filters is unknown", "X203")
-        image, filter_ = w.real(w.data), w.layer.inputs[1]
-        assert filter_ is not None
-        bias = w.optional(2) if w.has(2) else w.addend(count)
-        w.place(self.index, w.bias(bias, count, image, filter_))
 
 
 class Depth(Field):
@@ -168,7 +61,7 @@ class Depth(Field):
     def lift(self, r: Reading) -> None:
         filter_ = r.static(r.input(1), "the filter")
         depth = filter_[-1] if filter_ else 0
-        own = channels(r) or depth
+        own = r.channels() or depth
         if not depth or own % depth:
             raise MappingError(f"a filter of depth {depth} for {own} channels", "R105")
         r.set(group=own // depth)

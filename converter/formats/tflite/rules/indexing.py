@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.elementwise import number
 from converter.formats.tflite.rules.context import (
     TENSOR_INT32,
     TENSOR_INT64,
@@ -15,13 +16,12 @@ from converter.formats.tflite.rules.context import (
     Reading,
     Writing,
     dims_of,
-    number,
 )
 from converter.formats.tflite.rules.fields import Whole, axis_of, data
 from converter.formats.tflite.rules.shape import small
 from converter.graph.infer import Array, known, rank_of
 from converter.mapping.concepts.axes import Axis
-from converter.mapping.fields import Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import op
 from converter.passes.indices import batched_gather_orders, never_negative
 
@@ -60,33 +60,28 @@ FROM_FRONT = Guard(
 )
 
 
-class BatchAxes(Field):
+def read_batch_axes(r: Reading) -> None:
     """`axis`, and how many leading axes data and indices share: GatherND picks along the axis
     behind those, so that the axis goes there and comes back.
     """
-
-    names, keys = ("batch_dims",), ("axis", "batch_dims")
-
-    def lift(self, r: Reading) -> None:
-        x, indices = data(r), r.whole(1)
-        rank, depth = r.rank(x), r.rank(indices)
-        axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
-        batch = batch % max(1, depth) if batch < 0 else batch
-        if not 0 <= batch <= min(axis, depth):
-            raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
-        order, back = batched_gather_orders(rank, depth, axis, batch)
-        r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
-        r.set(batch_dims=batch)
-        r.behind(lambda y: r.transpose(y, back))
+    x, indices = data(r), r.whole(1)
+    rank, depth = r.rank(x), r.rank(indices)
+    axis, batch = r.attr("axis", int) % max(1, rank), r.attr("batch_dims", int)
+    batch = batch % max(1, depth) if batch < 0 else batch
+    if not 0 <= batch <= min(axis, depth):
+        raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
+    order, back = batched_gather_orders(rank, depth, axis, batch)
+    r.set_inputs(r.transpose(x, order), r.b.Unsqueeze(indices, [-1]))
+    r.set(batch_dims=batch)
+    r.behind(lambda y: r.transpose(y, back))
 
 
-class Lookup(Field):
+BATCH_AXES = Detail(read=read_batch_axes, names=("batch_dims",), keys=("axis", "batch_dims"))
+
+
+def rows_of_table(r: Reading) -> None:
     """Inputs are [indices, table]."""
-
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs, r.node.attrs["axis"] = [r.input(1), r.whole(0)], 0
+    r.set_inputs(r.input(1), r.whole(0))
 
 
 def dense_of_sparse(r: Reading) -> None:
@@ -134,78 +129,71 @@ class Inside(Field):
         return w.emit("SELECT_V2", test, moved, narrow, dtype=ir.DataType.INT32, shape=shape)
 
 
-class OnOff(Field):
+def read_on_and_off(r: Reading) -> None:
     """(..., on, off) <-> [off, on]."""
-
-    inputs = (2,)
-
-    def lift(self, r: Reading) -> None:
-        values = (r.b.Reshape(r.input(i), [1]) for i in (3, 2))
-        r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
-
-    def lower(self, w: Writing) -> None:
-        ends = known(w.input(2))
-        for place, i in ((2, 1), (3, 0)):
-            if ends is None:
-                one = w.emit("SLICE", w.input(2), w.int32([i]), w.int32([1]), shape=[1])
-                w.place(place, w.emit("RESHAPE", one, w.int32([]), shape=[]))
-            else:
-                w.place(place, np.asarray(ends.reshape(-1)[i]))
+    values = (r.b.Reshape(r.input(i), [1]) for i in (3, 2))
+    r.node.inputs[2:] = [r.b.Concat(*values, axis=0)]
 
 
-class Largest(Field):
+def write_on_and_off(w: Writing) -> None:
+    ends = known(w.input(2))
+    for place, i in ((2, 1), (3, 0)):
+        if ends is None:
+            one = w.emit("SLICE", w.input(2), w.int32([i]), w.int32([1]), shape=[1])
+            w.place(place, w.emit("RESHAPE", one, w.int32([]), shape=[]))
+        else:
+            w.place(place, np.asarray(ends.reshape(-1)[i]))
+
+
+ON_AND_OFF = Detail(read=read_on_and_off, write=write_on_and_off, inputs=(2,))
+
+
+def read_largest(r: Reading) -> None:
     """How many of the largest along the last axis."""
-
-    names = ("axis",)
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
-
-    def lower(self, w: Writing) -> None:
-        value = w.input(1)
-        if axis_of(w, default=-1) != w.rank() - 1:
-            raise MappingError("it looks along the last axis")
-        k = number(value)
-        if k is None:
-            shape: list[int] = []
-            count = w.emit("RESHAPE", small(w, value), np.zeros(0, np.int32), shape=shape)
-        else:
-            count = w.int32(int(k), "k")
-        w.place(1, count)
-        if w.used(1):
-            places = w.result("places", ir.DataType.INT32, 1)
-            types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
-            w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
-        else:
-            w.result("places", ir.DataType.INT32, 1)
+    r.node.inputs[1], r.node.attrs["axis"] = r.b.Reshape(r.whole(1), [1]), -1
 
 
-class Boundaries(Field):
+def write_largest(w: Writing) -> None:
+    value = w.input(1)
+    if axis_of(w, default=-1) != w.rank() - 1:
+        raise MappingError("it looks along the last axis")
+    k = number(value)
+    if k is None:
+        shape: list[int] = []
+        count = w.emit("RESHAPE", small(w, value), np.zeros(0, np.int32), shape=shape)
+    else:
+        count = w.int32(int(k), "k")
+    w.place(1, count)
+    if w.used(1):
+        places = w.result("places", ir.DataType.INT32, 1)
+        types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
+        w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
+    else:
+        w.result("places", ir.DataType.INT32, 1)
+
+
+K_LARGEST = Detail(read=read_largest, write=write_largest, names=("axis",), inputs=(1,))
+
+
+def read_boundaries(r: Reading) -> None:
     """How many boundaries, which rise, are not above a number."""
-
-    keys = ("boundaries",)
-
-    def lift(self, r: Reading) -> None:
-        b, x = r.b, data(r)
-        limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
-        if x.dtype != ir.DataType.DOUBLE:
-            x = r.cast(x, ir.DataType.FLOAT)
-        limits = limits.astype((x.dtype or ir.DataType.FLOAT).numpy())
-        above = b.Unsqueeze(x, [-1]) < b.const(limits)
-        r.set_inputs(b.Cast(~above, to=ir.DataType.INT32), [-1])
+    b, x = r.b, data(r)
+    limits = np.asarray(r.layer.attrs.get("boundaries", []), np.float32)
+    if x.dtype != ir.DataType.DOUBLE:
+        x = r.cast(x, ir.DataType.FLOAT)
+    limits = limits.astype((x.dtype or ir.DataType.FLOAT).numpy())
+    above = b.Unsqueeze(x, [-1]) < b.const(limits)
+    r.set_inputs(b.Cast(~above, to=ir.DataType.INT32), [-1])
 
 
-class PlacesInRows(Field):
+BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
+
+
+def rows_as_columns(w: Writing) -> None:
     """One row for each place there, one column in ONNX."""
-
-    def lift(self, r: Reading) -> None:
-        r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
-
-    def lower(self, w: Writing) -> None:
-        rows = w.result("where")
-        rows.shape = ir.Shape([None, w.rank()])
-        w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
+    rows = w.result("where")
+    rows.shape = ir.Shape([None, w.rank()])
+    w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
 
 
 MOST_PAIRS = 1 << 20  # of updates that are compared with each other
@@ -253,43 +241,44 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
     return t.emit("SELECT_V2", mask, zero, updates, dtype=updates.dtype, shape=wanted)
 
 
-class OnZeros(Field):
+def read_updates_of_zeros(r: Reading) -> None:
     """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
     of one of them is that of all.
     """
+    updates = r.input(1)
+    r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
+    r.set(reduction="add")
+    if updates.dtype == ir.DataType.BOOL:
+        for i in (0, 2):
+            r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
+        r.set(reduction="max")
+        r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
 
-    names = ("reduction",)
-    inputs = (0, 1, 2)
 
-    def lift(self, r: Reading) -> None:
-        updates = r.input(1)
-        r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
-        r.set(reduction="add")
-        if updates.dtype == ir.DataType.BOOL:
-            for i in (0, 2):
-                r.set_input(i, r.b.Cast(r.node.inputs[i], to=ir.DataType.INT32))
-            r.set(reduction="max")
-            r.behind(lambda y: r.b.Cast(y, to=ir.DataType.BOOL))
+def write_updates_of_zeros(w: Writing) -> None:
+    """The sum goes to the data; what is replaced is chosen by a mask."""
+    reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
+    if w.quantized or reduction not in ("none", "add"):
+        raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
+    if array is not None and (array < 0).any():
+        if None in sizes:
+            raise MappingError("negative places of unknown sizes", "X203")
+        array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
+    places = small(w, w.input(1)) if array is None else w.int32(array, "places")
+    shape, updates = w.shape(sizes, w.data), w.input(2)
+    if reduction == "none" and not are_distinct(w.input(1), array):
+        updates = last_ones(w, places, updates)
+    w.layer.inputs = [places, updates, shape]
+    there = w.result("scatter_nd")
+    if reduction == "add":
+        w.then(lambda: w.put("ADD", w.data, there))
+    else:
+        w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
 
-    def lower(self, w: Writing) -> None:
-        """The sum goes to the data; what is replaced is chosen by a mask."""
-        reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
-        if w.quantised or reduction not in ("none", "add"):
-            raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
-        if array is not None and (array < 0).any():
-            if None in sizes:
-                raise MappingError("negative places of unknown sizes", "X203")
-            array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
-        places = small(w, w.input(1)) if array is None else w.int32(array, "places")
-        shape, updates = w.shape(sizes, w.data), w.input(2)
-        if reduction == "none" and not are_distinct(w.input(1), array):
-            updates = last_ones(w, places, updates)
-        w.layer.inputs = [places, updates, shape]
-        there = w.result("scatter_nd")
-        if reduction == "add":
-            w.then(lambda: w.put("ADD", w.data, there))
-        else:
-            w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
+
+ON_ZEROS = Detail(
+    read=read_updates_of_zeros, write=write_updates_of_zeros, names=("reduction",), inputs=(0, 1, 2)
+)
 
 
 def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.Value:
@@ -300,12 +289,10 @@ def hit(w: Writing, places: ir.Value, updates: ir.Value, shape: ir.Value) -> ir.
     return w.emit("GREATER", hits, w.int32(0), dtype=ir.DataType.BOOL, shape=sizes)
 
 
-class FirstPlaces(Field):
-    """Values in the order of their first places, and where each is."""
-
-    def lift(self, r: Reading) -> None:
-        r.outputs = 4
-        r.then(lambda found: [found[0], found[2]])
+def values_and_places(r: Reading) -> None:
+    """Values in the order in which they come first, and where each is."""
+    r.outputs = 4
+    r.then(lambda found: [found[0], found[2]])
 
 
 def updated_slice(r: Reading) -> None:
@@ -348,7 +335,7 @@ RULES = [
         Indices(),
         given="4,3 =i64:[2,0]",
     ),
-    op("GatherND", "GATHER", BatchAxes(), lift_only=True),
+    op("GatherND", "GATHER", BATCH_AXES, lift_only=True),
     op(
         "GatherND",
         "GATHER_ND",
@@ -357,8 +344,14 @@ RULES = [
         Indices(),
         given="4,3 =i64:[[2],[0]]",
     ),
-    op("Gather", "EMBEDDING_LOOKUP", Lookup(), lift_only=True),
-    op("ScatterND", "SCATTER_ND", FROM_FRONT, OnZeros(), given="4,3 =i64:[[2],[0]] 2,3"),
+    op(
+        "Gather",
+        "EMBEDDING_LOOKUP",
+        Only("axis", 0),
+        before_lift=rows_of_table,
+        lift_only=True,
+    ),
+    op("ScatterND", "SCATTER_ND", FROM_FRONT, ON_ZEROS, given="4,3 =i64:[[2],[0]] 2,3"),
     op(
         "ScatterND",
         "SPARSE_TO_DENSE",
@@ -371,13 +364,18 @@ RULES = [
         "ONE_HOT",
         Axis(signed=True, added=1),
         Inside(),
-        OnOff(),
+        ON_AND_OFF,
         given="=i64:[2,0] =i64:(3) 2",
     ),
-    op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), Largest()),
-    op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), Boundaries(), lift_only=True),
-    op("NonZero", "WHERE", PlacesInRows()),
-    op("Unique", "UNIQUE", Only("sorted", 0), FirstPlaces(), lift_only=True),
+    op("TopK", "TOPK_V2", Only("largest", 1), Only("sorted", 1), K_LARGEST),
+    op("ReduceSum", "BUCKETIZE", Only("keepdims", 0), BOUNDARIES, lift_only=True),
+    op(
+        "NonZero",
+        "WHERE",
+        after_lift=lambda r, y: r.b.Transpose(y, perm=[1, 0]),
+        before_lower=rows_as_columns,
+    ),
+    op("Unique", "UNIQUE", Only("sorted", 0), before_lift=values_and_places, lift_only=True),
     op("ScatterND", "DYNAMIC_UPDATE_SLICE", before_lift=updated_slice, lift_only=True),
     op("Where", "MATRIX_DIAG", before_lift=matrix_of_diagonal, lift_only=True),
     op("Where", "MATRIX_SET_DIAG", before_lift=with_diagonal, lift_only=True),

@@ -13,9 +13,12 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import CODES
+from converter.formats.lite.weights import Filter
 from converter.formats.tflite.rules.context import Reading, dims_of
+from converter.formats.tflite.rules.convolution import BIAS
 from converter.formats.tflite.rules.elementwise import angle
-from converter.formats.tflite.rules.fields import CODES, Bias, Filter, data
+from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.rules.pooling import MOST, windows
 from converter.graph.catalogue.cells import ACTIVATIONS
 from converter.graph.sizes import demand_small
@@ -271,8 +274,8 @@ RULES: list[Rule | Custom] = [
     op(
         "ConvTranspose",
         "Convolution2DTransposeBias",
-        Filter((1, 2, 3, 0)),
-        Bias(),
+        Filter((1, 2, 3, 0), 1, 1),
+        BIAS,
         Leftover(),
         lift_only=True,
     ),

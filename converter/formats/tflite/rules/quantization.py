@@ -10,22 +10,25 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
-from converter.formats.tflite.codec import LiteTensor
-from converter.formats.tflite.rules.context import (
-    LARGEST_SCALE,
-    STORED,
-    Quantisation,
-    Reading,
-    Writing,
+from converter.formats.lite.quantization import (
+    ATTRIBUTES,
+    FLOATS,
+    demand_ordinary,
+    node_quantization,
     parameters,
 )
+from converter.formats.tflite.codec import LiteTensor
+from converter.formats.tflite.rules.context import (
+    STORED,
+    Reading,
+    Writing,
+)
 from converter.formats.tflite.rules.fields import data, largest_below
-from converter.formats.tflite.tensors import FLOATS, is_by_axis, quantisation, type_of
-from converter.graph.build import attrs_of
+from converter.formats.tflite.tensors import is_by_axis, type_of, zero_points
 from converter.graph.infer import Array
 from converter.graph.record import record
 from converter.graph.value import Value
-from converter.mapping.fields import Field
+from converter.mapping.fields import Detail, Field
 from converter.mapping.rules import Custom, Rule, custom, op
 
 WIDE = (ir.DataType.INT32, ir.DataType.INT64)
@@ -39,8 +42,7 @@ def is_wide(tensor: LiteTensor) -> bool:
 def zero_and_scale(r: Reading, tensor: LiteTensor) -> tuple[Array, Array]:
     if is_by_axis(tensor):
         raise MappingError("scales for each channel of integers of 32 bits", "R110")
-    scale, zero = quantisation(tensor)
-    return np.asarray(zero), np.asarray(scale)
+    return np.asarray(zero_points(tensor)[0]), np.asarray(tensor.scales[0], np.float32)
 
 
 def of_wide(r: Reading, x: Value, tensor: LiteTensor) -> Value:
@@ -71,28 +73,30 @@ class SameNumbers(Field):
         r.ready = [r.cast(x, wanted) if wanted.is_floating_point() else x]
 
 
-class Range(Field):
+def read_quantized_range(r: Reading) -> None:
     """Rounds to one of 2^num_bits steps between min and max, which are moved so that 0 is one.
 
     Source: TensorFlow Lite, fake_quant.
     """
+    low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
+    bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
+    if not 2 <= bits <= 16:
+        raise MappingError(f"num_bits={bits}", "R110")
+    first, last = (1 if narrow else 0), (1 << bits) - 1
+    scale = (high - low) / np.float32(last - first)
+    zero = min(max(np.float32(first) - low / scale, first), last)
+    zero = np.floor(zero + 0.5)
+    ends = [np.float32((n - zero) * scale) for n in (first, last)]
+    r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
+    r.set(levels=last - first + 1)
 
-    keys = ("min", "max", "num_bits", "narrow_range")
-    names = ("levels",)
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        low, high = (np.float32(r.attr(k, float)) for k in ("min", "max"))
-        bits, narrow = r.attr("num_bits", int), r.attr("narrow_range", bool)
-        if not 2 <= bits <= 16:
-            raise MappingError(f"num_bits={bits}", "R110")
-        first, last = (1 if narrow else 0), (1 << bits) - 1
-        scale = (high - low) / np.float32(last - first)
-        zero = min(max(np.float32(first) - low / scale, first), last)
-        zero = np.floor(zero + 0.5)
-        ends = [np.float32((n - zero) * scale) for n in (first, last)]
-        r.node.inputs[1:] = [r.b.const(e) for e in (*ends, *ends)]
-        r.set(levels=last - first + 1)
+QUANTIZED_RANGE = Detail(
+    read=read_quantized_range,
+    keys=("min", "max", "num_bits", "narrow_range"),
+    names=("levels",),
+    inputs=(1, 2, 3, 4),
+)
 
 
 @record
@@ -102,38 +106,28 @@ class Scale(SameNumbers):
     """
 
     of_result: bool
-    names = ("axis", "block_size", "output_dtype", "precision", "saturate")
+    names = ATTRIBUTES
     inputs = (1, 2)
 
     def lower(self, w: Writing) -> None:
         node = w.out.producer()
-        found = None if node is None else parameters(node)
-        if node is None or found is None:
-            raise MappingError("scale and zero point must be constant")
-        scales, zeros = found
-        least, most = float(scales.min(initial=1)), float(scales.max(initial=1))
-        if not np.finfo(np.float32).tiny <= least <= most < LARGEST_SCALE:
-            raise MappingError("a scale that is no ordinary number")
+        assert node is not None
+        scale = node_quantization(node)
+        demand_ordinary(scale)
         stored = w.out if self.of_result else w.data
         constant_weights = not self.of_result and stored.const_value is not None
         types = (*STORED, ir.DataType.INT4) if constant_weights else STORED
-        if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and zeros.any()):
+        if stored.dtype not in types or (stored.dtype == ir.DataType.INT16 and any(scale.zeros)):
             raise MappingError(f"no kernel reads {stored.dtype} with such a scale")
-        if scales.size != 1 and not constant_weights:
+        if scale.axis is not None and not constant_weights:
             raise MappingError("scales for each channel belong to constants")
-        axis = int(attrs_of(node).get("axis", 1)) % max(1, w.rank())
-        scale = Quantisation(
-            tuple(map(float, scales)),
-            tuple(map(int, np.broadcast_to(zeros, scales.shape))),
-            axis if scales.size > 1 else 0,
-        )
         w.low.note(stored, scale)
 
 
 def between(w: Writing) -> None:
     """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
     node = w.out.producer()
-    if not w.quantised or node is None:
+    if not w.quantized or node is None:
         raise not_meant("a way between two scales")
     stored = w.real(w.data)
     found = parameters(node)
@@ -149,5 +143,5 @@ RULES: list[Rule | Custom] = [
     op("QuantizeLinear", "QUANTIZE", Scale(True), given="2,3 =[0.5] =i8:[3]"),
     op("DequantizeLinear", "DEQUANTIZE", Scale(False), given="i8:2,3 =[0.5] =i8:[3]"),
     op("Identity", "DENSIFY", SameNumbers(), lift_only=True),
-    op("netconv::FakeQuantize", "FAKE_QUANT", Range(), lift_only=True),
+    op("netconv::FakeQuantize", "FAKE_QUANT", QUANTIZED_RANGE, lift_only=True),
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import onnx_ir as ir
-
 from converter.formats.tflite.rules.context import Reading, Writing
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import type_of
@@ -32,15 +30,10 @@ class DrawnShape(Field):
         w.place(0, w.int32(list(w.attr("shape")), "shape"))
 
 
-class Logits(Field):
-    """Chances are given as logarithms."""
-
-    names = ("log", "index")
-    inputs = (1,)
-
-    def lift(self, r: Reading) -> None:
-        r.node.attrs |= {"log": 1, "index": int(type_of(r.result()))}
-        r.node.inputs[1] = r.cast(r.input(1), ir.DataType.INT64)
+def of_log_probabilities(r: Reading) -> None:
+    """Inputs are log-probabilities, and how many classes are drawn."""
+    r.set(log=1, index=int(type_of(r.result())))
+    r.set_input(1, r.whole(1))
 
 
 RULES = [
@@ -52,5 +45,5 @@ RULES = [
         Only("mean", 0.0),
         Only("scale", 1.0),
     ),
-    op("netconv::ClassDraws", "MULTINOMIAL", Logits(), lift_only=True),
+    op("netconv::ClassDraws", "MULTINOMIAL", before_lift=of_log_probabilities, lift_only=True),
 ]

@@ -8,25 +8,40 @@ time is written with one more step in front, which clears the states (`cleared`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
+from converter.formats.lite.fields import CODES
+from converter.formats.lite.recurrent import (
+    BOTH_STATES,
+    ONNX_GATES,
+    OPERANDS,
+    RNN,
+    STATES,
+    both_directions,
+    is_plain,
+    lstm_cell,
+    lstm_operands,
+    lstm_sequence,
+    lstm_step,
+    onnx_lstm,
+    reason_against,
+    rnn_cell,
+    rounding,
+    sequence,
+    sequence_weights,
+)
 from converter.formats.tflite.rules.context import Reading, Writing
-from converter.formats.tflite.rules.fields import CODES
-from converter.formats.tflite.tensors import dequantise, is_quantised, quantise
-from converter.graph.build import Builder, attrs_of
+from converter.formats.tflite.tensors import is_quantized, tensor_quantization, type_of
+from converter.graph.build import attrs_of
 from converter.graph.catalogue.cells import (
     ACTIVATIONS,
     Cell,
     Gate,
     Step,
     dense,
-    rnn_step,
-    steps_of,
     total,
 )
 from converter.graph.infer import Array, constant, known, shape_of
@@ -35,119 +50,35 @@ from converter.graph.value import Value, operand, optional, with_operators
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
-GATES = ("input", "forget", "cell", "output")  # the order of a file
-ONNX = ("input", "output", "forget", "cell")
-
-
-def bias(t: Reading, index: int, factors: Sequence[int] = ()) -> Value | None:
-    found = t.real_bias(index, factors)
-    return None if found is None else with_operators(found)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where the operands of one direction of an LSTM are among the operator's inputs.
-
-    `weights` of the input, `recurrent` ones, `peepholes` (without the cell), `biases` and `norms`
-    of the gates in the order of GATES; -1: there are none.
-    """
-
-    weights: int
-    recurrent: int
-    peepholes: int
-    biases: int
-    projection: int
-    hidden: int
-    cell: int
-    norms: int = -1
-    aux: int = -1
-
-    def gate(self, t: Reading, name: str) -> Gate:
-        i = GATES.index(name)
-        peep = (0, 1, None, 2)[i]
-        return Gate(
-            t.optional(self.weights + i),
-            t.optional(self.recurrent + i),
-            bias(t, self.biases + i, self.factors(t, i)),
-            None if peep is None else t.optional(self.peepholes + peep),
-            None if self.norms < 0 else t.optional(self.norms + i),
-            None if self.aux < 0 else t.optional(self.aux + i),
-        )
-
-    def factors(self, t: Reading, i: int) -> tuple[int, ...]:
-        """The inputs whose scales make that of the bias of gate `i`; with a layer normalization
-        it is that of the normalized values.
-        """
-        normalized = self.norms >= 0 and t.has(self.norms + i)
-        return () if normalized or not t.has(self.weights + i) else (0, self.weights + i)
-
-    def cell_of(self, t: Reading) -> Cell:
-        enter, forget, cell, out = (self.gate(t, name) for name in GATES)
-        return Cell(
-            enter,
-            forget,
-            cell,
-            out,
-            t.optional(self.projection),
-            bias(t, self.projection + 1),
-            t.attr("fused_activation_function", CODES),
-            t.attr("cell_clip", float),
-            t.attr("proj_clip", float),
-            rounded_hidden(t),
-        )
-
-
-FORWARD = Places(1, 5, 9, 12, 16, 18, 19, 20)
-FIRST, SECOND = Places(1, 5, 9, 12, 16, 35, 36, aux=40), Places(18, 22, 26, 29, 33, 37, 38, aux=44)
-
-
-def rounded(t: Reading, index: int) -> Callable[[Builder, Value], Value]:
-    """What a state is once it was stored."""
-    tensor = t.tensor(index)
-    if not is_quantised(tensor):
-        return lambda b, x: x
-    return lambda b, x: with_operators(dequantise(b, quantise(b, x, tensor), tensor))
-
-
+RNN_STATE = RNN[-1]
 HIDDEN = 4  # of the intermediates of an LSTM of quantized values: the output before its projection
 
 
-def rounded_hidden(t: Reading) -> Callable[[Builder, Value], Value] | None:
-    """How the output of a cell is rounded before its projection; None where it is not."""
-    found = t.operator.intermediates
-    tensor = t.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
-    if tensor is None or not t.quantised or not is_quantised(tensor):
-        return None
-    return lambda b, x: with_operators(dequantise(b, quantise(b, x, tensor), tensor))
-
-
-def step_of(t: Reading, places: Places) -> Step:
-    cell = places.cell_of(t)
-    keep_h, keep_c = rounded(t, places.hidden), rounded(t, places.cell)
-
-    def step(b: Builder, x: Value, states: Sequence[Value], aux: Value | None) -> list[Value]:
-        h, c = cell(b, x, states[0], states[1], aux)
-        return [keep_h(b, h), keep_c(b, c)]
-
-    return step
+def cell_of(r: Reading, prefix: str = "") -> Cell:
+    """The cell of an LSTM."""
+    found, hidden = r.operator.intermediates, None
+    tensor = r.graph.tensors[found[HIDDEN]] if len(found) > HIDDEN else None
+    if tensor is not None and r.quantized and is_quantized(tensor):
+        hidden = rounding(type_of(tensor), tensor_quantization(tensor))
+    return lstm_cell(r, prefix, hidden)
 
 
 # the operators ------------------------------------------------------------------------------------
 
 
-def time_major(t: Reading, x: Value) -> Value:
-    """[batch, time, ...] <-> [time, batch, ...] unless the operator is time-major already."""
-    return x if t.attr("time_major", bool) else t.b.Transpose(x, perm=[1, 0, 2])
+def leave(r: Reading, values: Sequence[ir.Value], *names: str) -> None:
+    """The variables of these names hold such values from now on."""
+    for name, value in zip(names, values, strict=True):
+        r.leave(OPERANDS[r.layer.kind].index(name), value)
 
 
-def lstm_step(r: Reading) -> Sequence[ir.Value]:
+def single_lstm(r: Reading) -> Sequence[ir.Value]:
     """One step; with five inputs that of the older kernel."""
     if r.attr("kernel_type", int, 0) == 1:
         return basic(r)
-    states = [r.input(18), r.input(19)]
-    h, c = step_of(r, FORWARD)(r.b, r.input(0), states, None)
-    r.leave(18, h)
-    r.leave(19, c)
+    states = [r.real(r.key(name)) for name in STATES]
+    h, c = lstm_step(r, cell_of(r), STATES)(r.b, r.input(0), states, None)
+    leave(r, [h, c], *STATES)
     return [h]
 
 
@@ -157,140 +88,53 @@ def basic(t: Reading) -> Sequence[ir.Value]:
     """
     b, x, h, c = t.b, t.input(0), t.input(1), t.input(4)
     joined = b.Concat(x, h, axis=1)
-    product = total(dense(b, joined, t.input(2)), bias(t, 3, (0, 2)))
+    product = total(dense(b, joined, t.input(2)), with_operators(t.real_bias(3, (0, 2))))
     enter, new, forget, out = b.Split(product, outputs=4, axis=1, num_outputs=4)
     cell = b.Sigmoid(forget) * c + b.Sigmoid(enter) * b.Tanh(new)
     return [b.Sigmoid(out) * b.Tanh(cell), cell, joined, product]
 
 
-def lstm_sequence(r: Reading) -> Sequence[ir.Value]:
-    places = FORWARD
-    x = time_major(r, r.input(0))
-    if is_plain(r, places):
-        if (data := behind_clearing(r, places)) is not None:
-            y = standard(r, places, data, stateless=True)[0]
-            return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
-        y, h, c = standard(r, places, x)
-    else:
-        states = [r.input(places.hidden), r.input(places.cell)]
-        y, h, c = steps_of(r.b, step_of(r, places), x, states)
-    r.leave(places.hidden, h)
-    r.leave(places.cell, c)
-    return [time_major(r, y)]
-
-
-def is_plain(t: Reading, places: Places) -> bool:
-    """Whether ONNX's LSTM says the same."""
-    cell = places.cell_of(t)
-    gates = (cell.input, cell.forget, cell.cell, cell.output)
-    return (
-        not t.quantised
-        and cell.activation == "Tanh"
-        and cell.projection is None
-        and not cell.cell_clip
-        and all(g.norm is None and g.aux is None for g in gates)
-    )
-
-
-def standard(
-    t: Reading, places: Places, x: Value, stateless: bool = False
-) -> tuple[Value, Value, Value]:
-    """ONNX's LSTM. Where the input gate is coupled, 1 - sigmoid(z) is sigmoid(-z). `stateless`: it
-    begins with zeros, and the last column of the weights is that of the clearing step.
-    """
-    b = t.b
-    gates = {name: places.gate(t, name) for name in GATES}
-    coupled, f = gates["input"].x is None, gates["forget"]
-    if coupled:
-        parts = (f.x, f.h, f.bias, f.cell)
-        gates["input"] = Gate(*(None if v is None else -v for v in parts))
-
-    def joined(parts: Sequence[Value | None], what: str) -> Value:
-        if any(v is None for v in parts):
-            raise MappingError(f"{what} of a gate are left out", "R105")
-        return b.Concat(*parts, axis=0)
-
-    weights = joined([gates[n].x for n in ONNX], "the weights")
-    if stateless:
-        weights = weights[:, :-1]
-    recurrent = joined([gates[n].h for n in ONNX], "the recurrent weights")
-    biases = joined([gates[n].bias for n in ONNX], "the biases")
-    peeps = [gates[n].cell for n in ("input", "output", "forget")]
-    peepholes = None if None in peeps else b.Unsqueeze(joined(peeps, "the peepholes"), [0])
-    size = t.static(gates["forget"].h, "the recurrent weights")[1]  # type: ignore[arg-type]
-    y, h, c = b.LSTM(
-        x,
-        b.Unsqueeze(weights, [0]),
-        b.Unsqueeze(recurrent, [0]),
-        b.Unsqueeze(b.Concat(biases, biases * 0.0, axis=0), [0]),
-        None,
-        None if stateless else b.Unsqueeze(t.input(places.hidden), [0]),
-        None if stateless else b.Unsqueeze(t.input(places.cell), [0]),
-        peepholes,
-        hidden_size=size,
-        outputs=3,
-    )
-    return b.Squeeze(y, [1]), b.Squeeze(h, [0]), b.Squeeze(c, [0])
-
-
-def both_directions(
-    t: Reading, steps: Sequence[Step], states: Sequence[Sequence[int]], aux: int, weights: int
-) -> list[ir.Value]:
-    """The auxiliary input is a second input of both directions, with weights of its own; without
-    them it is the input of the backward direction.
-    """
-    x, beside = time_major(t, t.input(0)), None
-    second = x
-    if t.has(aux):
-        second = time_major(t, t.input(aux))
-        if t.has(weights):
-            second, beside = x, second
-    results = []
-    for i, (step, places) in enumerate(zip(steps, states, strict=True)):
-        own = [t.input(p) for p in places]
-        y, *last = steps_of(t.b, step, second if i else x, own, beside, backward=bool(i))
-        for place, value in zip(places, last, strict=True):
-            t.leave(place, value)
-        results.append(time_major(t, y))
-    if t.attr("merge_outputs", bool):
-        return [t.b.Concat(*results, axis=2)]
-    return list(results)
+def read_sequence(r: Reading) -> Sequence[ir.Value]:
+    cell = cell_of(r)
+    data = after_clearing(r, cell) if is_plain(r, cell) else None
+    if data is not None:
+        y = onnx_lstm(r, cell, data, stateless=True)[0]
+        return [r.b.Pad(y, [1, 0, 0, 0, 0, 0])]
+    y, *last = lstm_sequence(r, cell)
+    leave(r, last, *STATES)
+    return [y]
 
 
 def lstm_both(r: Reading) -> Sequence[ir.Value]:
-    steps = [step_of(r, p) for p in (FIRST, SECOND)]
-    states = [(p.hidden, p.cell) for p in (FIRST, SECOND)]
-    return both_directions(r, steps, states, 39, FIRST.aux + 1)
+    def step(prefix: str) -> Step:
+        return lstm_step(r, cell_of(r, prefix), [prefix + name for name in BOTH_STATES])
+
+    return in_both(r, step, BOTH_STATES, "aux_input_to_forget_weights")
 
 
-def rnn_of(t: Reading, first: int, aux: int = -1) -> Step:
-    """Inputs from `first` on are [weights, recurrent weights, bias, state]."""
-    f = ACTIVATIONS[t.attr("fused_activation_function", CODES)]
-    weights, recurrent, addend = t.input(first), t.input(first + 1), bias(t, first + 2)
-    beside = t.optional(aux) if aux >= 0 else None
-    keep = rounded(t, first + 3)
-
-    def step(b: Builder, x: Value, states: Sequence[Value], given: Value | None) -> list[Value]:
-        more = () if given is None or beside is None else (given, beside)
-        return [keep(b, f(b, rnn_step(b, x, states[0], weights, recurrent, addend, *more)))]
-
-    return step
+def in_both(
+    r: Reading, step: Callable[[str], Step], names: Sequence[str], weights: str
+) -> Sequence[ir.Value]:
+    found = both_directions(r, step, names, weights)
+    states = [prefix + name for prefix in ("fw_", "bw_") for name in names]
+    leave(r, found[-len(states) :], *states)
+    return found[: -len(states)]
 
 
 def rnn(r: Reading) -> ir.Value:
-    (h,) = rnn_of(r, 1)(r.b, r.input(0), [r.input(4)], None)
-    r.leave(4, h)
+    (h,) = rnn_cell(r)(r.b, r.input(0), [r.input(4)], None)
+    leave(r, [h], RNN_STATE)
     return h
 
 
 def rnn_sequence(r: Reading) -> ir.Value:
-    y, h = steps_of(r.b, rnn_of(r, 1), time_major(r, r.input(0)), [r.input(4)])
-    r.leave(4, h)
-    return time_major(r, y)
+    y, h = sequence(r, rnn_cell(r), [RNN_STATE])
+    leave(r, [h], RNN_STATE)
+    return y
 
 
 def rnn_both(r: Reading) -> Sequence[ir.Value]:
-    return both_directions(r, [rnn_of(r, 1, 10), rnn_of(r, 5, 11)], [(4,), (8,)], 9, 10)
+    return in_both(r, lambda prefix: rnn_cell(r, prefix), [RNN_STATE], "aux_weights")
 
 
 def svdf(r: Reading) -> ir.Value:
@@ -306,16 +150,17 @@ def svdf(r: Reading) -> ir.Value:
     if rank < 1 or filters % rank:
         raise MappingError(f"{filters} filters of rank {rank}", "R110")
     feature = b.Reshape(dense(b, r.input(0), r.input(1)), [-1, filters, 1])
-    if r.quantised:
-        feature = rounded(r, 4)(b, feature)
+    if r.quantized:
+        feature = rounding(r.stored_type(4), r.quantization(4))(b, feature)
     stored = b.Reshape(r.input(4), [-1, filters, memory])
     state = b.Concat(stored[:, :, 1:memory], feature, axis=2)
     r.leave(4, b.Reshape(state, [-1, filters * memory]))
     products = b.ReduceSum(state * time, [2], keepdims=0)
     units = b.ReduceSum(b.Reshape(products, [-1, filters // rank, rank]), [2], keepdims=0)
     activation = ACTIVATIONS[r.attr("fused_activation_function", CODES)]
-    found = total(units, bias(r, 3, (4, 2)))
-    return found if r.quantised else activation(b, found)
+    bias = r.real_bias(3, (4, 2))
+    found = total(units, None if bias is None else with_operators(bias))
+    return found if r.quantized else activation(b, found)
 
 
 # an LSTM of its own -------------------------------------------------------------------------------
@@ -325,7 +170,7 @@ LARGEST_CELL = 2.0**20  # that a peephole sees: each step adds at most one
 FEW = 4  # steps that are fewer operators written out
 
 
-def behind_clearing(t: Reading, places: Places) -> Value | None:
+def after_clearing(t: Reading, cell: Cell) -> Value | None:
     """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
     gates are closed whatever its states are: both states are zero behind it. None if there is no
     such step.
@@ -339,7 +184,7 @@ def behind_clearing(t: Reading, places: Places) -> Value | None:
     if not is_padding(step, [1, 0, 0, 0, 0, 0], 1) or not is_padding(feature, [0] * 5 + [1], 0):
         return None
     for name in ("input", "forget", "output"):
-        gate = places.gate(t, name)
+        gate: Gate = getattr(cell, name)
         parts = [known(v) for v in (gate.x, gate.h, gate.bias)]
         if any(v is None for v in parts):
             return None
@@ -409,20 +254,12 @@ def reason_against_lstm(node: ir.Node) -> str:
     """Why an LSTM of ONNX is no UNIDIRECTIONAL_SEQUENCE_LSTM, whatever its direction; "" if it
     is one.
     """
-    a, shape = attrs_of(node), shape_of(operand(node))
-    names = a.get("activations") or ["Sigmoid", "Tanh", "Tanh"]
+    shape = shape_of(operand(node))
     if operand(node).dtype != ir.DataType.FLOAT or shape is None:
         return "it is not of floats of known sizes"
-    if a.get("layout") or a.get("clip") or a.get("input_forget"):
-        return "batch first, clipped or coupled gates are not possible"
-    if any(n != d for n, d in zip(names, ["Sigmoid", "Tanh", "Tanh"] * 2, strict=False)):
-        return f"its activations are {names}"
-    if a.get("activation_alpha") or a.get("activation_beta"):
-        return "its activations have factors"
-    lengths, weights = optional(node, 4), [optional(node, i) for i in (1, 2, 3, 7)]
-    steps = None if lengths is None else constant(lengths)
-    if lengths is not None and (steps is None or (steps != shape[0]).any()):
-        return "sequences of different lengths are not possible"
+    if reason := reason_against(node, ("Sigmoid", "Tanh", "Tanh")):
+        return reason
+    weights = [optional(node, i) for i in (1, 2, 3, 7)]
     if any(v is not None and constant(v) is None for v in weights):
         return "its weights are computed"
     if states_of(node):
@@ -443,14 +280,11 @@ def lower_lstm(w: Writing) -> None:
     assert node is not None
     if reason := reason_against_lstm(node):
         raise MappingError(reason)
-    if w.attr("direction", "forward") != "forward" or w.quantised:
+    if w.attr("direction", "forward") != "forward" or w.quantized:
         raise MappingError("directions other than forward, or stored integers, are not possible")
     steps, batch, _ = w.static()
-    weights, recurrent = (w.constant(i, "the weights")[0] for i in (1, 2))
+    weights, recurrent, bias = sequence_weights(w, 4 * w.static(2)[2])
     size = recurrent.shape[1]
-    bias = np.zeros(4 * size, np.float32)
-    if w.has(3):
-        bias = w.constant(3, "the bias").reshape(2, -1).sum(0)
     peepholes = w.constant(7, "the peepholes")[0] if w.has(7) else None
     states = states_of(node)
     if states:
@@ -459,19 +293,9 @@ def lower_lstm(w: Writing) -> None:
         x, weights = cleared(w, x, weights, recurrent, bias, peepholes)
         variables = [w.low.variable(name, [batch, size]) for name in ("hidden", "cell")]
         steps += 1
-    operands: list[Any] = [x, *[None] * 23]
-    for i, name in enumerate(GATES):
-        rows = slice(ONNX.index(name) * size, (ONNX.index(name) + 1) * size)
-        for place, array in (
-            (FORWARD.weights, weights),
-            (FORWARD.recurrent, recurrent),
-            (FORWARD.biases, bias),
-        ):
-            operands[place + i] = array[rows]
-    if peepholes is not None:
-        for i, place in enumerate((0, 2, 1)):  # input, output, forget
-            operands[FORWARD.peepholes + place] = peepholes[i * size : (i + 1) * size]
-    operands[FORWARD.hidden], operands[FORWARD.cell] = variables
+    names = dict(zip(STATES, variables, strict=True))
+    found = {"input": x, **lstm_operands(weights, recurrent, bias, peepholes), **names}
+    operands = map(found.get, OPERANDS["LSTM"])
     y = w.emit(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         *operands,
@@ -503,7 +327,7 @@ def cleared(
     if peepholes is not None:
         other[: 3 * units] += np.abs(peepholes) * LARGEST_CELL
     column = -np.ceil(other + 2 * CLOSED)
-    column[ONNX.index("cell") * units :] = 0
+    column[ONNX_GATES.index("cell") * units :] = 0
     return x, np.concatenate([weights, column[:, None].astype(weights.dtype)], axis=1)
 
 
@@ -531,8 +355,8 @@ def deliver(w: Writing, y: ir.Value, steps: int, batch: int, size: int, skipped:
 
 
 RULES: list[Rule | Custom] = [
-    custom("", "LSTM", lstm_step),
-    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", lstm_sequence, lower_lstm),
+    custom("", "LSTM", single_lstm),
+    custom("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM", read_sequence, lower_lstm),
     custom("", "BIDIRECTIONAL_SEQUENCE_LSTM", lstm_both),
     custom("", "RNN", rnn),
     custom("", "UNIDIRECTIONAL_SEQUENCE_RNN", rnn_sequence),

@@ -28,15 +28,11 @@ def scattered(r: Reading, rows: Value, ids: Value, start: float) -> None:
 # sorted segments ---------------------------------------------------------------------------------
 
 
-class KnownRows(Field):
+def known_rows(r: Reading) -> None:
     """As many rows as constant ids say, which never fall."""
-
-    names = ("rows",)
-
-    def lift(self, r: Reading) -> None:
-        if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
-            raise MappingError("one segment for each row", "R105")
-        r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
+    if r.rank(data(r)) < 1 or r.rank(r.input(1)) != 1:
+        raise MappingError("one segment for each row", "R105")
+    r.set(rows=max(r.ints(1, "the segments"), default=-1) + 1)
 
 
 def segment_sum(r: Reading) -> None:
@@ -75,28 +71,24 @@ class AnyOrder(Field):
 # weighted look-ups -------------------------------------------------------------------------------
 
 
-class SparsePlaces(Field):
+def rows_of_sparse(r: Reading) -> None:
     """Inputs are [ids, places, sizes, weights, table]: places [ids, axes] in a sparse tensor of
     these sizes, along whose last axis is summed. The other axes are rows of the result.
     """
-
-    names = ("count",)
-
-    def lift(self, r: Reading) -> None:
-        b, table = r.b, r.input(4)
-        sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]
-        strides = np.cumprod([1, *sizes[:0:-1]])[::-1].astype(np.int64)
-        places = r.whole(1)[:, : len(sizes)]
-        rows = b.ReduceSum(places * strides, [1], keepdims=0)
-        r.set_inputs(table, rows, r.whole(0), r.input(3))
-        r.set(count=int(np.prod(sizes)))
-        if len(sizes) != 1:
-            front = np.asarray(sizes, np.int64)
-            r.behind(lambda y: b.Reshape(y, b.Concat(front, b.Shape(table)[1:], axis=0)))
+    b, table = r.b, r.input(4)
+    sizes = r.ints(2, "the sizes of the sparse tensor")[:-1]
+    strides = np.cumprod([1, *sizes[:0:-1]])[::-1].astype(np.int64)
+    places = r.whole(1)[:, : len(sizes)]
+    rows = b.ReduceSum(places * strides, [1], keepdims=0)
+    r.set_inputs(table, rows, r.whole(0), r.input(3))
+    r.set(count=int(np.prod(sizes)))
+    if len(sizes) != 1:
+        front = np.asarray(sizes, np.int64)
+        r.behind(lambda y: b.Reshape(y, b.Concat(front, b.Shape(table)[1:], axis=0)))
 
 
 RULES = [
-    op("netconv::SegmentSum", "SEGMENT_SUM", KNOWN, KnownRows(), lift_only=True),
+    op("netconv::SegmentSum", "SEGMENT_SUM", KNOWN, before_lift=known_rows, lift_only=True),
     op(
         "ScatterND",
         "SEGMENT_SUM",
@@ -118,7 +110,7 @@ RULES = [
         "netconv::EmbeddingLookupSparse",
         "EMBEDDING_LOOKUP_SPARSE",
         Attr("combiner", kind=COMBINERS),
-        SparsePlaces(),
+        before_lift=rows_of_sparse,
         lift_only=True,
     ),
 ]

@@ -10,6 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError, not_meant
+from converter.formats.lite.elementwise import number
+from converter.formats.lite.shape import PACK, RANK
 from converter.formats.tflite.rules.context import (
     LARGEST,
     TENSOR_INT32,
@@ -17,7 +19,6 @@ from converter.formats.tflite.rules.context import (
     Reading,
     Writing,
     dims_of,
-    number,
 )
 from converter.formats.tflite.rules.fields import (
     OneScale,
@@ -30,12 +31,11 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
-from converter.graph.record import record
 from converter.graph.sizes import arange
 from converter.graph.value import operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
-from converter.mapping.fields import Attr, Field, Fixed, Guard, Only, ignore
+from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op, ops
 from converter.passes.decompositions.movement import may_copy
 
@@ -45,27 +45,27 @@ LARGE, SMALL = np.iinfo(np.int64).max, np.iinfo(np.int64).min + 1
 # reshape and transpose ---------------------------------------------------------------------------
 
 
-class Shape(Field):
+def read_shape(r: Reading) -> None:
     """The shape is an input, or an option where there is none; 0 is a size of 0."""
+    given = r.optional(1)
+    if given is None:
+        given = constant_of(r, r.attr("new_shape", list, []), "shape")
+    if rank_of(given) == 0:
+        given = r.b.Reshape(given, [1])
+    array = known(given)
+    if array is not None and 0 in array and -1 not in array:
+        r.set(allowzero=1)
+    r.set_inputs(data(r), r.whole(given))
 
-    names = ("allowzero",)
-    inputs = (1,)
-    keys = ("new_shape",)
 
-    def lift(self, r: Reading) -> None:
-        given = r.optional(1)
-        if given is None:
-            given = constant_of(r, r.attr("new_shape", list, []), "shape")
-        if rank_of(given) == 0:
-            given = r.b.Reshape(given, [1])
-        array = known(given)
-        if array is not None and 0 in array and -1 not in array:
-            r.set(allowzero=1)
-        r.set_inputs(data(r), r.whole(given))
+def write_shape(w: Writing) -> None:
+    w.place(1, wanted_shape(w))
+    w.one_scale()
 
-    def lower(self, w: Writing) -> None:
-        w.place(1, wanted_shape(w))
-        w.one_scale()
+
+WANTED_SHAPE = Detail(
+    read=read_shape, write=write_shape, names=("allowzero",), inputs=(1,), keys=("new_shape",)
+)
 
 
 def wanted_shape(t: Writing) -> ir.Value:
@@ -89,59 +89,54 @@ def small(t: Writing, value: ir.Value, largest: bool = False) -> ir.Value:
     return t.indices(value, largest)
 
 
-class OutShape(Field):
+def write_out_shape(w: Writing) -> None:
     """The shape of the result, for operators that are reshapes of one kind or another."""
-
-    names = ("axis",)
-    inputs = (1,)
-
-    def lower(self, w: Writing) -> None:
-        w.place(1, wanted_shape(w))
-        w.one_scale()
+    w.place(1, wanted_shape(w))
+    w.one_scale()
 
 
-class SqueezedAxes(Field):
+OUT_SHAPE = Detail(write=write_out_shape, names=("axis",), inputs=(1,))
+
+
+def read_squeezed_axes(r: Reading) -> None:
     """The axes of length 1 that go; without them all."""
-
-    inputs = (1,)
-    keys = ("squeeze_dims",)
-
-    def lift(self, r: Reading) -> None:
-        if axes := r.attr("squeeze_dims", list):
-            r.set_input(1, constant_of(r, axes, "axes"))
-
-    def lower(self, w: Writing) -> None:
-        axes = w.ints(1, "the axes", [])
-        w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
-        w.one_scale()
+    if axes := r.attr("squeeze_dims", list):
+        r.set_input(1, constant_of(r, axes, "axes"))
 
 
-class AddedAxis(Field):
-    inputs = (1,)
+def write_squeezed_axes(w: Writing) -> None:
+    axes = w.ints(1, "the axes", [])
+    w.layer.attrs["squeeze_dims"] = [a % max(1, w.rank()) for a in axes]
+    w.one_scale()
 
-    def lift(self, r: Reading) -> None:
-        r.node.inputs[1] = r.b.Reshape(r.whole(1), [-1])
 
-    def lower(self, w: Writing) -> None:
-        axes = w.ints(1, "the axes")
-        if len(axes) != 1:
-            raise MappingError("one axis is added")
-        w.place(1, w.int32(axes[0], "axis"))
-        w.one_scale()
+SQUEEZED_AXES = Detail(
+    read=read_squeezed_axes, write=write_squeezed_axes, inputs=(1,), keys=("squeeze_dims",)
+)
+
+
+def read_added_axis(r: Reading) -> None:
+    r.node.inputs[1] = r.b.Reshape(r.whole(1), [-1])
+
+
+def write_added_axis(w: Writing) -> None:
+    axes = w.ints(1, "the axes")
+    if len(axes) != 1:
+        raise MappingError("one axis is added")
+    w.place(1, w.int32(axes[0], "axis"))
+    w.one_scale()
+
+
+ADDED_AXIS = Detail(read=read_added_axis, write=write_added_axis, inputs=(1,))
 
 
 class JoinedAxis(Axis):
     def lower(self, w: Writing) -> None:
         super().lower(w)
         # of stored integers the unsigned ones of 8 bits alone are brought to one scale
-        first = w.data.dtype if not w.quantised else w.real(w.data).dtype
+        first = w.data.dtype if not w.quantized else w.real(w.data).dtype
         if first != ir.DataType.UINT8:
             w.one_scale()
-
-
-def packed(r: Reading) -> None:
-    axis = r.node.attrs["axis"]
-    r.node.inputs = [r.b.Unsqueeze(v, [axis]) for v in r.node.inputs]
 
 
 def unpacked(r: Reading) -> list[ir.Value]:
@@ -156,61 +151,69 @@ def unpacked(r: Reading) -> list[ir.Value]:
 # split -------------------------------------------------------------------------------------------
 
 
-class EqualParts(Field):
+def read_equal_parts(r: Reading) -> None:
     """Inputs are [axis, data]; the number of parts is an option."""
-
-    names = ("axis", "num_outputs")
-    inputs = (1,)
-    keys = ("num_splits",)
-
-    def lift(self, r: Reading) -> None:
-        x = r.input(1)
-        r.node.attrs |= {
-            "axis": one_axis(r, 0, r.rank(x)),
-            "num_outputs": r.attr("num_splits", int),
-        }
-        r.set_inputs(x)
-
-    def lower(self, w: Writing) -> None:
-        axis, count = axis_of(w), len(w.node.outputs)
-        parts = {dims_of(v)[axis] for v in w.node.outputs}
-        if len(parts) > 1 or None in parts:
-            raise not_meant("the parts are not of one size")
-        w.layer.inputs = [w.int32(axis, "axis"), w.data]
-        w.layer.attrs["num_splits"] = count
-        w.one_scale()
+    x = r.input(1)
+    r.node.attrs |= {
+        "axis": one_axis(r, 0, r.rank(x)),
+        "num_outputs": r.attr("num_splits", int),
+    }
+    r.set_inputs(x)
 
 
-class ListedParts(Field):
+def write_equal_parts(w: Writing) -> None:
+    axis, count = axis_of(w), len(w.node.outputs)
+    parts = {dims_of(v)[axis] for v in w.node.outputs}
+    if len(parts) > 1 or None in parts:
+        raise not_meant("the parts are not of one size")
+    w.layer.inputs = [w.int32(axis, "axis"), w.data]
+    w.layer.attrs["num_splits"] = count
+    w.one_scale()
+
+
+EQUAL_PARTS = Detail(
+    read=read_equal_parts,
+    write=write_equal_parts,
+    names=("axis", "num_outputs"),
+    inputs=(1,),
+    keys=("num_splits",),
+)
+
+
+def read_listed_parts(r: Reading) -> None:
     """Inputs are [data, sizes, axis]; one of the sizes may be -1: what is left."""
+    x = data(r)
+    axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
+    if known(r.input(1)) is None:
+        r.set_inputs(x, r.whole(1))
+        return
+    parts = r.ints(1, "the sizes")
+    if -1 in parts:
+        size = dims_of(x)[axis]
+        if size is None:
+            raise MappingError("the size of what is left is not known", "X203")
+        parts[parts.index(-1)] = size - sum(parts) - 1
+    r.set_inputs(x, constant_of(r, parts, "sizes"))
 
-    names = ("axis", "num_outputs")
-    inputs = (1,)
-    keys = ("num_splits",)
 
-    def lift(self, r: Reading) -> None:
-        x = data(r)
-        axis = r.node.attrs["axis"] = one_axis(r, 2, r.rank(x))
-        if known(r.input(1)) is None:
-            r.set_inputs(x, r.whole(1))
-            return
-        parts = r.ints(1, "the sizes")
-        if -1 in parts:
-            size = dims_of(x)[axis]
-            if size is None:
-                raise MappingError("the size of what is left is not known", "X203")
-            parts[parts.index(-1)] = size - sum(parts) - 1
-        r.set_inputs(x, constant_of(r, parts, "sizes"))
+def write_listed_parts(w: Writing) -> None:
+    axis = axis_of(w)
+    parts = [dims_of(v)[axis] for v in w.node.outputs]
+    if None in parts and not w.has(1):
+        raise MappingError("the sizes of the parts are unknown", "X203")
+    lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
+    w.layer.inputs = [w.data, lengths, w.int32(axis, "axis")]
+    w.layer.attrs["num_splits"] = len(parts)
+    w.one_scale()
 
-    def lower(self, w: Writing) -> None:
-        axis = axis_of(w)
-        parts = [dims_of(v)[axis] for v in w.node.outputs]
-        if None in parts and not w.has(1):
-            raise MappingError("the sizes of the parts are unknown", "X203")
-        lengths = small(w, w.input(1)) if None in parts else w.int32(parts, "sizes")
-        w.layer.inputs = [w.data, lengths, w.int32(axis, "axis")]
-        w.layer.attrs["num_splits"] = len(parts)
-        w.one_scale()
+
+LISTED_PARTS = Detail(
+    read=read_listed_parts,
+    write=write_listed_parts,
+    names=("axis", "num_outputs"),
+    inputs=(1,),
+    keys=("num_splits",),
+)
 
 
 # pads --------------------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ class PadValue(Field):
         found = number(value)
         if found is not None:
             value = w.like(w.real(w.data), found)
-        elif w.quantised:
+        elif w.quantized:
             raise MappingError("the value of the padding is computed")
         w.place(2, value)
 
@@ -283,26 +286,27 @@ class Symmetric(Field):
         r.set(axis=axes[-1])
 
 
-class Dilations(Field):
+def read_dilations(r: Reading) -> None:
     """`n - 1` times a value between two elements of an axis that is dilated by n: it stands behind
     each of them, and what stands behind the last one is cut off.
     """
+    b, x, steps = r.b, data(r), r.ints(1, "the dilations")
+    rank, value = r.rank(x), b.Reshape(r.input(2), [])
+    if len(steps) != rank or min(steps, default=1) < 1:
+        raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
+    axes = [i for i, n in enumerate(steps) if n > 1]
+    if not axes:
+        r.ready = [b.Identity(x)]
+        return
+    behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
+    pads = np.zeros((2, rank + len(axes)), np.int64)
+    pads[1, behind] = [steps[i] - 1 for i in axes]
+    apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
+    joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
+    r.set_inputs(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
 
-    def lift(self, r: Reading) -> None:
-        b, x, steps = r.b, data(r), r.ints(1, "the dilations")
-        rank, value = r.rank(x), b.Reshape(r.input(2), [])
-        if len(steps) != rank or min(steps, default=1) < 1:
-            raise MappingError(f"the dilations {steps} of {rank} axes", "R105")
-        axes = [i for i, n in enumerate(steps) if n > 1]
-        if not axes:
-            r.ready = [b.Identity(x)]
-            return
-        behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
-        pads = np.zeros((2, rank + len(axes)), np.int64)
-        pads[1, behind] = [steps[i] - 1 for i in axes]
-        apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
-        joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
-        r.set_inputs(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
+
+DILATIONS = Detail(read=read_dilations)
 
 
 # slices ------------------------------------------------------------------------------------------
@@ -311,74 +315,70 @@ class Dilations(Field):
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-@record
-class Ranges(Field):
+def read_ranges(r: Reading) -> None:
     """Starts, ends, axes and steps of a Slice <-> begin and end of all axes, with masks that say
     which of them are left out. Masks also stand for all axes between, a new axis, and one place
     whose axis goes.
     """
+    steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
+    if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
+        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
+    if r.attr("offset", bool):
+        end = begin + end
+    begins, ends, ellipsis, new, shrinks = (
+        np.array([r.attr(k, int) >> i & 1 for i in range(len(steps))], bool) for k in MASKS
+    )
+    new &= ~ellipsis
+    kept = np.flatnonzero(~(ellipsis | new))
+    between = r.rank() - len(kept)  # axes that an ellipsis stands for
+    if between < 0 or ellipsis.sum() > 1:
+        message = f"{len(kept)} ranges and {ellipsis.sum()} ellipses for {r.rank()} axes"
+        raise MappingError(message, "R105")
+    axes = in_front_of(np.where(ellipsis, between, ~new))
+    added = in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
+    begins, ends, shrinks, steps = (v[kept] for v in (begins, ends, shrinks, steps))
+    gone = axes[kept][shrinks]
+    if len(kept):
+        first, last = (r.b.Gather(v, kept, axis=0) for v in (begin, end))
+        first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
+        behind = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
+        last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
+        last = r.b.Where(shrinks, behind, last)
+        r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps))
+    else:
+        r.ready = [data(r)]
+    r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
+    r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
 
-    inputs = (1, 2, 3, 4)
-    keys = (*MASKS, "offset")
 
-    def lift(self, r: Reading) -> None:
-        steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
-        if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
-            raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
-        if r.attr("offset", bool):
-            end = begin + end
-        begins, ends, ellipsis, new, shrinks = (
-            np.array([r.attr(k, int) >> i & 1 for i in range(len(steps))], bool) for k in MASKS
-        )
-        new &= ~ellipsis
-        kept = np.flatnonzero(~(ellipsis | new))
-        between = r.rank() - len(kept)  # axes that an ellipsis stands for
-        if between < 0 or ellipsis.sum() > 1:
-            message = f"{len(kept)} ranges and {ellipsis.sum()} ellipses for {r.rank()} axes"
-            raise MappingError(message, "R105")
-        axes = in_front_of(np.where(ellipsis, between, ~new))
-        added = in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
-        begins, ends, shrinks, steps = (v[kept] for v in (begins, ends, shrinks, steps))
-        gone = axes[kept][shrinks]
-        if len(kept):
-            first, last = (r.b.Gather(v, kept, axis=0) for v in (begin, end))
-            first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
-            behind = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
-            last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
-            last = r.b.Where(shrinks, behind, last)
-            r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps))
-        else:
-            r.ready = [data(r)]
-        r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
-        r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
+def write_ranges(w: Writing) -> None:
+    rank = w.rank()
+    count = w.static(1, "the starts")[0]
+    axes = w.ints(3, "the axes", range(count))
+    steps = w.ints(4, "the steps", [1] * count)
+    order = [a % rank for a in axes]
+    strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
+    sizes = dims_of(w.data)
+    for axis, step in zip(order, steps, strict=True):
+        strides[axis] = bounded(step, sizes[axis])
+    least = [-n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)]
+    starts, begins = bounds(w, 1, order, rank, [least[axis] for axis in order])
+    ends, ending = bounds(w, 2, order, rank)
+    for place, axis in enumerate(order):
+        step, size = strides[axis], sizes[axis]
+        first, last = (None if v is None else int(v[place]) for v in (starts, ends))
+        if first is None or not from_the_end(first, step, size):
+            begin_mask &= ~(1 << axis)
+        if last is None or not to_the_end(last, step, size):
+            end_mask &= ~(1 << axis)
+    w.place(1, begins)
+    w.place(2, ending)
+    w.place(3, w.int32(strides, "strides"))
+    w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
+    w.one_scale()
 
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        count = w.static(1, "the starts")[0]
-        axes = w.ints(3, "the axes", range(count))
-        steps = w.ints(4, "the steps", [1] * count)
-        order = [a % rank for a in axes]
-        strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
-        sizes = dims_of(w.data)
-        for axis, step in zip(order, steps, strict=True):
-            strides[axis] = bounded(step, sizes[axis])
-        least = [
-            -n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)
-        ]
-        starts, begins = bounds(w, 1, order, rank, [least[axis] for axis in order])
-        ends, ending = bounds(w, 2, order, rank)
-        for place, axis in enumerate(order):
-            step, size = strides[axis], sizes[axis]
-            first, last = (None if v is None else int(v[place]) for v in (starts, ends))
-            if first is None or not from_the_end(first, step, size):
-                begin_mask &= ~(1 << axis)
-            if last is None or not to_the_end(last, step, size):
-                end_mask &= ~(1 << axis)
-        w.place(1, begins)
-        w.place(2, ending)
-        w.place(3, w.int32(strides, "strides"))
-        w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
-        w.one_scale()
+
+RANGES = Detail(read=read_ranges, write=write_ranges, inputs=(1, 2, 3, 4), keys=(*MASKS, "offset"))
 
 
 def in_front_of(counts: Array) -> Array:
@@ -437,59 +437,58 @@ def bounds(
     return None, t.emit("CONCATENATION", *parts, shape=[rank], axis=0)
 
 
-class BeginSize(Field):
+def write_begin_and_size(w: Writing) -> None:
     """Known bounds without steps <-> begin and size of all axes."""
-
-    inputs = (1, 2, 3, 4)
-
-    def lower(self, w: Writing) -> None:
-        rank = w.rank()
-        starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
-        axes = w.ints(3, "the axes", range(len(starts)))
-        if w.has(4) and set(w.ints(4, "the steps")) > {1}:
-            raise not_meant("a slice with steps")
-        shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
-        for axis, first, last in zip(axes, starts, ends, strict=True):
-            n = shape[axis % rank]
-            if n is None:
-                raise not_meant("a slice of an axis of unknown size")
-            found = slice(first, last).indices(n)
-            begin[axis % rank], size[axis % rank] = found[0], max(0, found[1] - found[0])
-        w.place(1, w.int32(begin, "begin"))
-        w.place(2, w.int32(size, "size"))
-        w.one_scale()
+    rank = w.rank()
+    starts, ends = w.ints(1, "the starts"), w.ints(2, "the ends")
+    axes = w.ints(3, "the axes", range(len(starts)))
+    if w.has(4) and set(w.ints(4, "the steps")) > {1}:
+        raise not_meant("a slice with steps")
+    shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
+    for axis, first, last in zip(axes, starts, ends, strict=True):
+        n = shape[axis % rank]
+        if n is None:
+            raise not_meant("a slice of an axis of unknown size")
+        found = slice(first, last).indices(n)
+        begin[axis % rank], size[axis % rank] = found[0], max(0, found[1] - found[0])
+    w.place(1, w.int32(begin, "begin"))
+    w.place(2, w.int32(size, "size"))
+    w.one_scale()
 
 
-class Sizes(Field):
+BEGIN_AND_SIZE = Detail(write=write_begin_and_size, inputs=(1, 2, 3, 4))
+
+
+def read_sizes(r: Reading) -> None:
     """Starts and sizes of all axes, of which -1 is all that is left <-> starts, and ends that are a
     choice between the last one and starts + sizes.
     """
+    begin, size = r.whole(1), r.whole(2)
+    sizes = known(size)
+    if sizes is not None and (sizes == -1).all():
+        r.set_inputs(data(r), begin, np.full(sizes.shape, LARGE))
+    else:
+        r.set_inputs(data(r), begin, r.b.Where(r.b.Equal(size, -1), LARGE, begin + size))
 
-    inputs = (1, 2, 3, 4)
 
-    def lift(self, r: Reading) -> None:
-        begin, size = r.whole(1), r.whole(2)
-        sizes = known(size)
-        if sizes is not None and (sizes == -1).all():
-            r.set_inputs(data(r), begin, np.full(sizes.shape, LARGE))
-        else:
-            r.set_inputs(data(r), begin, r.b.Where(r.b.Equal(size, -1), LARGE, begin + size))
+def write_sizes(w: Writing) -> None:
+    choice = w.input(2).producer()
+    if w.has(3) or choice is None or choice.op_type != "Where":
+        raise not_meant("ends that are no choice")
+    test, largest, end = (operand(choice, i) for i in range(3))
+    equal, total = test.producer(), end.producer()
+    if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
+        raise not_meant("ends that are no choice of a sum")
+    size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
+    if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
+        raise not_meant("ends that are no sum or all that is left")
+    if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
+        raise not_meant("ends that are the sum of other sizes")
+    w.place(1, small(w, w.input(1)))
+    w.place(2, small(w, size))
 
-    def lower(self, w: Writing) -> None:
-        choice = w.input(2).producer()
-        if w.has(3) or choice is None or choice.op_type != "Where":
-            raise not_meant("ends that are no choice")
-        test, largest, end = (operand(choice, i) for i in range(3))
-        equal, total = test.producer(), end.producer()
-        if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
-            raise not_meant("ends that are no choice of a sum")
-        size, left, most = operand(equal), known(equal.inputs[1]), known(largest)
-        if left is None or (left != -1).any() or most is None or (most < LARGEST).any():
-            raise not_meant("ends that are no sum or all that is left")
-        if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
-            raise not_meant("ends that are the sum of other sizes")
-        w.place(1, small(w, w.input(1)))
-        w.place(2, small(w, size))
+
+ENDS_OF_SIZES = Detail(read=read_sizes, write=write_sizes, inputs=(1, 2, 3, 4))
 
 
 def same(a: ir.Value | None, b: ir.Value) -> bool:
@@ -557,35 +556,33 @@ class Target(Whole):
         w.one_scale()
 
 
-class WholeShape(Field):
+def write_whole_shape(w: Writing) -> None:
     """The shape has 64 bits; a part of it is a slice behind the operator."""
-
-    names = ("start", "end")
-
-    def lower(self, w: Writing) -> None:
-        w.layer.attrs["out_type"] = TENSOR_INT64
-        rank = w.rank()
-        first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
-        if (first, last) != (0, rank):
-            result = w.result("whole")
-            result.shape = ir.Shape([rank])
-            ends = w.int32([first]), w.int32([max(0, last - first)])
-            w.then(lambda: w.put("SLICE", result, *ends))
+    w.layer.attrs["out_type"] = TENSOR_INT64
+    rank = w.rank()
+    first, last, _ = slice(w.attr("start", 0), w.attr("end", None)).indices(rank)
+    if (first, last) != (0, rank):
+        result = w.result("whole")
+        result.shape = ir.Shape([rank])
+        ends = w.int32([first]), w.int32([max(0, last - first)])
+        w.then(lambda: w.put("SLICE", result, *ends))
 
 
-class Filled(Field):
+WHOLE_SHAPE = Detail(write=write_whole_shape, names=("start", "end"))
+
+
+def read_filled(r: Reading) -> None:
     """Inputs are [shape, value]."""
+    r.set_inputs(r.input(1), r.whole(0))
 
-    names = ("value",)
-    inputs = (0,)
 
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(r.input(1), r.whole(0))
+def write_filled(w: Writing) -> None:
+    value = w.attr("value", None)
+    array = np.zeros(1, np.float32) if value is None else np.asarray(value)
+    w.layer.inputs = [small(w, w.data), w.const(array.reshape(()))]
 
-    def lower(self, w: Writing) -> None:
-        value = w.attr("value", None)
-        array = np.zeros(1, np.float32) if value is None else np.asarray(value)
-        w.layer.inputs = [small(w, w.data), w.const(array.reshape(()))]
+
+FILLED = Detail(read=read_filled, write=write_filled, names=("value",), inputs=(0,))
 
 
 INT32 = ir.DataType.INT32
@@ -614,60 +611,47 @@ def amounts(r: Reading, what: str) -> Array:
     return np.asarray(shaped(np.array(r.ints(2, what)), n, 2, what=what))
 
 
-class PaddedAxes(Field):
-    """Zeros in front of and behind the axes that are divided into blocks."""
-
-    def lift(self, r: Reading) -> None:
-        pads = amounts(r, "the padding")
-        if pads.any():
-            whole = np.zeros((r.rank(data(r)), 2), np.int64)
-            whole[1 : len(pads) + 1] = pads
-            r.data = r.b.Pad(data(r), whole.T.reshape(-1))
-
-
-class CroppedAxes(Field):
-    """What is cut off in front of and behind the axes that blocks are joined to."""
-
-    def lift(self, r: Reading) -> None:
-        crops = amounts(r, "the crops")
-        at_least(0, crops=crops.reshape(-1).tolist())
-        axes, ends = list(range(1, len(crops) + 1)), [-int(e) if e else LARGE for _, e in crops]
-        if crops.any():
-            r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
-
-
 def blocks_of(r: Reading) -> Array:
     blocks = r.ints(1, "the blocks")
     at_least(1, blocks=blocks)
     return np.array(blocks, np.int64)
 
 
-class IntoBatch(Field):
-    """Blocks of the axes behind the first go into it, slower than it."""
+def blocks_into_batch(r: Reading) -> None:
+    """Blocks of the axes behind the first, which are padded with zeros, go into it, slower than
+    it.
+    """
+    b, blocks, x, pads = r.b, blocks_of(r), r.data, amounts(r, "the padding")
+    n, rank = len(blocks), r.rank(x)
+    if pads.any():
+        whole = np.zeros((rank, 2), np.int64)
+        whole[1 : n + 1] = pads
+        x = b.Pad(x, whole.T.reshape(-1))
+    shape = b.Shape(x)
+    inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
+    columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))
+    pairs = b.Reshape(b.Concat(*columns, axis=1), [-1])
+    x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
+    perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
+    r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
 
-    def lift(self, r: Reading) -> None:
-        b, blocks, x = r.b, blocks_of(r), r.data
-        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
-        inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
-        columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))
-        pairs = b.Reshape(b.Concat(*columns, axis=1), [-1])
-        x = b.Reshape(x, b.Concat(shape[:1], pairs, rest, axis=0))
-        perm = [*range(2, 2 * n + 1, 2), 0, *range(1, 2 * n, 2), *range(2 * n + 1, rank + n)]
-        r.set_inputs(b.Transpose(x, perm=perm), b.Concat([-1], inner, rest, axis=0))
 
-
-class OutOfBatch(Field):
-    """The first axis is divided by blocks, which are joined to the axes behind it."""
-
-    def lift(self, r: Reading) -> None:
-        b, blocks, x = r.b, blocks_of(r), data(r)
-        n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
-        batch = shape[:1] / np.int64(math.prod(blocks))
-        x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
-        pairs = [i for k in range(n) for i in (n + 1 + k, k)]
-        x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
-        inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * blocks
-        r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
+def blocks_out_of_batch(r: Reading) -> None:
+    """The first axis is divided by blocks, which are joined to the axes behind it, and these are
+    cropped.
+    """
+    b, blocks, x, crops = r.b, blocks_of(r), r.data, amounts(r, "the crops")
+    at_least(0, crops=crops.reshape(-1).tolist())
+    n, rank, shape = len(blocks), r.rank(x), b.Shape(x)
+    batch = shape[:1] / np.int64(math.prod(blocks))
+    x = b.Reshape(x, b.Concat(blocks, batch, shape[1:], axis=0))
+    pairs = [i for k in range(n) for i in (n + 1 + k, k)]
+    x = b.Transpose(x, perm=[n, *pairs, *range(2 * n + 1, rank + n)])
+    inner = b.Gather(shape, np.arange(1, n + 1), axis=0) * blocks
+    r.set_inputs(x, b.Concat(batch, inner, shape[n + 1 :], axis=0))
+    axes, ends = list(range(1, n + 1)), [-int(e) if e else LARGE for _, e in crops]
+    if crops.any():
+        r.behind(lambda y: r.b.Slice(y, crops[:, 0], ends, axes))
 
 
 ADDS_ONE = Guard(
@@ -677,18 +661,18 @@ ADDS_ONE = Guard(
 BLOCKS = (Attr("blocksize", "block_size", int), OneScale())
 STEPLESS = Guard("a slice with steps", lower_if=without_steps)
 RULES: list[Rule | Custom] = [
-    op("Reshape", "RESHAPE", Shape()),
-    *ops("Flatten=RESHAPE", OutShape(), lower_only=True),
+    op("Reshape", "RESHAPE", WANTED_SHAPE),
+    *ops("Flatten=RESHAPE", OUT_SHAPE, lower_only=True),
     op("Transpose", "TRANSPOSE", Permutation(1), OneScale()),
-    op("Squeeze", "SQUEEZE", SqueezedAxes()),
-    op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, AddedAxis(), given="2,3 =[1]"),
-    op("Unsqueeze", "RESHAPE", OutShape(), lower_only=True, given="2,3 =[0,1]"),
+    op("Squeeze", "SQUEEZE", SQUEEZED_AXES),
+    op("Unsqueeze", "EXPAND_DIMS", ADDS_ONE, ADDED_AXIS, given="2,3 =[1]"),
+    op("Unsqueeze", "RESHAPE", OUT_SHAPE, lower_only=True, given="2,3 =[0,1]"),
     # no kernel of LiteRT applies the activation
     op("Concat", "CONCATENATION", JoinedAxis(), ignore("fused_activation_function")),
-    op("Concat", "PACK", JoinedAxis(added=1), before_lift=packed, lift_only=True),
+    PACK,
     custom("", "UNPACK", unpacked),
-    op("Split", "SPLIT", EqualParts()),
-    op("Split", "SPLIT_V", ListedParts(), given="6,4 =[2,4] -> 2"),
+    op("Split", "SPLIT", EQUAL_PARTS),
+    op("Split", "SPLIT_V", LISTED_PARTS, given="6,4 =[2,4] -> 2"),
     op("Pad", "PAD", Only("mode", "constant"), Paddings(), Zeros()),
     op(
         "Pad",
@@ -700,15 +684,15 @@ RULES: list[Rule | Custom] = [
     ),
     op("Pad", "MIRROR_PAD", Only("mode", "reflect"), Fixed("mode", 0), Paddings()),
     op("Gather", "MIRROR_PAD", Fixed("mode", 1), Symmetric(), lift_only=True),
-    op("Slice", "DILATE", Dilations(), lift_only=True),
-    op("Slice", "SLICE", STEPLESS, BeginSize(), lower_only=True, given="4,6 =[1] =[4]"),
+    op("Slice", "DILATE", DILATIONS, lift_only=True),
+    op("Slice", "SLICE", STEPLESS, BEGIN_AND_SIZE, lower_only=True, given="4,6 =[1] =[4]"),
     op(
         "Slice",
         "SLICE",
-        Sizes(),
+        ENDS_OF_SIZES,
         given=f"4,6 =i64:[1,2] Where(Equal(i64:2;=i64:[-1,-1]);=i64:[{LARGE},{LARGE}];Add($1;#1))",
     ),
-    op("Slice", "STRIDED_SLICE", Ranges(), given="4,6 =[1] =[4] =[1] =[2]"),
+    op("Slice", "STRIDED_SLICE", RANGES, given="4,6 =[1] =[4] =[1] =[2]"),
     op("Slice", "REVERSE_V2", before_lift=reversed_axes, lift_only=True),
     op(
         "ReverseSequence",
@@ -719,17 +703,17 @@ RULES: list[Rule | Custom] = [
         before_lift=leading_axes,
         given="4,3 =[1,2,3]",
     ),
-    op("Shape", "SHAPE", WholeShape(), given="n,3"),
+    op("Shape", "SHAPE", WHOLE_SHAPE, given="n,3"),
     custom("Size", "", lower=lower_count),
-    op("Size", "RANK", before_lift=lambda r: r.b.Shape(data(r)), lift_only=True),
+    RANK,
     op("Shape", "BROADCAST_ARGS", before_lift=joint_shape, lift_only=True),
     op("Tile", "TILE", Repeats()),
     op("Expand", "BROADCAST_TO", Target()),
-    op("Expand", "FILL", Filled(), lift_only=True),
-    op("ConstantOfShape", "FILL", Filled(), lower_only=True, given="i64:2"),
+    op("Expand", "FILL", FILLED, lift_only=True),
+    op("ConstantOfShape", "FILL", FILLED, lower_only=True, given="i64:2"),
     op("Range", "RANGE", before_lift=single, given="=i64:(0) Size(n,3) =i64:(1)"),
     op("DepthToSpace", "DEPTH_TO_SPACE", Only("mode", "DCR"), *BLOCKS),
     op("SpaceToDepth", "SPACE_TO_DEPTH", *BLOCKS),
-    op("Reshape", "SPACE_TO_BATCH_ND", PaddedAxes(), IntoBatch(), lift_only=True),
-    op("Reshape", "BATCH_TO_SPACE_ND", OutOfBatch(), CroppedAxes(), lift_only=True),
+    op("Reshape", "SPACE_TO_BATCH_ND", before_lift=blocks_into_batch, lift_only=True),
+    op("Reshape", "BATCH_TO_SPACE_ND", before_lift=blocks_out_of_batch, lift_only=True),
 ]

@@ -12,10 +12,9 @@ from converter.formats.tflite.rules.context import Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
-from converter.graph.record import record
 from converter.graph.sizes import arange, demand_small
 from converter.graph.value import Value
-from converter.mapping.fields import Field, Guard, ignore
+from converter.mapping.fields import Detail, Guard, Only, ignore
 from converter.mapping.rules import Custom, Rule, custom, op
 
 # What knows of the last axis, or hands values on as they are.
@@ -43,85 +42,66 @@ def part(r: Reading, index: int, of: int = 0) -> Value:
     return r.b.Gather(r.input(of), index, axis=-1)
 
 
-@record
-class Part(Field):
-    """The place of the real or of the imaginary part on the axis of pairs."""
-
-    index: int
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        r.set_inputs(data(r), self.index)
-        r.set(axis=-1)
-
-
 def squares(r: Reading) -> Value:
     """The sum of the squares of both parts."""
     real, imaginary = part(r, 0), part(r, 1)
     return real * real + imaginary * imaginary
 
 
-class Product(Field):
+def parts_of_product(r: Reading) -> None:
     """The product of two complex numbers: its real part and its imaginary part are joined."""
-
-    names = ("axis",)
-
-    def lift(self, r: Reading) -> None:
-        (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
-        r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
-        r.set(axis=-1)
+    (a, b), (c, d) = ((part(r, 0, i), part(r, 1, i)) for i in (0, 1))
+    r.set_inputs(*(r.b.Unsqueeze(v, [-1]) for v in (a * c - b * d, a * d + b * c)))
 
 
-class Lengths(Field):
+def read_lengths(r: Reading) -> None:
     """The lengths of the signal at input 1, along the last two axes; one element along the first
     of them is its own transform.
     """
+    wanted, rank = r.ints(1, "the lengths"), r.rank(data(r))
+    if len(wanted) != 2 or rank < 2 or min(wanted) < 1:
+        raise MappingError(f"the lengths {wanted} of {rank} axes", "R105")
+    axes = [rank - 2, rank - 1]
+    if wanted[0] == 1 and dims_of(data(r))[-2] == 1:
+        axes, wanted = axes[1:], wanted[1:]
+    r.node.attrs |= {"axes": axes, "sizes": wanted}
+    del r.node.inputs[1:]
 
-    names = ("axes", "sizes")
-    inputs = (1,)
 
-    def lift(self, r: Reading) -> None:
-        wanted, rank = r.ints(1, "the lengths"), r.rank(data(r))
-        if len(wanted) != 2 or rank < 2 or min(wanted) < 1:
-            raise MappingError(f"the lengths {wanted} of {rank} axes", "R105")
-        axes = [rank - 2, rank - 1]
-        if wanted[0] == 1 and dims_of(data(r))[-2] == 1:
-            axes, wanted = axes[1:], wanted[1:]
-        r.node.attrs |= {"axes": axes, "sizes": wanted}
-        del r.node.inputs[1:]
+def write_lengths(w: Writing) -> None:
+    """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
+    rank = w.rank()
+    axes = [int(a) % rank for a in w.attr("axes")]
+    shape = dims_of(w.data)
+    pairs = zip(w.attr("sizes"), axes, strict=True)
+    lengths = [int(n) if n > 0 else int(shape[i] or 0) for n, i in pairs]
+    if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
+        raise MappingError("a transform of other axes than the last one or two")
+    if any(n < 1 or n & (n - 1) for n in lengths):
+        raise MappingError("lengths that are no powers of 2")
+    image = w.data
+    if len(axes) == 1:
+        shape = [*shape[:-1], 1, shape[-1]]
+        lengths = [1, *lengths]
+        image = w.emit("EXPAND_DIMS", image, w.int32(rank - 1), shape=shape)
+    bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
+    w.layer.inputs = [image, w.int32(lengths)]
+    spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
+    spectrum.shape = ir.Shape(bins)
 
-    def lower(self, w: Writing) -> None:
-        """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
-        rank = w.rank()
-        axes = [int(a) % rank for a in w.attr("axes")]
-        shape = dims_of(w.data)
-        pairs = zip(w.attr("sizes"), axes, strict=True)
-        lengths = [int(n) if n > 0 else int(shape[i] or 0) for n, i in pairs]
-        if axes != list(range(rank - len(axes), rank)) or not 0 < len(axes) < 3:
-            raise MappingError("a transform of other axes than the last one or two")
-        if any(n < 1 or n & (n - 1) for n in lengths):
-            raise MappingError("lengths that are no powers of 2")
-        image = w.data
+    def apart() -> None:
+        pair = [
+            w.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins) for kind in ("REAL", "IMAG")
+        ]
         if len(axes) == 1:
-            shape = [*shape[:-1], 1, shape[-1]]
-            lengths = [1, *lengths]
-            image = w.emit("EXPAND_DIMS", image, w.int32(rank - 1), shape=shape)
-        bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
-        w.layer.inputs = [image, w.int32(lengths)]
-        spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
-        spectrum.shape = ir.Shape(bins)
+            flat = [*bins[:-2], bins[-1]]
+            pair = [w.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
+        w.put("PACK", *pair, axis=rank, values_count=2)
 
-        def apart() -> None:
-            pair = [
-                w.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins)
-                for kind in ("REAL", "IMAG")
-            ]
-            if len(axes) == 1:
-                flat = [*bins[:-2], bins[-1]]
-                pair = [w.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
-            w.put("PACK", *pair, axis=rank, values_count=2)
+    w.then(apart)
 
-        w.then(apart)
+
+LENGTHS = Detail(read=read_lengths, write=write_lengths, names=("axes", "sizes"), inputs=(1,))
 
 
 # sounds ------------------------------------------------------------------------------------------
@@ -188,12 +168,21 @@ def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
     return np.asarray(weights, np.float32)
 
 
+PAIRS_AXIS = Only("axis", -1)  # of the real and the imaginary part
 RULES: list[Rule | Custom] = [
-    op("netconv::RealDFT", "RFFT2D", Lengths(), given="2,8"),
+    op("netconv::RealDFT", "RFFT2D", LENGTHS, given="2,8"),
     custom("", "AudioSpectrogram", spectrogram),
     custom("", "Mfcc", cepstrum),
-    op("Concat", "MUL", ARE_PAIRS, Product(), ignore("fused_activation_function"), lift_only=True),
+    op(
+        "Concat",
+        "MUL",
+        ARE_PAIRS,
+        PAIRS_AXIS,
+        ignore("fused_activation_function"),
+        before_lift=parts_of_product,
+        lift_only=True,
+    ),
     op("Sqrt", "COMPLEX_ABS", before_lift=squares, lift_only=True),
-    op("Gather", "REAL", Part(0), lift_only=True),
-    op("Gather", "IMAG", Part(1), lift_only=True),
+    op("Gather", "REAL", PAIRS_AXIS, before_lift=lambda r: r.set_input(1, 0), lift_only=True),
+    op("Gather", "IMAG", PAIRS_AXIS, before_lift=lambda r: r.set_input(1, 1), lift_only=True),
 ]
