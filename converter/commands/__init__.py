@@ -2,6 +2,7 @@
 name.
 
 convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
+options/       the options of all commands, each declared once
 verify/        two networks on the same inputs, tensor by tensor
 batch/         many conversions and comparisons, in processes of their own
 report/        results as text, HTML, JUnit, SARIF

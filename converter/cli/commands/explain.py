@@ -7,9 +7,10 @@ import textwrap
 import click
 from click.shell_completion import CompletionItem
 
-from converter.cli.common import subcommand
 from converter.cli.console import Console
+from converter.cli.options import subcommand
 from converter.commands.explain import CODES
+from converter.commands.options.declare import Options
 from converter.errors import did_you_mean, wrong_call
 
 
@@ -21,9 +22,9 @@ def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     ]
 
 
-@subcommand("explain", examples="netconv explain X202\nnetconv explain")
+@subcommand("explain", Options, examples="netconv explain X202\nnetconv explain")
 @click.argument("code", metavar="[CODE]", required=False, shell_complete=_codes)
-def command(console: Console, code: str | None) -> None:
+def command(console: Console, _: Options, code: str | None) -> None:
     """What a diagnostic CODE means, and what to do; without CODE the list of all."""
     if code is None:
         console.result = {c: {"title": p.title, "text": p.text} for c, p in CODES.items()}
