@@ -341,9 +341,7 @@ def test_shapes_that_decide_a_choice(tmp_path: Path) -> None:
     b.output(b.op("Neg", b.op("If", single, then_branch=yes.graph, else_branch=no.graph)))
     converter.save(Model(graph, "test"), tmp_path / "net.onnx", "onnx")
     for count, shape in ((3, (3, 4)), (1, (4,))):
-        model = convert.read(
-            tmp_path / "net.onnx", Convert(inputs={"x": [count, 4]})
-        )
+        model = convert.read(tmp_path / "net.onnx", Convert(inputs={"x": [count, 4]}))
         assert model.outputs[0].shape == shape
         converter.save(model, tmp_path / "net.txt", "zhouyi")
         (found,) = (

@@ -68,9 +68,7 @@ def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None: 
         before = memory.modified(memory.glob("/made/**/net0.onnx")[0])
         again = run.run(
             jobs,
-            Batch(
-                scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True
-            ),
+            Batch(scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True),
         )
         assert [d.outcome for d in again] == [d.outcome for d in done]
         assert memory.modified(memory.glob("/made/**/net0.onnx")[0]) == before

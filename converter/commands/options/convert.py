@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from converter.commands.options.declare import Group, Kind, Options, option, options
@@ -192,4 +193,15 @@ class RoundtripCommand(Seed):
         required=True,
         help="The format to go through; repeatable.",
         group=Group.OUTPUT,
+    )
+
+
+@options
+class ExplainCommand(Options):
+    of: Path | None = option(
+        default=None,
+        kind=Kind.SOURCE,
+        metavar="MODEL",
+        help="With pipeline FORMAT: say what each pass changes in this model.",
+        group=Group.INPUT,
     )
