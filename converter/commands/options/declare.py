@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from enum import Enum
 from types import UnionType
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, dataclass_transform
@@ -14,6 +14,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 P = ParamSpec("P")
+Own = TypeVar("Own", bound="Options")
 R = TypeVar("R")
 T = TypeVar("T")
 _METADATA = "netconv.option"
@@ -97,6 +98,19 @@ def option(
     return field(default=default, kw_only=kw_only, metadata=metadata)
 
 
+@dataclass_transform(
+    eq_default=False, frozen_default=True, kw_only_default=True, field_specifiers=(option, field)
+)
+def options(cls: type[C]) -> type[C]:
+    """A frozen dataclass. Python takes thirty times as long to make a class that is frozen and has
+    an `__init__` of its own, and a command makes some tens of them when it starts: those of Options
+    serve all.
+    """
+    cls.__doc__ = cls.__doc__ or "Options."  # else a dataclass makes one, slowly
+    return dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+
+
+@options
 class Options:
     """The base of all classes of options, and the options of a command that has none of its own.
     `spelled` gives fields of base classes other flags.
@@ -104,13 +118,31 @@ class Options:
 
     spelled: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        cls: Any = type(self)
+        values = signature_of(cls).bind(*arguments, **given)
+        values.apply_defaults()
+        for name, value in values.arguments.items():
+            object.__setattr__(self, name, value)
 
-@dataclass_transform(
-    eq_default=False, frozen_default=True, kw_only_default=True, field_specifiers=(option, field)
-)
-def options(cls: type[C]) -> type[C]:
-    """A frozen dataclass, without what makes its class slow to create and nobody needs."""
-    return dataclass(frozen=True, eq=False, repr=False)(cls)
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+@functools.cache
+def signature_of(cls: Any) -> inspect.Signature:
+    """The parameters that make options of a class: its fields."""
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    found = [
+        inspect.Parameter(
+            f.name,
+            kinds[bool(f.kw_only)],
+            default=inspect.Parameter.empty if f.default is MISSING else f.default,
+            annotation=f.type,
+        )
+        for f in fields(cls)
+    ]
+    return inspect.Signature(sorted(found, key=lambda p: p.kind))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,7 +173,7 @@ def _is_long(flag: str) -> bool:
 
 def declared(cls: type[Options]) -> Iterator[Declared]:
     """The options of a class in their order. Fields without an option are Python's alone."""
-    for f in fields(cls) if cls is not Options else ():  # type: ignore[arg-type]
+    for f in fields(cls):
         if (found := f.metadata.get(_METADATA)) is not None:
             own = cls.spelled.get(f.name) or found.flags or (f"--{f.name.replace('_', '-')}",)
             yield Declared(f, found, own)
@@ -152,13 +184,13 @@ def job_keys(cls: type[Options]) -> dict[str, Any]:
     return {d.name: d.option.job for d in declared(cls) if d.option.job is not None}
 
 
-def of_job(cls: type[T], data: Mapping[str, Any], **more: Any) -> T:
+def of_job(cls: type[Own], data: Mapping[str, Any], **more: Any) -> Own:
     """The options that the keys of a job file give; `more` are fields that it does not name, or
     other defaults for those that it does.
     """
     given = {
         d.field.name: data[key]
-        for d in declared(cls)  # type: ignore[arg-type]
+        for d in declared(cls)
         if d.option.job is not None
         for key in (d.name, d.name.replace("-", "_"))
         if key in data
@@ -166,11 +198,9 @@ def of_job(cls: type[T], data: Mapping[str, Any], **more: Any) -> T:
     return cls(**{**more, **given})
 
 
-def common(cls: type[T], other: Options) -> T:
+def common(cls: type[Own], other: Options) -> Own:
     """Options of one class from those of another that has fields in common."""
-    return cls(
-        **{f.name: getattr(other, f.name) for f in fields(cls) if hasattr(other, f.name)}  # type: ignore[arg-type]
-    )
+    return cls(**{f.name: getattr(other, f.name) for f in fields(cls) if hasattr(other, f.name)})
 
 
 def takes(
@@ -183,7 +213,7 @@ def takes(
     def decorate(body: Callable[[A, B, T], R]) -> Callable[Concatenate[A, B, P], R]:
         own = inspect.signature(body)
         first, second = list(own.parameters.values())[:2]
-        more = inspect.signature(cls)
+        more = signature_of(cls)
         whole = own.replace(parameters=[first, second, *more.parameters.values()])
 
         @functools.wraps(body)
