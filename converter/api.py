@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from converter.commands.options.convert import Convert
+from converter.commands.options.declare import takes
+from converter.commands.options.verify import Verify
 from converter.errors import Diagnostic, UsageError, wrong_call
 from converter.formats import model_files
 from converter.formats.model_files import PathLike
@@ -106,62 +108,22 @@ def save(
     return model_files.save(model, path, format, io_layout)
 
 
-def convert(
-    src: PathLike,
-    dst: PathLike,
-    source: str | None = None,
-    target: str | None = None,
-    dequantize: bool = False,
-    *,
-    inputs: Mapping[str, Sequence[int]] | None = None,
-    freeze: Mapping[str, Any] | None = None,
-    outputs: Sequence[str] = (),
-    io_layout: str = "",
-    weights: PathLike | None = None,
-    force: bool = True,
-    signature: str = "",
-    state: Mapping[str, str] | None = None,
-    states: str = "keep",
-    max_output: str | int = "",
-) -> list[Diagnostic]:
+@takes(Convert)
+def convert(src: PathLike, dst: PathLike, options: Convert) -> list[Diagnostic]:
     """One conversion from file to file, as `netconv convert` does it; returns what reading and
     writing warn of.
 
-    `source` overrides detection by content; `target` may carry a flavour ("openvino+ir=7"), without
-    it the suffix of `dst` decides. `inputs` fixes the shapes of inputs by name, `freeze` makes
-    inputs constants (arrays, nested lists, or a number that fills the input), `outputs` keeps only
-    what these tensors or layers need. `state` names inputs that are states, and for each the output
-    that is its next value; `states` is "keep" (in the target's own form where it has one) or "io"
-    (as inputs and outputs). `io_layout` is "keep" or "native" for channels-last targets, `weights`,
-    `dequantize` and `signature` are as in `load`. Existing files are overwritten unless `force` is
-    false, but never an input, nor a side file that another model beside it uses (W302). All files
-    appear, or none. `max_output` refuses a larger result (W304): a size ("2GB", or bytes), or a
-    multiple of the source ("100x"). Raises what `load` and `save` raise, and UsageError for names
-    and shapes that the model does not have.
+    The suffix of `dst` decides on the format where `target` does not. States are kept in the
+    target's own form where it has one, or become inputs and outputs (`states="io"`). All files
+    appear, or none. Raises what `load` and `save` raise, UsageError for names and shapes that the
+    model does not have, WriteError W302 where a file may not be overwritten and W304 where the
+    result is larger than `max_output`.
     """
-    from converter.commands.convert import Request, convert
-    from converter.io import growth
+    from converter.commands.convert import convert
 
-    if states not in ("keep", "io"):
-        raise wrong_call(f"states={states!r} is neither 'keep' nor 'io'")
-    request = Request(
-        source=Path(src),
-        target=Path(dst),
-        source_format=source,
-        target_format=target,
-        weights=Path(weights) if weights else None,
-        shapes=inputs or {},
-        freeze=freeze or {},
-        state=state or {},
-        states=states,
-        outputs=(outputs,) if isinstance(outputs, str) else outputs,
-        io_layout=io_layout,
-        force=force,
-        dequantize=dequantize,
-        signature=signature,
-        max_output=growth.parse(max_output),
-    )
-    return list(convert(request).notes)
+    if options.states not in ("keep", "io"):
+        raise wrong_call(f"states={options.states!r} is neither 'keep' nor 'io'")
+    return list(convert(Path(src), Path(dst), options).notes)
 
 
 def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Array]:
@@ -169,17 +131,27 @@ def run(path: PathLike, feeds: dict[str, Any], engine: str = "onnxruntime") -> d
     return load(path).run(feeds, engine)
 
 
-def verify(
-    reference: Any, candidate: Any, data: Any = None, *, native: str = "auto", **options: Any
-) -> Result:
-    """Compares two models (files or Models) on the same inputs; see
-    converter.commands.verify.verify.
+@takes(Verify)
+def verify(reference: Any, candidate: Any, options: Verify) -> Result:
+    """Compares two models (files or Models) on the same inputs.
 
-    The files run in their own engines, too, unless `native` is "off".
+    A difference is judged against the measured rounding noise of the reference unless `rtol` or
+    `atol` ("[GLOB:]NUMBER") say otherwise. Inputs that are drawn and that the reference does not
+    take are left out, with a note. Sizes that one of the models has are those of both; `inputs` are
+    for those that both leave open.
+
+    `native` says whether the files that the models were read from run too, each in the engine it is
+    written for (onnxruntime, OpenVINO, LiteRT), and must give what was read: "auto" where that is
+    installed, "on" (UsageError U502 where it is not), or "off". A model without a file has no such
+    run; a model that was changed after reading is no longer what its file says: set its `source` to
+    None, or "off".
+
+    NothingComparedError when nothing could be compared, be it that an engine cannot run a model
+    (N403).
     """
-    from converter.commands.verify import verify as compare
+    from converter.commands.verify import compare
 
-    return compare(_network(reference), _network(candidate), data, native=native, **options)
+    return compare(_network(reference), _network(candidate), options)
 
 
 def inspect(path: PathLike) -> dict[str, Any]:

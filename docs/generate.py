@@ -7,17 +7,18 @@ the exit codes.
 
 from __future__ import annotations
 
-import os
+import inspect
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from converter import formats
-from converter.cli.app import COMMANDS
+from converter.cli.app import COMMANDS, command
 from converter.commands.explain import CODES
+from converter.commands.options.declare import Declared, Group, Options, declared
+from converter.commands.options.general import General
 from converter.errors import SEVERITY, ExitCode
 
 DOCS = Path(__file__).resolve().parent
@@ -86,12 +87,40 @@ def codes() -> Iterator[str]:
 
 def options() -> Iterator[str]:
     yield "# Options\n"
-    yield "What `netconv COMMAND --help` prints.\n"
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    yield (
+        "`netconv COMMAND --help` prints the same. An option with an environment variable may also "
+        "stand in `netconv.toml` or `[tool.netconv]` of `pyproject.toml`, under its long name; one "
+        "with a mark under *job file* may stand in that of a batch.\n"
+    )
     for name, line in COMMANDS.items():
-        call = [sys.executable, "-m", "converter.cli", name, "--help"]
-        done = subprocess.run(call, env=environment, capture_output=True, text=True, check=True)
-        yield f"## {name}\n\n{line}\n\n```text\n{done.stdout.rstrip()}\n```\n"
+        found = command(name)
+        about = inspect.cleandoc(found.help or "")
+        yield f"## {name}\n\n{line}\n\n{about}\n"
+        yield from option_table(found.options)
+    yield "## For every command\n"
+    yield from option_table(General)
+
+
+def option_table(cls: type[Options]) -> Iterator[str]:
+    """The options of a command by groups, in the order of the help."""
+    rows = [(d.option.group, option_row(d)) for d in declared(cls)]
+    if rows:
+        head = ("option", "", "default", "environment", "job file")
+        yield from table(head, (row for g in Group for group, row in rows if group is g))
+    yield ""
+
+
+def option_row(d: Declared) -> tuple[str, ...]:
+    value, default = d.option.metavar, d.field.default
+    spelled = ", ".join(f"`{f}`" for f in d.flags) + (f" `{value}`" if value else "")
+    shown = isinstance(default, str | int | float) and not isinstance(default, bool)
+    return (
+        spelled,
+        d.option.help.replace("{choices}", "text, json and, of commands with findings, others"),
+        str(default) if shown else "",
+        f"`{d.variable}`" if d.variable else "",
+        f"`{d.name}`" if d.option.job is not None else "",
+    )
 
 
 def overview() -> Iterator[str]:

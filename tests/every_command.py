@@ -64,6 +64,7 @@ def calls(first: str, second: str) -> list[Call]:
         Call(("formats", "tflite")),
         Call(("ops", "zhouyi")),
         Call(("explain", "R103")),
+        Call(("explain", "pipeline", "nnapi", "--of", first)),
         Call(("env",)),
         Call(("completion", "bash")),
     ]

@@ -16,8 +16,9 @@ import pytest
 
 import golden
 from converter import formats
-from converter.cli.app import COMMANDS
+from converter.cli.app import COMMANDS, command
 from converter.commands.explain import CODES
+from converter.commands.options.declare import declared
 from converter.errors import ExitCode, MappingError
 from converter.formats import FORMATS
 from converter.graph import extensions
@@ -157,6 +158,11 @@ def test_pages_are_made_of_every_format_code_command_and_exit_code() -> None:
     for name, page in CODES.items():
         assert f"### {name}: {page.title}\n\n{page.text}" in made["codes.md"]
     assert set(re.findall(r"^## (\w+)$", made["options.md"], re.M)) == {*COMMANDS}
+    for name in COMMANDS:
+        (part,) = re.findall(rf"^## {name}$(.*?)^## ", made["options.md"], re.M | re.S)
+        for option in declared(command(name).options):
+            flags = ", ".join(f"`{f}`" for f in option.flags)
+            assert part.count(f"\n| {flags}") == 1
     assert all(f"| {int(c)} | {c.status} |" in made["exit-codes.md"] for c in ExitCode)
     assert "| Convolution | Conv |" in made["formats/zhouyi.md"]
     kinds = formats.get("onnx").kinds()

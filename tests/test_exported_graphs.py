@@ -16,6 +16,7 @@ import pytest
 import converter
 from converter.api import Model
 from converter.commands import convert
+from converter.commands.options.convert import Convert
 from converter.engines import litert
 from converter.errors import ConverterError
 from converter.graph.build import Builder, new_model
@@ -340,9 +341,7 @@ def test_shapes_that_decide_a_choice(tmp_path: Path) -> None:
     b.output(b.op("Neg", b.op("If", single, then_branch=yes.graph, else_branch=no.graph)))
     converter.save(Model(graph, "test"), tmp_path / "net.onnx", "onnx")
     for count, shape in ((3, (3, 4)), (1, (4,))):
-        model = convert.read(
-            convert.Request(tmp_path / "net.onnx", tmp_path / "net.txt", shapes={"x": [count, 4]})
-        )
+        model = convert.read(tmp_path / "net.onnx", Convert(inputs={"x": [count, 4]}))
         assert model.outputs[0].shape == shape
         converter.save(model, tmp_path / "net.txt", "zhouyi")
         (found,) = (

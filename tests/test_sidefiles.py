@@ -13,6 +13,7 @@ import converter
 from converter.commands import convert, file_diff
 from converter.commands.batch import staging
 from converter.commands.batch.job import Job
+from converter.commands.options.convert import Convert
 from converter.errors import ConverterError, ExitCode
 from converter.formats import sidefiles
 from mutations import FORMS, network
@@ -41,7 +42,7 @@ def net(folder: Path, name: str, target: str | None = None) -> Path:
 
 
 def write(source: Path, target: Path, force: bool = True, **more: object) -> None:
-    convert.convert(convert.Request(source, target, force=force, **more))  # type: ignore[arg-type]
+    convert.convert(source, target, Convert(force=force, **more))  # type: ignore[arg-type]
 
 
 def code_of(call: Callable[[], object]) -> tuple[str, int]:

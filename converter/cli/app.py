@@ -8,7 +8,7 @@ import importlib
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -28,6 +28,9 @@ from converter.errors import (
     wrong_call,
 )
 from converter.io.signals import REQUESTS, loading
+
+if TYPE_CHECKING:
+    from converter.cli.options import Command
 
 # command -> its line in the help; the module converter.cli.commands.NAME is imported when the
 # command is called
@@ -52,6 +55,12 @@ COMMANDS = {
 }
 
 
+def command(name: str) -> Command:
+    """A command by its name."""
+    found: Command = importlib.import_module(f"converter.cli.commands.{name}").command
+    return found
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and short help, and imports one when it is needed."""
 
@@ -59,11 +68,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        found = importlib.import_module(f"converter.cli.commands.{cmd_name}").command
-        assert isinstance(found, click.Command)
-        return found
+        return command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -10,39 +10,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import TYPE_CHECKING, Any
 
 from converter.errors import did_you_mean, wrong_call
 
-# options that may be set outside the command line: not files and names, which belong to one call
-SETTABLE = {
-    *(
-        "quiet",
-        "verbose",
-        "color",
-        "format",
-        "strict",
-        "log",
-        "seed",
-        "engine",
-        "rtol",
-        "atol",
-        "metric",
-        "io_layout",
-        "tensors",
-        "mode",
-        "data",
-        "force",
-    ),
-    *("jobs", "progress", "scheduler", "seeds", "native"),
-}
-
-
-def variable(option: str) -> str | None:
-    """The environment variable of an option, or None when it has none."""
-    return f"NETCONV_{option.upper()}" if option in SETTABLE else None
+if TYPE_CHECKING:
+    from converter.cli.options import Command
 
 
 def find() -> Path | None:
@@ -63,25 +36,43 @@ def find() -> Path | None:
     return None
 
 
-def load(path: Path | None, command: str, known: set[str], commands: set[str]) -> dict[str, Any]:
+def load(path: Path | None, command: Command) -> dict[str, Any]:
     """The file's values for a command, by parameter name. UsageError for keys that no command
     has.
     """
     if path is None:
         return {}
-    data = _parse(path)
-    own = data.get(command, {})
-    for key in [*(k for k in data if not isinstance(data[k], dict)), *own]:
-        name = key.replace("-", "_")
-        if name not in SETTABLE:
-            keys = sorted(s.replace("_", "-") for s in SETTABLE)
-            help = did_you_mean(name.replace("_", "-"), keys, f"known: {', '.join(keys)}")
-            raise wrong_call(f"unknown setting {key!r}", help=help, where=path)
+    from converter.cli.app import COMMANDS
+
+    data, known = _parse(path), _settable(command)
+    table = data.get(str(command.name))
+    own = table if isinstance(table, dict) else {}
+    given = {k: v for k, v in data.items() if not isinstance(v, dict)} | own
+    keys = {k: k.replace("_", "-") for k in given}
+    if not {*keys.values()} <= known.keys():
+        every = settable()
+        for key, name in keys.items():
+            if name not in every:
+                listed = sorted(every)
+                help = did_you_mean(name, listed, f"known: {', '.join(listed)}")
+                raise wrong_call(f"unknown setting {key!r}", help=help, where=path)
     for key, value in data.items():
-        if isinstance(value, dict) and key not in commands:
+        if isinstance(value, dict) and key not in COMMANDS:
             raise wrong_call(f"the table [{key}] is not named after a command", where=path)
-    merged = {**{k: v for k, v in data.items() if not isinstance(v, dict)}, **own}
-    return {k.replace("-", "_"): v for k, v in merged.items() if k.replace("-", "_") in known}
+    return {known[keys[k]]: v for k, v in given.items() if keys[k] in known}
+
+
+def settable() -> set[str]:
+    """The settings that any command has."""
+    from converter.cli.app import COMMANDS, command
+
+    return {key for name in COMMANDS for key in _settable(command(name))}
+
+
+def _settable(command: Command) -> dict[str, str]:
+    """The settings of a command, with the names of their parameters."""
+    found = (p for p in command.declared if p.declared.option.settable)
+    return {p.declared.name: str(p.name) for p in found}
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -94,21 +85,19 @@ def _parse(path: Path) -> dict[str, Any]:
     return found
 
 
-def origins(command: click.Command) -> dict[str, tuple[Any, str]]:
+def origins(command: Command) -> dict[str, tuple[Any, str]]:
     """For each settable option of a command: its value now, and where it comes from."""
-    from converter.cli.app import COMMANDS
-
     path = find()
-    settable = [p for p in command.params if p.name in SETTABLE]
-    from_file = load(path, str(command.name), {str(p.name) for p in settable}, set(COMMANDS))
+    from_file = load(path, command)
     result: dict[str, tuple[Any, str]] = {}
-    for p in settable:
-        name = str(p.name)
-        if (env := variable(name)) in os.environ:
-            result[name] = (os.environ[str(env)], f"environment {env}")
-        elif name in from_file:
-            result[name] = (from_file[name], f"file {path}")
+    for p in command.declared:
+        key = p.declared.name.replace("-", "_")
+        if not p.declared.option.settable:
+            continue
+        if (env := p.declared.variable) in os.environ:
+            result[key] = (os.environ[str(env)], f"environment {env}")
+        elif p.name in from_file:
+            result[key] = (from_file[str(p.name)], f"file {path}")
         else:
-            default = p.to_info_dict().get("default")
-            result[name] = (default, "default")
+            result[key] = (p.to_info_dict().get("default"), "default")
     return result

@@ -2,6 +2,7 @@
 name.
 
 convert.py, run.py, inspect.py, diff.py, reduce.py, roundtrip.py
+options/       the options of all commands, each declared once
 verify/        two networks on the same inputs, tensor by tensor
 batch/         many conversions and comparisons, in processes of their own
 report/        results as text, HTML, JUnit, SARIF
@@ -15,5 +16,6 @@ profile.py       which layers take the time (for run)
 file_diff.py   two files of one format, field by field (for roundtrip)
 provenance.py  OUT.map.json: what comes from where (for convert and verify)
 explain.py     the page behind each diagnostic code
+pipeline.py    the passes of a format, and what they change in a model (for explain)
 startup.py     what a process of netconv's own arranges
 """

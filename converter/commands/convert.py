@@ -7,13 +7,13 @@ from __future__ import annotations
 import operator
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from converter import formats
+from converter.commands.options.convert import Convert
 from converter.errors import (
     Diagnostic,
     UnsupportedError,
@@ -29,49 +29,28 @@ from converter.graph.network import Network
 from converter.graph.record import record
 from converter.io.atomic import recover
 from converter.io.files import Output
-from converter.io.growth import Growth, MaxOutput, measured
+from converter.io.growth import Growth, MaxOutput, measured, parse
 from converter.passes.extract_subgraph import extract_subgraph, rename_boundary
 from converter.passes.fix_inputs import fix_inputs
 from converter.passes.states import declare_states, settle
 
+Announce = Callable[[Diagnostic], None]
 
-@record
-class Request:
-    """`shapes` fixes inputs, `freeze` gives inputs constant values, `outputs` cuts the network
-    behind these tensors, `starts` before these; `names` renames what are its inputs and outputs
-    then; `state` says which outputs are the next values of inputs, `states` whether the target may
-    keep states in its own form ("keep") or they are inputs and outputs ("io"), `force` allows to
-    overwrite (never an input), `dequantize` and `signature` are as in `load`.
 
-    `with_map`: also OUT.map.json, which says what comes from where. `max_output` is the largest
-    result that is written; `announce` is called before one that is far larger than its source.
+def growth(
+    source: Path,
+    options: Convert,
+    warnings: list[Diagnostic],
+    announce: Announce | None = None,
+    limit: MaxOutput | None = None,
+) -> Growth:
+    """What the files of a result count for; warnings that nobody is told of go to a list. `limit`
+    is used where it is not the options' own.
     """
-
-    source: Path
-    target: Path
-    source_format: str | None = None
-    target_format: str | None = None
-    weights: Path | None = None
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    freeze: Mapping[str, Any] = field(default_factory=dict)
-    outputs: Sequence[str] = ()
-    starts: Sequence[str] = ()
-    names: Mapping[str, str] = field(default_factory=dict)
-    state: Mapping[str, str] = field(default_factory=dict)
-    states: str = "keep"
-    io_layout: str = ""
-    force: bool = False
-    dequantize: bool = False
-    with_map: bool = False
-    signature: str = ""
-    max_output: MaxOutput = field(default_factory=MaxOutput)
-    announce: Callable[[Diagnostic], None] | None = None
-
-    def growth(self, warnings: list[Diagnostic]) -> Growth:
-        """What the files of the result count for; warnings that nobody is told of go to a list."""
-        beside = [self.weights] if self.weights else sidefiles.present(self.source)
-        source = sum(map(size_of, [self.source, *beside]))
-        return Growth(source, self.max_output, self.announce or warnings.append)
+    beside = [Path(options.weights)] if options.weights else sidefiles.present(source)
+    size = sum(map(size_of, [source, *beside]))
+    most = parse(options.max_output) if limit is None else limit
+    return Growth(size, most, announce or warnings.append)
 
 
 @record
@@ -86,42 +65,47 @@ class Written:
     notes: tuple[Diagnostic, ...]
 
 
-def read(request: Request) -> Network:
-    """The source as it shall be converted: inputs fixed, outputs cut. UsageError for names that it
-    does not have.
+def read(
+    source: Path,
+    options: Convert,
+    starts: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+) -> Network:
+    """The source as it shall be converted: cut after some outputs, and before `starts`; inputs
+    fixed; `names` are other names for what are its inputs and outputs then. UsageError for names
+    that it does not have.
     """
     model = model_files.load(
-        request.source,
-        request.source_format,
-        request.weights,
-        request.dequantize,
-        request.signature,
+        source, options.source, options.weights, options.dequantize, options.signature
     )
-    changed = (request.outputs, request.starts, request.shapes, request.freeze, request.names)
-    if any(changed) or request.state:
+    outputs = _as_names(options.outputs)
+    if any((outputs, starts, options.inputs, options.freeze, names, options.state)):
         model.source = None  # it is another network than that of the file
-    if request.outputs or request.starts:
-        _cut(model, request)
+    if outputs or starts:
+        _cut(model, outputs, starts, source)
         model.tidy()
-    if request.shapes or request.freeze:
-        _fix(model, request)
-    if request.names:
-        _rename(model, request.names)
-    _set_states(model, request)
+    if options.inputs or options.freeze:
+        _fix(model, options.inputs or {}, options.freeze or {})
+    if names:
+        _rename(model, names)
+    _set_states(model, options)
     return model
 
 
-def _fix(model: Network, request: Request) -> None:
+def _as_names(names: str | Sequence[str]) -> Sequence[str]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[str, Any]) -> None:
     """Inputs get their shapes and values."""
     shapes = {
-        name: model.declared_shape(name, _sizes(name, shape))
-        for name, shape in request.shapes.items()
+        name: model.declared_shape(name, _sizes(name, shape)) for name, shape in inputs.items()
     }
     if shapes:
         for name in model.interface.get("channel_inputs", ()):  # one sequence of one state
             if (start := model.interface.get("defaults", {}).get(name)) is not None:
                 shapes.setdefault(name, list(start.shape))
-    values = {name: _array(model, name, value) for name, value in request.freeze.items()}
+    values = {name: _array(model, name, value) for name, value in freeze.items()}
     model.notes.extend(fix_inputs(model.ir, shapes, values))
     settle(model)
 
@@ -135,22 +119,22 @@ def _rename(model: Network, names: Mapping[str, str]) -> None:
     model.rename(names)
 
 
-def _set_states(model: Network, request: Request) -> None:
+def _set_states(model: Network, options: Convert) -> None:
     """States that are asked for, and none where they shall be inputs and outputs."""
-    if request.state:
-        declare_states(model, request.state)
+    if options.state:
+        declare_states(model, options.state)
         settle(model)
-    if request.states == "io":
+    if options.states == "io":
         for name in model.interface.pop("states", {}):
             model.interface.get("defaults", {}).pop(name, None)
 
 
-def _cut(model: Network, request: Request) -> None:
+def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: Path) -> None:
     """The network between some tensors. UsageError for names that it does not have, with what was
     probably meant, and for beginnings that nothing depends on.
     """
     known = [str(o.name) for n in model.ir.graph for o in n.outputs]
-    if not (missing := extract_subgraph(model.ir, request.outputs, request.starts)):
+    if not (missing := extract_subgraph(model.ir, outputs, starts)):
         return
     there = missing[0] in known
     message = (
@@ -159,7 +143,7 @@ def _cut(model: Network, request: Request) -> None:
         else f"the model has no tensors or layers called {', '.join(missing)}"
     )
     help = "" if there else did_you_mean(missing[0], known, "netconv inspect -v lists them")
-    raise wrong_call(message, help=help, where=request.source)
+    raise wrong_call(message, help=help, where=source)
 
 
 def _array(model: Network, name: str, value: Any) -> Any:
@@ -183,30 +167,45 @@ def _sizes(name: str, shape: Sequence[Any]) -> list[int]:
     return sizes
 
 
-def convert(request: Request) -> Written:
+def convert(
+    source: Path,
+    target: Path,
+    options: Convert,
+    *,
+    starts: Sequence[str] = (),
+    names: Mapping[str, str] | None = None,
+    with_map: bool = False,
+    announce: Announce | None = None,
+    limit: MaxOutput | None = None,
+) -> Written:
     """Reads, lowers, writes. WriteError W302 when a file would be overwritten; nothing is left
     behind by a failure.
+
+    `with_map`: also OUT.map.json, which says what comes from where. `announce` is called before a
+    result is written that is far larger than its source; `starts` and `names` are as in `read`,
+    `limit` as in `growth`.
     """
-    flavour = formats.target_for(request.target, request.target_format, request.io_layout)
-    if request.with_map:
-        formats.demand_readable(request.target, flavour, "--map")
-    recover(request.target)
-    _demand_replaceable([request.target], request)
-    model = read(request)
+    flavour = formats.target_for(target, options.target, options.io_layout)
+    if with_map:
+        formats.demand_readable(target, flavour, "--map")
+    recover(target)
+    inputs = [source] if options.weights is None else [source, Path(options.weights)]
+    demand_replaceable([target], inputs, options.force)
+    model = read(source, options, starts, names)
     warned: list[Diagnostic] = []
-    grown = request.growth(warned)
-    with Output(request.target, check=lambda files: _demand_replaceable(files, request)) as out:
+    grown = growth(source, options, warned, announce, limit)
+    with Output(
+        target, check=lambda files: demand_replaceable(files, inputs, options.force)
+    ) as out:
         with measured(out.made.parent, grown):
-            notes = _write(model, out.made, flavour, request.source)
-        if request.with_map:
+            notes = _write(model, out.made, flavour, source)
+        if with_map:
             _write_map(model, out, flavour)
-    files = sorted(
-        (p for p in out.files if p != map_of(request.target)), key=lambda p: p != request.target
-    )
-    beside = [request.weights] if request.weights else sidefiles.present(request.source)
+    files = sorted((p for p in out.files if p != map_of(target)), key=lambda p: p != target)
     if not grown.warned:
-        warned.extend(model_files.larger(model, files, [request.source, *beside]))
-    said = in_file(warned, str(request.source))
+        beside = inputs[1:] or sidefiles.present(source)
+        warned.extend(model_files.larger(model, files, [source, *beside]))
+    said = in_file(warned, str(source))
     return Written(model, flavour, tuple(files), (*model.notes, *notes, *said))
 
 
@@ -229,12 +228,6 @@ def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[
             return in_file(formats.write(model, path, flavour), str(source))
     except UnsupportedError as e:
         raise UnsupportedError(in_file(e.diagnostics, str(source))) from None
-
-
-def _demand_replaceable(files: Sequence[Path], request: Request) -> None:
-    demand_replaceable(
-        files, [p for p in (request.source, request.weights) if p is not None], request.force
-    )
 
 
 @record
@@ -267,7 +260,7 @@ def check(
     target: str,
     source: Path,
     io_layout: str = "",
-    max_output: MaxOutput | None = None,
+    limit: MaxOutput | None = None,
 ) -> Coverage:
     """Converts without keeping anything: the same code as `convert`, so that its promise is
     exact.
@@ -276,10 +269,10 @@ def check(
 
     flavour = formats.parse_flavour(target, io_layout)
     found: list[Diagnostic] = [*model.notes]
-    growth = Request(source, source, max_output=max_output or MaxOutput()).growth(found)
+    grown = growth(source, Convert(), found, limit=limit)
     with (
         tempfile.TemporaryDirectory(prefix="netconv-") as folder,
-        measured(Path(folder), growth),
+        measured(Path(folder), grown),
     ):
         try:
             found.extend(

@@ -54,7 +54,9 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
             for feed in feeds:
                 for _ in range(runs + 1):
                     prepared.run(feed.arrays)
-        events = json.loads(Path(prepared.inner[0].end_profiling()).read_text(encoding="utf-8"))
+        events = json.loads(
+            Path(prepared.inner.session.end_profiling()).read_text(encoding="utf-8")
+        )
     found = []
     for (name, kernel), times in _kernels(events).items():
         mark = _MARK.search(name)

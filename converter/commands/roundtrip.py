@@ -12,9 +12,11 @@ from typing import Any
 
 from converter import formats
 from converter.commands import diff, file_diff
-from converter.commands.convert import Request
+from converter.commands.convert import growth
 from converter.commands.diff import Change
-from converter.commands.verify import verify
+from converter.commands.options.convert import Convert
+from converter.commands.options.verify import Verify
+from converter.commands.verify import compare
 from converter.commands.verify.align import align
 from converter.commands.verify.result import Result
 from converter.errors import Diagnostic
@@ -96,7 +98,7 @@ class Trip:
             yield from (f"  {line}" for line in lines(self.numbers))
 
 
-def roundtrip(path: Path, via: str, seed: int = 0, max_output: MaxOutput | None = None) -> Trip:
+def roundtrip(path: Path, via: str, seed: int = 0, limit: MaxOutput | None = None) -> Trip:
     """Reads `path`, writes it as `via`, reads that, writes it in the first format again, and
     compares.
     """
@@ -110,8 +112,8 @@ def roundtrip(path: Path, via: str, seed: int = 0, max_output: MaxOutput | None 
         back = Path(folder) / "back" / path.name
         there.parent.mkdir()
         back.parent.mkdir()
-        growth = Request(path, there, max_output=max_output or MaxOutput()).growth(warned)
-        with measured(there.parent, growth):
+        grown = growth(path, Convert(), warned, limit=limit)
+        with measured(there.parent, grown):
             notes = [*model.notes, *model_files.save(model, there, via), *warned]
         between = model_files.load(there, middle.format)
         notes += model_files.save(between, back, own.name)
@@ -120,7 +122,9 @@ def roundtrip(path: Path, via: str, seed: int = 0, max_output: MaxOutput | None 
         changes = diff.diff(model, returned)
         found = align(model, returned)
         renamed = {r: c for r, c in found.pairs.items() if r != c}
-        numbers = verify(model, returned, seed=seed, names=(str(path), f"{path.name} via {via}"))
+        names = str(path), f"{path.name} via {via}"
+        how = Verify(seed=seed, names=names, native="off")
+        numbers = compare(model, returned, how)
         return Trip(
             str(path), via, same, tuple(normalised), tuple(changes), renamed, numbers, tuple(notes)
         )

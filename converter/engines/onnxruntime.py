@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from converter.engines import Prepared, prepared, refusing
 from converter.engines.file_child import import_onnxruntime
-from converter.engines.session_weights import LARGE, Weights, frugal
+from converter.engines.session_weights import LARGE, Weights, be_frugal
 from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.onnx.legalise import BOUNDARY, legalise_for_onnxruntime
 from converter.graph import EXTENSION_DOMAIN
@@ -22,6 +22,7 @@ from converter.io import limits
 from converter.passes.dead_code import remove_dead_code
 
 if TYPE_CHECKING:
+    import onnx
     from onnxruntime import InferenceSession
 
     from converter.graph.network import Network
@@ -34,43 +35,63 @@ NO_PACKING = (
 THREADS = 2
 
 
-def executed(
-    session: InferenceSession, wanted: list[str] | None, feeds: dict[str, Any], loops: bool
-) -> list[Any]:
-    """What the session computes. `loops`: it may have no end, so Ctrl-C and the like must not wait
+class Runner:
+    """A model, whole or a piece of one, in a session of onnxruntime.
+
+    `weights` are those that are not inside the model; `frugal`: they are read as they are, without
+    a second, faster copy. `loops`: the model may have no end, so Ctrl-C and the like must not wait
     for it, as they do for C++ code; nor where time is limited.
     """
-    if not loops and not limits.timed():
-        return list(session.run(wanted, feeds))
-    onnxruntime = import_onnxruntime()
 
-    options, found, failed, over = (
-        onnxruntime.RunOptions(),
-        list[Any](),
-        list[BaseException](),
-        threading.Event(),
-    )
-
-    def work() -> None:
+    def __init__(
+        self,
+        proto: onnx.ModelProto,
+        weights: Weights,
+        options: Any,
+        *,
+        frugal: bool,
+        loops: bool,
+    ) -> None:
+        if frugal:
+            be_frugal(options)
+        weights.apply(options)
         try:
-            found.extend(session.run(wanted, feeds, options))
-        except BaseException as e:
-            failed.append(e)
-        over.set()
+            self.session = _opened(proto.SerializeToString(), options)
+        finally:
+            weights.close()
+        self._keep, self._loops = weights.keep, loops
+        self.inputs = [i.name for i in self.session.get_inputs()]
 
-    threading.Thread(target=work).start()
-    try:
-        # not Thread.join, which takes the thread for ended after an interrupt; the system may tell
-        # any thread of a signal, Python only this one
-        while not over.wait(0.1):
-            pass
-    except BaseException:
-        options.terminate = True
-        over.wait()
-        raise
-    if failed:
-        raise failed[0]
-    return found
+    def run(self, wanted: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+        """The outputs called `wanted`, or all."""
+        if not self._loops and not limits.timed():
+            return list(self.session.run(wanted, feeds))
+        return self._interruptible(wanted, feeds)
+
+    def _interruptible(self, wanted: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
+        options = import_onnxruntime().RunOptions()
+        found, failed, over = list[Any](), list[BaseException](), threading.Event()
+
+        def work() -> None:
+            try:
+                found.extend(self.session.run(wanted, feeds, options))
+            except BaseException as e:
+                failed.append(e)
+            over.set()
+
+        threading.Thread(target=work).start()
+        try:
+            # not Thread.join, which takes the thread for ended after an interrupt; the system may
+            # tell any thread of a signal, Python only this one
+            while not over.wait(0.1):
+                pass
+        except BaseException:
+            options.terminate = True
+            over.wait()
+            raise
+        if failed:
+            raise failed[0]
+        return found
 
 
 def has_loop(nodes: Iterable[ir.Node]) -> bool:
@@ -115,10 +136,11 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     options.use_deterministic_compute = True
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, profile
-    with refusing(UnsupportedError, "onnxruntime cannot run this model"):
-        session, weights = _load(clone, options)
-    wanted = {i.name for i in session.get_inputs()}
     loops = has_loop(all_nodes(clone.graph))
+    with refusing(UnsupportedError, "onnxruntime cannot run this model"):
+        proto, weights, size = _with_weights_apart(clone)
+        runner = Runner(proto, weights, options, frugal=size >= NO_PACKING, loops=loops)
+    wanted = {*runner.inputs}
 
     def compute(arrays: list[Any]) -> list[Any]:
         named = {
@@ -126,10 +148,9 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
             for v, array in zip(model.ir.graph.inputs, arrays, strict=True)
             if v.name in wanted
         }
-        results = executed(session, None, named, loops)
-        return list(map(as_result, results, model.ir.graph.outputs))
+        return list(map(as_result, runner.run(None, named), model.ir.graph.outputs))
 
-    return prepared(model, "onnxruntime", compute, (session, weights))
+    return prepared(model, "onnxruntime", compute, runner)
 
 
 def exact_options() -> Any:
@@ -155,9 +176,10 @@ def _fed(value: ir.Value) -> np.dtype[Any] | None:
     return None if target is None else target.numpy()
 
 
-def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
-    """Large weights go to the session as places in their file, or as arrays; the serialised model
-    holds the rest, so that it is never too large for one message.
+def _with_weights_apart(model: ir.Model) -> tuple[onnx.ModelProto, Weights, int]:
+    """The model, its large weights, and how many bytes these are. They go to the session as places
+    in their file, or as arrays; the serialised model holds the rest, so that it is never too large
+    for one message.
     """
     remove_dead_code(model)  # onnxruntime drops an initializer that nobody reads and then misses it
     large = {
@@ -169,20 +191,14 @@ def _load(model: ir.Model, options: Any) -> tuple[InferenceSession, list[Any]]:
         del model.graph.initializers[name]
     proto = ir.to_proto(model)
     total = sum(t.nbytes for t in large.values())
-    if total >= NO_PACKING:
-        frugal(options)
     weights = Weights(total >= LARGE)
     for name, t in large.items():
         array = t.numpy()
         proto.graph.initializer.append(weights.proto(name, int(t.dtype), array, [array]))
-    weights.apply(options)
-    try:
-        return opened(proto.SerializeToString(), options), weights.keep
-    finally:
-        weights.close()
+    return proto, weights, total
 
 
-def opened(data: bytes, options: Any) -> InferenceSession:
+def _opened(data: bytes, options: Any) -> InferenceSession:
     """A session; where the optimiser itself fails, one that computes the graph as it is."""
     onnxruntime = import_onnxruntime()
 

@@ -108,7 +108,7 @@ def _joined(array: Array, parts: Iterable[Array]) -> Array:
     return np.concatenate(pieces).reshape(array.shape) if pieces else array
 
 
-def frugal(options: Any) -> None:
+def be_frugal(options: Any) -> None:
     """Weights are read as they are, without a second, faster copy, and memory is given back."""
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.enable_cpu_mem_arena = False

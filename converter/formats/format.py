@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.graph.record import record
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 
 @record
@@ -66,6 +67,7 @@ class Format:
     `sniff(head, path)` looks at the first 4 KiB (and at the path for what content cannot tell).
     `check` validates a file of this format by itself. `kinds` lists the format's layer types with
     the canonical operators they map to, and `written` what it cannot hold, both for `netconv ops`.
+    `passes(flavour)` are those that a graph goes through before it is written, in order.
     `states(flavour)` is which states are written as such: "" none, "static" those of known sizes,
     "constant" those that begin with constants, "computed" all. `text(flavour)` is whether outputs
     of text are written. `untold(model, title)` are warnings of what a model of this format declares
@@ -83,6 +85,7 @@ class Format:
     write: Callable[[Network, Path, Flavour], list[Diagnostic]]
     check: Callable[[Path, Path | None], list[Diagnostic]]
     kinds: Callable[[], Mapping[str, str]]
+    passes: Callable[[Flavour], Sequence[Pass[Any]]]
     written: Callable[[], Written] = Written
     containers: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()

@@ -1,6 +1,7 @@
 """Passes over the shared graph: one file, one pass. Each takes an `ir.Model` and changes it in
 place.
 
+pipeline.py                passes as a list, with conditions, as each format has one
 fold.py                    constants computed, shape arithmetic replaced by what it is known to be
 fold_empty.py              values without elements, and what follows from them, as constants
 constants.py               compact weights as plain numbers where a layer needs them so

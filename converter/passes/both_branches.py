@@ -15,6 +15,7 @@ from converter.graph.names import Names
 from converter.graph.shapes import infer_all
 from converter.graph.value import operand
 from converter.graph.walk import release, subgraphs
+from converter.passes.pipeline import Context, Pass
 from converter.passes.unroll import inlined
 
 # what fails, or may take long, where a branch is computed that was not meant to be
@@ -72,3 +73,12 @@ def _always(node: ir.Node) -> bool:
         node.outputs[0].dtype is not None and node.outputs[0].dtype.is_floating_point()
     )
     return node.op_type not in _GUARDED and not of_integers and not any(subgraphs(node))
+
+
+def compute_both_branches() -> Pass[Context]:
+    """The pass of a pipeline; see `compute_both`."""
+    return Pass(
+        "compute-both-branches",
+        "Compute both branches of an If and choose between their results",
+        lambda model, _: compute_both(model),
+    )

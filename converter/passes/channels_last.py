@@ -29,6 +29,7 @@ from converter.passes.layout import axes
 from converter.passes.layout.axes import Perm
 from converter.passes.layout.rewrite import PERMUTATION, Direction, Rewriting, take_name
 from converter.passes.layout.rules import dims_of
+from converter.passes.pipeline import Context, Pass
 
 
 def to_nhwc(
@@ -149,3 +150,12 @@ __all__ = [
     "to_nchw",
     "to_nhwc",
 ]
+
+
+def channels_last() -> Pass[Context]:
+    """The pass of a pipeline; see `to_nhwc`."""
+    return Pass(
+        "channels-last",
+        "Store images channels-last; Transposes remain at the ends",
+        lambda model, c: c.notes.extend(to_nhwc(model, c.io_layout or "keep")),
+    )

@@ -24,6 +24,7 @@ from converter.graph.walk import all_graphs
 from converter.passes.collapse_dims_rules import HANDLERS, neighbours
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import Rewrite, Rewrites
+from converter.passes.pipeline import Context, Pass
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
@@ -127,3 +128,21 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
                 same = shape_of(source) == tuple(shape) and not node.outputs[0].is_graph_output()
                 replace(node, [source if same else b.Reshape(source, shape)], b)
     remove_dead_code(model)
+
+
+def lower_ranks(most: int) -> Pass[Context]:
+    """The pass of a pipeline; see `collapse_dims`."""
+    return Pass(
+        "lower-ranks",
+        f"Write tensors of more than {most} axes with fewer, between Reshapes",
+        lambda model, _: collapse_dims(model, most),
+    )
+
+
+def join_reshape_chains(most: int = 0) -> Pass[Context]:
+    """The pass of a pipeline; see `join_reshapes`."""
+    return Pass(
+        "join-reshapes",
+        "Join Reshapes that follow each other",
+        lambda model, _: join_reshapes(model, most),
+    )

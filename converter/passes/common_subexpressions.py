@@ -14,6 +14,7 @@ from converter.graph.build import attrs_of
 from converter.graph.extensions import can_expand
 from converter.graph.infer import RANDOM
 from converter.graph.walk import all_graphs, discard, replace_uses, subgraphs
+from converter.passes.pipeline import Context, Pass
 
 _SMALL = 256  # bytes of a constant that is compared by its content
 _OTHER_EACH_TIME = RANDOM | {"Dropout"}
@@ -62,3 +63,12 @@ def _operand(value: ir.Value | None) -> Any:
     if tensor is None or tensor.nbytes > _SMALL or tensor.dtype == ir.DataType.STRING:
         return value
     return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
+
+
+def share_common() -> Pass[Context]:
+    """The pass of a pipeline; see `eliminate_common_subexpressions`."""
+    return Pass(
+        "share-common",
+        "Compute once what several nodes compute alike",
+        lambda model, _: eliminate_common_subexpressions(model),
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +20,7 @@ from converter.graph.names import Names
 from converter.graph.walk import all_graphs, all_nodes, subgraphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import legalise
+from converter.passes.pipeline import Context, Pass
 
 _DEEPEST = 8
 _FOLDABLE = {
@@ -243,3 +245,25 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
             a["shape"]
         )
     ]
+
+
+def unpack_constants() -> Pass[Context]:
+    """The pass of a pipeline; see `unpack_bits`."""
+    return Pass(
+        "unpack-bits",
+        "Store constants of packed bits as the numbers that they stand for",
+        lambda model, _: unpack_bits(model),
+    )
+
+
+def decode_weights(
+    wanted: Callable[[ir.Value], bool] = lambda value: True,
+    applies: Callable[[Any], bool] = lambda context: True,
+) -> Pass[Any]:
+    """The pass of a pipeline; see `plain_weights`."""
+    return Pass(
+        "decode-weights",
+        "Store weights that are computed from constants as their numbers",
+        lambda model, _: plain_weights(model, wanted),
+        applies,
+    )

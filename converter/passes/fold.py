@@ -26,6 +26,7 @@ from converter.graph.names import Names
 from converter.graph.value import maker, operand, optional
 from converter.graph.walk import all_graphs, is_needed, set_inputs, subgraphs, take_over
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.pipeline import Context, Pass
 
 _KEEP = {"DequantizeLinear", "QuantizeLinear", *RANDOM}
 
@@ -187,3 +188,16 @@ def replace_by_constants(
         else:
             value = b.const(array, str(out.name))
         take_over(out, value)
+
+
+def _none(node: ir.Node) -> bool:
+    return False
+
+
+def fold_constants(keep: Callable[[ir.Node], bool] = _none, limit: int = 1 << 20) -> Pass[Context]:
+    """The pass of a pipeline; see `fold`."""
+    return Pass(
+        "fold-constants",
+        "Compute what depends on constants and known shapes alone",
+        lambda model, _: fold(model, limit, keep),
+    )

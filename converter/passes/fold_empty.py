@@ -24,6 +24,7 @@ from converter.graph.states import is_begun
 from converter.graph.value import Value, operand, optional
 from converter.graph.walk import all_graphs, is_needed, subgraphs
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.pipeline import Context, Pass
 
 LARGEST = 1 << 20  # elements of a constant that holds one number; more of them are an Expand
 _BITS = 8  # elements of fewer bits are weights
@@ -178,3 +179,12 @@ _OF_NOTHING = {
     **{f"Reduce{r}": _Rule(_is_reduction_of_nothing, _begun) for r in _REDUCTIONS},
     "Pad": _Rule(_is_padding_alone, _padding),
 }
+
+
+def fold_empty_values(storable: bool = True) -> Pass[Context]:
+    """The pass of a pipeline; see `fold_empty`."""
+    return Pass(
+        "fold-empty",
+        "Replace values without elements, and sums of none, by constants",
+        lambda model, _: fold_empty(model, storable),
+    )

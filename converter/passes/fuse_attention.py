@@ -8,7 +8,9 @@ Scores may be scaled in front of the product, on either side, or behind it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
@@ -20,6 +22,7 @@ from converter.graph.value import Value, maker, with_operators
 from converter.graph.walk import all_graphs
 from converter.mapping.fusing import only_user
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.pipeline import Pass
 
 
 def fuse_attention(model: ir.Model) -> None:
@@ -116,3 +119,13 @@ def unscaled(value: ir.Value | None) -> tuple[Value | None, float]:
                 if rank_of(other) == rank_of(value) and number:
                     return with_operators(other), number if kind == "Mul" else 1 / number
     return (None if value is None else with_operators(value)), 1.0
+
+
+def fuse_attentions(applies: Callable[[Any], bool] = lambda context: True) -> Pass[Any]:
+    """The pass of a pipeline; see `fuse_attention`."""
+    return Pass(
+        "fuse-attention",
+        "Write products and the Softmax between them as one operator of attention",
+        lambda model, _: fuse_attention(model),
+        applies,
+    )

@@ -21,6 +21,7 @@ from converter.graph.names import Names
 from converter.graph.value import maker, optional, producer_of
 from converter.graph.walk import all_graphs
 from converter.passes.dead_code import remove_dead_code
+from converter.passes.pipeline import Context, Pass
 
 _SUMS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 _NORMS = {"LayerNormalization", "InstanceNormalization"}
@@ -257,3 +258,21 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
     ):
         return None
     return b.op("LayerNormalization", source, *inner.inputs[1:], **{**attrs_of(inner), "axis": -1})
+
+
+def merge_constants() -> Pass[Context]:
+    """The pass of a pipeline; see `fuse_constants`."""
+    return Pass(
+        "merge-constants",
+        "Merge constant factors and sums into the layers before them",
+        lambda model, _: fuse_constants(model),
+    )
+
+
+def merge_biases() -> Pass[Context]:
+    """The pass of a pipeline; see `fuse_biases`."""
+    return Pass(
+        "merge-biases",
+        "Merge constants that are added after a layer into its bias",
+        lambda model, _: fuse_biases(model),
+    )

@@ -13,6 +13,7 @@ from converter.errors import Diagnostic, Where
 from converter.graph.names import public_name
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import legalise
+from converter.passes.pipeline import Context, Pass
 
 LABELS = "netconv.labels"  # of the model: output -> its table of labels, as JSON
 _SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
@@ -79,3 +80,12 @@ def _lookup(out: ir.Value) -> tuple[list[str], ir.Value] | None:
         return None
     words = table.const_value.numpy().tolist()
     return [w.decode() if isinstance(w, bytes) else str(w) for w in words], index
+
+
+def take_out_class_names() -> Pass[Context]:
+    """The pass of a pipeline; see `take_out_labels`."""
+    return Pass(
+        "take-out-labels",
+        "Take out outputs of text that only name classes",
+        lambda model, context: context.notes.extend(take_out_labels(model)),
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -27,6 +27,7 @@ from converter.graph.walk import all_graphs, discard, is_needed, subgraphs
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.decompositions import DECOMPOSITIONS
+from converter.passes.pipeline import Context, Pass
 
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
@@ -211,3 +212,17 @@ def _inline(body: onnx.FunctionProto, node: ir.Node, b: Builder) -> list[ir.Valu
         )
         env.update(zip(proto.output, results, strict=True))
     return [env.get(o) for o in body.output]
+
+
+C = TypeVar("C", bound=Context)
+
+
+def legalize(refused: Callable[[ir.Node, C], bool], rewrites: Rewrites) -> Pass[C]:
+    """The pass of a pipeline; see `legalise`. `refused(node, context)`: whether the format has no
+    layer for the node.
+    """
+    return Pass(
+        "legalize",
+        "Rewrite operators that the format lacks into those that it has",
+        lambda model, context: legalise(model, lambda n: refused(n, context), rewrites),
+    )

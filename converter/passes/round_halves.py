@@ -18,6 +18,7 @@ from converter.graph.build import Builder, builder_before
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
 from converter.passes.constants import is_constant
+from converter.passes.pipeline import Context, Pass
 
 _T = ir.DataType
 # type -> bits of a float32's significand that it lacks, exponent of its least normal number, least
@@ -82,3 +83,12 @@ def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
     )  # where y is 0; the product has the sign of x
     result: ir.Value = b.Where(b.Less(size, limit), y, b.Mul(x, 2.0**127))  # NaN is not less either
     return result
+
+
+def round_to_halves() -> Pass[Context]:
+    """The pass of a pipeline; see `round_halves`."""
+    return Pass(
+        "round-halves",
+        "Round to half precision by operators of single precision",
+        lambda model, _: round_halves(model),
+    )

@@ -15,6 +15,7 @@ from converter.graph.build import builder_before
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import Names
 from converter.graph.walk import all_graphs
+from converter.passes.pipeline import Context, Pass
 from converter.passes.share_weights import share_weights
 
 D = ir.DataType
@@ -81,3 +82,13 @@ def store_halves(model: ir.Model, dtype: ir.DataType | None) -> None:
             narrow = LazyTensor.of(tensor).derived(Converted(dtype), dtype)
             value.replace_all_uses_with(b.Cast(b.const(narrow, str(value.name)), to=D.FLOAT))
             del graph.initializers[str(value.name)]
+
+
+def keep_stored_halves() -> Pass[Context]:
+    """Weights of a source that stores them as FLOAT16 are such in the graph, too."""
+
+    def call(model: ir.Model, context: Context) -> None:
+        if stored_half(context.network.ir) == D.FLOAT16:
+            store_halves(model, D.FLOAT16)
+
+    return Pass("store-halves", "Hold weights that the source stores as FLOAT16 as such", call)

@@ -21,6 +21,7 @@ from converter.graph.names import Names
 from converter.graph.shapes import infer_again, infer_all, taken_branch
 from converter.graph.value import optional
 from converter.graph.walk import all_graphs, release, subgraphs
+from converter.passes.pipeline import Context, Pass
 
 LONGEST = 256  # turns
 LARGEST = 20_000  # nodes that may come out of one loop
@@ -200,3 +201,14 @@ def copy_body(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
         )
         env.update(zip(inner.outputs, results, strict=True))
     return [env.get(v, v) for v in body.outputs]
+
+
+def unroll_loops(
+    wanted: Callable[[ir.Node], bool] = lambda node: True, longest: int = LONGEST
+) -> Pass[Context]:
+    """The pass of a pipeline; see `unroll`."""
+    return Pass(
+        "unroll-loops",
+        "Write out loops of known length and branches of known conditions",
+        lambda model, _: unroll(model, wanted, longest),
+    )

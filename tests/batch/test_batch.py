@@ -23,6 +23,7 @@ from batch.models import endless, opaque, small, wide
 from converter.commands.batch import plan, result, run
 from converter.commands.batch.job import Job
 from converter.commands.batch.pool import Ran
+from converter.commands.options.batch import Batch
 from converter.errors import UsageError
 from support import HANG, ROOT, until
 
@@ -225,9 +226,7 @@ def test_after_so_many_failures_no_job_is_started(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(run, "Executor", OneByOne)
-        done = run.run(
-            plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1, max_failures=2)
-        )
+        done = run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(workers=1, max_failures=2))
     assert [d.status for d in done] == ["unreadable", "unreadable", "not run", "not run", "not run"]
     assert result.exit_code(done) == 4
     code, data, _ = batch(tmp_path, "jobs.toml", "--max-failures", "1", "--jobs", "1")

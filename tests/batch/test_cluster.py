@@ -19,6 +19,7 @@ import pytest
 from batch.models import small
 from converter.cli import app, console
 from converter.commands.batch import plan, run, staging
+from converter.commands.options.batch import Batch
 from converter.errors import UsageError
 from support import HANG, ROOT, until
 
@@ -52,7 +53,7 @@ def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None: 
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
     ) as cluster:
-        settings = run.Settings(scheduler=cluster.scheduler_address, state=str(tmp_path / "state"))
+        settings = Batch(scheduler=cluster.scheduler_address, state=str(tmp_path / "state"))
         done = run.run(jobs, settings)
         assert [d.status for d in done] == ["unreadable", *["ok"] * 5]
         assert all(d.outcome["numbers"]["passed"] for d in done[1:])
@@ -67,9 +68,7 @@ def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None: 
         before = memory.modified(memory.glob("/made/**/net0.onnx")[0])
         again = run.run(
             jobs,
-            run.Settings(
-                scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True
-            ),
+            Batch(scheduler=cluster.scheduler_address, state=str(tmp_path / "other"), force=True),
         )
         assert [d.outcome for d in again] == [d.outcome for d in done]
         assert memory.modified(memory.glob("/made/**/net0.onnx")[0]) == before
@@ -77,7 +76,7 @@ def test_a_local_cluster_with_stores_in_memory(memory, tmp_path: Path) -> None: 
 
 def test_stores_without_a_cluster(memory, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "jobs.toml").write_text(f'out = "file://{tmp_path}/made"\n' + JOBS)
-    done = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=2))
+    done = run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(workers=2))
     assert [d.status for d in done] == ["unreadable", *["ok"] * 5]
     assert len(list((tmp_path / "made").rglob("*.onnx"))) == 5
 
@@ -91,7 +90,7 @@ def test_unknown_stores_and_silent_schedulers_are_refused(
     small(tmp_path / "a.onnx")
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels="a.onnx"\nto="onnx"\n')
     with pytest.raises(UsageError, match="no scheduler answers"):
-        run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(scheduler="tcp://127.0.0.1:9"))
+        run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(scheduler="tcp://127.0.0.1:9"))
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from mil_files import Blob, Block, Op, package
 import converter
 from converter.cli.streams import DASH, named_output
 from converter.commands.batch import content, plan, run, staging
+from converter.commands.options.batch import Batch
 from converter.errors import ConverterError, ReadError, UsageError
 from converter.formats.coreml import package as mlpackage
 from support import HANG, ROOT
@@ -245,7 +246,7 @@ def test_globs_find_packages_and_not_their_parts(
 def test_a_batch_says_what_a_compiled_model_is(tmp_path: Path) -> None:
     (tmp_path / "in" / "m.mlmodelc").mkdir(parents=True)
     (tmp_path / "jobs.toml").write_text('[[job]]\nmodels = "in/*"\nto = "onnx"\n')
-    (done,) = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1))
+    (done,) = run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(workers=1))
     assert [d["code"] for d in done.outcome["diagnostics"]] == ["R106"]
 
 
@@ -262,7 +263,7 @@ def test_a_batch_does_what_changed_in_a_package_again(tmp_path: Path) -> None:
     )
 
     def kept() -> int:
-        done = run.run(plan.of_file(tmp_path / "jobs.toml"), run.Settings(workers=1))
+        done = run.run(plan.of_file(tmp_path / "jobs.toml"), Batch(workers=1))
         assert {d.status for d in done} == {"ok"}
         return sum(d.kept for d in done)
 

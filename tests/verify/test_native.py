@@ -26,6 +26,7 @@ from converter.commands import convert
 from converter.commands.batch.job import Job
 from converter.commands.batch.plan import of_file
 from converter.commands.batch.work import Task, perform
+from converter.commands.options.convert import Convert
 from converter.commands.report import html, markdown
 from converter.commands.report.facts import Report, of_data
 from converter.commands.verify import Result
@@ -352,12 +353,9 @@ def test_formats_without_an_engine(tmp_path: Path, suffix: str) -> None:
 
 def test_a_source_that_was_cut_or_given_sizes_is_not_its_file_any_more(tmp_path: Path) -> None:
     path = written(tmp_path, "onnx")
-    assert convert.read(convert.Request(path, tmp_path / "x.onnx")).source == path
-    assert convert.read(convert.Request(path, tmp_path / "x.onnx", outputs=["act"])).source is None
-    assert (
-        convert.read(convert.Request(path, tmp_path / "x.onnx", shapes={"x": [1, 3, 6, 8]})).source
-        is None
-    )
+    assert convert.read(path, Convert()).source == path
+    assert convert.read(path, Convert(outputs=["act"])).source is None
+    assert convert.read(path, Convert(inputs={"x": [1, 3, 6, 8]})).source is None
 
 
 def halves(factor: float) -> Model:

@@ -10,18 +10,11 @@ from typing import Any
 
 import click
 
-from converter.cli.common import (
-    REPORTS,
-    Choice,
-    FilePath,
-    FormatName,
-    Most,
-    Place,
-    option,
-    subcommand,
-)
+from converter.cli.common import Place
 from converter.cli.console import Console
+from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import fetched, is_url
+from converter.commands.options.batch import BatchCommand
 from converter.errors import Diagnostic, ExitCode
 from converter.io.strict_json import Json
 
@@ -30,86 +23,9 @@ netconv batch nets -t openvino -t zhouyi -o converted --verify --jobs 2
 netconv batch jobs.toml --scheduler tcp://10.0.0.1:8786"""
 
 
-@subcommand("batch", REPORTS, EXAMPLES)
+@subcommand("batch", BatchCommand, REPORTS, EXAMPLES)
 @click.argument("source", metavar="JOBS.toml|DIR", type=Place())
-@option(
-    "-t",
-    "--to",
-    "targets",
-    type=FormatName(flavours=True),
-    multiple=True,
-    help="Convert all models of DIR to this format; repeatable.",
-)
-@option(
-    "-o",
-    "--output",
-    metavar="OUT",
-    type=Place(),
-    help="Folder or URL of the results. Default: converted, beside the job file.",
-)
-@option(
-    "--verify",
-    "with_verify",
-    is_flag=True,
-    help="With DIR: compare the numbers of each conversion.",
-)
-@option(
-    "--jobs",
-    metavar="N",
-    type=int,
-    default=0,
-    help="Worker processes. Default: as cores and memory allow.",
-)
-@option(
-    "--timeout",
-    metavar="SECONDS",
-    type=float,
-    default=0,
-    help="With DIR: limit of time for one job.",
-)
-@option(
-    "--memory",
-    metavar="SIZE",
-    default="0",
-    help="With DIR: limit of memory for one job, 512M or 4G.",
-)
-@option(
-    "--max-output",
-    type=Most(),
-    help="With DIR: refuse results larger than this: a size (2GB), a multiple of the model "
-    "(1000x), off. Default: 100x and at least 64 MB.",
-)
-@option(
-    "--report",
-    metavar="DIR",
-    type=Place(),
-    help="Folder or URL for results.json, timing.json, junit.xml and index.html.",
-)
-@option(
-    "--max-failures",
-    metavar="N",
-    type=int,
-    default=0,
-    help="Start no more jobs after N that failed.",
-)
-@option("--exit-zero", is_flag=True, help="Exit 0 whatever the jobs' results are.")
-@option("--force", is_flag=True, help="Overwrite files that no earlier run made (never an input).")
-@option(
-    "--scheduler", metavar="ADDRESS", default="", help="Run the jobs on a dask.distributed cluster."
-)
-@option(
-    "--state",
-    metavar="DIR",
-    type=FilePath(),
-    help="Where the journal is. Default: OUT/.netconv.",
-)
-@option(
-    "--progress",
-    type=Choice(["auto", "never"]),
-    default="auto",
-    help="A progress bar on a terminal, or never.",
-)
-def command(console: Console, source: str, **options: Any) -> None:
+def command(console: Console, options: BatchCommand, source: str) -> None:
     """Run many conversions, in parallel, resumable.
 
     JOBS.toml describes them; DIR means every model below it. Either may be a URL. Jobs that an
@@ -120,60 +36,53 @@ def command(console: Console, source: str, **options: Any) -> None:
     from converter.commands.batch import progress, result, run, staging
 
     jobs = _plan(source, options)
-    if options["report"] is not None:
-        staging.demand_known(options["report"])
-    settings = run.Settings(
-        options["jobs"],
-        options["max_failures"],
-        options["force"],
-        options["scheduler"],
-        str(options["state"] or ""),
-    )
+    if options.report is not None:
+        staging.demand_known(options.report)
     bar = (
         console.text
         and console.verbosity >= 0
-        and options["progress"] == "auto"
+        and options.progress == "auto"
         and sys.stderr.isatty()
     )
     notes: list[Diagnostic] = []
     with progress.shown(len(jobs.jobs), console.say, bar) as tell:
-        done = run.run(jobs, settings, tell, notes.extend)
+        done = run.run(jobs, options, tell, notes.extend)
     data = result.as_json(done)
-    console.verdict(ExitCode.OK if options["exit_zero"] else result.exit_code(done))
+    console.verdict(ExitCode.OK if options.exit_zero else result.exit_code(done))
     console.result, console.cases = data, result.cases(data)
     console.report(notes)
     _details(console, data)
     console.say(result.headline(data))
-    if options["report"] is not None:
-        _report(console, options["report"], data, done)
+    if options.report is not None:
+        _report(console, options.report, data, done)
 
 
-def _plan(source: str, options: dict[str, Any]) -> Any:
+def _plan(source: str, options: BatchCommand) -> Any:
     from converter.commands.batch import plan
     from converter.errors import wrong_call
 
-    out = options["output"] or ""
+    out = options.output
     out = str(Path(out).absolute()) if out and "://" not in out else out
     own = {
-        "-t": options["targets"],
-        "--verify": options["with_verify"],
-        "--timeout": options["timeout"],
-        "--memory": options["memory"] != "0",
-        "--max-output": options["max_output"],
+        "-t": options.targets,
+        "--verify": options.with_verify,
+        "--timeout": options.timeout,
+        "--memory": options.memory != "0",
+        "--max-output": options.max_output,
     }
     url = is_url(source)
     path = Path(source.removeprefix("file://"))
     if not source.endswith(".toml") if url else path.is_dir():
-        if not options["targets"]:
+        if not options.targets:
             raise wrong_call("a folder needs a target", help="netconv batch DIR -t FORMAT")
         settings = {
-            "verify": options["with_verify"],
-            "timeout": options["timeout"],
-            "memory": options["memory"],
-            **({"max-output": most} if (most := options["max_output"]) else {}),
+            "verify": options.with_verify,
+            "timeout": options.timeout,
+            "memory": options.memory,
+            **({"max-output": options.max_output} if options.max_output else {}),
         }
         root = source.rstrip("/") if url else str(path.absolute())
-        return plan.of_folder(root, options["targets"], settings, out)
+        return plan.of_folder(root, options.targets, settings, out)
     if given := [name for name, value in own.items() if value]:
         raise wrong_call(f"{', '.join(given)} goes with a folder; a job file says it itself")
     with fetched(source) as file:

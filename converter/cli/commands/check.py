@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from converter.cli.common import (
-    REPORTS,
-    FormatName,
-    Source,
-    freeze_option,
-    inputs_option,
-    layout_option,
-    option,
-    source_options,
-    subcommand,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import REPORTS, subcommand
+from converter.commands.options.convert import CheckCommand, Convert
+from converter.commands.options.declare import common
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv check net.xml
@@ -26,55 +18,21 @@ netconv check net.onnx -t zhouyi
 netconv check net.onnx -t coreml --format sarif > findings.sarif"""
 
 
-@subcommand("check", REPORTS, EXAMPLES)
+@subcommand("check", CheckCommand, REPORTS, EXAMPLES)
 @click.argument("file", type=Source())
-@option(
-    "-t",
-    "--to",
-    "target",
-    type=FormatName(flavours=True),
-    help="Say what would not convert to this format.",
-)
-@inputs_option
-@freeze_option
-@layout_option
-@source_options
-def command(
-    console: Console,
-    file: Path,
-    target: str | None,
-    inputs: tuple[tuple[str, list[int]], ...],
-    freeze: tuple[tuple[str, Any], ...],
-    io_layout: str | None,
-    source: str | None,
-    weights: Path | None,
-    dequantize: bool,
-    signature: str,
-) -> None:
+def command(console: Console, options: CheckCommand, file: Path) -> None:
     """Is FILE valid? With -t: everything in it that would not convert, all at once. Writes nothing.
 
     Exit 0: valid, or convertible as a whole. 3: some layers would not convert. 4: the file is not
     valid.
     """
-    if target is None:
-        _validate(console, file, source, weights)
+    if options.target is None:
+        _validate(console, file, options)
         return
     from converter.commands import convert
 
-    model = convert.read(
-        convert.Request(
-            file,
-            file,
-            source,
-            target,
-            weights,
-            dict(inputs),
-            dict(freeze),
-            dequantize=dequantize,
-            signature=signature,
-        )
-    )
-    found = convert.check(model, target, file, io_layout or "")
+    model = convert.read(file, common(Convert, options))
+    found = convert.check(model, options.target, file, options.io_layout)
     blocked = found.layers - found.converted
     console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
     console.report(found.diagnostics, err=False)
@@ -87,11 +45,11 @@ def command(
     )
 
 
-def _validate(console: Console, file: Path, source: str | None, weights: Path | None) -> None:
+def _validate(console: Console, file: Path, options: CheckCommand) -> None:
     from converter import api, formats
 
-    chosen = formats.get(source) if source else formats.detect(file)
-    found = api.check(file, chosen.name, weights)
+    chosen = formats.get(options.source) if options.source else formats.detect(file)
+    found = api.check(file, chosen.name, options.weights)
     errors = sum(d.level == "error" for d in found)
     console.verdict(ExitCode.UNREADABLE if errors else ExitCode.OK)
     console.report(found, err=False)

@@ -7,16 +7,12 @@ from typing import Any
 
 import click
 
-from converter.cli.common import (
-    REPORTS,
-    Source,
-    conversion_options,
-    option,
-    state_options,
-    subcommand,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import DASH, is_url, named_output, told
+from converter.commands.options.convert import ConversionCommand, Convert, ConvertCommand
+from converter.commands.options.declare import common
 from converter.errors import in_file, overwrites_input
 
 EXAMPLES = """netconv convert net.mlmodel -o net.xml
@@ -24,82 +20,47 @@ netconv convert net.onnx -o net.xml -t openvino+ir=7+fp16 --inputs image:1,3,224
 netconv convert net.xml -o net.txt -t zhouyi --verify"""
 
 
-@subcommand("convert", REPORTS, EXAMPLES)
+@subcommand("convert", ConvertCommand, REPORTS, EXAMPLES)
 @click.argument("file", metavar="IN", type=Source())
-@conversion_options(
-    option(
-        "--outputs",
-        metavar="NAME",
-        multiple=True,
-        help="Keep only what this tensor or layer needs; repeatable.",
-    ),
-    state_options,
-    option(
-        "--map",
-        "with_map",
-        is_flag=True,
-        help="Also write OUT.map.json: which layer comes from which.",
-    ),
-)
-def command(console: Console, file: Path, output: str, **options: Any) -> None:
+def command(console: Console, options: ConvertCommand, file: Path) -> None:
     """Convert IN to OUT.
 
     The format of IN is told from its content, that of OUT from its suffix. The result is right or
     refused, with every layer that the target cannot express; nothing is written then.
     """
-    write(
-        console,
-        file,
-        output,
-        options,
-        state=dict(options["state"]),
-        states=options["states"],
-        with_map=options["with_map"] and output != DASH,
-    )
+    write(console, file, options, with_map=options.with_map and options.output != DASH)
 
 
-def write(console: Console, file: Path, output: str, options: dict[str, Any], **more: Any) -> None:
-    """One conversion as the options say it, shown and compared; `more` are fields of its
-    Request that have no option in common.
+def write(console: Console, file: Path, options: ConversionCommand, **more: Any) -> None:
+    """One conversion as the options say it, shown and compared; `more` are arguments of
+    converter.commands.convert.convert.
     """
     from converter import formats
     from converter.commands import convert
-    from converter.io import growth
 
-    place = Path(output)
+    output, place = options.output, Path(options.output)
     if is_url(output) and told(str(file)) == output:
         raise overwrites_input(output)
-    if options["with_verify"] and output != DASH:
-        flavour = formats.target_for(place, options["target"], options["io_layout"] or "")
+    if options.with_verify and output != DASH:
+        flavour = formats.target_for(place, options.target, options.io_layout)
         formats.demand_readable(place, flavour, "--verify")
-    with named_output(output, options["target"], options["force"]) as target:
-        request = convert.Request(
-            source=file,
-            target=target,
-            source_format=options["source"],
-            target_format=options["target"],
-            weights=options["weights"],
-            shapes=dict(options["inputs"]),
-            freeze=dict(options["freeze"]),
-            outputs=options["outputs"],
-            io_layout=options["io_layout"] or "",
-            force=options["force"],
-            dequantize=options["dequantize"],
-            signature=options["signature"],
-            max_output=growth.parse(options["max_output"]),
+    with named_output(output, options.target, options.force) as target:
+        written = convert.convert(
+            file,
+            target,
+            common(Convert, options),
             announce=lambda d: console.report(in_file([d], str(file))),
             **more,
         )
-        written = convert.convert(request)
         console.report(written.notes)
         console.result = {"files": [str(p) for p in written.files], "format": str(written.flavour)}
         if output == DASH:
             return
         _tell(console, written, file)
-        if request.with_map:
+        if more.get("with_map"):
             console.say(f"{convert.map_of(target).name} written")
-        if options["with_verify"]:
-            _verify(console, written, file, options["native"])
+        if options.with_verify:
+            _verify(console, written, file, options.native)
 
 
 def _tell(console: Console, written: Any, shown: Path) -> None:

@@ -6,24 +6,25 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import Source, formats_options, subcommand
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.verify import DiffCommand
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv diff old.onnx new.onnx
 netconv diff net.mlmodel net.xml"""
 
 
-@subcommand("diff", examples=EXAMPLES)
+@subcommand("diff", DiffCommand, examples=EXAMPLES)
 @click.argument("a", type=Source())
 @click.argument("b", type=Source())
-@formats_options("a", "b")
-def command(console: Console, a: Path, b: Path, a_format: str | None, b_format: str | None) -> None:
+def command(console: Console, options: DiffCommand, a: Path, b: Path) -> None:
     """Differences of structure: operators, attributes, weights. Exit 0: none. 1: some."""
     from converter import api
     from converter.commands import diff
 
-    first, second = api.load(a, a_format), api.load(b, b_format)
+    first, second = api.load(a, options.a_format), api.load(b, options.b_format)
     console.report([*first.notes, *second.notes])
     changes = diff.diff(first, second)
     console.verdict(ExitCode.FINDING if changes else ExitCode.OK)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from converter.cli.common import option, subcommand
 from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.batch import EnvCommand
 
 PACKAGES = (
     "onnx",
@@ -21,16 +22,10 @@ PACKAGES = (
 )
 
 
-@subcommand("env", examples="netconv env\nnetconv env --settings")
-@option(
-    "--settings",
-    "with_settings",
-    is_flag=True,
-    help="Every setting with its value and where that comes from.",
-)
-def command(console: Console, with_settings: bool) -> None:
+@subcommand("env", EnvCommand, examples="netconv env\nnetconv env --settings")
+def command(console: Console, options: EnvCommand) -> None:
     """Versions and engines, for a report of a problem; or the settings in force."""
-    if with_settings:
+    if options.with_settings:
         _settings(console)
         return
     import platform
@@ -54,17 +49,14 @@ def command(console: Console, with_settings: bool) -> None:
 
 
 def _settings(console: Console) -> None:
-    from converter.cli.app import COMMANDS, app
+    from converter.cli import app
     from converter.cli.settings import origins
 
     console.result = {}
-    for name in COMMANDS:
-        own = app.get_command(None, name)  # type: ignore[arg-type]
-        assert own is not None
-        console.result[name] = {
-            k: {"value": v, "from": origin} for k, (v, origin) in origins(own).items()
-        }
-        for key, (value, origin) in origins(own).items():
+    for name in app.COMMANDS:
+        found = origins(app.command(name))
+        console.result[name] = {k: {"value": v, "from": origin} for k, (v, origin) in found.items()}
+        for key, (value, origin) in found.items():
             if (
                 origin != "default"
                 or console.verbosity > 0

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from converter.cli.common import subcommand
+from converter.cli.common import FormatName
 from converter.cli.console import Console
+from converter.cli.options import subcommand
 from converter.commands.explain import CODES
-from converter.errors import did_you_mean, wrong_call
+from converter.commands.options.convert import ExplainCommand
+from converter.errors import ExitCode, did_you_mean, wrong_call
+
+PIPELINE = "pipeline"
+EXAMPLES = """netconv explain X202
+netconv explain
+netconv explain pipeline nnapi
+netconv explain pipeline openvino+ir=7 --of net.onnx"""
 
 
-def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    return [
-        CompletionItem(c, help=page.title)
-        for c, page in CODES.items()
-        if c.startswith(incomplete.upper())
-    ]
+def _topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    begun = incomplete.upper()
+    found = [CompletionItem(c, help=p.title) for c, p in CODES.items() if c.startswith(begun)]
+    if PIPELINE.startswith(incomplete):
+        found.append(CompletionItem(PIPELINE, help="the passes of a format"))
+    return found
 
 
-@subcommand("explain", examples="netconv explain X202\nnetconv explain")
-@click.argument("code", metavar="[CODE]", required=False, shell_complete=_codes)
-def command(console: Console, code: str | None) -> None:
-    """What a diagnostic CODE means, and what to do; without CODE the list of all."""
+@subcommand("explain", ExplainCommand, examples=EXAMPLES)
+@click.argument("code", metavar="[CODE|pipeline]", required=False, shell_complete=_topics)
+@click.argument("name", metavar="[FORMAT]", required=False, type=FormatName(flavours=True))
+def command(console: Console, options: ExplainCommand, code: str | None, name: str | None) -> None:
+    """What a diagnostic CODE means, and what to do; without CODE the list of all.
+
+    With pipeline: the passes that a model goes through before it is written in FORMAT, in order;
+    with --of what each of them changes in that model.
+    """
+    if code == PIPELINE:
+        _pipeline(console, options, name)
+        return
+    if name is not None or options.of is not None:
+        raise wrong_call("FORMAT and --of go with: netconv explain pipeline")
     if code is None:
         console.result = {c: {"title": p.title, "text": p.text} for c, p in CODES.items()}
         for c, page in CODES.items():
@@ -32,8 +51,38 @@ def command(console: Console, code: str | None) -> None:
         return
     page_ = CODES.get(code.upper())
     if page_ is None:
-        help = did_you_mean(code, CODES, "netconv explain lists all")
+        help = did_you_mean(code, [*CODES, PIPELINE], "netconv explain lists all")
         raise wrong_call(f"unknown code {code!r}", help=help)
     console.result = {code.upper(): {"title": page_.title, "text": page_.text}}
     console.say(f"{code.upper()}: {page_.title}")
     console.say(*textwrap.wrap(page_.text, 100, initial_indent="  ", subsequent_indent="  "))
+
+
+def _pipeline(console: Console, options: ExplainCommand, name: str | None) -> None:
+    from converter import formats
+    from converter.commands import pipeline
+
+    if name is None:
+        help = f"known: {', '.join(formats.present())}"
+        raise wrong_call("netconv explain pipeline needs a FORMAT", help=help)
+    if options.of is not None:
+        _trace(console, options.of, name)
+        return
+    flavour = formats.parse_flavour(name)
+    passes = formats.get(flavour.format).passes(flavour)
+    console.result = [{"pass": p.name, "effect": p.effect} for p in passes]
+    console.say(f"{flavour}: {len(passes)} passes")
+    console.say(*pipeline.lines([(i, p.name, p.effect) for i, p in enumerate(passes, 1)]))
+
+
+def _trace(console: Console, file: Path, name: str) -> None:
+    from converter import api
+    from converter.commands import pipeline
+
+    model = api.load(file)
+    changes, found = pipeline.trace(model, name, file)
+    console.verdict(ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK)
+    console.result = [c.as_json() for c in changes]
+    console.say(f"{file.name} -> {found.flavour}")
+    console.say(*pipeline.changed_lines(changes, console.verbosity > 0))
+    console.report(found.diagnostics)

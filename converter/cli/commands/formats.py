@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
-from converter.cli.common import FormatName, subcommand
+from converter.cli.common import FormatName
 from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.declare import Options
 
 
-@subcommand("formats", examples="netconv formats\nnetconv formats openvino")
+@subcommand("formats", Options, examples="netconv formats\nnetconv formats openvino")
 @click.argument("name", metavar="[FORMAT]", type=FormatName(), required=False)
-def command(console: Console, name: str | None) -> None:
+def command(console: Console, _: Options, name: str | None) -> None:
     """The formats that netconv knows; for one FORMAT its versions and flavours."""
     from converter import formats
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import (
-    Choice,
-    Source,
-    option,
-    source_options,
-    subcommand,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.convert import InspectCommand
 
 EXAMPLES = """netconv inspect net.mlmodel
 netconv inspect -v net.xml
@@ -21,46 +17,26 @@ netconv inspect --layers net.onnx
 netconv inspect net.onnx --of dot | dot -Tsvg > net.svg"""
 
 
-@subcommand("inspect", examples=EXAMPLES)
+@subcommand("inspect", InspectCommand, examples=EXAMPLES)
 @click.argument("file", type=Source())
-@option(
-    "--of",
-    "form",
-    type=Choice(["table", "json", "text", "dot"]),
-    default="table",
-    help="A table, JSON, ONNX's text syntax, or Graphviz.",
-)
-@option(
-    "--layers", is_flag=True, help="MACs, parameters, and bytes of weights and results, by layer."
-)
-@source_options
-def command(
-    console: Console,
-    file: Path,
-    form: str,
-    layers: bool,
-    source: str | None,
-    weights: Path | None,
-    dequantize: bool,
-    signature: str,
-) -> None:
+def command(console: Console, options: InspectCommand, file: Path) -> None:
     """What is in FILE: inputs, outputs, layers, weights, what it costs. With -v also every node."""
     import json
 
-    from converter import api
+    from converter.cli.loading import read
     from converter.commands import costs, inspect
 
-    model = api.load(file, source, weights, dequantize, signature=signature)
+    model = read(file, options)
     console.report(model.notes)
     console.result = inspect.full(model)
-    match form:
+    match options.form:
         case "json":
             console.document(json.dumps(console.result, indent=2, ensure_ascii=False))
             return
         case "table":
             lines = [
                 *inspect.table(model, file.name),
-                *(costs.lines(costs.costs(model.ir)) if layers else ()),
+                *(costs.lines(costs.costs(model.ir)) if options.layers else ()),
                 *(inspect.nodes(model) if console.verbosity > 0 else ()),
             ]
         case "text":

@@ -7,17 +7,19 @@ from typing import Any
 
 import click
 
-from converter.cli.common import FormatName, subcommand
+from converter.cli.common import FormatName
 from converter.cli.console import Console
+from converter.cli.options import subcommand
+from converter.commands.options.declare import Options
 from converter.errors import did_you_mean, wrong_call
 
 INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 
 
-@subcommand("ops", examples="netconv ops openvino\nnetconv ops coreml convolution")
+@subcommand("ops", Options, examples="netconv ops openvino\nnetconv ops coreml convolution")
 @click.argument("format_name", metavar="FORMAT", type=FormatName())
 @click.argument("op", metavar="[OP]", required=False)
-def command(console: Console, format_name: str, op: str | None) -> None:
+def command(console: Console, _: Options, format_name: str, op: str | None) -> None:
     """The layer types of FORMAT, with the operators of the shared graph that they become, the types
     that engines take, and the operators that are not written.
     """

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
-from converter.cli.common import (
-    Place,
-    Source,
-    data_option,
-    formats_options,
-    map_option,
-    option,
-    seed_option,
-    subcommand,
-    tolerance_options,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import subcommand
 from converter.cli.streams import uploaded
+from converter.commands.options.verify import ReduceCommand
 from converter.errors import ExitCode
 
 EXAMPLES = """netconv reduce net.mlmodel net.xml -o case
@@ -33,47 +24,34 @@ _NOT_REPRODUCED = (
 )
 
 
-@subcommand("reduce", examples=EXAMPLES)
+@subcommand("reduce", ReduceCommand, examples=EXAMPLES)
 @click.argument("reference", metavar="REF", type=Source())
 @click.argument("candidate", metavar="CAND", type=Source())
-@option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    type=Place(),
-    required=True,
-    help="Folder for both models, inputs and a README.md.",
-)
-@data_option
-@tolerance_options
-@seed_option
-@map_option
-@option("--force", is_flag=True, help="Write into a folder that is not empty.")
-@formats_options("ref", "cand")
-def command(
-    console: Console, reference: Path, candidate: Path, output: str, **options: Any
-) -> None:
+def command(console: Console, options: ReduceCommand, reference: Path, candidate: Path) -> None:
     """Write the smallest part of two models that still differs, as a folder that reproduces it.
 
     Exit 0: they do not differ, nothing is written. 1: they differ, DIR holds the case.
     """
     from converter import api
     from converter.commands import reduce
-    from converter.commands.provenance import read_map
     from converter.commands.verify.text import lines
 
-    a, b = api.load(reference, options["ref_format"]), api.load(candidate, options["cand_format"])
+    a, b = api.load(reference, options.ref_format), api.load(candidate, options.cand_format)
     console.report([*a.notes, *b.notes])
-    own = {k: options[k] or None for k in ("rtol", "atol")}
-    known = read_map(options["map_file"]) if options["map_file"] else None
     found = reduce.reduce(
-        a, b, list(options["data"]) or None, seed=options["seed"], map=known, **own
+        a,
+        b,
+        options.data,
+        seed=options.seed,
+        map=options.map,
+        rtol=options.rtol,
+        atol=options.atol,
     )
     if found is None:
         console.say("the models do not differ")
         return
-    with uploaded(output, options["force"]) as folder:
-        case = reduce.write(found, folder, (reference.name, candidate.name), options["force"])
+    with uploaded(options.output, options.force) as folder:
+        case = reduce.write(found, folder, (reference.name, candidate.name), options.force)
     result = replace(found.result, models=(reference.name, candidate.name))
     console.verdict(ExitCode.FINDING)
     console.result = {
@@ -85,7 +63,7 @@ def command(
     }
     console.say(
         f"{len(a.ir.graph)} and {len(b.ir.graph)} nodes reduced to {found.nodes[0]} and "
-        f"{found.nodes[1]} in {output}"
+        f"{found.nodes[1]} in {options.output}"
     )
     console.say(*lines(result))
     if not case.reproduced:

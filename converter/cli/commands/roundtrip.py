@@ -6,15 +6,10 @@ from pathlib import Path
 
 import click
 
-from converter.cli.common import (
-    REPORTS,
-    FormatName,
-    Source,
-    option,
-    seed_option,
-    subcommand,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import REPORTS, subcommand
+from converter.commands.options.convert import RoundtripCommand
 from converter.commands.report.cases import Case
 from converter.errors import ConverterError
 
@@ -22,17 +17,9 @@ EXAMPLES = """netconv roundtrip net.mlmodel --via openvino --via zhouyi
 netconv roundtrip *.onnx --via coreml --format junit > report.xml"""
 
 
-@subcommand("roundtrip", REPORTS, EXAMPLES)
+@subcommand("roundtrip", RoundtripCommand, REPORTS, EXAMPLES)
 @click.argument("files", metavar="IN...", nargs=-1, required=True, type=Source())
-@option(
-    "--via",
-    multiple=True,
-    required=True,
-    type=FormatName(flavours=True),
-    help="The format to go through; repeatable.",
-)
-@seed_option
-def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], seed: int) -> None:
+def command(console: Console, options: RoundtripCommand, files: tuple[Path, ...]) -> None:
     """Convert IN to each FORMAT and back, and say whether bytes, structure and numbers are the
     same.
 
@@ -43,12 +30,12 @@ def command(console: Console, files: tuple[Path, ...], via: tuple[str, ...], see
 
     found = []
     for file in files:
-        for target in via:
+        for target in options.via:
             name = f"{file.name} via {target}"
             try:
-                trip = roundtrip.roundtrip(file, target, seed)
+                trip = roundtrip.roundtrip(file, target, options.seed)
             except ConverterError as e:
-                if len(files) * len(via) == 1:
+                if len(files) * len(options.via) == 1:
                     raise
                 console.verdict(e.exit_code)
                 console.report(e.diagnostics)

@@ -8,20 +8,11 @@ from typing import Any
 
 import click
 
-from converter.cli.common import (
-    Data,
-    Place,
-    Source,
-    engine_option,
-    inputs_option,
-    option,
-    seed_option,
-    source_options,
-    subcommand,
-    timeout_option,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import subcommand
 from converter.cli.streams import uploaded
+from converter.commands.options.verify import RunCommand
 from converter.errors import wrong_call
 
 EXAMPLES = """netconv run net.mlmodel
@@ -30,66 +21,28 @@ netconv run net.onnx --data image=photo.npy --engine openvino
 netconv run net.onnx --profile"""
 
 
-@subcommand("run", examples=EXAMPLES)
+@subcommand("run", RunCommand, examples=EXAMPLES)
 @click.argument("file", type=Source())
-@option(
-    "--data",
-    type=Data(),
-    multiple=True,
-    help="in.npz, a folder of them, random, edge, or NAME=file.npy; repeatable. Default: random.",
-)
-@option(
-    "--out",
-    metavar="OUT.npz",
-    type=Place(),
-    help="Write the outputs; with several inputs a folder.",
-)
-@engine_option("What executes it: onnxruntime, openvino, litert, coreml, coreai, reference.")
-@seed_option
-@option(
-    "--profile",
-    is_flag=True,
-    help="Show where the time goes, by kernel and layer, instead of outputs (onnxruntime).",
-)
-@timeout_option
-@inputs_option
-@option("--force", is_flag=True, help="Overwrite OUT.npz.")
-@source_options
-def command(
-    console: Console,
-    file: Path,
-    data: tuple[str, ...],
-    out: str | None,
-    engine: str,
-    seed: int,
-    timeout: float,
-    inputs: tuple[tuple[str, list[int]], ...],
-    profile: bool,
-    force: bool,
-    source: str | None,
-    weights: Path | None,
-    dequantize: bool,
-    signature: str,
-) -> None:
+def command(console: Console, options: RunCommand, file: Path) -> None:
     """Execute FILE and show its outputs, or write them."""
-    from converter import api
+    from converter.cli.loading import read
     from converter.commands import run
     from converter.commands.verify import feeds
     from converter.commands.verify.sizes import shapes_for
     from converter.io import limits
 
-    with limits.time(timeout):
-        model = api.load(file, source, weights, dequantize, signature=signature)
-        shapes = shapes_for(model, dict(inputs))
-        sets = feeds.feeds_for(model, list(data) or ["random"], seed, shapes=shapes)
+    with limits.time(options.timeout):
+        model = read(file, options)
+        shapes = shapes_for(model, options.inputs)
+        sets = feeds.feeds_for(model, options.data or ["random"], options.seed, shapes=shapes)
         console.report([*model.notes, *feeds.notes(sets)])
-        if profile:
-            _profile(console, model, sets, engine)
+        if options.profile:
+            _profile(console, model, sets, options.engine)
             return
-        results = run.run(model, sets, engine)
-    if out is not None:
-        with uploaded(out, force) as path:
-            run.write(results, path, force)
+        results = run.run(model, sets, options.engine)
+    if options.out is not None:
+        with uploaded(options.out, options.force) as path:
+            run.write(results, path, options.force)
     found: list[dict[str, Any]] = []
     for name, outputs in results:
         for output, array in outputs.items():

@@ -11,27 +11,11 @@ from typing import Any
 import click
 
 import converter
-from converter.cli.common import (
-    REPORTS,
-    Choice,
-    FilePath,
-    Numbers,
-    Place,
-    Source,
-    data_option,
-    engine_option,
-    formats_options,
-    inputs_option,
-    map_option,
-    native_option,
-    option,
-    seed_option,
-    subcommand,
-    timeout_option,
-    tolerance_options,
-)
+from converter.cli.common import Source
 from converter.cli.console import Console
+from converter.cli.options import REPORTS, subcommand
 from converter.cli.streams import uploaded
+from converter.commands.options.verify import VerifyCommand
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, ExitCode, wrong_call
 
@@ -42,89 +26,10 @@ netconv verify net.onnx q.onnx --data images --labels labels.csv --mean 127 --st
 netconv verify a.onnx b.onnx --rtol 1e-3 --atol 'prob*:1e-6' --metric cos=0.9999"""
 
 
-@subcommand("verify", REPORTS, EXAMPLES)
+@subcommand("verify", VerifyCommand, REPORTS, EXAMPLES)
 @click.argument("reference", metavar="REF", type=Source())
 @click.argument("candidate", metavar="CAND", type=Source())
-@data_option
-@inputs_option
-@option(
-    "--tensors",
-    metavar="outputs|all|GLOB",
-    multiple=True,
-    help="What is judged. Default: outputs.",
-)
-@tolerance_options
-@option(
-    "--metric",
-    metavar="NAME[=LIMIT]",
-    multiple=True,
-    help="elem, max, cos, l2, psnr, ulp; all given must hold.",
-)
-@option(
-    "--mode",
-    type=Choice(["isolated", "chain"]),
-    default="isolated",
-    help="chain: layers on their own inputs alone.",
-)
-@engine_option(
-    "For the graph read from CAND: onnxruntime, openvino, litert, coreml, coreai, reference; "
-    "several with commas make a table."
-)
-@option(
-    "--labels",
-    metavar="LABELS",
-    help="Compare answers: labels.csv (FILE,LABEL) for a folder in --data of images or .npz, or "
-    "an array of one .npz.",
-)
-@option("--mean", type=Numbers(), metavar="R,G,B", help="Of the pixels of images, 0 to 255.")
-@option("--std", type=Numbers(), metavar="R,G,B", help="Likewise: (pixel - mean) / std.")
-@option(
-    "--layout",
-    metavar="NAME",
-    type=Choice(["nchw", "nhwc"]),
-    help="nchw or nhwc. Default: by the input's shape.",
-)
-@option(
-    "--agreement",
-    metavar="PART",
-    type=click.FloatRange(0, 1),
-    default=1.0,
-    help="Of the samples whose answers agree. Default: 1.",
-)
-@native_option
-@seed_option
-@option(
-    "--seeds",
-    type=click.IntRange(1),
-    default=1,
-    metavar="N",
-    help="Random inputs for N seeds, from --seed on.",
-)
-@map_option
-@timeout_option
-@option(
-    "--max-memory",
-    metavar="SIZE",
-    default="0",
-    help="Limit of memory, 2G (exit 8 beyond it).",
-)
-@option("--fail-fast", is_flag=True, help="Stop at the first wrong layer.")
-@option(
-    "--keep-tensors",
-    metavar="DIR",
-    type=FilePath(),
-    help="Write inputs and expected results of wrong layers.",
-)
-@option("--report", metavar="PAGE", type=Place(), help="Also write an HTML page: report.html.")
-@formats_options("ref", "cand")
-def command(
-    console: Console,
-    reference: Path,
-    candidate: Path,
-    ref_format: str | None,
-    cand_format: str | None,
-    **options: Any,
-) -> None:
+def command(console: Console, options: VerifyCommand, reference: Path, candidate: Path) -> None:
     """Run both models on the same inputs and compare the numbers.
 
     A difference is judged against the rounding noise of REF itself, measured; when the outputs
@@ -136,29 +41,29 @@ def command(
     from converter import api
     from converter.io import limits
 
-    if options["report"] and (options["labels"] is not None or "," in options["engine"]):
+    if options.report and (options.labels is not None or "," in options.engine):
         why = "--report is about one comparison of tensors, not about labels or several engines"
         raise wrong_call(why)
     began = time.monotonic()
-    with limits.time(options["timeout"]):
-        a, b = api.load(reference, ref_format), api.load(candidate, cand_format)
+    with limits.time(options.timeout):
+        a, b = api.load(reference, options.ref_format), api.load(candidate, options.cand_format)
         console.report([*a.notes, *b.notes])
-        names = (str(reference), str(candidate))
-        if options["labels"] is not None:
-            _answers(console, a, b, options, names)
+        options = replace(options, names=(str(reference), str(candidate)))
+        if options.labels is not None:
+            _answers(console, a, b, options)
             return
-        if "," in options["engine"]:
-            _table(console, a, b, options, names)
+        if "," in options.engine:
+            _table(console, a, b, options)
             return
-        result = _compare(a, b, options, names)
+        result = _compare(a, b, options)
     console.about = {"arguments": _again(), "seconds": round(time.monotonic() - began, 3)}
-    if not console.text or options["report"]:
+    if not console.text or options.report:
         from converter.commands.inspect import summary
 
         result = replace(result, structure=(summary(a), summary(b)))
     show(console, result)
-    if options["report"]:
-        _page(console, options["report"])
+    if options.report:
+        _page(console, options.report)
 
 
 def _page(console: Console, place: str) -> None:
@@ -186,26 +91,23 @@ def _again() -> list[str]:
     ]
 
 
-def _answers(
-    console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
-) -> None:
+def _answers(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
     """What both models say of a data set with labels."""
     from converter.commands import dataset
 
-    if len(options["data"]) != 1:
+    if options.data is None or len(options.data) != 1:
         why = "--labels goes with one --data: a folder, or an .npz file with samples"
         raise wrong_call(why)
-    prepared = dataset.Preparation(
-        options["mean"] or (), options["std"] or (), options["layout"] or ""
-    )
+    assert options.labels is not None
+    prepared = dataset.Preparation(options.mean, options.std, options.layout)
     found = dataset.compare(
         a,
         b,
-        dataset.samples_of(a, Path(options["data"][0]), options["labels"], prepared),
-        names=names,
-        scores=options["tensors"] or ("outputs",),
-        engine=options["engine"],
-        wanted=options["agreement"],
+        dataset.samples_of(a, Path(options.data[0]), options.labels, prepared),
+        names=options.names,
+        scores=("outputs",) if options.tensors == "outputs" else tuple(options.tensors),
+        engine=options.engine,
+        wanted=options.agreement,
     )
     console.verdict(ExitCode.OK if found.passed else ExitCode.FINDING)
     console.result = found.as_json()
@@ -213,70 +115,51 @@ def _answers(
     said = found.diagnostic
     console.report([said] if said is not None else [])
     failure = "" if said is None else said.message
-    console.cases.append(Case("answers", f"verify {names[1]}", failure))
+    console.cases.append(Case("answers", f"verify {options.names[1]}", failure))
 
 
-def _table(
-    console: Console, a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]
-) -> None:
+def _table(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
     """The candidate in several engines."""
     from converter import engines
     from converter.commands import engine_table
 
-    chosen = list(dict.fromkeys(e.strip() for e in options["engine"].split(",")))
+    chosen = list(dict.fromkeys(e.strip() for e in options.engine.split(",")))
     for name in chosen:
         engines.demand_known(name)
     found = engine_table.rows(
-        chosen, lambda e: _compare(a, b, {**options, "engine": e, "native": "off"}, names)
+        chosen, lambda e: _compare(a, b, replace(options, engine=e, native="off"))
     )
     console.verdict(max(r.code for r in found))
     console.record([d for r in found for d in r.diagnostics])
     console.result = [r.as_json() for r in found]
     for row in found:
         failure = "" if row.code == ExitCode.OK else row.code.status
-        console.cases.append(Case(row.engine, f"verify {names[1]}", failure))
+        console.cases.append(Case(row.engine, f"verify {options.names[1]}", failure))
     console.say(*engine_table.lines(found))
 
 
-def _compare(a: Any, b: Any, options: dict[str, Any], names: tuple[str, str]) -> Any:
+def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
     """Within --max-memory; U503 when that is not enough."""
-    from converter import api
+    from converter.commands.verify import compare
     from converter.errors import MemoryLimitError, NothingComparedError
     from converter.io import limits
 
-    with_limit = limits.size(options["max_memory"])
+    with_limit = limits.size(options.max_memory)
     if with_limit:
         import converter.commands.verify.check
         import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program
     try:
         with limits.memory(with_limit):
-            return api.verify(
-                a, b, list(options["data"]) or None, names=names, **_keywords(options)
-            )
+            return compare(a, b, options)
     except (MemoryError, NothingComparedError) as e:
         if not with_limit or not limits.ran_out(e):
             raise
         why = Diagnostic(
             "U503",
-            f"the comparison needs more memory than {options['max_memory']}",
+            f"the comparison needs more memory than {options.max_memory}",
             help="raise --max-memory, or fewer inputs: --data",
         )
         raise MemoryLimitError(why) from None
-
-
-def _keywords(options: dict[str, Any]) -> dict[str, Any]:
-    from converter.commands.provenance import read_map
-
-    same = ("mode", "engine", "native", "seed", "seeds", "fail_fast", "keep_tensors")
-    return {
-        **{k: options[k] for k in same},
-        "tensors": options["tensors"] or "outputs",
-        "rtol": options["rtol"] or None,
-        "atol": options["atol"] or None,
-        "metrics": options["metric"],
-        "inputs": dict(options["inputs"]),
-        "map": read_map(options["map_file"]) if options["map_file"] else None,
-    }
 
 
 def show(console: Console, result: Any) -> None:

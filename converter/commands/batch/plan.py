@@ -15,6 +15,10 @@ from typing import Any
 
 from converter import formats
 from converter.commands.batch.job import ACTIONS, Job
+from converter.commands.options.batch import JobLimits
+from converter.commands.options.convert import Convert
+from converter.commands.options.declare import job_keys
+from converter.commands.options.verify import Verify
 from converter.errors import UsageError, did_you_mean, wrong_call
 from converter.formats.coreml.package import COMPILED, FOLDERS, is_inside, is_model_folder
 from converter.io import growth, toml
@@ -24,30 +28,15 @@ from converter.io.limits import size
 DEFAULT_OUT = "converted"
 _MEANS_ANYTHING = (".txt", ".xml", ".json")
 # key -> the types it may have
-LIMITS: dict[str, Any] = {"timeout": int | float, "memory": str | int, "max-output": str | int}
+LIMITS = job_keys(JobLimits)
 TOP: dict[str, Any] = {"out": str, "job": list, **LIMITS}
+OF_MODEL = {k: v for k, v in job_keys(Convert).items() if k not in LIMITS}
 KEYS: dict[str, Any] = {
-    **{
-        "models": str | list,
-        "exclude": str | list,
-        "to": str | list,
-        "action": str,
-        "from": str,
-        "inputs": dict,
-        "outputs": list,
-    },
-    **{"io-layout": str, "verify": bool | dict, **LIMITS},
+    **{"models": str | list, "exclude": str | list, "to": str | list, "action": str},
+    **OF_MODEL,
+    **{"verify": bool | dict, **LIMITS},
 }
-VERIFY: dict[str, Any] = {
-    **{
-        "data": str | list,
-        "tensors": str | list,
-        "rtol": str | int | float | list,
-        "atol": str | int | float | list,
-        "metric": str | list,
-    },
-    **{"mode": str, "engine": str, "native": str, "seed": int, "seeds": int},
-}
+VERIFY = {k: v for k, v in job_keys(Verify).items() if k not in OF_MODEL}
 
 
 @dataclass(frozen=True)
@@ -187,11 +176,7 @@ def _jobs(settings: Mapping[str, Any], root: str, path: Path) -> Iterator[Job]:
         if action == "roundtrip" or settings.get("verify"):
             what = "roundtrip" if action == "roundtrip" else "verify"
             formats.demand_readable(Path(formats.suffix(flavour)), flavour, what)
-    options = {
-        k.replace("-", "_"): settings[k]
-        for k in ("from", "inputs", "outputs", "io-layout", "max-output")
-        if k in settings
-    }
+    options = {k.replace("-", "_"): settings[k] for k in job_keys(Convert) if k in settings}
     growth.parse(options.get("max_output", ""))
     if verify := settings.get("verify"):
         options["verify"] = {} if verify is True else _verify(verify, root, path)

@@ -5,7 +5,6 @@ it ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from converter.commands.batch import content, pool, staging
@@ -13,28 +12,16 @@ from converter.commands.batch.executor import Executor
 from converter.commands.batch.job import FINAL, Done, Job, refused
 from converter.commands.batch.journal import Journal, clear_stage
 from converter.commands.batch.plan import Plan
+from converter.commands.options.batch import Batch
 from converter.errors import Diagnostic, ExitCode, output_exists
 
 STATE = ".netconv"
 Tell = Callable[[Done], None]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """`workers` 0: as many as fit. `max_failures` 0: no end. `force`: files that no earlier run
-    made may be overwritten.
-    """
-
-    workers: int = 0
-    max_failures: int = 0
-    force: bool = False
-    scheduler: str = ""
-    state: str = ""
-
-
 def run(
     plan: Plan,
-    settings: Settings,
+    settings: Batch,
     tell: Tell = lambda done: None,
     note: Callable[[Sequence[Diagnostic]], None] = lambda notes: None,
 ) -> list[Done]:
@@ -56,7 +43,7 @@ def run(
 
 
 def _all(
-    plan: Plan, settings: Settings, journal: Journal, executor: Executor, tell: Tell
+    plan: Plan, settings: Batch, journal: Journal, executor: Executor, tell: Tell
 ) -> Iterator[Done]:
     keys = _keys(plan.jobs, executor)
     todo: list[Job] = []
@@ -111,7 +98,7 @@ def _data(job: Job) -> dict[str, str]:
     return found
 
 
-def _executor(plan: Plan, settings: Settings, stage: str) -> Executor:
+def _executor(plan: Plan, settings: Batch, stage: str) -> Executor:
     if settings.scheduler:
         from converter.commands.batch.cluster import Cluster
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from converter.commands.batch.job import Outcome, outcome, refused
+from converter.commands.options.convert import Convert
+from converter.commands.options.declare import of_job
+from converter.commands.options.verify import Verify
 from converter.errors import (
     ConverterError,
     Diagnostic,
@@ -80,20 +83,8 @@ def _rename(value: Any, names: Mapping[str, str]) -> Any:
     return [_rename(v, names) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _request(task: Task, output: Path) -> Any:
-    from converter.commands.convert import Request
-
-    o = task.options
-    return Request(
-        source=Path(task.source),
-        target=output,
-        source_format=o.get("from"),
-        target_format=task.target,
-        shapes=o.get("inputs", {}),
-        outputs=tuple(o.get("outputs", ())),
-        io_layout=o.get("io_layout", ""),
-        max_output=_most(task),
-    )
+def _options(task: Task) -> Convert:
+    return of_job(Convert, task.options, target=task.target, force=False)
 
 
 def _most(task: Task) -> MaxOutput:
@@ -106,11 +97,13 @@ def _convert(task: Task) -> Outcome:
     from converter import formats
     from converter.commands import convert
     from converter.commands.inspect import summary
-    from converter.commands.verify import verify
+    from converter.commands.verify import compare
     from converter.formats import model_files
 
     Path(task.output).parent.mkdir(parents=True, exist_ok=True)
-    written = convert.convert(_request(task, Path(task.output)))
+    written = convert.convert(
+        Path(task.source), Path(task.output), _options(task), limit=_most(task)
+    )
     flavour = written.flavour
     readable = formats.get(flavour.format).readable(Path(task.output), flavour)
     back = model_files.load(task.output, flavour.format) if readable else None
@@ -118,12 +111,8 @@ def _convert(task: Task) -> Outcome:
     if back is None or "verify" not in task.options:
         return outcome(ExitCode.OK, *written.notes, structure=structure)
     try:
-        result = verify(
-            written.model,
-            back,
-            names=(task.shown, task.shown_output),
-            **verify_options(task.options["verify"]),
-        )
+        names = task.shown, task.shown_output
+        result = compare(written.model, back, verify_options(task.options["verify"], names))
     except NothingComparedError as e:  # the file is right all the same
         if task.memory and ran_out(e):
             raise
@@ -132,28 +121,20 @@ def _convert(task: Task) -> Outcome:
     return outcome(result.code, *said, structure=structure, numbers=numbers)
 
 
-def verify_options(given: Json) -> Json:
-    """Keywords of converter.verify from the keys of a job file. Files run in their own engines only
-    where that is asked for: it takes time.
+def verify_options(given: Json, names: tuple[str, str] = ("reference", "candidate")) -> Verify:
+    """The comparison that a job file asks for. Files run in their own engines only where that is
+    asked for: it takes time.
     """
-    names = {"metric": "metrics"}
-    options = {"native": "off", **{names.get(k, k): v for k, v in given.items()}}
-    if isinstance(options.get("metrics"), str):
-        options["metrics"] = [options["metrics"]]
-    return options
+    return of_job(Verify, given, native="off", names=names)
 
 
 def _check(task: Task) -> Outcome:
     from converter.commands import convert
 
     source = Path(task.source)
-    found = convert.check(
-        convert.read(_request(task, source)),
-        task.target,
-        source,
-        task.options.get("io_layout", ""),
-        _most(task),
-    )
+    options = _options(task)
+    model = convert.read(source, options)
+    found = convert.check(model, task.target, source, options.io_layout, _most(task))
     code = ExitCode.UNSUPPORTED if found.reasons else ExitCode.OK
     return outcome(code, *found.diagnostics, coverage=found.as_json())
 
@@ -164,7 +145,7 @@ def _roundtrip(task: Task) -> Outcome:
     trip = roundtrip(
         Path(task.source),
         task.target,
-        verify_options(task.options.get("verify", {})).get("seed", 0),
+        verify_options(task.options.get("verify", {})).seed,
         _most(task),
     )
     data = trip.as_json()

@@ -24,14 +24,8 @@ from onnx.helper import make_node
 from converter.commands.verify.noise import Precision, jitter
 from converter.engines import first_line
 from converter.engines.file_child import import_onnxruntime
-from converter.engines.onnxruntime import (
-    exact_options,
-    executed,
-    has_loop,
-    opened,
-    refuse_opaque,
-)
-from converter.engines.session_weights import LARGE, Weights, frugal
+from converter.engines.onnxruntime import Runner, exact_options, has_loop, refuse_opaque
+from converter.engines.session_weights import LARGE, Weights
 from converter.errors import Diagnostic, UnsupportedError, Where
 from converter.formats.onnx.legalise import legalise_for_onnxruntime
 from converter.graph.extensions import bind
@@ -248,42 +242,32 @@ class Session:
         self._fixed = {
             t: c.numpy() for t in piece.targets if (c := program.values[t].const_value) is not None
         }
-        self._run: Any = None
-        self._loops = has_loop(piece.nodes)
+        self._runner: Runner | None = None
         if piece.nodes:
-            proto, self._weights = _proto(program, piece, moved, floats)
+            proto, weights = _proto(program, piece, moved, floats)
             if floats:
-                in_floats(proto, self._weights.lent)
+                in_floats(proto, weights.lent)
                 self._types = {
                     n: np.float32 if t == np.float16 else t for n, t in self._types.items()
                 }
-            self._run = self._load(proto, optimise)
-
-    def _load(self, proto: onnx.ModelProto, optimise: bool) -> Any:
-        onnxruntime = import_onnxruntime()
-
-        options = exact_options()
-        options.intra_op_num_threads = 1
-        if self._weights.large:
-            frugal(options)
-        if not optimise:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self._weights.apply(options)
-        try:
-            return opened(proto.SerializeToString(), options)
-        except Exception as e:  # onnxruntime raises its own RuntimeError family
-            raise CannotRun(first_line(e)) from None
-        finally:
-            self._weights.close()
+            options = exact_options()
+            options.intra_op_num_threads = 1
+            if not optimise:
+                level = import_onnxruntime().GraphOptimizationLevel.ORT_DISABLE_ALL
+                options.graph_optimization_level = level
+            loops = has_loop(piece.nodes)
+            try:
+                self._runner = Runner(proto, weights, options, frugal=weights.large, loops=loops)
+            except Exception as e:  # onnxruntime raises its own RuntimeError family
+                raise CannotRun(first_line(e)) from None
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         computed: Arrays = {**self._fixed, **{n: feeds[n] for n in self._passed}}
-        if self._run is not None:
+        if self._runner is not None:
             wanted = [t for t in dict.fromkeys(self.piece.targets) if t not in computed]
-            names = [i.name for i in self._run.get_inputs()]
-            given = {n: _fit(feeds[n], self._types[n]) for n in names}
+            given = {n: _fit(feeds[n], self._types[n]) for n in self._runner.inputs}
             try:
-                results = executed(self._run, wanted, given, self._loops)
+                results = self._runner.run(wanted, given)
             except Exception as e:  # onnxruntime raises its own RuntimeError family
                 raise CannotRun(first_line(e)) from None
             with np.errstate(over="ignore"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ _HINT = (
 def render(
     models: Sequence[tuple[str, Network]],
     result: Result | None = None,
-    given: dict[str, str] | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> str:
     """A page that needs nothing else. `models` are one or two with their names, `result` is their
     comparison (with all tensors), `given` names tensors of the second by those of the first.

@@ -27,7 +27,7 @@ def pair(
     a: Network,
     b: Network,
     drawn: tuple[Drawing, Drawing],
-    given: dict[str, str] | None = None,
+    given: Mapping[str, str] | None = None,
     result: Result | None = None,
 ) -> dict[str, int]:
     """Marks both drawings: "twin" is the place of a layer in the other, "state" is "changed" with

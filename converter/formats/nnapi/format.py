@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.formats.nnapi.table import Table
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 _WORD = 4
 _BLOB_HEADER = 6 * _WORD
@@ -111,6 +112,12 @@ def readable(path: Path, flavour: Flavour) -> bool:
     )
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.nnapi.pipeline import PIPELINE
+
+    return PIPELINE
+
+
 FORMAT = Format(
     name="nnapi",
     title="NNAPI operand table",
@@ -121,6 +128,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     side_names=side_names,
     readable=readable,
     options=(

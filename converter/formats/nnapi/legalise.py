@@ -16,13 +16,10 @@ from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import Value, operand, optional
 from converter.graph.walk import release, subgraphs
-from converter.passes.collapse_dims import collapse_dims, with_fewer_axes
-from converter.passes.constants import plain_weights
+from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.decompositions.activations import is_finite
 from converter.passes.decompositions.bitwise import BITS, by_digits
 from converter.passes.equal_shapes import equal_shapes
-from converter.passes.fold import fold
-from converter.passes.fold_empty import fold_empty
 from converter.passes.legalise import Rewrite, Rewrites, either
 from converter.passes.lite.functions import FLOATS, FUNCTIONS
 from converter.passes.lite.images import dilated_groups, grouped_transpose, resize, two_spatial
@@ -41,55 +38,11 @@ from converter.passes.lite.integers import (
 )
 from converter.passes.lite.picking import gather, top_k, truth
 from converter.passes.split_directions import forward_alone
-from converter.passes.unroll import LARGEST, copy_body, unroll
+from converter.passes.unroll import copy_body
 
 # A bound is added and taken away again below level 3: small ones lose nothing that matters.
 LARGEST_BOUND = 256.0
 MOST = 4  # axes
-_MOVING = frozenset(
-    {
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "Transpose",
-        "Reshape",
-        "Unsqueeze",
-        "Squeeze",
-        "Flatten",
-        "Identity",
-    }
-)
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-
-
-def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as its numbers.
-
-    Quantized weights that are only moved may stay quantized, but for recurrent layers.
-    """
-    producer = weight.producer()
-    return (producer is not None and producer.op_type not in _MOVING) or any(
-        user.op_type in _RECURRENT for user, _ in weight.uses()
-    )
-
-
-def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit, or counts by itself, or a choice has
-    a known condition.
-    """
-    if node.op_type == "If" or node.inputs[0] is None:
-        return node.op_type == "Loop" or known(node.inputs[0]) is not None
-    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
-    most = LARGEST // max(1, len(next(subgraphs(node))))
-    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most
-
-
-def prepare(model: ir.Model) -> None:
-    """What is done once, whatever the level: loops and choices written out, high ranks lowered."""
-    fold_empty(model)
-    unroll(model, _countable, LARGEST)
-    fold(model)
-    plain_weights(model, _plain)
-    collapse_dims(model, MOST)
 
 
 def rewrites(level: int) -> Rewrites:

@@ -4,7 +4,6 @@ file.
 
 from __future__ import annotations
 
-from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +12,22 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.format import Flavour
 from converter.formats.nnapi.blob import reason_against, write_blob
-from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary, note_shapes
-from converter.formats.nnapi.collector import BYTES, Objection, Ref, Writer
+from converter.formats.nnapi.boundary import Shapes, note_shapes
+from converter.formats.nnapi.collector import Objection, Ref, Writer
 from converter.formats.nnapi.findings import Findings
-from converter.formats.nnapi.legalise import MOST, prepare, rewrites
 from converter.formats.nnapi.levels import feature_level
-from converter.formats.nnapi.mapping import MAPPING
+from converter.formats.nnapi.pipeline import AT_LEVEL, PREPARE, Ends, Level, Whole, give_up
 from converter.formats.nnapi.table import Operand, OperandType, Table
 from converter.formats.nnapi.validate import validate
 from converter.formats.nnapi.validate_shapes import check_shapes
-from converter.graph.infer import known, rank_of
 from converter.graph.names import public_name
 from converter.graph.network import Network
 from converter.graph.record import record
-from converter.graph.value import optional, producer_of
 from converter.graph.walk import all_nodes
 from converter.io.files import Output
 from converter.mapping.lifting import refuse
-from converter.mapping.target import dynamic_values
-from converter.passes.channels_last import boundary_permutation, to_nhwc
-from converter.passes.collapse_dims import RESHAPES, highest_rank, join_reshapes
-from converter.passes.collapse_dims_rules import HANDLERS
-from converter.passes.common_subexpressions import eliminate_common_subexpressions
-from converter.passes.decompositions.quantization import whole_floats
-from converter.passes.fold import fold
-from converter.passes.fuse_constants import fuse_biases
-from converter.passes.legalise import legalise
+from converter.passes.channels_last import boundary_permutation
+from converter.passes.pipeline import run_passes
 
 LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
 Written = tuple[Table, list[Diagnostic]]  # and warnings
@@ -50,7 +39,6 @@ def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic
     UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is
     written then.
     """
-    refuse(MAPPING.target.refusals(model.ir))
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
     records = plain and not path.name.endswith((".nnapi", ".nnapi.c"))
@@ -109,32 +97,6 @@ def lower(
 
 
 @record
-class Ends:
-    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
-    read; `narrow`: with at most four dimensions.
-
-    `high` are the names of those that have more in the source: they are no images.
-    """
-
-    io_layout: str
-    narrow: bool
-    high: frozenset[str] = frozenset()
-    stored: Stored = field(default_factory=Stored)
-    as_stored: bool = False
-
-    @classmethod
-    def of(cls, model: Network, io_layout: str, records: bool) -> Ends:
-        if records and not io_layout and "nnapi" in model.interface:
-            return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
-        high = frozenset(
-            i.name
-            for i in (*model.inputs, *model.outputs)
-            if i.shape is not None and len(i.shape) > MOST
-        )
-        return cls(io_layout or ("native" if records else "keep"), records, high)
-
-
-@record
 class Search:
     """The way to the lowest feature level of a model.
 
@@ -180,22 +142,16 @@ class Search:
             return None
 
     def written(self, graph: ir.Model, level: int, hurry: bool = False) -> Written:
-        return at_level(graph, Writer(level, objects=self.objects), self.ends, hurry)
+        return at_level(self.model, graph, Writer(level, objects=self.objects), self.ends, hurry)
 
 
 def prepared(model: Network, ends: Ends) -> tuple[ir.Model, tuple[Shapes, Shapes]]:
     """A copy with everything done that does not depend on the level, and the shapes of the inputs
     and outputs that are stored with others.
     """
-    graph = model.ir.clone()
-    fold(graph)
-    fuse_biases(graph)
-    prepare(graph)  # before the shapes are judged: an unrolled loop has static ones
-    legalise(graph, lambda n: n.op_type == "GRU" and not n.domain, {})  # which no level has
-    refuse(dynamic_values(graph))
-    shapes = narrow_boundary(graph, ends.stored) if ends.narrow else ({}, {})
-    join_reshapes(graph, MOST)
-    return graph, shapes
+    graph, context = model.ir.clone(), Whole(model, ends=ends)
+    run_passes(PREPARE, graph, context)
+    return graph, context.shapes[-1]
 
 
 def no_worse(older: Table, newest: Table) -> bool:
@@ -213,91 +169,27 @@ def count(table: Table, kind: str) -> int:
     return sum(o.type == kind for o in table.operations)
 
 
-def at_level(graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False) -> Written:
+def at_level(
+    model: Network, graph: ir.Model, writer: Writer, ends: Ends, hurry: bool = False
+) -> Written:
     """The table with operations of the writer's level, and warnings; UnsupportedError when
     something needs more, in a hurry at the first of it.
 
     The graph is used up.
     """
-    dry, ways = writer.fresh(), rewrites(writer.level)
-    legalise(graph, lambda n: refused(n, dry), ways, give_up if hurry else None)
-    join_reshapes(graph)
-    ends.stored.turn(graph)
-    turned = to_nhwc(graph, ends.io_layout, kept=ends.high)
-    legalise(graph, lambda n: out_of_order(n) and refused(n, dry), ways, give_up if hurry else None)
-    fold(graph)
-    eliminate_common_subexpressions(graph)
-    join_reshapes(graph)
+    context = Level(model, ends=ends, dry=writer.fresh(), on_failure=give_up if hurry else None)
+    run_passes(AT_LEVEL, graph, context)
     table = writer.subgraph = Table()
     write_graph(graph.graph, writer)
     refuse(writer.problems)
     refuse_invalid(validate(table, shapes=False))
-    return table, [*turned, *writer.narrowing.notes]
+    return table, [*context.notes, *writer.narrowing.notes]
 
 
 def refuse_invalid(findings: list[Diagnostic]) -> None:
     message = "the table is not valid: "
     errors = [d for d in findings if d.level == "error"]
     refuse([Diagnostic("X202", message + d.message, where=d.where) for d in errors])
-
-
-def out_of_order(node: ir.Node) -> bool:
-    """Whether the order of axes may have made a node of a kind that is not there.
-
-    Whole numbers and truth values have no Transpose, and a TopK looks along the last axis.
-    """
-    whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
-    turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole
-    return not node.domain and (turned or node.op_type == "TopK")
-
-
-def give_up(node: ir.Node) -> None:
-    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants
-    computed.
-    """
-    if (
-        node.op_type not in RESHAPES
-        and any(o.uses() or o.is_graph_output() for o in node.outputs)
-        and any(known(o) is None for o in node.outputs)
-    ):
-        raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
-
-
-def refused(node: ir.Node, dry: Writer) -> bool:
-    """Whether the node by itself cannot be written at the level of `dry`.
-
-    A dry run of the same code that writes.
-    """
-    if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
-        return True
-    kind, x = "" if node.domain else node.op_type, optional(node, 0)
-    if kind == "DequantizeLinear" and x is not None and whole_floats(x) is not None:
-        return True  # its integers have no type here, or were not to be had
-    if kind == "QuantizeLinear" and part_of(x, dry):
-        return False
-    if kind == "MaxPool" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
-        # the scale, which the operation keeps, is known when what comes before is written
-        return False
-    mark = dry.mark()
-    try:
-        dry.lower(node)
-    except MappingError:
-        return True
-    finally:
-        dry.undo(mark)
-    return False
-
-
-def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
-    operation.
-    """
-    producer = producer_of(value)
-    return (
-        producer is not None
-        and not producer.op_type.endswith("Linear")
-        and like.fresh().takes_integers(producer)
-    )
 
 
 def write_graph(graph: ir.Graph, writer: Writer) -> None:

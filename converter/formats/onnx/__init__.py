@@ -23,5 +23,6 @@ microsoft_quantised.py, microsoft_weights.py, microsoft_recurrent.py  quantised 
                                                                       and LSTM
 loadable.py             the spelling that onnxruntime loads
 onnxruntime_kernels.py  which types its kernels have
+pipeline.py             the passes before lowering, in order
 legalise.py             a graph that those kernels execute
 """

@@ -4,15 +4,16 @@ mapping.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -65,6 +66,12 @@ def side_names(path: Path) -> list[str]:
     return sorted(locations(MappedFile(path).bytes))
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.onnx.pipeline import PIPELINE
+
+    return PIPELINE
+
+
 FORMAT = Format(
     name="onnx",
     title="ONNX",
@@ -74,6 +81,7 @@ FORMAT = Format(
     write=write,
     check=check,
     kinds=kinds,
+    passes=passes,
     side_names=side_names,
     states=lambda flavour: "constant",  # as inputs and outputs that the metadata pair
     options=(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 # possessive: hostile comments must not be matched in every possible way
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
@@ -119,6 +120,13 @@ def side_names(path: Path) -> list[str]:
     return [path.with_suffix(".bin").name]
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.openvino.legacy.pipeline import PIPELINE as LEGACY
+    from converter.formats.openvino.opset.pipeline import PIPELINE
+
+    return LEGACY if int(flavour.options.get("ir", "11")) < 10 else PIPELINE
+
+
 FORMAT = Format(
     name="openvino",
     title="OpenVINO IR",
@@ -129,6 +137,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     side_names=side_names,
     text=lambda flavour: int(flavour.options.get("ir", "11")) >= 11,
     states=lambda flavour: "computed" if int(flavour.options.get("ir", "11")) >= 10 else "",

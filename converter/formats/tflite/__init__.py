@@ -13,6 +13,7 @@ versions.py          the version of an operator that has what it uses
 mapping.py           the table of operators, and what the format holds of a graph
 rules/               rows and custom converters, by family
 lift.py              a file -> the shared graph
+pipeline.py          the passes before lowering, in order
 legalise.py          a graph that rows can say: operators, types, numbers of axes, layout
 integers.py          stored integers of quantized graphs: signed, and moved as they are
 collector.py         the operators of one graph, before they have tensors

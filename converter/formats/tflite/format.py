@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 
 def sniff(head: bytes, path: str | os.PathLike[str] = "") -> bool:
@@ -67,6 +68,12 @@ def engine(path: Path) -> str:
         return "litert" if sniff(f.read(8)) else ""
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.tflite.pipeline import PIPELINE
+
+    return PIPELINE
+
+
 FORMAT = Format(
     name="tflite",
     title="TensorFlow Lite",
@@ -78,6 +85,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     options=(Option("fp16", "store weights in half precision"),),
     versions="schema version 3",
     engine=engine,

@@ -9,13 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import Diagnostic, Where
-from converter.formats.tflite.integers import (
-    has_signed_weights,
-    move_integers,
-    quantize_fakes,
-    sign_four_bits,
-    sign_integers,
-)
 from converter.formats.tflite.kernels import kernels
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.rules.context import dims_of
@@ -24,21 +17,14 @@ from converter.graph.build import Builder, attributes, attrs_of, builder_before,
 from converter.graph.extensions import replace
 from converter.graph.infer import constant, evaluate, known, rank_of, schema_of, shape_of
 from converter.graph.names import Names
-from converter.graph.network import Network
 from converter.graph.value import Value, maker, operand, producer_of
 from converter.graph.walk import all_graphs, subgraphs
-from converter.mapping.lifting import refuse
 from converter.mapping.rules import Custom
-from converter.passes.channels_last import to_nhwc
-from converter.passes.collapse_dims import join_reshapes, with_fewer_axes
-from converter.passes.common_subexpressions import eliminate_common_subexpressions
-from converter.passes.constants import unpack_bits
+from converter.passes.collapse_dims import with_fewer_axes
 from converter.passes.decompositions.recurrent import looped
-from converter.passes.fold import fold, replace_by_constants
-from converter.passes.fold_empty import fold_empty
-from converter.passes.fuse_constants import fuse_biases
+from converter.passes.fold import replace_by_constants
 from converter.passes.indices import never_negative, one_hot
-from converter.passes.legalise import Rewrite, legalise
+from converter.passes.legalise import Rewrite
 from converter.passes.lite.functions import FUNCTIONS
 from converter.passes.lite.images import grouped_transpose, resize, two_spatial
 from converter.passes.lite.integers import product, reduced, relu, remainder, sign
@@ -46,50 +32,13 @@ from converter.passes.lite.picking import gather, top_k
 from converter.passes.promote_types import parameter, promote_types
 from converter.passes.promote_types import parameters as type_parameters
 from converter.passes.split_directions import forward_alone
-from converter.passes.unroll import LARGEST, unroll
+from converter.passes.unroll import LARGEST
 
 D = ir.DataType
 FEW = 256  # numbers of four bits, which take less than the operator that makes them larger
 MOST = 4  # axes that every kernel takes
 TABLE = 1 << 20  # elements of the table by which the common decomposition scatters
 INTEGERS = (D.INT8, D.UINT8, D.INT16, D.UINT16, D.INT32, D.UINT32, D.INT64, D.UINT64)
-
-
-def legal(
-    model: Network, io_layout: str, states: dict[str, str], notes: list[Diagnostic]
-) -> ir.Model:
-    """A copy of the network's graph, as far as it can be said channels-last; what cannot is left
-    for the lowering to refuse. `states`: inputs and outputs that are states and begin with zeros.
-    """
-    refuse(MAPPING.target.refusals(model.ir))
-    graph = model.ir.clone()
-    graph.graph.meta["states"] = states
-    unpack_bits(graph)
-    fold(graph, keep=is_compact)
-    fold_empty(graph)
-    fuse_biases(graph)
-    unroll(graph, countable)
-    fold(graph, keep=is_compact)
-    quantize_fakes(graph)
-    if has_signed_weights(graph):
-        sign_integers(graph)
-    for step in range(2):
-        sign_four_bits(graph)
-        move_integers(graph)
-        keep_wide(graph)
-        widen(graph, notes)
-        legalise(graph, lambda n: MAPPING.reason_against(n) is not None, REWRITES)
-        fold_empty(graph)
-        join_reshapes(graph, MOST)
-        if not step:
-            notes += to_nhwc(graph, io_layout or "keep")
-    move_integers(graph)
-    widen(graph, notes)
-    fold(graph, keep=is_compact)
-    decode_outputs(graph)
-    eliminate_common_subexpressions(graph)
-    join_reshapes(graph, MOST)
-    return graph
 
 
 def decode_outputs(model: ir.Model) -> None:

@@ -24,9 +24,9 @@ from converter.formats.tflite.codec import (
 )
 from converter.formats.tflite.collector import Body, LiteLowering
 from converter.formats.tflite.custom import content_of
-from converter.formats.tflite.legalise import legal
 from converter.formats.tflite.mapping import MAPPING
 from converter.formats.tflite.options import table_of
+from converter.formats.tflite.pipeline import PIPELINE
 from converter.formats.tflite.rules.context import NARROW
 from converter.formats.tflite.schema import schema
 from converter.formats.tflite.tensors import NUMBERS, TYPES
@@ -40,6 +40,7 @@ from converter.mapping.lifting import refuse
 from converter.mapping.narrow import Narrowing
 from converter.mapping.node import Layer
 from converter.passes.labels import LABELS
+from converter.passes.pipeline import Context, run_passes
 from converter.passes.round_halves import half_is_enough
 from converter.passes.stored_halves import is_weight, stored_half, survives
 
@@ -62,7 +63,9 @@ def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic
 
 def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> LiteModel:
     """The file of a graph."""
-    graph = legal(model, flavour.io_layout, zero_states(model), notes)
+    graph = model.ir.clone()
+    graph.graph.meta["states"] = zero_states(model)
+    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
     file = FileWriter("fp16" in flavour.options, model.format == "tflite", notes)
     file.stored_half = stored_half(model.ir) == D.FLOAT16
     lite = file.model(graph.graph, States(model, graph.graph))

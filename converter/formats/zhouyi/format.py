@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 _LINE = re.compile(rb"[ \t]*([A-Za-z0-9.:/_;'-]+)[ \t]*=")
 _EARLY = frozenset({b"model_name", b"layer_number", b"layer_id", b"subgraph_name"})
@@ -100,6 +101,13 @@ def side_names(path: Path) -> list[str]:
     return [*bin_names(path), path.with_suffix(SUFFIX).name]
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.zhouyi import pipeline
+    from converter.formats.zhouyi.quantization import pipeline as integer
+
+    return integer.PIPELINE if "int8" in flavour.options else pipeline.PIPELINE
+
+
 FORMAT = Format(
     name="zhouyi",
     title="Zhouyi Compass IR",
@@ -111,6 +119,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     side_names=side_names,
     options=(
         Option("int8", "integer IR, from a network with QuantizeLinear and DequantizeLinear"),

@@ -20,29 +20,20 @@ from converter.formats.zhouyi.ir import (
     build_document,
     build_subgraph,
 )
-from converter.formats.zhouyi.legalise import REWRITES
 from converter.formats.zhouyi.mapping import MAPPING
 from converter.formats.zhouyi.names import legalise_names
+from converter.formats.zhouyi.pipeline import PIPELINE
 from converter.formats.zhouyi.types import NARROW, dtype_name
 from converter.formats.zhouyi.values import DType
-from converter.graph import EXTENSION_DOMAIN
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
-from converter.graph.shapes import infer_all
 from converter.mapping.lifting import refuse
 from converter.mapping.lowering import Lowering
 from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer as FarLayer
-from converter.mapping.target import dynamic_values
-from converter.passes.channels_last import to_nhwc
-from converter.passes.constants import plain_weights
-from converter.passes.fold import fold
-from converter.passes.fold_empty import fold_empty
-from converter.passes.fuse_constants import fuse_constants
-from converter.passes.legalise import legalise
-from converter.passes.unroll import unroll
+from converter.passes.pipeline import Context, run_passes
 
 
 def lower(
@@ -53,20 +44,8 @@ def lower(
     UnsupportedError with everything that has no counterpart: X203 for shapes that are not static,
     X204 for constants that do not fit their narrower type, X201 and X202 for operators.
     """
-    refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
-    fold(graph)
-    fold_empty(graph, storable=False)
-    plain_weights(graph)
-    fuse_constants(graph)
-    legalise(graph, hides_loop, {})
-    static_loops(graph)
-    refuse(dynamic_values(graph))
-    legalise(graph, _refused, REWRITES)
-    if static_loops(graph):
-        legalise(graph, _refused, REWRITES)
-    fold(graph)
-    notes.extend(to_nhwc(graph, flavour.io_layout or "keep"))
+    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
     layers, problems = lowered(graph.graph)
     refuse(problems)
     notes.extend(d for d in problems if d.level != "error")
@@ -74,30 +53,6 @@ def lower(
     writer.run(layers)
     refuse(writer.problems)
     return writer.document(model.ir.graph.name or "model")
-
-
-def _refused(node: ir.Node) -> bool:
-    return MAPPING.reason_against(node) is not None
-
-
-def hides_loop(node: ir.Node) -> bool:
-    """An extension operator whose results have shapes that only its definition, written out, can
-    tell.
-    """
-    return (
-        node.domain == EXTENSION_DOMAIN
-        and any(shape_of(o) is None for o in node.outputs)
-        and all(shape_of(v) is not None for v in node.inputs if v is not None)
-    )
-
-
-def static_loops(graph: ir.Model) -> bool:
-    """Writes out loops and choices that are known beforehand; whether there were any."""
-    found = unroll(graph)
-    if found:
-        infer_all(graph)
-        fold(graph)
-    return found
 
 
 def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:

@@ -10,6 +10,7 @@ mapping.py     the table of operations, and what the format holds of a graph
 rules/         rows and custom converters, by family
 lift.py        a program -> the shared graph
 lower.py       the shared graph -> a program
+pipeline.py    the passes before lowering, in order
 legalise.py    operators that Core AI lacks
 barriers.py    operations that the runtime must not join
 program.py     operations -> the text of a module, and its weights

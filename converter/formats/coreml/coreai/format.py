@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
@@ -67,6 +68,12 @@ def written() -> Written:
     return Written(absent_operators(TABLE, REWRITES))
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.coreml.coreai.pipeline import PIPELINE
+
+    return PIPELINE
+
+
 FORMAT = Format(
     name="coreai",
     title="Core AI",
@@ -77,6 +84,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     package=package,
     read_signature=read_signature,
     options=(Option("fp16", "compute floats in half precision"),),

@@ -16,8 +16,8 @@ from converter.formats.coreml.coreai.barriers import keep_apart
 from converter.formats.coreml.coreai.bytecode import ALIGNMENT, Bytecode
 from converter.formats.coreml.coreai.collector import CoreLowering, all_layers, needed
 from converter.formats.coreml.coreai.elements import INLINE
-from converter.formats.coreml.coreai.legalise import REWRITES
 from converter.formats.coreml.coreai.mapping import MAPPING
+from converter.formats.coreml.coreai.pipeline import FOR_BINDINGS, PREPARE
 from converter.formats.coreml.coreai.program import TOKEN, Program, interface
 from converter.formats.format import Flavour
 from converter.graph.infer import shape_of
@@ -28,16 +28,9 @@ from converter.io.files import Output
 from converter.io.mapped_file import MappedFile
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
-from converter.passes.both_branches import compute_both
-from converter.passes.constants import holds_numbers, unpack_bits
-from converter.passes.fold import fold
-from converter.passes.fuse_attention import fuse_attention
-from converter.passes.labels import take_out_labels
-from converter.passes.legalise import legalise
-from converter.passes.unroll import unroll
+from converter.passes.pipeline import Context, run_passes
 
 D = ir.DataType
-LARGEST = 1 << 24  # elements of a result of constants that is computed beforehand
 COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # what the bindings leave as it is
 LONG_SUM = 1024  # products from which on a sum in half precision is warned of
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
@@ -47,11 +40,10 @@ def write_model(network: Network, path: Path, flavour: Flavour) -> list[Diagnost
     """Writes a package; UnsupportedError with everything that has no counterpart."""
     bindings.demand_installed()
     notes: list[Diagnostic] = []
-    refuse(MAPPING.target.refusals(network.ir))
     model = prepared(network, notes)
     low = lowered(model, "fp16" in flavour.options)
     if any(map(folded_by_bindings, all_layers(low.layers))):
-        fold(model, limit=LARGEST)
+        run_passes(FOR_BINDINGS, model, Context(network, notes=notes))
         low = lowered(model, low.half)
     refuse(low.problems)
     keep_apart(low)
@@ -105,21 +97,8 @@ def folded_by_bindings(layer: Layer) -> bool:
 def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
     """A copy of the graph in operators that Core AI has; what is known beforehand is computed."""
     clone = network.ir.clone()
-    notes.extend(take_out_labels(clone))
-    unpack_bits(clone)
-    fold(clone, limit=LARGEST, keep=holds_numbers)
-    unroll(clone)
-    compute_both(clone)
-    fuse_attention(clone)
-    legalise(clone, lambda node: MAPPING.reason_against(node) is not None, REWRITES)
-    fold(clone, limit=LARGEST, keep=decodes)
+    run_passes(PREPARE, clone, Context(network, notes=notes))
     return clone
-
-
-def decodes(node: ir.Node) -> bool:
-    """Whether a node makes the numbers of compact weights, which stay compact."""
-    types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
-    return any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
 
 
 def _write(file: BinaryIO, text: str, program: Program) -> None:

@@ -10,6 +10,7 @@ rules/         rows and custom converters, by family
 boundary.py    inputs and outputs as a description declares them
 lift.py        a program, or a pipeline of such -> the shared graph
 lower.py       the shared graph -> a program
+pipeline.py    the passes before lowering, in order
 legalise.py    operators that programs lack
 collector.py   the operations that are written, and what is refused of them
 description.py inputs, outputs and states of a written program

@@ -23,6 +23,7 @@ lift_bodies.py      branches and loops
 
 graph -> model
 lower.py            a graph as a network
+pipeline.py         the passes before lowering, in order
 legalise.py         operators that the format lacks
 collector.py        what layers are collected in, and the version that they need
 description.py      the declaration of a written model

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from converter.formats.format import Flavour, Format, Option, Written
 
 if TYPE_CHECKING:
     from converter.errors import Diagnostic
     from converter.graph.network import Network
+    from converter.passes.pipeline import Pass
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
@@ -83,6 +84,12 @@ def untold(model: Network, title: str) -> list[Diagnostic]:
     return untold(model, title)
 
 
+def passes(flavour: Flavour) -> Sequence[Pass[Any]]:
+    from converter.formats.coreml.neuralnetwork.pipeline import PIPELINE
+
+    return PIPELINE
+
+
 FORMAT = Format(
     name="coreml",
     title="Core ML neural network",
@@ -95,6 +102,7 @@ FORMAT = Format(
     check=check,
     kinds=kinds,
     written=written,
+    passes=passes,
     untold=untold,
     options=(
         Option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from converter.errors import Diagnostic, MappingError, UnsupportedError, Where
+from converter.errors import Diagnostic, MappingError, UnsupportedError
 from converter.formats.coreml.neuralnetwork.collector import (
     REFUSED,
     CoreLowering,
@@ -17,50 +17,29 @@ from converter.formats.coreml.neuralnetwork.collector import (
     spec_of,
 )
 from converter.formats.coreml.neuralnetwork.description import declare
-from converter.formats.coreml.neuralnetwork.legalise import REWRITES
 from converter.formats.coreml.neuralnetwork.mapping import MAPPING
 from converter.formats.coreml.neuralnetwork.model import MLModel
 from converter.formats.coreml.neuralnetwork.params import message_at, write_params
-from converter.formats.coreml.neuralnetwork.rules.control_flow import unconditional
+from converter.formats.coreml.neuralnetwork.pipeline import LEGALIZE, MOST_AXES, PREPARE, Spec
 from converter.formats.coreml.neuralnetwork.weight_encoding import alike, of_array
 from converter.formats.format import Flavour
-from converter.graph.infer import shape_of
 from converter.graph.names import Names, public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_nodes
 from converter.mapping.lifting import refuse
 from converter.mapping.node import Layer
-from converter.passes.collapse_dims import collapse_dims, join_reshapes, with_fewer_axes
-from converter.passes.constants import holds_numbers
-from converter.passes.decompositions.bitwise import BITS
-from converter.passes.fold import fold
-from converter.passes.fold_empty import fold_empty
-from converter.passes.legalise import legalise
-from converter.passes.round_halves import round_halves
-from converter.passes.stored_halves import store_halves, stored_half
-from converter.passes.unroll import unroll
+from converter.passes.pipeline import run_passes
 
 Value = ir.Value
-MOST_AXES = 5
 
 
 def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     """An MLModel of the graph; UnsupportedError with everything that has no counterpart."""
     version, half = int(flavour.options.get("spec", "7")), "fp16" in flavour.options
-    refuse(MAPPING.target.refusals(model.ir))
-    clone = model.ir.clone()
-    if stored_half(clone) == ir.DataType.FLOAT16:
-        store_halves(clone, ir.DataType.FLOAT16)
-    fold(clone, limit=4096, keep=holds_numbers)
-    fold_empty(clone)
-    unroll(clone, lambda n: n.op_type == "If" or stops_collecting(n))
-    round_halves(clone)
-    notes.extend(_of_bits(n) for n in all_nodes(clone.graph) if _large_bits(n))
+    clone, context = model.ir.clone(), Spec(model, notes=notes, version=version)
+    run_passes(PREPARE, clone, context)
     written = MLModel()
     boundary = declare(model, clone, written, version, notes)
-    collapse_dims(clone, MOST_AXES)
-    legalise(clone, lambda n: _refused(n, version), with_fewer_axes(REWRITES, MOST_AXES))
-    join_reshapes(clone, MOST_AXES)
+    run_passes(LEGALIZE, clone, context)
     if boundary.labels is not None:
         boundary.labels.scores = clone.graph.outputs[-1]
     low = CoreLowering(MAPPING, version, half)
@@ -82,46 +61,6 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> MLModel:
     network.imageInputShapeMapping = boundary.image_mapping
     boundary.finish(writer.name, writer.spec)
     return written
-
-
-def _large_bits(node: ir.Node) -> bool:
-    """Whether the bits of integers of 32 or 64 bits are joined, or shifted."""
-    dtype = node.outputs[0].dtype
-    bits = node.op_type in (*BITS, "BitwiseNot", "BitShift") and not node.domain
-    return bits and dtype is not None and dtype.bitwidth > 16
-
-
-def _of_bits(node: ir.Node) -> Diagnostic:
-    name = node.metadata_props.get("netconv.layer") or node.name or ""
-    return Diagnostic(
-        "X205",
-        "Core ML computes in float32, which holds integers up to 2^24: the bits of larger "
-        "ones are lost",
-        level="warning",
-        where=Where(layer=name, kind=node.op_type),
-    )
-
-
-def stops_collecting(node: ir.Node) -> bool:
-    """Whether a loop gathers results until a condition ends it: only written out their number is
-    known.
-    """
-    return (
-        node.op_type == "Loop"
-        and len(node.outputs) > len(node.inputs) - 2
-        and not unconditional(node.attributes["body"].as_graph())
-    )
-
-
-def _refused(node: ir.Node, version: int) -> bool:
-    """Whether the layers have no place for `node` as it is. Control flow is looked into by the
-    nodes inside; what a loop collects needs sizes.
-    """
-    if node.op_type == "If" and not node.domain:
-        return False
-    if node.op_type == "Loop" and not node.domain:
-        return any(shape_of(v) is None for v in node.outputs[len(node.inputs) - 2 :])
-    return MAPPING.reason_against(node, version) is not None
 
 
 def _needed(low: CoreLowering, roots: list[Value]) -> list[Layer]:

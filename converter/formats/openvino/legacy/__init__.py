@@ -4,6 +4,7 @@ rules/          the rows and custom converters, by family, and the contexts that
 mapping.py      what the format holds, with its rows and custom converters, in one value
 lift.py         Net -> graph
 lower.py        graph -> Net
+pipeline.py     the passes before lowering, in order
 legalise.py     canonical operators rewritten for legacy IR
 fuse.py         constants that a layer holds itself, although the graph adds them behind it
 loop_slices.py  slices that move with the step of a Loop, as lookups by that step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any
 
@@ -15,48 +14,31 @@ from converter.formats.openvino.bodies import BodyWriter
 from converter.formats.openvino.ir import Body, Net, Port, SubNet
 from converter.formats.openvino.ir import Layer as IrLayer
 from converter.formats.openvino.legacy.fitting import fitted
-from converter.formats.openvino.legacy.fuse import fuse
-from converter.formats.openvino.legacy.legalise import REWRITES, unfit
 from converter.formats.openvino.legacy.lift import STATISTICS, statistics_of
-from converter.formats.openvino.legacy.loop_slices import slices_by_step
 from converter.formats.openvino.legacy.loose_ends import Ties, alive, reads, tie
 from converter.formats.openvino.legacy.mapping import MAPPING
+from converter.formats.openvino.legacy.pipeline import IN_OWN_TYPES, PREPARE, Version
 from converter.formats.openvino.legacy.rules.context import Writing
-from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, counts, write_loop
+from converter.formats.openvino.legacy.rules.control_flow import LoopPlan, write_loop
 from converter.formats.openvino.legacy.rules.fields import listed
 from converter.formats.openvino.legacy.types import (
     NARROW,
     PRECISION,
     keeps_type,
-    kind_before,
-    truth_as_numbers,
-    widen_inputs,
-    wrap_small_integers,
-    written,
 )
 from converter.formats.openvino.names import Names
-from converter.graph.build import Builder
 from converter.graph.infer import shape_of
 from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.names import public_name, set_public_name
 from converter.graph.network import Network
-from converter.graph.walk import all_nodes
 from converter.mapping.lifting import refuse
-from converter.mapping.lowering import Lowering, refusal
+from converter.mapping.lowering import Lowering
 from converter.mapping.narrow import Narrowing, narrow_array
 from converter.mapping.node import Layer
-from converter.mapping.target import dynamic_values
-from converter.passes.both_branches import compute_both
-from converter.passes.constants import lazily, plain_weights
-from converter.passes.fold import fold
-from converter.passes.fold_empty import fold_empty
-from converter.passes.legalise import legalise
-from converter.passes.round_halves import half_is_enough, round_halves
-from converter.passes.unroll import unroll
+from converter.passes.pipeline import run_passes
+from converter.passes.round_halves import half_is_enough
 
 D = ir.DataType
-SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than what it is made of
-LARGEST = 1 << 31
 
 
 def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
@@ -64,44 +46,19 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     shape is not static.
     """
     version = int(flavour.options.get("ir", "7"))
-    refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
     # before casts stand between an input of few bits and the output that it is
     given = {public_name(v): v for v in graph.graph.inputs}
     passed = {n for v in graph.graph.outputs if _itself(v) is given.get(n := public_name(v))}
-    refuse([d for d in dynamic_values(graph) if d.where.kind == "input"])
-    for _ in range(2):  # scales are constants once they are folded
-        plain_weights(graph, lambda v: lazily(v) is not None)
-        fold(graph, limit=LARGEST, keep=_grows)
-    fold_empty(graph)
-    slices_by_step(graph)
-    unroll(graph, lambda n: n.op_type == "If" or not counts(n))
-    compute_both(graph)
-    fuse(graph)
-    round_halves(graph)
-    legalise(
-        graph,
-        lambda n: unfit(n) or (not needless(n) and MAPPING.reason_against(n, version) is not None),
-        REWRITES,
-    )
-    fold(graph, limit=LARGEST, keep=_grows)
-    refuse(
-        [
-            refusal(n, MappingError("text is not known to the target"))
-            for n in all_nodes(graph.graph)
-            if _of_text(n)
-        ]
-    )
-    wrap_small_integers(graph)
-    widen_inputs(graph)
+    context = Version(model, notes=notes, version=version)
+    run_passes(PREPARE, graph, context)
     writer = NetWriter(
         Net(name=graph.graph.name or "model", version=version), "fp16" in flavour.options, passed
     )
     for value in (*graph.graph.inputs, *graph.graph.outputs):
         if value.dtype == D.BOOL:  # what it was is not to be seen afterwards
             writer.narrowing.dtype(value)
-    truth_as_numbers(graph)  # from here on the types are those of the target
-    legalise(graph, needless, {("", "Cast"): without, ("", "Reshape"): without})
+    run_passes(IN_OWN_TYPES, graph, context)
     writer.graph(graph.graph)
     names = {layer.name for layer in writer.net.layers}
     writer.net.statistics = [
@@ -109,46 +66,6 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> Net:
     ]
     notes.extend(writer.narrowing.notes)
     return writer.net
-
-
-def _grows(node: ir.Node) -> bool:
-    """Whether a node makes much out of few constants: the engine does that when it loads the
-    file.
-    """
-    size = math.prod(shape_of(node.outputs[0]) or ())
-    return size > SMALL_ENOUGH and size > sum(
-        math.prod(shape_of(v) or ()) for v in node.inputs if v is not None
-    )
-
-
-def _of_text(node: ir.Node) -> bool:
-    return any(v is not None and v.dtype == D.STRING for v in (*node.inputs, *node.outputs))
-
-
-def needless(node: ir.Node) -> bool:
-    """Identities, reshapes that leave the shape, and casts between types that are written as
-    one.
-    """
-    if (
-        node.op_type == "Reshape"
-        and not node.domain
-        and node.inputs[0] is not None
-        and not kind_before(node.outputs[0])
-    ):
-        return shape_of(node.outputs[0]) is not None and shape_of(node.inputs[0]) == shape_of(
-            node.outputs[0]
-        )
-    if node.op_type != "Cast" or node.inputs[0] is None:
-        return node.op_type == "Identity"
-    if node.attributes["to"].as_int() == D.BOOL or keeps_type(node.inputs[0]):
-        return False
-    before, after = (v.dtype for v in (node.inputs[0], node.outputs[0]))
-    return written(before) == written(after)
-
-
-def without(node: ir.Node, b: Builder) -> ir.Value | None:
-    del b
-    return node.inputs[0] if needless(node) else None
 
 
 class NetWriter:

@@ -4,6 +4,7 @@ rules/        the rows and custom converters, by family, and the contexts that t
 mapping.py    what the format holds, with its rows and custom converters, in one value
 lift.py       Net -> graph
 lower.py      graph -> Net
+pipeline.py   the passes before lowering, in order
 legalise.py   canonical operators rewritten for the opsets
 constants.py  Const layers <-> tensors
 codes.py      element types that the graph does not have

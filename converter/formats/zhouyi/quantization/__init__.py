@@ -25,5 +25,6 @@ prepare        other spellings of quantised networks -> QuantizeLinear and Dequa
 gelu           the steps of a GELU -> one operator with a table
 lowering       nodes -> float layers that know their stored weights
 plan           which layers compute on integers, and what stands between them
+pipeline       the passes before lowering, in order
 lower          a quantised network -> integer IR
 """

@@ -9,23 +9,16 @@ import onnx_ir as ir
 from converter.errors import Diagnostic, UnsupportedError
 from converter.formats.format import Flavour
 from converter.formats.zhouyi.ir import Document
-from converter.formats.zhouyi.legalise import REWRITES
-from converter.formats.zhouyi.lower import DocumentWriter, static_loops
+from converter.formats.zhouyi.lower import DocumentWriter
 from converter.formats.zhouyi.mapping import MAPPING
-from converter.formats.zhouyi.quantization.constants import quantized_constant
-from converter.formats.zhouyi.quantization.lowering import LINEAR, QuantizedLowering
+from converter.formats.zhouyi.quantization.lowering import QuantizedLowering
+from converter.formats.zhouyi.quantization.pipeline import PIPELINE
 from converter.formats.zhouyi.quantization.plan import Plan
-from converter.formats.zhouyi.quantization.prepare import prepare
 from converter.formats.zhouyi.quantization.quant_params import QuantParams
 from converter.graph.network import Network
 from converter.mapping.lifting import refuse
-from converter.mapping.target import dynamic_values
-from converter.passes.channels_last import to_nhwc
-from converter.passes.common_subexpressions import eliminate_common_subexpressions
-from converter.passes.fold import fold
-from converter.passes.legalise import legalise
+from converter.passes.pipeline import Context, run_passes
 
-KEPT = {("", op) for op in LINEAR}
 NOT_QUANTISED = (
     "the network is not quantised: no layer stands between DequantizeLinear and QuantizeLinear"
 )
@@ -41,20 +34,8 @@ def lower_integer(
     UnsupportedError also for quantised layers that have no integer form, and for networks that are
     not quantised at all.
     """
-    refuse(MAPPING.target.refusals(model.ir))
     graph = model.ir.clone()
-    eliminate_common_subexpressions(graph)  # a DequantizeLinear for each reader is one number
-    prepare(graph)
-    fold(graph, keep=holds)
-    static_loops(graph)
-    refuse(dynamic_values(graph))
-    low = QuantizedLowering(MAPPING)
-    legalise(
-        graph, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES
-    )
-    prepare(graph)
-    fold(graph, keep=holds)
-    notes.extend(to_nhwc(graph, flavour.io_layout or "keep"))
+    run_passes(PIPELINE, graph, Context(model, flavour.io_layout, notes))
     low = QuantizedLowering(MAPPING)
     for node in graph.graph:
         low.node(node)
@@ -76,13 +57,6 @@ def lower_integer(
     for key in ("precision", "compat_quantized_model", "model_domain"):
         document.header.pop(key, None)
     return document, names_changed
-
-
-def holds(node: ir.Node) -> bool:
-    """Whether a node moves stored integers: its numbers may be known, but the integers are
-    wanted.
-    """
-    return quantized_constant(node.outputs[0]) is not None
 
 
 class IntegerWriter(DocumentWriter):

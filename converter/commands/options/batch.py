@@ -1,0 +1,176 @@
+"""The options of commands about many models, and about results and the installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from converter.commands.options.declare import Group, Kind, Options, option, options
+
+
+@options
+class JobLimits(Options):
+    """What one job may take; a job file has these for all jobs, and for each."""
+
+    timeout: float = option(
+        default=0,
+        kind=Kind.NUMBER,
+        metavar="SECONDS",
+        help="With DIR: limit of time for one job.",
+        group=Group.EXECUTION,
+        job=int | float,
+    )
+    memory: str = option(
+        default="0",
+        metavar="SIZE",
+        help="With DIR: limit of memory for one job, 512M or 4G.",
+        group=Group.EXECUTION,
+        job=str | int,
+    )
+    max_output: str = option(
+        default="",
+        kind=Kind.MAX_OUTPUT,
+        help="With DIR: refuse results larger than this: a size (2GB), a multiple of the model "
+        "(1000x), off. Default: 100x and at least 64 MB.",
+        group=Group.EXECUTION,
+        job=str | int,
+    )
+
+
+@options
+class Batch(Options):
+    """How jobs are run. `workers` 0: as many as cores and memory allow; `max_failures` 0: no
+    end; `state` "": beside the results.
+    """
+
+    workers: int = option(
+        default=0,
+        flags=("--jobs",),
+        kind=Kind.INTEGER,
+        metavar="N",
+        help="Worker processes. Default: as cores and memory allow.",
+        group=Group.EXECUTION,
+        settable=True,
+    )
+    max_failures: int = option(
+        default=0,
+        kind=Kind.INTEGER,
+        metavar="N",
+        help="Start no more jobs after N that failed.",
+        group=Group.EXECUTION,
+    )
+    force: bool = option(
+        default=False,
+        kind=Kind.FLAG,
+        help="Overwrite files that no earlier run made (never an input).",
+        group=Group.OUTPUT,
+        settable=True,
+    )
+    scheduler: str = option(
+        default="",
+        metavar="ADDRESS",
+        help="Run the jobs on a dask.distributed cluster.",
+        group=Group.EXECUTION,
+        settable=True,
+    )
+    state: str | Path = option(
+        default="",
+        kind=Kind.FILE,
+        metavar="DIR",
+        help="Where the journal is. Default: OUT/.netconv.",
+        group=Group.OUTPUT,
+    )
+
+
+@options
+class BatchCommand(JobLimits, Batch):
+    targets: tuple[str, ...] = option(
+        default=(),
+        flags=("-t", "--to"),
+        kind=Kind.TARGET,
+        repeatable=True,
+        help="Convert all models of DIR to this format; repeatable.",
+        group=Group.OUTPUT,
+    )
+    output: str = option(
+        default="",
+        flags=("-o", "--output"),
+        kind=Kind.PLACE,
+        metavar="OUT",
+        help="Folder or URL of the results. Default: converted, beside the job file.",
+        group=Group.OUTPUT,
+    )
+    with_verify: bool = option(
+        default=False,
+        flags=("--verify",),
+        kind=Kind.FLAG,
+        help="With DIR: compare the numbers of each conversion.",
+        group=Group.COMPARISON,
+    )
+    report: str | None = option(
+        default=None,
+        kind=Kind.PLACE,
+        metavar="DIR",
+        help="Folder or URL for results.json, timing.json, junit.xml and index.html.",
+        group=Group.OUTPUT,
+    )
+    exit_zero: bool = option(
+        default=False,
+        kind=Kind.FLAG,
+        help="Exit 0 whatever the jobs' results are.",
+        group=Group.GENERAL,
+    )
+    progress: str = option(
+        default="auto",
+        kind=Kind.CHOICE,
+        choices=("auto", "never"),
+        help="A progress bar on a terminal, or never.",
+        group=Group.GENERAL,
+        settable=True,
+    )
+
+
+FORMS = ("text", "junit", "sarif", "github", "md", "html")
+
+
+@options
+class ReportCommand(Options):
+    form: str = option(
+        default="text",
+        flags=("--to",),
+        kind=Kind.CHOICE,
+        choices=FORMS,
+        help=f"The form: {', '.join(FORMS)}.",
+        group=Group.OUTPUT,
+    )
+    output: str | None = option(
+        default=None,
+        flags=("-o", "--output"),
+        kind=Kind.PLACE,
+        metavar="FILE",
+        help="Write to a file instead of standard output.",
+        group=Group.OUTPUT,
+    )
+    baseline: Path | None = option(
+        default=None,
+        kind=Kind.SOURCE,
+        metavar="OLD.json",
+        help="Say what is new, fixed and the same since these results.",
+        group=Group.COMPARISON,
+    )
+    exit_zero: bool = option(
+        default=False,
+        kind=Kind.FLAG,
+        help="Exit 0 whatever the results are.",
+        group=Group.GENERAL,
+    )
+
+
+@options
+class EnvCommand(Options):
+    with_settings: bool = option(
+        default=False,
+        flags=("--settings",),
+        kind=Kind.FLAG,
+        help="Every setting with its value and where that comes from.",
+        group=Group.OUTPUT,
+    )

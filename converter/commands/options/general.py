@@ -1,0 +1,79 @@
+"""The options of every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from converter.commands.options.declare import Group, Kind, Options, option, options
+
+GROUP = Group.GENERAL
+
+
+@options
+class General(Options):
+    """How a command prints and what it takes for a finding. The choices of `format` are the
+    command's.
+    """
+
+    quiet: bool = option(
+        default=False,
+        flags=("-q", "--quiet"),
+        kind=Kind.FLAG,
+        help="Only errors.",
+        group=GROUP,
+        settable=True,
+    )
+    verbose: int = option(
+        default=0,
+        flags=("-v", "--verbose"),
+        kind=Kind.COUNT,
+        help="More; twice: much more.",
+        group=GROUP,
+        settable=True,
+    )
+    color: str = option(
+        default="auto",
+        kind=Kind.CHOICE,
+        choices=("auto", "always", "never"),
+        metavar="WHEN",
+        help="Colours: auto, always, never.",
+        group=GROUP,
+        settable=True,
+    )
+    format: str = option(
+        default="text",
+        kind=Kind.CHOICE,
+        metavar="FORM",
+        help="Output as {choices}.",
+        group=GROUP,
+        settable=True,
+    )
+    strict: bool = option(
+        default=False,
+        kind=Kind.FLAG,
+        help="A warning is a finding (exit 1).",
+        group=GROUP,
+        settable=True,
+    )
+    deny: tuple[str, ...] = option(
+        default=(),
+        kind=Kind.CODE,
+        repeatable=True,
+        help="A warning with this code is a finding.",
+        group=GROUP,
+    )
+    allow: tuple[str, ...] = option(
+        default=(),
+        kind=Kind.CODE,
+        repeatable=True,
+        help="A warning with this code is none.",
+        group=GROUP,
+    )
+    log: Path | None = option(
+        default=None,
+        kind=Kind.FILE,
+        metavar="FILE.jsonl",
+        help="Append all diagnostics to a file.",
+        group=GROUP,
+        settable=True,
+    )

@@ -1,0 +1,108 @@
+"""The passes that make a graph sayable in operations: those whatever the version is, and those for
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+
+import onnx_ir as ir
+
+from converter.errors import MappingError
+from converter.formats.coreml.classifier import Classifier, take_out
+from converter.formats.coreml.description import said_of
+from converter.formats.coreml.mlprogram.collector import MOST_AXES, MilLowering
+from converter.formats.coreml.mlprogram.legalise import REWRITES
+from converter.formats.coreml.mlprogram.mapping import MAPPING
+from converter.graph.record import record
+from converter.passes.collapse_dims import join_reshape_chains, lower_ranks, with_fewer_axes
+from converter.passes.constants import decode_weights, holds_numbers, unpack_constants
+from converter.passes.fold import fold_constants
+from converter.passes.fold_empty import fold_empty_values
+from converter.passes.fuse_attention import fuse_attentions
+from converter.passes.labels import take_out_class_names
+from converter.passes.legalise import legalise
+from converter.passes.pipeline import Context, Pass, check_target
+from converter.passes.stored_halves import keep_stored_halves
+from converter.passes.unroll import unroll_loops
+
+D = ir.DataType
+ATTENTION_SINCE = 9  # the specification version that has it as one operation
+
+
+COMPRESSED_SINCE = 7  # the one that has compressed weights
+
+
+@record
+class Spec(Context):
+    """A conversion for a version of the specification; `half`: in half precision."""
+
+    version: int = 0
+    half: bool = False
+    classifier: list[Classifier | None] = field(default_factory=list)  # what was taken out
+
+    @property
+    def attempt(self) -> str:
+        return f"version {self.version}" if self.version else ""
+
+
+def decodes(node: ir.Node) -> bool:
+    """Whether a node makes numbers of compact weights, which stay compact. All else that constants
+    give is folded: coremltools computes it while it loads a program, and fails at some.
+    """
+    types = {v.dtype for v in node.inputs if v is not None and v.dtype is not None}
+    half = node.op_type == "Cast" and D.FLOAT16 in types
+    return half or any(t.bitwidth <= 8 for t in types - {D.BOOL, D.STRING})
+
+
+def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
+    """Whether no row says an operator: the rows are applied to operations that nobody keeps."""
+
+    def refused(node: ir.Node) -> bool:
+        low = MilLowering(MAPPING, version, half)
+        try:
+            low.lower(node)
+        except MappingError:
+            return True
+        return bool(low.problems)
+
+    return refused
+
+
+def _take_out_classifier(model: ir.Model, context: Spec) -> None:
+    declared = said_of(context.network, model)[0]
+    context.classifier.append(take_out(declared, model))
+
+
+PREPARE: list[Pass[Spec]] = [
+    check_target(MAPPING.target),
+    Pass(
+        "take-out-classifier",
+        "Take out the operators that choose a class, which the program declares otherwise",
+        _take_out_classifier,
+    ),
+    take_out_class_names(),
+    unpack_constants(),
+    fold_constants(holds_numbers, limit=4096),
+    fold_empty_values(),
+    unroll_loops(),
+]
+LEGALIZE: list[Pass[Spec]] = [
+    decode_weights(applies=lambda context: context.version < COMPRESSED_SINCE),
+    keep_stored_halves(),
+    lower_ranks(MOST_AXES),
+    fuse_attentions(lambda context: context.version >= ATTENTION_SINCE),
+    Pass(
+        "legalize",
+        "Rewrite operators that the version lacks into those that it has",
+        lambda model, context: legalise(
+            model,
+            refused_by(context.version, context.half),
+            with_fewer_axes(REWRITES, MOST_AXES),
+        ),
+    ),
+    join_reshape_chains(MOST_AXES),
+    fold_constants(decodes, limit=4096),
+]
+PIPELINE: list[Pass[Spec]] = [*PREPARE, *LEGALIZE]

@@ -1,0 +1,243 @@
+"""The passes that make a graph sayable in operations: those that are run once, and those that are
+run for a feature level, on a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+import onnx_ir as ir
+
+from converter.errors import Diagnostic, MappingError, UnsupportedError
+from converter.formats.nnapi.boundary import Shapes, Stored, narrow_boundary
+from converter.formats.nnapi.collector import BYTES, Writer
+from converter.formats.nnapi.legalise import MOST, rewrites
+from converter.formats.nnapi.mapping import MAPPING
+from converter.graph.infer import known, rank_of
+from converter.graph.network import Network
+from converter.graph.record import record
+from converter.graph.value import optional, producer_of
+from converter.graph.walk import subgraphs
+from converter.passes.channels_last import to_nhwc
+from converter.passes.collapse_dims import (
+    RESHAPES,
+    highest_rank,
+    join_reshape_chains,
+    lower_ranks,
+)
+from converter.passes.collapse_dims_rules import HANDLERS
+from converter.passes.common_subexpressions import share_common
+from converter.passes.constants import decode_weights
+from converter.passes.decompositions.quantization import whole_floats
+from converter.passes.fold import fold_constants
+from converter.passes.fold_empty import fold_empty_values
+from converter.passes.fuse_constants import merge_biases
+from converter.passes.legalise import legalise, legalize
+from converter.passes.pipeline import Context, Pass, check_static_shapes, check_target
+from converter.passes.unroll import LARGEST, unroll_loops
+
+_MOVING = frozenset(
+    {
+        "DequantizeLinear",
+        "QuantizeLinear",
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Flatten",
+        "Identity",
+    }
+)
+
+
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+
+
+@record
+class Ends:
+    """How inputs and outputs are stored: "keep", "native", or `as_stored` by the table that was
+    read; `narrow`: with at most four dimensions.
+
+    `high` are the names of those that have more in the source: they are no images.
+    """
+
+    io_layout: str
+    narrow: bool
+    high: frozenset[str] = frozenset()
+    stored: Stored = field(default_factory=Stored)
+    as_stored: bool = False
+
+    @classmethod
+    def of(cls, model: Network, io_layout: str, records: bool) -> Ends:
+        if records and not io_layout and "nnapi" in model.interface:
+            return cls("keep", True, stored=model.interface["nnapi"], as_stored=True)
+        high = frozenset(
+            i.name
+            for i in (*model.inputs, *model.outputs)
+            if i.shape is not None and len(i.shape) > MOST
+        )
+        return cls(io_layout or ("native" if records else "keep"), records, high)
+
+
+@record
+class Whole(Context):
+    """What is done whatever the level is. `shapes` are those of inputs and outputs that are stored
+    with others, once they are known.
+    """
+
+    ends: Ends = field(default_factory=lambda: Ends("keep", False))
+    shapes: list[tuple[Shapes, Shapes]] = field(default_factory=list)
+
+
+@record
+class Level(Whole):
+    """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes that
+    nothing rewrites.
+    """
+
+    dry: Writer = field(default_factory=lambda: Writer(1))
+    on_failure: Callable[[ir.Node], None] | None = None
+
+    @property
+    def attempt(self) -> str:
+        return f"level {self.dry.level}"
+
+
+def _plain(weight: ir.Value) -> bool:
+    """Whether a computed constant is stored as its numbers.
+
+    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    """
+    producer = weight.producer()
+    return (producer is not None and producer.op_type not in _MOVING) or any(
+        user.op_type in _RECURRENT for user, _ in weight.uses()
+    )
+
+
+def _countable(node: ir.Node) -> bool:
+    """Whether a loop has a known number of turns that all fit, or counts by itself, or a choice has
+    a known condition.
+    """
+    if node.op_type == "If" or node.inputs[0] is None:
+        return node.op_type == "Loop" or known(node.inputs[0]) is not None
+    trips = known(node.inputs[0]) if node.op_type == "Loop" else None
+    most = LARGEST // max(1, len(next(subgraphs(node))))
+    return trips is not None and 0 < int(trips.reshape(-1)[0]) <= most
+
+
+def out_of_order(node: ir.Node) -> bool:
+    """Whether the order of axes may have made a node of a kind that is not there.
+
+    Whole numbers and truth values have no Transpose, and a TopK looks along the last axis.
+    """
+    whole = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)
+    turned = node.op_type == "Transpose" and node.outputs[0].dtype in whole
+    return not node.domain and (turned or node.op_type == "TopK")
+
+
+def give_up(node: ir.Node) -> None:
+    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants
+    computed.
+    """
+    if (
+        node.op_type not in RESHAPES
+        and any(o.uses() or o.is_graph_output() for o in node.outputs)
+        and any(known(o) is None for o in node.outputs)
+    ):
+        raise UnsupportedError(Diagnostic("X206", f"{node.op_type} needs a newer feature level"))
+
+
+def refused(node: ir.Node, dry: Writer) -> bool:
+    """Whether the node by itself cannot be written at the level of `dry`.
+
+    A dry run of the same code that writes.
+    """
+    if node.op_type in HANDLERS and not node.domain and highest_rank(node) > MOST:
+        return True
+    kind, x = "" if node.domain else node.op_type, optional(node, 0)
+    if kind == "DequantizeLinear" and x is not None and whole_floats(x) is not None:
+        return True  # its integers have no type here, or were not to be had
+    if kind == "QuantizeLinear" and part_of(x, dry):
+        return False
+    if kind == "MaxPool" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
+        # the scale, which the operation keeps, is known when what comes before is written
+        return False
+    mark = dry.mark()
+    try:
+        dry.lower(node)
+    except MappingError:
+        return True
+    finally:
+        dry.undo(mark)
+    return False
+
+
+def part_of(value: ir.Value | None, like: Writer) -> bool:
+    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
+    operation.
+    """
+    producer = producer_of(value)
+    return (
+        producer is not None
+        and not producer.op_type.endswith("Linear")
+        and like.fresh().takes_integers(producer)
+    )
+
+
+def _narrow(model: ir.Model, context: Whole) -> None:
+    ends = context.ends
+    context.shapes.append(narrow_boundary(model, ends.stored) if ends.narrow else ({}, {}))
+
+
+def _legalize(model: ir.Model, context: Level, wanted: Callable[[ir.Node], bool]) -> None:
+    legalise(
+        model,
+        lambda n: wanted(n) and refused(n, context.dry),
+        rewrites(context.dry.level),
+        context.on_failure,
+    )
+
+
+def _channels_last(model: ir.Model, context: Level) -> None:
+    ends = context.ends
+    ends.stored.turn(model)
+    context.notes.extend(to_nhwc(model, ends.io_layout, kept=ends.high))
+
+
+PREPARE: list[Pass[Whole]] = [
+    check_target(MAPPING.target),
+    fold_constants(),
+    merge_biases(),
+    fold_empty_values(),
+    unroll_loops(_countable, LARGEST),
+    fold_constants(),
+    decode_weights(_plain),
+    lower_ranks(MOST),
+    # before the shapes are judged: a GRU that is written out has static ones; no level has it
+    legalize(lambda node, _: node.op_type == "GRU" and not node.domain, {}),
+    check_static_shapes(),
+    Pass("narrow-boundary", "Give inputs and outputs at most four axes", _narrow),
+    join_reshape_chains(MOST),
+]
+AT_LEVEL: list[Pass[Level]] = [
+    Pass(
+        "legalize",
+        "Rewrite operators that the feature level lacks into those that it has",
+        lambda model, context: _legalize(model, context, lambda node: True),
+    ),
+    join_reshape_chains(),
+    Pass(
+        "channels-last", "Store images channels-last; Transposes remain at the ends", _channels_last
+    ),
+    Pass(
+        "legalize-turned",
+        "Rewrite what the other order of axes has made",
+        lambda model, context: _legalize(model, context, out_of_order),
+    ),
+    fold_constants(),
+    share_common(),
+    join_reshape_chains(),
+]
+PIPELINE: list[Pass[Any]] = [*PREPARE, *AT_LEVEL]

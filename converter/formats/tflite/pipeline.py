@@ -1,0 +1,91 @@
+"""The passes that make a graph sayable by rows: operators, types, numbers of axes and layout of
+TensorFlow Lite. What cannot be rewritten is left for the lowering to refuse.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.tflite.integers import (
+    has_signed_weights,
+    move_integers,
+    quantize_fakes,
+    sign_four_bits,
+    sign_integers,
+)
+from converter.formats.tflite.legalise import (
+    MOST,
+    REWRITES,
+    countable,
+    decode_outputs,
+    is_compact,
+    keep_wide,
+    widen,
+)
+from converter.formats.tflite.mapping import MAPPING
+from converter.passes.channels_last import channels_last
+from converter.passes.collapse_dims import join_reshape_chains
+from converter.passes.common_subexpressions import share_common
+from converter.passes.constants import unpack_constants
+from converter.passes.fold import fold_constants
+from converter.passes.fold_empty import fold_empty_values
+from converter.passes.fuse_constants import merge_biases
+from converter.passes.legalise import legalize
+from converter.passes.pipeline import Context, Pass, change, check_target
+from converter.passes.unroll import unroll_loops
+
+
+def _sign_integers(model: ir.Model) -> None:
+    if has_signed_weights(model):
+        sign_integers(model)
+
+
+MOVE_INTEGERS = change(
+    "move-integers",
+    "Move quantized values, instead of floats, where operators only move them",
+    move_integers,
+)
+WIDEN: Pass[Context] = Pass(
+    "widen-types",
+    "Cast around operators whose kernels lack a type; warn of narrowed 64-bit integers",
+    lambda model, context: widen(model, context.notes),
+)
+LEGALIZE: list[Pass[Context]] = [
+    change("sign-four-bits", "Store unsigned weights of four bits as signed ones", sign_four_bits),
+    MOVE_INTEGERS,
+    change(
+        "keep-wide",
+        "Write operators of 64-bit integers with kernels that have 64 bits",
+        keep_wide,
+    ),
+    WIDEN,
+    legalize(lambda node, _: MAPPING.reason_against(node) is not None, REWRITES),
+    fold_empty_values(),
+    join_reshape_chains(MOST),
+]
+PIPELINE: list[Pass[Context]] = [
+    check_target(MAPPING.target),
+    unpack_constants(),
+    fold_constants(is_compact),
+    fold_empty_values(),
+    merge_biases(),
+    unroll_loops(countable),
+    fold_constants(is_compact),
+    change(
+        "quantize-fakes", "Write FakeQuantize as a pair of quantizing operators", quantize_fakes
+    ),
+    change("sign-integers", "Store unsigned quantized values as signed ones", _sign_integers),
+    *LEGALIZE,
+    channels_last(),
+    *LEGALIZE,  # the new order of axes has made other nodes
+    MOVE_INTEGERS,
+    WIDEN,
+    fold_constants(is_compact),
+    change(
+        "decode-outputs",
+        "Store constants that are dequantized into outputs as floats",
+        decode_outputs,
+    ),
+    share_common(),
+    join_reshape_chains(MOST),
+]

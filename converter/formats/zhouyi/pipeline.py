@@ -1,0 +1,79 @@
+"""The passes that make a graph sayable in layers of a float IR; those of an integer IR are in
+converter.formats.zhouyi.quantization.pipeline.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.zhouyi.legalise import REWRITES
+from converter.formats.zhouyi.mapping import MAPPING
+from converter.graph import EXTENSION_DOMAIN
+from converter.graph.infer import shape_of
+from converter.graph.shapes import infer_all
+from converter.passes.channels_last import channels_last
+from converter.passes.constants import decode_weights
+from converter.passes.fold import fold, fold_constants
+from converter.passes.fold_empty import fold_empty_values
+from converter.passes.fuse_constants import merge_constants
+from converter.passes.legalise import legalise, legalize
+from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
+from converter.passes.unroll import unroll
+
+
+def _refused(node: ir.Node) -> bool:
+    return MAPPING.reason_against(node) is not None
+
+
+def hides_loop(node: ir.Node) -> bool:
+    """An extension operator whose results have shapes that only its definition, written out, can
+    tell.
+    """
+    return (
+        node.domain == EXTENSION_DOMAIN
+        and any(shape_of(o) is None for o in node.outputs)
+        and all(shape_of(v) is not None for v in node.inputs if v is not None)
+    )
+
+
+def static_loops(graph: ir.Model) -> bool:
+    """Writes out loops and choices that are known beforehand; whether there were any."""
+    found = unroll(graph)
+    if found:
+        infer_all(graph)
+        fold(graph)
+    return found
+
+
+def _unrolled_and_legalized(model: ir.Model) -> None:
+    if static_loops(model):
+        legalise(model, _refused, REWRITES)
+
+
+UNROLL = change(
+    "unroll-loops",
+    "Write out loops of known length and branches of known conditions",
+    static_loops,
+)
+PIPELINE: list[Pass[Context]] = [
+    check_target(MAPPING.target),
+    fold_constants(),
+    fold_empty_values(storable=False),
+    decode_weights(),
+    merge_constants(),
+    change(
+        "write-out-hidden-loops",
+        "Write out extension operators whose results have shapes that only a loop tells",
+        lambda model: legalise(model, hides_loop, {}),
+    ),
+    UNROLL,
+    check_static_shapes(),
+    legalize(lambda node, _: _refused(node), REWRITES),
+    change(
+        "unroll-again",
+        "Write out what has become of known length, and legalize what was in it",
+        _unrolled_and_legalized,
+    ),
+    fold_constants(),
+    channels_last(),
+]

@@ -1,0 +1,52 @@
+"""The passes that make a quantized graph sayable in layers of an integer IR."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from converter.formats.zhouyi.legalise import REWRITES
+from converter.formats.zhouyi.mapping import MAPPING
+from converter.formats.zhouyi.pipeline import UNROLL
+from converter.formats.zhouyi.quantization.constants import quantized_constant
+from converter.formats.zhouyi.quantization.lowering import LINEAR, QuantizedLowering
+from converter.formats.zhouyi.quantization.prepare import prepare
+from converter.passes.channels_last import channels_last
+from converter.passes.common_subexpressions import share_common
+from converter.passes.fold import fold_constants
+from converter.passes.legalise import legalise
+from converter.passes.pipeline import Context, Pass, change, check_static_shapes, check_target
+
+KEPT = {("", op) for op in LINEAR}
+
+
+def holds(node: ir.Node) -> bool:
+    """Whether a node moves stored integers: its numbers may be known, but the integers are
+    wanted.
+    """
+    return quantized_constant(node.outputs[0]) is not None
+
+
+def _legalize(model: ir.Model) -> None:
+    low = QuantizedLowering(MAPPING)
+    legalise(
+        model, lambda n: (n.domain, n.op_type) not in KEPT and low.reason(n) is not None, REWRITES
+    )
+
+
+QUANTIZE = change(
+    "quantize",
+    "Spell quantized operators with QuantizeLinear and DequantizeLinear, biases in their layers",
+    prepare,
+)
+PIPELINE: list[Pass[Context]] = [
+    check_target(MAPPING.target),
+    share_common(),  # a DequantizeLinear for each user is one value
+    QUANTIZE,
+    fold_constants(holds),
+    UNROLL,
+    check_static_shapes(),
+    change("legalize", "Rewrite operators that the format lacks into those that it has", _legalize),
+    QUANTIZE,
+    fold_constants(holds),
+    channels_last(),
+]
