@@ -162,6 +162,30 @@ def test_an_l2_pool_has_one_or_two_spatial_axes(axes: int, ceil_mode: int, tmp_p
     np.testing.assert_allclose(run(package, x=x), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("ios", ["15", "17"])
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_operands_stored_in_half_precision_become_constants(
+    op: str, dilation: int, ios: str, tmp_path: Path
+) -> None:
+    """A bias, dilated filters, and before iOS 17 transposed ones, cannot be computed by a cast."""
+    shape = (32, 4, 3, 3) if op == "Conv" else (4, 32, 3, 3)
+    constants = {"w": floats(*shape).astype(np.float16), "b": floats(32).astype(np.float16)}
+    nodes = [
+        *(h.make_node("Cast", [k], [f"{k}32"], to=T.FLOAT) for k in constants),
+        h.make_node(op, ["x", "w32", "b32"], ["y"], dilations=[dilation] * 2),
+    ]
+    size = 9 - 2 * dilation if op == "Conv" else 9 + 2 * dilation
+    source = network(
+        tmp_path / "m.onnx", nodes, {"x": [1, 4, 9, 9]}, {"y": [1, 32, size, size]}, **constants
+    )
+    package, x = tmp_path / "m.mlpackage", floats(1, 4, 9, 9)
+    converter.convert(source, package, target=f"mlprogram+ios={ios}")
+    load_program(package)
+    (expected,) = ReferenceEvaluator(str(source)).run(None, {"x": x})
+    np.testing.assert_allclose(run(package, x=x), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_quotient_of_whole_numbers_is_cut_off(tmp_path: Path) -> None:
     x = np.array([[-7, 7, 5], [6, -6, 2]], np.int32)
     y = np.array([[2, -2, 3], [-4, -4, 2]], np.int32)

@@ -17,7 +17,7 @@ from converter.errors import MappingError
 from converter.formats.coreml.mlprogram.operations import FLOATS
 from converter.graph.build import Builder, attrs_of
 from converter.graph.infer import Array, known
-from converter.graph.lazy_tensor import LazyTensor
+from converter.graph.lazy_tensor import Converted, LazyTensor
 from converter.graph.states import Variables
 from converter.graph.value import Value, with_operators
 from converter.mapping import context
@@ -190,11 +190,15 @@ class Writing(context.Writing):
         return result
 
     def weight(self, index: int, what: str) -> ir.Value:
-        """An operand that must be constant, or a compressed constant."""
+        """Return an operand that must be constant, or a compressed constant. One that is stored in
+        half precision and cast when the network runs is stored as it is used.
+        """
         value = self.input(index)
-        if value.const_value is None and not compressed(value):
+        if value.const_value is not None or compressed(value):
+            return value
+        if (stored := cast_constant(value)) is None:
             raise MappingError(f"{what} must be constant")
-        return value
+        return self.const(stored, str(value.name))
 
     @property
     def real(self) -> Any:
@@ -204,6 +208,15 @@ class Writing(context.Writing):
     def real_of(self, value: ir.Value) -> Any:
         half = self.low.carried(value) == ir.DataType.FLOAT16
         return np.float16 if half else np.float32
+
+
+def cast_constant(value: ir.Value) -> LazyTensor | None:
+    """Return the tensor that a Cast makes of a constant; None for other values."""
+    node = value.producer()
+    source = node.inputs[0] if node is not None and node.op_type == "Cast" else None
+    if source is None or source.const_value is None or value.dtype is None:
+        return None
+    return LazyTensor.of(source.const_value).derived(Converted(value.dtype), value.dtype)
 
 
 def compressed(value: ir.Value | None) -> bool:

@@ -41,11 +41,11 @@ class Biased(Field):
 
     def lower(self, w: Writing) -> None:
         if self.weights and w.version < IOS17:
-            w.weight(1, "the weights")
+            w.set_operand(1, w.weight(1, "the weights"))
         elif not self.weights and any(d != 1 for d in w.node.attrs.get("dilations") or ()):
-            w.weight(1, "the weights of a convolution with dilations")
+            w.set_operand(1, w.weight(1, "the weights of a convolution with dilations"))
         if w.has(2):
-            w.weight(2, "the bias")
+            w.set_operand(2, w.weight(2, "the bias"))
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
