@@ -69,6 +69,7 @@ OPERATIONS: dict[str, tuple[dict[str, Any], Any]] = {
         {"weight": (w := floats(5, 4)), "bias": (c := floats(5))},
         X @ w.T + c,
     ),
+    "matmul": ({"y": (m := np.arange(20, dtype=np.int32).reshape(4, 5))}, X @ m),
     "clamped_relu": ({"alpha": 0.5, "beta": 1.0}, np.minimum(np.where(X >= 0, X, X * 0.5), 1)),
     "scaled_tanh": ({"alpha": 2.0, "beta": 0.5}, 2 * np.tanh(0.5 * X)),
     "silu": ({}, X / (1 + np.exp(-X))),

@@ -21,7 +21,7 @@ from converter.graph.windows import rounded_up
 from converter.mapping.codecs import Codec
 from converter.mapping.concepts.matmul import Transposes
 from converter.mapping.context import static
-from converter.mapping.fields import Attr, Field, FirstResult, Guard, Implied, Only
+from converter.mapping.fields import Attr, Detail, Field, FirstResult, Guard, Implied, Only
 from converter.mapping.fusing import only_user
 from converter.mapping.rules import Custom, Rule, custom
 
@@ -214,6 +214,15 @@ def computed(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is None
 
 
+def in_one_type(r: Reading) -> None:
+    """Two operands in the type of that which is computed; of whole numbers, in floats."""
+    x, y = r.operands()
+    if x.dtype != y.dtype:
+        own = (y if x.const_value is not None else x).dtype or ir.DataType.FLOAT
+        kind = own if own.is_floating_point() else ir.DataType.FLOAT
+        r.set_inputs(r.cast(x, kind), r.cast(y, kind))
+
+
 def attention(r: Reading) -> Value:
     """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
     b = r.b
@@ -283,6 +292,7 @@ RULES: list[Rule | Custom] = [
         "x y",
         Guard("of matrices only", lambda w: min(w.rank(0), w.rank(1)) >= 2),
         Guard("a product of constants", lambda w: any(map(computed, w.node.inputs))),
+        Detail(read=in_one_type),
         Transposes("transpose_x", "transpose_y"),
     ),
     mil("Einsum", "einsum", "values*", Attr("equation", kind=UNSPACED), lift_only=True),
