@@ -8,6 +8,7 @@ batch/         many conversions and comparisons, in processes of their own
 report/        results as text, HTML, JUnit, SARIF
 view/          a model, or two, as a page
 
+certificate.py   what was compared and found, as a statement to be checked again (for verify)
 costs.py         multiplications, parameters and memory (for inspect)
 dataset.py       what two models say of samples with labels (for verify)
 engine_table.py  one comparison in several engines (for verify)
