@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from converter import formats
-from converter.cli.app import COMMANDS, command
+from converter.cli.names import COMMANDS, command
 from converter.commands.explain import CODES
 from converter.commands.options.declare import Declared, Group, Options, declared
 from converter.commands.options.general import General

@@ -16,7 +16,7 @@ import pytest
 
 import golden
 from converter import formats
-from converter.cli.app import COMMANDS, command
+from converter.cli.names import COMMANDS, command
 from converter.commands.explain import CODES
 from converter.commands.options.declare import declared
 from converter.errors import ExitCode, MappingError

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import converter
 from converter.cli import settings
-from converter.cli.app import COMMANDS, command
+from converter.cli.names import COMMANDS, command
 from converter.cli.options import subcommand
 from converter.commands.batch import plan
 from converter.commands.options.batch import JobLimits

@@ -4,17 +4,17 @@ errors.
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
 import converter
 from converter.cli import console, stdio, waiting
 from converter.cli.interrupt import leave
+from converter.cli.names import COMMANDS, command
 from converter.commands import startup
 from converter.errors import (
     ConverterError,
@@ -28,37 +28,6 @@ from converter.errors import (
     wrong_call,
 )
 from converter.io.signals import REQUESTS, loading
-
-if TYPE_CHECKING:
-    from converter.cli.options import Command
-
-# command -> its line in the help; the module converter.cli.commands.NAME is imported when the
-# command is called
-COMMANDS = {
-    "convert": "Convert a model into another format.",
-    "check": "Is a file valid; what in it would not convert?",
-    "inspect": "What is in a model: inputs, outputs, layers, weights.",
-    "run": "Execute a model.",
-    "diff": "Differences of structure between two models.",
-    "verify": "Differences of numbers between two models.",
-    "view": "Draw a model, or two side by side, as a page.",
-    "reduce": "The smallest part of two models that differs.",
-    "extract": "Cut a part out of a model.",
-    "roundtrip": "Convert there and back and compare.",
-    "batch": "Run many conversions, resumable.",
-    "report": "Render stored results.",
-    "formats": "The formats and their flavours.",
-    "ops": "The layer types of a format.",
-    "explain": "What a diagnostic code means.",
-    "env": "Versions, engines and settings.",
-    "completion": "Completion for a shell.",
-}
-
-
-def command(name: str) -> Command:
-    """A command by its name."""
-    found: Command = importlib.import_module(f"converter.cli.commands.{name}").command
-    return found
 
 
 class LazyGroup(click.Group):

@@ -4,113 +4,21 @@ the command's function gets one object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from converter.cli import console, settings
-from converter.cli.common import (
-    Choice,
-    Code,
-    Data,
-    FilePath,
-    FormatName,
-    Most,
-    Numbers,
-    Place,
-    Source,
-)
 from converter.cli.console import Console
-from converter.cli.shapes import Pair, Shapes, Values
-from converter.commands.options.declare import Declared, Group, Kind, Option, Options, declared
+from converter.cli.declared import DeclaredOption
+from converter.commands.options.declare import Group, Options, declared
 from converter.commands.options.general import General
 
 P = ParamSpec("P")
 T = TypeVar("T", bound=Options)
 DATA = ("text", "json")
 REPORTS = ("text", "json", "github", "sarif", "junit")
-
-
-def _number(kind: Callable[[Any, Any], Any], plain: type) -> Callable[[Option], Any]:
-    def make(o: Option) -> Any:
-        return plain if o.least is None and o.most is None else kind(o.least, o.most)
-
-    return make
-
-
-_PARSERS: dict[Kind, Callable[[Option], Any]] = {
-    Kind.TEXT: lambda o: str,
-    Kind.ENGINE: lambda o: str,
-    Kind.INTEGER: _number(click.IntRange, int),
-    Kind.NUMBER: _number(click.FloatRange, float),
-    Kind.NUMBERS: lambda o: Numbers(),
-    Kind.CHOICE: lambda o: Choice(o.choices),
-    Kind.FORMAT: lambda o: FormatName(),
-    Kind.TARGET: lambda o: FormatName(flavours=True),
-    Kind.CODE: lambda o: Code(),
-    Kind.SHAPES: lambda o: Shapes(),
-    Kind.VALUES: lambda o: Values(),
-    Kind.PAIRS: lambda o: Pair(o.metavar),
-    Kind.FILE: lambda o: FilePath(),
-    Kind.SOURCE: lambda o: Source(),
-    Kind.PLACE: lambda o: Place(),
-    Kind.DATA: lambda o: Data(),
-    Kind.MAP: lambda o: Source(),
-    Kind.MAX_OUTPUT: lambda o: Most(),
-}
-_NAMED = (Kind.SHAPES, Kind.VALUES, Kind.PAIRS)
-
-
-def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from converter.engines import ENGINES
-
-    return [CompletionItem(e) for e in ENGINES if e.startswith(incomplete)]
-
-
-class DeclaredOption(click.Option):
-    """The option of a field. Without a value it is None: the field has the default."""
-
-    def __init__(self, found: Declared, choices: Sequence[str] = ()) -> None:
-        o, default = found.option, found.field.default
-        self.declared = found
-        keywords: dict[str, Any] = {}
-        if o.kind is Kind.FLAG:
-            keywords = {"is_flag": True}
-        elif o.kind is Kind.COUNT:
-            keywords = {"count": True}
-        else:
-            keywords = {
-                "type": Choice(choices) if choices else _PARSERS[o.kind](o),
-                "multiple": o.repeatable,
-                "metavar": o.metavar or None,
-                "show_default": o.kind is Kind.ENGINE,
-                "shell_complete": _engines if o.kind is Kind.ENGINE else None,
-            }
-            if not o.repeatable and default not in (None, "", (), MISSING):
-                keywords["default"] = default
-        super().__init__(
-            [*found.flags, found.field.name],
-            required=o.required,
-            help=o.help.replace("{choices}", ", ".join(choices)),
-            envvar=found.variable,
-            **keywords,
-        )
-
-    def collected(self, value: Any) -> Any:
-        """The value of the field."""
-        kind = self.declared.option.kind
-        if kind is not Kind.FLAG and (value is None or value == ()):
-            return self.declared.field.default
-        if kind in _NAMED:
-            return dict(value)
-        if kind is Kind.MAP:
-            from converter.commands.provenance import read_map
-
-            return read_map(value)
-        return value
 
 
 class Command(click.Command):
@@ -131,11 +39,6 @@ class Command(click.Command):
         console.use(Console(command=str(self.name), format=_early_format(args), color="auto"))
         extra["default_map"] = settings.load(settings.find(), self)
         return super().make_context(info_name, args, parent, **extra)
-
-    @property
-    def declared(self) -> Iterator[DeclaredOption]:
-        """Its options, without its arguments."""
-        return (p for p in self.params if isinstance(p, DeclaredOption))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options in groups."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import click
+
+from converter.cli.declared import declared_options
+from converter.cli.names import COMMANDS, command
 from converter.errors import did_you_mean, wrong_call
-
-if TYPE_CHECKING:
-    from converter.cli.options import Command
 
 
 def find() -> Path | None:
@@ -36,16 +37,14 @@ def find() -> Path | None:
     return None
 
 
-def load(path: Path | None, command: Command) -> dict[str, Any]:
+def load(path: Path | None, of: click.Command) -> dict[str, Any]:
     """The file's values for a command, by parameter name. UsageError for keys that no command
     has.
     """
     if path is None:
         return {}
-    from converter.cli.app import COMMANDS
-
-    data, known = _parse(path), _settable(command)
-    table = data.get(str(command.name))
+    data, known = _parse(path), _settable(of)
+    table = data.get(str(of.name))
     own = table if isinstance(table, dict) else {}
     given = {k: v for k, v in data.items() if not isinstance(v, dict)} | own
     keys = {k: k.replace("_", "-") for k in given}
@@ -64,14 +63,12 @@ def load(path: Path | None, command: Command) -> dict[str, Any]:
 
 def settable() -> set[str]:
     """The settings that any command has."""
-    from converter.cli.app import COMMANDS, command
-
     return {key for name in COMMANDS for key in _settable(command(name))}
 
 
-def _settable(command: Command) -> dict[str, str]:
+def _settable(of: click.Command) -> dict[str, str]:
     """The settings of a command, with the names of their parameters."""
-    found = (p for p in command.declared if p.declared.option.settable)
+    found = (p for p in declared_options(of) if p.declared.option.settable)
     return {p.declared.name: str(p.name) for p in found}
 
 
@@ -85,12 +82,12 @@ def _parse(path: Path) -> dict[str, Any]:
     return found
 
 
-def origins(command: Command) -> dict[str, tuple[Any, str]]:
+def origins(of: click.Command) -> dict[str, tuple[Any, str]]:
     """For each settable option of a command: its value now, and where it comes from."""
     path = find()
-    from_file = load(path, command)
+    from_file = load(path, of)
     result: dict[str, tuple[Any, str]] = {}
-    for p in command.declared:
+    for p in declared_options(of):
         key = p.declared.name.replace("-", "_")
         if not p.declared.option.settable:
             continue

@@ -49,12 +49,12 @@ def command(console: Console, options: EnvCommand) -> None:
 
 
 def _settings(console: Console) -> None:
-    from converter.cli import app
+    from converter.cli.names import COMMANDS, command
     from converter.cli.settings import origins
 
     console.result = {}
-    for name in app.COMMANDS:
-        found = origins(app.command(name))
+    for name in COMMANDS:
+        found = origins(command(name))
         console.result[name] = {k: {"value": v, "from": origin} for k, (v, origin) in found.items()}
         for key, (value, origin) in found.items():
             if (
