@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,21 @@ import onnx
 import pytest
 
 import converter
+from converter.cli import app, console
 from converter.commands import certificate
 from converter.commands.certificate import Side
 from converter.errors import ReadError
 from support import ROOT, SAMPLES
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def run(*arguments: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["netconv", *arguments])
+        console.use(console.Console())
+        return app._guarded()
+
+    return run
 
 
 def certified(folder: Path, data: list[str] | None = None, **options: Any) -> Path:
@@ -137,3 +150,31 @@ def test_what_is_no_certificate_is_refused(change: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps(data))
     with pytest.raises(ReadError, match=r"R103.*not a certificate of netconv"):
         certificate.check(path)
+
+
+def test_the_command_line_makes_one_and_checks_it(
+    call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = str(SAMPLES / "digits_cnn.mlmodel"), str(tmp_path / "net.onnx")
+    path = tmp_path / "net.json"
+    assert call("convert", source, "-o", target) == 0
+    assert call("verify", source, target, "--seeds", "2", "--certificate", str(path)) == 0
+    assert f"certificate: {path}" in capsys.readouterr().out
+    assert json.loads(path.read_text())["predicate"]["options"]["seeds"] == 2
+    assert call("certify-check", str(path)) == 0
+    assert "net.json holds" in capsys.readouterr().out
+    Path(target).write_bytes(Path(target).read_bytes() + b"\0")
+    assert call("certify-check", str(path)) == 1
+    done = capsys.readouterr()
+    assert "net.json does not hold" in done.out
+    assert "net.onnx has changed since it was certified" in done.err
+
+
+def test_what_cannot_be_repeated_is_not_certified(
+    call: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(SAMPLES / "digits_cnn.mlmodel")
+    engines = ["--engine", "onnxruntime,reference"]
+    path = str(tmp_path / "c.json")
+    assert call("verify", source, source, "--certificate", path, *engines) == 2
+    assert "one comparison of tensors with one engine" in capsys.readouterr().err

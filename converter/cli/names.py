@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "Execute a model.",
     "diff": "Differences of structure between two models.",
     "verify": "Differences of numbers between two models.",
+    "certify-check": "Check a certificate of verify again.",
     "view": "Draw a model, or two side by side, as a page.",
     "reduce": "The smallest part of two models that differs.",
     "extract": "Cut a part out of a model.",
@@ -31,5 +32,7 @@ COMMANDS = {
 
 def command(name: str) -> click.Command:
     """A command, which is loaded now."""
-    found: click.Command = importlib.import_module(f"converter.cli.commands.{name}").command
+    found: click.Command = importlib.import_module(
+        f"converter.cli.commands.{name.replace('-', '_')}"
+    ).command
     return found

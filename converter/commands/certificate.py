@@ -123,7 +123,7 @@ def statement(
                 "files": [_described(p, folder) for p in taken],
                 "feeds": list(result.feeds),
             },
-            "options": {k: v for k, v in options.items() if k in OPTIONS},
+            "options": {k: _plain(v) for k, v in options.items() if k in OPTIONS},
             "verdict": _verdict(result),
             "coverage": {
                 "outputs": len(result.outputs),
@@ -217,6 +217,15 @@ def _output(output: Output) -> Json:
         "of_tolerance": _number(d.excess),
         "values": output.count,
     }
+
+
+def _plain(value: Any) -> Any:
+    """A value of an option as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    return [_plain(v) for v in value]
 
 
 def _number(value: float) -> float | str:

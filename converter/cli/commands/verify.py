@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import converter
 from converter.cli.common import Source
 from converter.cli.console import Console
 from converter.cli.options import REPORTS, subcommand
-from converter.cli.streams import uploaded
+from converter.cli.streams import told, uploaded
 from converter.commands.options.verify import VerifyCommand
 from converter.commands.report.cases import Case
 from converter.errors import Diagnostic, ExitCode, wrong_call
@@ -41,9 +42,12 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
     from converter import api
     from converter.io import limits
 
-    if options.report and (options.labels is not None or "," in options.engine):
+    several = options.labels is not None or "," in options.engine
+    if options.report and several:
         why = "--report is about one comparison of tensors, not about labels or several engines"
         raise wrong_call(why)
+    if options.certificate:
+        _demand_certifiable(options, (reference, candidate), several)
     began = time.monotonic()
     with limits.time(options.timeout):
         a, b = api.load(reference, options.ref_format), api.load(candidate, options.cand_format)
@@ -64,6 +68,38 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
     show(console, result)
     if options.report:
         _page(console, options.report)
+    if options.certificate:
+        _certify(console, options, (reference, a.format), (candidate, b.format), result)
+
+
+def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: bool) -> None:
+    """UsageError where nobody could repeat the comparison from the certificate."""
+    if several:
+        raise wrong_call("--certificate is about one comparison of tensors with one engine")
+    data = [item.rpartition("=")[2] for item in options.data or () if isinstance(item, str)]
+    if any(told(str(f)) != str(f) for f in (*files, *data)):
+        why = "--certificate names files on this machine, and one of the inputs is none"
+        raise wrong_call(why, help="download the models and data first")
+
+
+def _certify(
+    console: Console,
+    options: VerifyCommand,
+    reference: tuple[Path, str],
+    candidate: tuple[Path, str],
+    result: Any,
+) -> None:
+    from converter.commands import certificate
+    from converter.io.files import Output
+
+    assert options.certificate is not None
+    given = {name: getattr(options, name) for name in certificate.OPTIONS}
+    sides = certificate.Side(*reference), certificate.Side(*candidate)
+    folder, data = options.certificate.parent, None if options.data is None else [*options.data]
+    text = certificate.text_of(certificate.statement(*sides, result, given, data, folder))
+    with Output(options.certificate) as out, out.open("") as file:
+        file.write(text.encode())
+    console.say(f"certificate: {options.certificate}")
 
 
 def _page(console: Console, place: str) -> None:

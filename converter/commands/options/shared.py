@@ -224,8 +224,8 @@ class Native(Options):
         kind=Kind.CHOICE,
         choices=("auto", "on", "off"),
         metavar="WHEN",
-        help="The files run in onnxruntime (.onnx), OpenVINO (IR 10, 11), LiteRT (.tflite), too: "
-        "auto (where installed), on, off.",
+        help="Also run each file in its own engine (onnxruntime, OpenVINO, LiteRT, Core AI): auto "
+        "(where installed), on, off.",
         group=Group.COMPARISON,
         settable=True,
         job=str,

@@ -175,6 +175,13 @@ class VerifyCommand(FormatsOfTwo, TimeLimit, Verify):
         help="Also write an HTML page: report.html.",
         group=Group.OUTPUT,
     )
+    certificate: Path | None = option(
+        default=None,
+        kind=Kind.FILE,
+        metavar="FILE",
+        help="Also write a certificate, see certify-check.",
+        group=Group.OUTPUT,
+    )
 
 
 @options
