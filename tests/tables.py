@@ -85,7 +85,7 @@ def is_shared(cls: type[Field]) -> bool:
     spelling = getattr(cls, "SPELLING", None)
     if spelling is None:
         return False
-    theirs = {name for c in shared for name in vars(c) if not name.startswith("__")}
+    theirs = {name for c in shared for name in vars(c) if not name.startswith(("__", "_abc_"))}
     return own & theirs <= spelling
 
 

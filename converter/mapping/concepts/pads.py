@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from converter.mapping.fields import Field
 Sizes = list[int]
 
 
-class Pads(Field):
+class Pads(Field, abc.ABC):
     """Amounts before and after each axis <-> inputs 1 and 3 of a Pad, the amounts and their axes.
 
     A format gives `read` and `write`, and declares:
@@ -38,17 +39,19 @@ class Pads(Field):
     last = 0
     computed = False
 
+    @abc.abstractmethod
     def read(self, r: Any) -> Any:
         """All amounts before the axes, then all after them: numbers, or a value."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def write(self, w: Any, before: Sizes, after: Sizes) -> None:
         """Complete the layer with amounts of all axes."""
-        raise NotImplementedError
 
     def write_computed(self, w: Any, amounts: ir.Value) -> None:
-        """Complete the layer with amounts of all axes that are known at run time."""
-        raise NotImplementedError
+        """Complete the layer with amounts of all axes that are known at run time: only called where
+        `computed` says that the format has them.
+        """
+        raise TypeError(f"{type(self).__name__} has no computed amounts")
 
     def lift(self, r: Any) -> None:
         r.set_input(1, self.read(r))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -157,7 +158,7 @@ def demand_ratios(w: Any, before: Sequence[int | None], after: Sequence[int | No
         raise MappingError(f"the factor {kept:g} of all axes is not the ratio of their sizes")
 
 
-class Resize(Field):
+class Resize(Field, abc.ABC):
     """Height and width of images in other sizes <-> ONNX's Resize.
 
     A format reads and writes, and declares its `rules` in the order of preference: an operator that
@@ -171,13 +172,13 @@ class Resize(Field):
     rules: tuple[Rule, ...] = ()
     antialiased = False
 
+    @abc.abstractmethod
     def read(self, r: Any) -> tuple[Any, Rule]:
         """The sizes of all axes of the result, and the rule."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def write(self, w: Any, wanted: Sampling, rule: Rule) -> None:
         """Complete the layer, which finds elements by `rule`."""
-        raise NotImplementedError
 
     def lift(self, r: Any) -> None:
         sizes, rule = self.read(r)

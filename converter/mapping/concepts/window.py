@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import field, replace
 from typing import Any
 
@@ -101,7 +102,7 @@ def whole_image(node: Node) -> Sizes:
     return [int(n or 0) for n in sizes]
 
 
-class Window(Field):
+class Window(Field, abc.ABC):
     """A window <-> that of ONNX.
 
     A format gives `read` and `write`, `kernel` where weights do not have its size, and declares:
@@ -133,13 +134,13 @@ class Window(Field):
     schemes: tuple[str, ...] = ()
     padding = "any"
 
+    @abc.abstractmethod
     def read(self, r: Any) -> Geometry:
         """The window as the layer says it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def write(self, w: Any, window: Geometry) -> None:
         """Complete the layer with a window that keeps to what the format declares."""
-        raise NotImplementedError
 
     def kernel(self, node: Node) -> Sizes:
         """The size of the window of an operator."""
