@@ -242,20 +242,23 @@ class Transposed(transposed_window.TransposedWindow):
 
     `outputShape` decides where the output ends; where it begins is the explicit padding's; `same`
     makes it size * stride. Output padding takes back what is cut off at the end; what it adds
-    beyond is bias alone, and is written as such.
+    beyond is bias alone, and is written as such. A class that can be used has the window of one or
+    of two axes as its next base.
     """
 
     schemes: tuple[str, ...] = ()
     beyond = True
 
     def read(self, r: Reading) -> Geometry:
-        found, target = super().read(r), r.attr("outputShape", list)
+        found: Geometry = super().read(r)  # type: ignore[safe-super]
+        target = r.attr("outputShape", list)
         found = replace(found, extra=[0] * len(found.kernel))
         return replace(found, target=target, scheme="") if target else found
 
     def write(self, w: Writing, window: Geometry) -> None:
         n, sizes, more = len(window.kernel), w.dims(w.out), elements_after(w)
-        super().write(w, replace(window, pads=[max(0, p) for p in window.pads]))
+        window = replace(window, pads=[max(0, p) for p in window.pads])
+        super().write(w, window)  # type: ignore[safe-super]
         inner = sizes and [*sizes[:2], *(d and d - m for d, m in zip(sizes[2:], more, strict=True))]
         stages: list[Stage] = []
         if n == 1:
