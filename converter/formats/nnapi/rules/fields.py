@@ -41,8 +41,7 @@ def read_channel_axis(r: Reading) -> None:
 
     It is written channels-last, so that the argument is left out.
     """
-    x = r.data
-    rank = r.rank(x)
+    x, rank = r.data, r.rank(r.data)
     axis = r.attr("axis", int, -1) % max(1, rank)
     if axis == rank - 1 == 3:
         return

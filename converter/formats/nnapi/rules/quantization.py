@@ -80,11 +80,16 @@ RESULT_TYPE = Detail(
 def write_truth_value(w: Writing) -> None:
     """A number as a truth value (whether it is not 0), or a truth value as a number (1 or 0)."""
     have, want = types_of(w)
-    if want == DT.BOOL:
-        if have is None or have == DT.BOOL:
-            raise not_meant("nothing to compute")
+    if want != DT.BOOL:
+        write_choice(w, have)
+    elif have is None or have == DT.BOOL:
+        raise not_meant("nothing to compute")
+    else:
         w.set(a=w.stored(w.data), b=w.stored(zero(have)))
-        return
+
+
+def write_choice(w: Writing, have: DT | None) -> None:
+    """Select 1 where a truth value holds, 0 elsewhere."""
     y = w.writer.like(w.out)
     if y.type.dtype is None or have != DT.BOOL:
         raise MappingError("there is no such cast")

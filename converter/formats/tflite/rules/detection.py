@@ -193,17 +193,19 @@ def read_classes(r: Reading) -> None:
     deltas, scores, anchors = (r.input(i) for i in range(3))
     if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
         raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
-    spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
-    if spare not in (0, 1):
-        raise MappingError(f"{spare} scores more than classes", "R105")
-    front = [0, 0, 1 - spare, 0, 0, 0]
-    scores = r.b.Pad(scores, front) if spare == 0 else scores
-    r.set_inputs(scores, deltas, anchors)
+    r.set_inputs(add_background(r, scores), deltas, anchors)
     r.then(lambda results: [results[1], results[2], results[0], results[3]])
 
 
+def add_background(r: Reading, scores: Value) -> Value:
+    """Pad scores by one for the background, unless they begin with it."""
+    spare = r.static(scores, "the scores")[-1] - r.attr("num_classes", int)
+    if spare not in (0, 1):
+        raise MappingError(f"{spare} scores more than classes", "R105")
+    return r.b.Pad(scores, [0, 0, 1, 0, 0, 0]) if spare == 0 else scores
+
+
 def write_classes(w: Writing) -> None:
-    """Results are real numbers there, in another order."""
     each = bool(w.attr("per_class"))
     scores, deltas = w.static(0, "the scores"), w.static(1, "the boxes")
     if w.quantized or scores[0] != 1 or deltas[-1] != 4:
@@ -213,6 +215,11 @@ def write_classes(w: Writing) -> None:
     values = (1, scores[-1] - 1, each, int(w.attr("limit_each")) or int(w.attr("limit")))
     w.layer.attrs |= dict(zip(CLASSES.keys, values, strict=True))
     w.layer.inputs = [w.input(1), w.data, w.input(2)]
+    cast_results(w)
+
+
+def cast_results(w: Writing) -> None:
+    """Cast labels and count, which are real numbers there, and reorder the results."""
     found, boxes, labels, count = w.layer.outputs
     real = [w.temporary("real", ir.DataType.FLOAT, v.shape) for v in (labels, count)]
     w.layer.outputs = [boxes, real[0], found, real[1]]

@@ -157,19 +157,21 @@ def write_largest(w: Writing) -> None:
     value = w.input(1)
     if axis_of(w, default=-1) != w.rank() - 1:
         raise MappingError("it looks along the last axis")
-    k = number(value)
-    if k is None:
-        shape: list[int] = []
-        count = w.emit("RESHAPE", small(w, value), np.zeros(0, np.int32), shape=shape)
-    else:
-        count = w.int32(int(k), "k")
-    w.place(1, count)
+    w.place(1, scalar_count(w, value))
     if w.used(1):
         places = w.result("places", ir.DataType.INT32, 1)
         types = {"in_data_type": TENSOR_INT32, "out_data_type": TENSOR_INT64}
         w.then(lambda: w.put("CAST", places, outputs=[w.node.outputs[1]], **types))
     else:
         w.result("places", ir.DataType.INT32, 1)
+
+
+def scalar_count(w: Writing, value: ir.Value) -> ir.Value:
+    """Return a count of one element as a scalar."""
+    k = number(value)
+    if k is not None:
+        return w.int32(int(k), "k")
+    return w.emit("RESHAPE", small(w, value), np.zeros(0, np.int32), shape=[])
 
 
 K_LARGEST = Detail(read=read_largest, write=write_largest, names=("axis",), inputs=(1,))
@@ -257,14 +259,10 @@ def read_updates_of_zeros(r: Reading) -> None:
 
 def write_updates_of_zeros(w: Writing) -> None:
     """The sum goes to the data; what is replaced is chosen by a mask."""
-    reduction, sizes, array = w.attr("reduction", "none"), dims_of(w.data), known(w.input(1))
+    reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
         raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
-    if array is not None and (array < 0).any():
-        if None in sizes:
-            raise MappingError("negative places of unknown sizes", "X203")
-        array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
-    places = small(w, w.input(1)) if array is None else w.int32(array, "places")
+    places, array = nonnegative_places(w, sizes)
     shape, updates = w.shape(sizes, w.data), w.input(2)
     if reduction == "none" and not are_distinct(w.input(1), array):
         updates = last_ones(w, places, updates)
@@ -274,6 +272,18 @@ def write_updates_of_zeros(w: Writing) -> None:
         w.then(lambda: w.put("ADD", w.data, there))
     else:
         w.then(lambda: w.put("SELECT_V2", hit(w, places, updates, shape), there, w.data))
+
+
+def nonnegative_places(w: Writing, sizes: Dims) -> tuple[ir.Value, Array | None]:
+    """Return places that count from the front, and their array if it is known."""
+    array = known(w.input(1))
+    if array is None:
+        return small(w, w.input(1)), None
+    if (array < 0).any():
+        if None in sizes:
+            raise MappingError("negative places of unknown sizes", "X203")
+        array = np.where(array < 0, array + np.array(sizes[: array.shape[-1]]), array)
+    return w.int32(array, "places"), array
 
 
 ON_ZEROS = Detail(

@@ -16,6 +16,7 @@ from converter.formats.tflite.rules.context import (
     LARGEST,
     TENSOR_INT32,
     TENSOR_INT64,
+    Dims,
     Reading,
     Writing,
     dims_of,
@@ -32,7 +33,7 @@ from converter.formats.tflite.rules.fields import (
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
 from converter.graph.sizes import arange
-from converter.graph.value import operand
+from converter.graph.value import Value, operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
 from converter.mapping.fields import Attr, Detail, Field, Fixed, Guard, Only, ignore
@@ -298,12 +299,18 @@ def read_dilations(r: Reading) -> None:
     if not axes:
         r.ready = [b.Identity(x)]
         return
-    behind = [i + 1 + k for k, i in enumerate(axes)]  # a new axis behind each that is dilated
-    pads = np.zeros((2, rank + len(axes)), np.int64)
-    pads[1, behind] = [steps[i] - 1 for i in axes]
-    apart = b.Pad(b.Unsqueeze(x, behind), pads.reshape(-1), value)
-    joint = b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
+    joint = insert_gaps(r, x, steps, axes, value)
     r.set_inputs(joint, [0] * len(axes), [1 - steps[i] for i in axes], axes)
+
+
+def insert_gaps(r: Reading, x: Value, steps: list[int], axes: list[int], value: Value) -> Value:
+    """Insert `n - 1` times a value after each element of the axes that are dilated by n."""
+    b = r.b
+    after = [i + 1 + k for k, i in enumerate(axes)]  # a new axis after each that is dilated
+    pads = np.zeros((2, len(steps) + len(axes)), np.int64)
+    pads[1, after] = [steps[i] - 1 for i in axes]
+    apart = b.Pad(b.Unsqueeze(x, after), pads.reshape(-1), value)
+    return b.Reshape(apart, b.Shape(x) * np.array(steps, np.int64), allowzero=1)
 
 
 DILATIONS = Detail(read=read_dilations)
@@ -320,50 +327,95 @@ def read_ranges(r: Reading) -> None:
     which of them are left out. Masks also stand for all axes between, a new axis, and one place
     whose axis goes.
     """
-    steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
-    if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
-        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
-    if r.attr("offset", bool):
-        end = begin + end
-    begins, ends, ellipsis, new, shrinks = (
-        np.array([r.attr(k, int) >> i & 1 for i in range(len(steps))], bool) for k in MASKS
-    )
-    new &= ~ellipsis
+    begin, end, steps = read_bounds(r)
+    begins, ends, ellipsis, new, shrinks = read_masks(r, len(steps))
+    axes, added = axes_of_ranges(r.rank(), ellipsis, new, shrinks)
     kept = np.flatnonzero(~(ellipsis | new))
-    between = r.rank() - len(kept)  # axes that an ellipsis stands for
-    if between < 0 or ellipsis.sum() > 1:
-        message = f"{len(kept)} ranges and {ellipsis.sum()} ellipses for {r.rank()} axes"
-        raise MappingError(message, "R105")
-    axes = in_front_of(np.where(ellipsis, between, ~new))
-    added = in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
-    begins, ends, shrinks, steps = (v[kept] for v in (begins, ends, shrinks, steps))
-    gone = axes[kept][shrinks]
+    gone = axes[kept][shrinks[kept]]
     if len(kept):
         first, last = (r.b.Gather(v, kept, axis=0) for v in (begin, end))
-        first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
-        behind = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
-        last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
-        last = r.b.Where(shrinks, behind, last)
-        r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps))
+        first, last = apply_masks(
+            r, first, last, *(v[kept] for v in (begins, ends, shrinks, steps))
+        )
+        r.set_inputs(data(r), first, last, axes[kept], np.where(shrinks, 1, steps)[kept])
     else:
         r.ready = [data(r)]
     r.behind(lambda y: r.b.Squeeze(y, gone) if len(gone) else y)
     r.behind(lambda y: r.b.Unsqueeze(y, added) if len(added) else y)
 
 
+def read_bounds(r: Reading) -> tuple[Value, Value, Array]:
+    """Return begins and ends, which may be computed, and steps."""
+    steps, begin, end = np.array(r.ints(3, "the strides")), r.whole(1), r.whole(2)
+    if 0 in steps or not shape_of(begin) == shape_of(end) == steps.shape:
+        raise MappingError("begins, ends and strides are as many, and no stride is 0", "R105")
+    return begin, begin + end if r.attr("offset", bool) else end, steps
+
+
+def read_masks(r: Reading, count: int) -> tuple[Array, ...]:
+    """Return each mask as a truth value for each range; an ellipsis is no new axis."""
+    begins, ends, ellipsis, new, shrinks = (
+        np.array([r.attr(k, int) >> i & 1 for i in range(count)], bool) for k in MASKS
+    )
+    return begins, ends, ellipsis, new & ~ellipsis, shrinks
+
+
+def axes_of_ranges(rank: int, ellipsis: Array, new: Array, shrinks: Array) -> tuple[Array, Array]:
+    """Return the axis of the data for each range, and the new axes of the result."""
+    count = np.count_nonzero(~(ellipsis | new))
+    between = rank - count  # axes that an ellipsis stands for
+    if between < 0 or ellipsis.sum() > 1:
+        message = f"{count} ranges and {ellipsis.sum()} ellipses for {rank} axes"
+        raise MappingError(message, "R105")
+    axes = in_front_of(np.where(ellipsis, between, ~new))
+    return axes, in_front_of(np.where(ellipsis, between, new | ~shrinks))[new]
+
+
+def apply_masks(
+    r: Reading, first: Value, last: Value, begins: Array, ends: Array, shrinks: Array, steps: Array
+) -> tuple[Value, Value]:
+    """Apply the masks to starts and ends: those left out reach the border, and a range whose axis
+    is removed has one element.
+    """
+    first = r.b.Where(begins & ~shrinks, np.where(steps > 0, 0, LARGE), first)
+    after = r.b.Where(r.b.Equal(first, -1), LARGE, first + 1)
+    last = r.b.Where(ends, np.where(steps > 0, LARGE, SMALL), last)
+    return first, r.b.Where(shrinks, after, last)
+
+
 def write_ranges(w: Writing) -> None:
-    rank = w.rank()
-    count = w.static(1, "the starts")[0]
-    axes = w.ints(3, "the axes", range(count))
-    steps = w.ints(4, "the steps", [1] * count)
-    order = [a % rank for a in axes]
-    strides, begin_mask, end_mask = [1] * rank, (1 << rank) - 1, (1 << rank) - 1
-    sizes = dims_of(w.data)
-    for axis, step in zip(order, steps, strict=True):
-        strides[axis] = bounded(step, sizes[axis])
+    order, strides = axes_and_strides(w)
+    rank, sizes = len(strides), dims_of(w.data)
     least = [-n if n is not None and s < 0 else -LARGE for n, s in zip(sizes, strides, strict=True)]
     starts, begins = bounds(w, 1, order, rank, [least[axis] for axis in order])
     ends, ending = bounds(w, 2, order, rank)
+    w.place(1, begins)
+    w.place(2, ending)
+    w.place(3, w.int32(strides, "strides"))
+    w.layer.attrs |= masks_of(order, strides, sizes, starts, ends)
+    w.one_scale()
+
+
+def axes_and_strides(w: Writing) -> tuple[list[int], list[int]]:
+    """Return the axis of each range, and the strides of all axes."""
+    rank = w.rank()
+    count = w.static(1, "the starts")[0]
+    order = [a % rank for a in w.ints(3, "the axes", range(count))]
+    steps = w.ints(4, "the steps", [1] * count)
+    strides, sizes = [1] * rank, dims_of(w.data)
+    for axis, step in zip(order, steps, strict=True):
+        strides[axis] = bounded(step, sizes[axis])
+    return order, strides
+
+
+def masks_of(
+    order: Sequence[int], strides: Sequence[int], sizes: Dims, starts: Any, ends: Any
+) -> dict[str, int]:
+    """Return the masks of axes whose ranges begin with the first element, or end after the last.
+
+    `starts`, `ends`: of the axes in `order`, None where they are computed.
+    """
+    begin_mask = end_mask = (1 << len(strides)) - 1
     for place, axis in enumerate(order):
         step, size = strides[axis], sizes[axis]
         first, last = (None if v is None else int(v[place]) for v in (starts, ends))
@@ -371,11 +423,7 @@ def write_ranges(w: Writing) -> None:
             begin_mask &= ~(1 << axis)
         if last is None or not to_the_end(last, step, size):
             end_mask &= ~(1 << axis)
-    w.place(1, begins)
-    w.place(2, ending)
-    w.place(3, w.int32(strides, "strides"))
-    w.layer.attrs |= {"begin_mask": begin_mask, "end_mask": end_mask}
-    w.one_scale()
+    return {"begin_mask": begin_mask, "end_mask": end_mask}
 
 
 RANGES = Detail(read=read_ranges, write=write_ranges, inputs=(1, 2, 3, 4), keys=(*MASKS, "offset"))
@@ -446,14 +494,18 @@ def write_begin_and_size(w: Writing) -> None:
         raise not_meant("a slice with steps")
     shape, begin, size = dims_of(w.data), [0] * rank, [-1] * rank
     for axis, first, last in zip(axes, starts, ends, strict=True):
-        n = shape[axis % rank]
-        if n is None:
-            raise not_meant("a slice of an axis of unknown size")
-        found = slice(first, last).indices(n)
-        begin[axis % rank], size[axis % rank] = found[0], max(0, found[1] - found[0])
+        begin[axis % rank], size[axis % rank] = begin_and_size(first, last, shape[axis % rank])
     w.place(1, w.int32(begin, "begin"))
     w.place(2, w.int32(size, "size"))
     w.one_scale()
+
+
+def begin_and_size(first: int, last: int, length: int | None) -> tuple[int, int]:
+    """Return begin and size of a range along an axis of some length."""
+    if length is None:
+        raise not_meant("a slice of an axis of unknown size")
+    begin, end, _ = slice(first, last).indices(length)
+    return begin, max(0, end - begin)
 
 
 BEGIN_AND_SIZE = Detail(write=write_begin_and_size, inputs=(1, 2, 3, 4))
@@ -475,6 +527,13 @@ def write_sizes(w: Writing) -> None:
     choice = w.input(2).producer()
     if w.has(3) or choice is None or choice.op_type != "Where":
         raise not_meant("ends that are no choice")
+    size = chosen_sizes(w, choice)
+    w.place(1, small(w, w.input(1)))
+    w.place(2, small(w, size))
+
+
+def chosen_sizes(w: Writing, choice: ir.Node) -> ir.Value:
+    """Return the sizes of ends that are a choice between the last one and starts + sizes."""
     test, largest, end = (operand(choice, i) for i in range(3))
     equal, total = test.producer(), end.producer()
     if equal is None or total is None or (equal.op_type, total.op_type) != ("Equal", "Add"):
@@ -484,8 +543,7 @@ def write_sizes(w: Writing) -> None:
         raise not_meant("ends that are no sum or all that is left")
     if not same(total.inputs[0], w.input(1)) or total.inputs[1] is not size:
         raise not_meant("ends that are the sum of other sizes")
-    w.place(1, small(w, w.input(1)))
-    w.place(2, small(w, size))
+    return size
 
 
 ENDS_OF_SIZES = Detail(read=read_sizes, write=write_sizes, inputs=(1, 2, 3, 4))
@@ -617,6 +675,13 @@ def blocks_of(r: Reading) -> Array:
     return np.array(blocks, np.int64)
 
 
+def pads_after_first(pads: Array, rank: int) -> Array:
+    """Return pairs (before, after) for the axes after the first as Pad takes them for all axes."""
+    whole = np.zeros((rank, 2), np.int64)
+    whole[1 : len(pads) + 1] = pads
+    return whole.T.reshape(-1)
+
+
 def blocks_into_batch(r: Reading) -> None:
     """Blocks of the axes behind the first, which are padded with zeros, go into it, slower than
     it.
@@ -624,9 +689,7 @@ def blocks_into_batch(r: Reading) -> None:
     b, blocks, x, pads = r.b, blocks_of(r), r.data, amounts(r, "the padding")
     n, rank = len(blocks), r.rank(x)
     if pads.any():
-        whole = np.zeros((rank, 2), np.int64)
-        whole[1 : n + 1] = pads
-        x = b.Pad(x, whole.T.reshape(-1))
+        x = b.Pad(x, pads_after_first(pads, rank))
     shape = b.Shape(x)
     inner, rest = b.Gather(shape, np.arange(1, n + 1), axis=0) / blocks, shape[n + 1 :]
     columns = (b.Reshape(v, [-1, 1]) for v in (inner, blocks))

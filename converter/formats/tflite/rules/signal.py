@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from converter.errors import MappingError
-from converter.formats.tflite.rules.context import Reading, Writing, dims_of
+from converter.formats.tflite.rules.context import Dims, Reading, Writing, dims_of
 from converter.formats.tflite.rules.fields import data
 from converter.formats.tflite.tensors import COMPLEX
 from converter.graph.infer import Array
@@ -70,6 +70,21 @@ def read_lengths(r: Reading) -> None:
 
 def write_lengths(w: Writing) -> None:
     """Complex numbers are taken apart behind the operator; lengths are powers of 2."""
+    rank, lengths = w.rank(), lengths_of(w)
+    image, shape = w.data, dims_of(w.data)
+    if len(lengths) == 1:
+        shape = [*shape[:-1], 1, shape[-1]]
+        lengths = [1, *lengths]
+        image = w.emit("EXPAND_DIMS", image, w.int32(rank - 1), shape=shape)
+    bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
+    w.layer.inputs = [image, w.int32(lengths)]
+    spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
+    spectrum.shape = ir.Shape(bins)
+    w.then(lambda: pack_parts(w, spectrum, bins, rank))
+
+
+def lengths_of(w: Writing) -> list[int]:
+    """Return the length of the signal along each axis of the transform."""
     rank = w.rank()
     axes = [int(a) % rank for a in w.attr("axes")]
     shape = dims_of(w.data)
@@ -79,26 +94,21 @@ def write_lengths(w: Writing) -> None:
         raise MappingError("a transform of other axes than the last one or two")
     if any(n < 1 or n & (n - 1) for n in lengths):
         raise MappingError("lengths that are no powers of 2")
-    image = w.data
-    if len(axes) == 1:
-        shape = [*shape[:-1], 1, shape[-1]]
-        lengths = [1, *lengths]
-        image = w.emit("EXPAND_DIMS", image, w.int32(rank - 1), shape=shape)
-    bins = [*shape[:-2], lengths[0], lengths[1] // 2 + 1]
-    w.layer.inputs = [image, w.int32(lengths)]
-    spectrum = w.result("spectrum", ir.DataType.COMPLEX64)
-    spectrum.shape = ir.Shape(bins)
+    return lengths
 
-    def apart() -> None:
-        pair = [
-            w.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins) for kind in ("REAL", "IMAG")
-        ]
-        if len(axes) == 1:
-            flat = [*bins[:-2], bins[-1]]
-            pair = [w.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
-        w.put("PACK", *pair, axis=rank, values_count=2)
 
-    w.then(apart)
+def pack_parts(w: Writing, spectrum: ir.Value, bins: Dims, rank: int) -> None:
+    """Join the real and imaginary parts along a new last axis.
+
+    A transform of one axis has an axis of length 1 before it, which is removed.
+    """
+    pair = [
+        w.emit(kind, spectrum, dtype=ir.DataType.FLOAT, shape=bins) for kind in ("REAL", "IMAG")
+    ]
+    if len(bins) > rank:
+        flat = [*bins[:-2], bins[-1]]
+        pair = [w.emit("SQUEEZE", v, shape=flat, squeeze_dims=[rank - 1]) for v in pair]
+    w.put("PACK", *pair, axis=rank, values_count=2)
 
 
 LENGTHS = Detail(read=read_lengths, write=write_lengths, names=("axes", "sizes"), inputs=(1,))
