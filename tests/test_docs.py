@@ -157,7 +157,7 @@ def test_pages_are_made_of_every_format_code_command_and_exit_code() -> None:
     }
     for name, page in CODES.items():
         assert f"### {name}: {page.title}\n\n{page.text}" in made["codes.md"]
-    assert set(re.findall(r"^## (\w+)$", made["options.md"], re.M)) == {*COMMANDS}
+    assert set(re.findall(r"^## ([\w-]+)$", made["options.md"], re.M)) == {*COMMANDS}
     for name in COMMANDS:
         (part,) = re.findall(rf"^## {name}$(.*?)^## ", made["options.md"], re.M | re.S)
         for option in declared(command(name).options):

@@ -91,6 +91,7 @@ def kept(message: str, folder: Path) -> dict[str, bytes]:
     return {**seen(folder), **found}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("once", [True, False], ids=["once", "from there on"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("kind", WRITERS)

@@ -51,6 +51,7 @@ def netconv(folder: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_without_coremltools_all_but_the_core_ml_formats_works(tmp_path: Path) -> None:
     from batch.models import small
 

@@ -84,6 +84,7 @@ INTERRUPTED = """if True:
 """
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("first", [True, False], ids=["nothing before", "old files before"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -12,6 +12,7 @@ from converter.engines import file
 from unusual_graphs import ENGINES, MAKERS, TARGETS, differences, draw, judge_all
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_is_written_is_right_in_its_engine(target: str, count: int) -> None:

@@ -145,6 +145,7 @@ def test_an_interrupted_run_ends_with_130_and_is_continued(many: Path) -> None:
     assert batch(many, "jobs.toml")[2].count("(kept)") == before
 
 
+@pytest.mark.slow
 def test_killed_workers_lose_nothing(many: Path) -> None:
     """Each job is lost at most once: all workers of one moment are killed."""
     process = start(many)
@@ -158,6 +159,7 @@ def test_killed_workers_lose_nothing(many: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_limits_stop_one_job_and_not_the_others(tmp_path: Path) -> None:
     small(tmp_path / "a.onnx")
     endless(tmp_path / "slow.onnx")
@@ -293,6 +295,7 @@ def sets(many: Path) -> Path:
     return many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.sampled(3)
 def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: int) -> None:
@@ -338,6 +341,7 @@ def test_whatever_ends_a_run_results_are_complete_or_absent(sets: Path, number: 
     assert left == {"journal.jsonl"}
 
 
+@pytest.mark.slow
 def test_a_second_interruption_leaves_no_worker_and_no_traceback(many: Path) -> None:
     process = start(many, stderr=subprocess.PIPE)
     workers = children(process)

@@ -205,6 +205,7 @@ def test_a_job_without_its_files_is_done_again(call: Call, tmp_path: Path) -> No
     assert call(*BATCH) == 0 and (tmp_path / RESULT).is_file()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["../b.onnx", "b.onnx", "..", ".", "", "a.onnx/..", "a\0.onnx"])
 def test_a_job_with_the_files_of_another_is_done_again(
     call: Call, tmp_path: Path, name: str

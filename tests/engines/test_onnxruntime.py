@@ -293,6 +293,7 @@ def endless() -> Model:
     return Model(graph, "onnx")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("call", ["run", "verify"])
 def test_a_loop_without_an_end_can_be_interrupted(call: str) -> None:
     """Ctrl-C and a request to end do not wait for it. In a process of its own, whose signals are

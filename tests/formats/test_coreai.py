@@ -245,6 +245,7 @@ def test_the_runtime_computes_what_is_written(name: str, tmp_path: Path) -> None
         np.testing.assert_allclose(read, wanted, rtol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @needs_runtime
 @pytest.mark.parametrize(
     "write, expected",
@@ -512,6 +513,7 @@ def test_what_ends_the_runtime_is_an_error_not_a_crash(tmp_path: Path) -> None:
     assert file.run("coreai", tmp_path / "guarded.aimodel", ["x", "n"], [feeds]).stage == "done"
 
 
+@pytest.mark.slow
 @needs_runtime
 def test_damaged_programs_are_refused_and_a_wrong_hash_is_told(tmp_path: Path) -> None:
     path = written(model_of(compact, {"x": np.ones((1, 64), F)}), tmp_path / "m.aimodel")
@@ -559,6 +561,7 @@ def test_the_same_network_makes_the_same_bytes(tmp_path: Path) -> None:
     assert json.loads(first["metadata.json"])["assetVersion"] == "2.0"
 
 
+@pytest.mark.slow
 @needs_runtime
 def test_a_package_is_one_model_everywhere(tmp_path: Path) -> None:
     source = ROOT / "samples" / "digits_cnn.mlmodel"

@@ -566,6 +566,7 @@ def fingerprint(words: list[int]) -> int:
     return result - whole * (result >> 63)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.sampled(5)
 @VERSIONS
 @pytest.mark.parametrize("seeds_are", ["constant", "computed"])
@@ -728,6 +729,7 @@ def test_half_precision_scales_of_channels(version: int, tmp_path: Path) -> None
     np.testing.assert_array_equal(infer(tmp_path / "m.xml", [feed])[0], wanted)
 
 
+@pytest.mark.sampled(5)
 @VERSIONS
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
 @pytest.mark.parametrize("kind", ["Conv", "MaxPool", "AveragePool"])

@@ -143,6 +143,7 @@ RANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bounds", RANGES)
 def test_slices_at_the_limits(tmp_path: Path, bounds: Any) -> None:
     node = oh.make_node("Slice", ["x", "start", "end", "axes", "step"], ["y"])
@@ -211,6 +212,7 @@ def quantized(kind: Any, zero: int, scale: float = 0.25) -> dict[str, Any]:
     return {"scale": np.asarray(scale, F), "zero": np.asarray(zero, kind)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("kind", "zero"), [(np.int8, -100), (np.uint8, 100), (np.int16, 0)])
 @pytest.mark.parametrize("to", [I32, I64, bool])
 def test_quantized_values_are_cast_as_the_numbers_they_stand_for(
@@ -224,6 +226,7 @@ def test_quantized_values_are_cast_as_the_numbers_they_stand_for(
     assert_as_onnxruntime(tmp_path, nodes, {"x": x}, to, **quantized(kind, zero))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "TopK", "Max", "Neg"])
 def test_a_result_of_another_scale_is_rescaled(tmp_path: Path, op: str, kind: Any) -> None:

@@ -31,6 +31,7 @@ def weights(b: Builder, kind: str) -> ir.Value:
     return b.op("Transpose", rows, perm=[1, 0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["halves", "blocks"])
 @pytest.mark.parametrize(
     "name", ["a.mlmodel", "a.xml -t openvino+ir=7", "a.txt -t zhouyi", "a.nnapi.json"]

@@ -167,6 +167,7 @@ def test_batch_first() -> None:
     np.testing.assert_allclose(wanted[1].transpose(1, 0, 2), got[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.sampled(5)

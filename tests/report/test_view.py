@@ -43,6 +43,7 @@ def contents(model: dict[str, Any]) -> Counter[int]:
 # ---- folding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", [True, False])
 def test_thousands_of_layers_are_folded(named: bool) -> None:
     (model,) = drawn(render([("a", blocks(1000, named))]))["models"]

@@ -641,6 +641,7 @@ def test_strict_makes_a_reference_that_is_refused_a_finding(
     assert "warning[N405]" in capsys.readouterr().out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("form", ["json", "junit", "sarif", "github"])
 def test_every_form_of_the_output_tells_it(
     wrong: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str

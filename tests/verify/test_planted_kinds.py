@@ -174,6 +174,7 @@ def _demand_no_alarm_apart(folder: Path, count: int, prefix: str = "unchanged") 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_few_random_networks_raise_no_alarm(tmp_path: Path) -> None:
     _demand_no_alarm_apart(tmp_path, 12)
 

@@ -642,6 +642,7 @@ def test_labels_are_compared_as_texts() -> None:
         json.dumps(result.as_json(), allow_nan=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("target", "suffix"),
     [

@@ -224,8 +224,7 @@ class Native(Options):
         kind=Kind.CHOICE,
         choices=("auto", "on", "off"),
         metavar="WHEN",
-        help="Also run each file in its own engine (onnxruntime, OpenVINO, LiteRT, Core AI): auto "
-        "(where installed), on, off.",
+        help="Also run each file in its own engine: auto (where installed), on, off.",
         group=Group.COMPARISON,
         settable=True,
         job=str,
