@@ -140,6 +140,7 @@ def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     shapes = tuple(f"{v.name} {v.dtype}{v.shape}" for v in node.inputs if v is not None)
     message = f"{node.op_type}: {error}"
     help = error.help
-    if error.code == "X203" or (node.op_type in ("If", "Loop") and not node.domain):
+    dynamic = error.code == "X203" or "--inputs" in help
+    if dynamic or (node.op_type in ("If", "Loop") and not node.domain):
         help = "; ".join(filter(None, (help, freezing([*node.inputs, *node.outputs]))))
     return Diagnostic(error.code, message, where=where, evidence=shapes, help=help)
