@@ -189,7 +189,9 @@ def test_amounts_of_padding_that_are_an_input_can_be_frozen(tmp_path: Path) -> N
         helper.make_tensor_value_info("pads", TensorProto.INT64, [8]),
     ]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph([helper.make_node("Pad", ["x", "pads"], ["y"])], "g", inputs, outputs)
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "pads"], ["y"], mode="edge")], "g", inputs, outputs
+    )
     source, opset = tmp_path / "m.onnx", [helper.make_opsetid("", 21)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), str(source))
     with pytest.raises(UnsupportedError, match="--freeze pads=VALUE"):
@@ -197,5 +199,5 @@ def test_amounts_of_padding_that_are_an_input_can_be_frozen(tmp_path: Path) -> N
     amounts = [0, 0, 1, 2, 0, 0, 3, 0]
     converter.convert(source, tmp_path / "m.mlmodel", freeze={"pads": amounts})
     x = floats(1, 2, 4, 4)
-    expected = np.pad(x, ((0, 0), (0, 0), (1, 3), (2, 0)))
+    expected = np.pad(x, ((0, 0), (0, 0), (1, 3), (2, 0)), "edge")
     np.testing.assert_array_equal(run_written(tmp_path / "m.mlmodel", x), expected)
