@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from converter.errors import not_meant
+from converter.errors import MappingError, not_meant
 from converter.formats.lite.context import LiftContext, LowerContext
 from converter.graph.infer import known
 from converter.graph.record import record
@@ -45,7 +45,8 @@ def broadcast_slope(r: LiftContext) -> None:
     both formats broadcast as NumPy does.
     """
     x, slope = r.inputs(2)
-    assert x is not None and slope is not None
+    if x is None or slope is None:
+        raise MappingError(f"{r.layer.kind} needs data and a slope", "R105")
     larger = r.b.Add(x, slope)
     if larger.shape != x.shape:
         r.data = r.b.Expand(x, r.b.Shape(larger))

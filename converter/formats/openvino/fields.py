@@ -197,7 +197,9 @@ class Deformation(Field):
     def _check(self, node: Node, code: str) -> None:
         shapes = [known_sizes(node.input(i)) or None for i in (0, 2, 1, 3)]
         a = node.attrs
-        window = a["strides"], a["dilations"], a["pads"]
+        n = len(a.get("kernel_shape") or (1, 1))
+        ones, none = [1] * n, [0] * (2 * n)
+        window = a.get("strides") or ones, a.get("dilations") or ones, a.get("pads") or none
         if reason := deformed(shapes, a["group"], a["deformable_group"], *window):
             raise MappingError(reason, code)
 

@@ -97,7 +97,7 @@ def label_encoder(node: ir.Node, b: Builder) -> Value | None:
         return None
     plain = attrs["default_int64" if values.dtype.kind == "i" else "default_float"]
     stated = attrs.get("default_tensor")
-    absent = plain if stated is None else stated.numpy().reshape(-1)[0]
+    absent = plain if stated is None else np.reshape(stated, -1)[0]
     column = b.Unsqueeze(x, [-1])
     found = b.Equal(column, keys)
     if keys.dtype.kind == "f" and np.isnan(keys).any():
@@ -111,7 +111,7 @@ def label_encoder(node: ir.Node, b: Builder) -> Value | None:
 def _table(attrs: dict[str, Any], what: str) -> np.ndarray | None:
     """Return the numbers of an attribute that has a name for each type, None for texts."""
     if attrs.get(f"{what}_tensor") is not None:
-        found = attrs[f"{what}_tensor"].numpy()
+        found = np.asarray(attrs[f"{what}_tensor"])
         return found if found.dtype.kind in "if" else None
     for kind, dtype in (("int64", np.int64), ("float", np.float32)):
         if numbers := attrs.get(f"{what}_{kind}s"):

@@ -48,6 +48,9 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         if found.dilations:
             raise MappingError("a dilated transposed convolution")
         sizes, target = dims_of(r.data)[1:-1], self._wanted(r)
+        if not len(sizes) == len(target) == len(found.kernel):
+            needed = len(found.kernel) + 2
+            raise MappingError(f"the image has {len(sizes) + 2} axes, {needed} are needed", "R105")
         for i, (k, s) in enumerate(zip(found.kernel, found.strides, strict=True)):
             if sizes[i] is None or target[i] is None:
                 sizes[i], target[i] = 1, s if found.scheme else max(k, s)
