@@ -16,7 +16,7 @@ def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
     """For a bool mask[b, n]: the places of its first `count` trues in order, int64 [b, count], and
     which of these places are real.
     """
-    n = static(mask)[1]
+    n = static(mask, "the mask", axes=2)[1]
     key = b.Cast(mask, to=FLOAT) * b.const(arange(n, 0, -1, dtype=np.float32))
     if count > n:
         key = b.Pad(key, [0, 0, 0, count - n])

@@ -193,6 +193,8 @@ def read_classes(r: Reading) -> None:
     deltas, scores, anchors = (r.input(i) for i in range(3))
     if [r.rank(v) for v in (deltas, scores, anchors)] != [3, 3, 2]:
         raise MappingError("boxes and scores have 3 axes, anchors 2", "R105")
+    if r.outputs != 4:
+        raise MappingError(f"a detection has 4 results, got {r.outputs}", "R105")
     r.set_inputs(add_background(r, scores), deltas, anchors)
     r.then(lambda results: [results[1], results[2], results[0], results[3]])
 

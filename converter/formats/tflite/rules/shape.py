@@ -32,7 +32,7 @@ from converter.formats.tflite.rules.fields import (
 )
 from converter.graph.demands import at_least, shaped
 from converter.graph.infer import Array, known, rank_of, shape_of
-from converter.graph.sizes import arange
+from converter.graph.sizes import mirrored
 from converter.graph.value import Value, operand
 from converter.mapping.concepts.axes import Axis, Permutation
 from converter.mapping.concepts.pads import Pads
@@ -280,7 +280,7 @@ class Symmetric(Field):
         pairs = shaped(given, len(shape), 2, what="the padding").tolist()
         at_least(0, padding=given.tolist())
         axes = [i for i, pair in enumerate(pairs) if any(pair)] or [0]
-        orders = [np.pad(arange(shape[i]), pairs[i], "symmetric") for i in axes]
+        orders = [mirrored(shape[i], *pairs[i]) for i in axes]
         for axis, order in zip(axes[:-1], orders, strict=False):
             r.data = r.b.Gather(data(r), order, axis=axis)
         r.node.inputs[1] = r.b.const(orders[-1])

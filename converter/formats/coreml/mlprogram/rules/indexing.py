@@ -36,7 +36,7 @@ def gather_in_batches(r: Reading) -> None:
     """`axis`, behind `batch_dims` leading axes that data and indices share."""
     x, indices = r.operands()
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
-    axis = r.attr("axis", int, 0) % rank
+    axis = axis_of(r.attr("axis", int, 0), rank)
     if not 0 <= batch <= min(axis, depth):
         raise MappingError(f"batch_dims {batch}, axis {axis}", "R110")
     order, back = batched_gather_orders(rank, depth, axis, batch)

@@ -149,7 +149,8 @@ class Transposed(Window, transposed_window.TransposedWindow):
         return replace(window, target=out, sizes=size)
 
     def set_attributes(self, r: Reading, window: Geometry) -> None:
-        steps = zip(window.strides, window.dilations, strict=True)
+        # lists of other lengths are refused with the rest of the window
+        steps = zip(*window.steps[1:], strict=False)
         if any(p >= max(step) for p, step in zip(window.extra, steps, strict=False)):
             message = "the output port is larger than a deconvolution can make it"
             raise MappingError(message, "R105")
