@@ -1,5 +1,5 @@
-"""Text of files, names and messages on its way to a terminal or a log: a name cannot end a line,
-move the cursor, reverse what follows, or give a command to the runner whose log it is.
+"""Escape text of files, names and messages for a terminal or a log: a name cannot end a line, move
+the cursor, reverse the following text, or give a command to the runner that owns the log.
 """
 
 from __future__ import annotations
