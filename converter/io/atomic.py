@@ -51,7 +51,7 @@ PREFIX = ".netconv-"
 # in a workspace, once publishing has begun: the replaced files, and the list of the set's files
 _OLD, _LIST = ".netconv-old", ".netconv-list"
 _LONGEST = 1 << 16  # bytes of a list
-_SETTLED = 2_000_000_000  # nanoseconds after which a change of a folder is visible in its modification time
+_SETTLED = 2_000_000_000  # nanoseconds after which a change of a folder shows in its mtime
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 Lock: TypeAlias = int
 Identity: TypeAlias = list[int]
@@ -521,7 +521,7 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, note)
         yield
     finally:
-        with _blocked(before):  # or the first restored handler could prevent the restoring of the others
+        with _blocked(before):  # or the first restored handler could block the others
             for number, handler in before.items():
                 signal.signal(number, handler)
         for number in arrived[:1]:

@@ -59,7 +59,9 @@ def buffers(pieces: list[Piece]) -> Iterator[memoryview]:
 
 def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
     """Return the unsigned varint at `at` and the offset after it."""
-    if at < end and (first := data[at]) < 0x80:  # the most frequent case, and a file may have millions
+    if (
+        at < end and (first := data[at]) < 0x80
+    ):  # the most frequent case, and a file may have millions
         return first, at + 1
     value = shift = 0
     for place in range(at, min(end, at + 10)):

@@ -29,14 +29,12 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
         value = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant if finite else None
         )
-        if _SURROGATE.search(
-            text
-        ):  # a lone surrogate cannot be written to any file
+        if _SURROGATE.search(text):  # a lone surrogate cannot be written to any file
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [value]
-    for _ in range(_DEEPEST):  # a parsed value may still be nested too deeply for the functions that walk it
+    for _ in range(_DEEPEST):  # it may still be too deep for functions that walk it
         level = [
             v
             for outer in level
