@@ -222,7 +222,9 @@ def refused_file(error: UnsupportedError) -> ConverterError:
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the most similar of `names` if its similarity to `name` is at least `cutoff` (0 to 1)."""
+    """Return the most similar of `names` if its similarity to `name` is at least `cutoff`
+    (0 to 1).
+    """
     import difflib  # takes a millisecond, which conversions without errors save
 
     return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), None)

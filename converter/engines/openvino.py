@@ -42,7 +42,9 @@ def _tensor(array: Any, port: Any) -> Any:
 
 
 def prepare(model: Network) -> Prepared:
-    """Compile the model. Raises UnsupportedError with the reasons of the IR writer or of OpenVINO."""
+    """Compile the model. Raises UnsupportedError with the reasons of the IR writer or of
+    OpenVINO.
+    """
     refuse_opaque(model.ir)
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
     core = ov.Core()
