@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
 LONGEST = (
-    1000  # characters of one text; what a hostile file makes longer is shortened in the middle
+    1000  # characters of one text; longer ones, as of hostile files, are shortened in the middle
 )
 
 
@@ -240,7 +240,7 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {lower[close]!r}?" if close else otherwise
 
 
-Place = Where | str | os.PathLike[str]  # a place in a file, or the file
+Place = Where | str | os.PathLike[str]  # a location in a file, or the file
 
 
 def wrong_call(message: str, help: str = "", where: Place = "", code: str = "U501") -> UsageError:

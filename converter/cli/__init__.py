@@ -1,4 +1,4 @@
-"""The command line. Only click is imported here; each command loads what it needs when it runs."""
+"""The command line. Only click is imported here; each command loads its modules when it runs."""
 
 from __future__ import annotations
 

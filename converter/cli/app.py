@@ -76,9 +76,7 @@ def run() -> NoReturn:
                 signal.signal(number, _interrupt)
         code = int(_guarded())
         _ignore_requests()
-    except (
-        KeyboardInterrupt
-    ):  # once more, while the first was answered, or after everything was done
+    except KeyboardInterrupt:  # a second one while the first is handled, or one after the end
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
     startup.finish()

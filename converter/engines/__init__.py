@@ -1,15 +1,15 @@
-"""Engines that execute a model. Each is one small adapter, loaded when asked for.
+"""Engines that execute a model. Each is one small adapter, loaded on demand.
 
-An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays by input name and
+An engine's `prepare(model)` returns an object whose `run(feeds)` takes arrays by input name and
 returns arrays by output name, in the model's order.
 
 onnxruntime.py  the default
-session_weights.py  its large weights, read from the files where they lie
+session_weights.py  its large weights, mapped from their files
 reference.py    onnx's own evaluator: slow, written independently of onnxruntime
-openvino.py     OpenVINO's runtime, by way of the IR v11 writer
-litert.py       LiteRT, by way of the TensorFlow Lite writer
-coreml.py       Core ML on macOS, by way of the Core ML writer
-coreai.py       Core AI, by way of the Core AI writer
+openvino.py     OpenVINO's runtime, through the IR v11 writer
+litert.py       LiteRT, through the TensorFlow Lite writer
+coreml.py       Core ML on macOS, through the Core ML writer
+coreai.py       Core AI, through the Core AI writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
 """
@@ -82,7 +82,7 @@ def prepared(
 
 @contextmanager
 def only_running() -> Iterator[None]:
-    """Turn UnsupportedError into NothingComparedError (exit 6) for commands that only run models:
+    """Convert UnsupportedError to NothingComparedError (exit 6) for commands that only run models:
     there, an unsupported operator is one that the engine cannot execute.
     """
     try:
@@ -93,7 +93,7 @@ def only_running() -> Iterator[None]:
 
 @contextmanager
 def refusing(kind: type[ConverterError], what: str) -> Iterator[None]:
-    """Turn every exception of an engine into a `kind` error with the code N403."""
+    """Convert every exception of an engine to a `kind` error with the code N403."""
     try:
         yield
     except ConverterError:

@@ -379,7 +379,7 @@ def fitted(port: Port, array: Any) -> Any:
         array = array.reshape(shape)
     return np.require(
         array.astype(port["type"], copy=False), requirements="C"
-    )  # ascontiguousarray would turn a scalar into a vector
+    )  # ascontiguousarray would reshape a scalar to a vector
 
 
 def fits(shape: Sequence[int | None], given: Sequence[int]) -> bool:

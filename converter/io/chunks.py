@@ -25,7 +25,7 @@ _LINE, _TILE, _FAR = (
     64,
     1 << 15,
     256,
-)  # bytes of a cache line, of the first cache; distance of neighbours from which each costs a line
+)  # bytes of a cache line, of the first cache; stride from which each element costs a line
 
 
 def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any]]:

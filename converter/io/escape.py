@@ -13,8 +13,8 @@ _COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
 
 
 def escaped(text: str) -> str:
-    """Return the text as one visible line: what is not printable (control and format characters,
-    line and paragraph separators, lone surrogates) as Python escapes it, `\\x1b`, and the first
+    """Return the text as one visible line. Characters that are not printable (control and format characters,
+    line and paragraph separators, lone surrogates) are escaped as in Python, `\\x1b`, and the first
     character of what would be a command for a runner likewise.
     """
     if not text.isprintable():

@@ -115,8 +115,8 @@ def in_cache(link: Path) -> bool:
 
 def open_part(folder: Path, name: str | Path) -> int:
     """Return a descriptor of a file below a folder. The folders between are opened one by one, so
-    that the only links followed are those of a Hugging Face cache. Raises OSError otherwise: ELOOP
-    or ENOTDIR for a link.
+    that the only links followed are those of a Hugging Face cache. Any other link raises
+    OSError (ELOOP or ENOTDIR).
     """
     try:
         return _open_below(os.open(folder, _FOLDER & ~os.O_NOFOLLOW), Path(name).parts)

@@ -1,4 +1,4 @@
-"""TOML that a user wrote."""
+"""Read TOML files of the user."""
 
 from __future__ import annotations
 

@@ -299,7 +299,7 @@ class _Replacement:
             self._copy(self.copies[key], key)
 
     def _drop_copies(self) -> bool:
-        """Remove the copies; return whether none is left. Failed requests are retried once."""
+        """Remove the copies; return whether none is left. Failed requests are retried."""
         for copy in self.copies.values():
             for _ in range(ATTEMPTS):
                 try:

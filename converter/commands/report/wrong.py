@@ -102,7 +102,7 @@ def _error(d: Difference) -> str:
     return f"{d.max_abs:.3g}{limit}{share}"
 
 
-# ---- the tensor before and after
+# ---- the tensor on both sides
 
 
 def samples(result: Result) -> str:
@@ -177,7 +177,7 @@ def _short(value: Any) -> str:
 
 
 def _spread(s: Json) -> str:
-    """Return how many elements have an error of which magnitude."""
+    """Return the number of elements for each magnitude of the error."""
     counts = {int(e): int(n) for e, n in s["errors"]}
     if not counts:
         return ""

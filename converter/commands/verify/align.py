@@ -29,9 +29,7 @@ Key = TypeVar("Key", bound=Hashable)
 Keyed = Iterable[tuple[Hashable, ir.Value]]
 LAYER = "netconv.layer"
 ROUNDS = 4
-ALIKE = (
-    0.8  # of the names that count layers on both sides: so many stand for the same, or none does
-)
+ALIKE = 0.8  # share of counting names that must match; if fewer do, none is used
 
 
 @dataclass
@@ -75,7 +73,7 @@ class Side:
         self.live = live
 
     def last_of_layer(self) -> dict[str, str]:
-        """Layer name -> the one output of its last node."""
+        """Layer name -> the single output of its last node."""
         last = {n.metadata_props[LAYER]: n for n in self.nodes if n.metadata_props.get(LAYER)}
         return {
             layer: str(n.outputs[0].name)

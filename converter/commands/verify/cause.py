@@ -123,7 +123,7 @@ def _part(node: ir.Node) -> str:
 
 
 def paired(mine: Sequence[ir.Node], theirs: Sequence[ir.Node]) -> list[tuple[ir.Node, ir.Node]]:
-    """Return the pairs of nodes of two pieces if both have the same operators in the same order."""
+    """Return the pairs of nodes with the same operator, in order, in two pieces."""
     return _pair(mine, theirs)[0]
 
 

@@ -110,9 +110,7 @@ class Limits:
                     )
 
 
-Tolerance = Callable[
-    [int, Array], Array
-]  # place of the feed, reference value -> the noise that may be
+Tolerance = Callable[[int, Array], Array]  # index of the feed, reference value -> the allowed noise
 
 
 @dataclass(frozen=True)
