@@ -134,8 +134,8 @@ KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
 
 
 def _stack_results(model: ir.Model, names: Names) -> None:
-    """Unsqueeze the per-iteration outputs in loop bodies and squeeze the loop's results: the
-    evaluator concatenates results of iterations along an existing axis, and scalars to a column.
+    """Adapt loops to the evaluator, which concatenates the results of iterations along an existing
+    axis, and scalars to a column: unsqueeze the results in the body, or squeeze the column.
     """
     for node in [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ""]:
         body, carried = node.attributes["body"].as_graph(), max(len(node.inputs) - 2, 0)

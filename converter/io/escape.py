@@ -13,9 +13,9 @@ _COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
 
 
 def escaped(text: str) -> str:
-    """Return the text as one visible line. Characters that are not printable (control and format characters,
-    line and paragraph separators, lone surrogates) are escaped as in Python, `\\x1b`, and the first
-    character of what would be a command for a runner likewise.
+    """Return the text as one visible line. Characters that are not printable (control and format
+    characters, line and paragraph separators, lone surrogates) are escaped as in Python, `\\x1b`,
+    and so is the first character of a command for a runner.
     """
     if not text.isprintable():
         text = "".join(c if _visible(c) else ascii(c)[1:-1] for c in text)

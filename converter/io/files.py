@@ -160,7 +160,7 @@ class Output:
     the target itself. With `inside`, the target becomes a folder, and `inside` is the path of the
     file in it; missing folders are created. `check` receives the final paths of all files and
     folders before any of them appears, and may raise. A folder replaces another only if there is a
-    `check`. An Output whose target is in `out.made` adds its files to this one.
+    `check`. An Output with the target `out.made` adds its files to this one.
     """
 
     def __init__(

@@ -5,13 +5,13 @@ sizes.py     sizes for dynamic inputs            arguments.py inputs that are in
 numbers.py   tensors matched by their numbers    spelling.py nodes with explicit defaults
 program.py   a model cut into pieces             noise.py    the effect of rounding alone
 compare.py   two arrays                          isolate.py  own error versus inherited error
-cause.py     differences within a wrong piece     judge.py    a user's tolerances, and the verdict
+cause.py     differences in a wrong piece        judge.py    a user's tolerances, and the verdict
 floor.py     the noise of a whole network        result.py   the findings, as data
 native.py    a file in its own engine            stored.py   a stored comparison read again
 plan.py      the plan of one comparison          outputs.py  both models run as a whole
 layers.py    both models layer by layer          text.py     a comparison as text
 check.py     one comparison from start to end
-truth.py     pieces in doubles                 compressed.py weights computed from stored ones
+truth.py     pieces in doubles                   compressed.py weights that are stored compressed
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers
 """

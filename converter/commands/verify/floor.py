@@ -29,8 +29,8 @@ def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Flo
 
 
 def anywhere(floor: Floor) -> Floor:
-    """Spread the root mean square of the finite values to all elements, which keep at least their
-    measured value; no element is allowed more than twice the largest measured one.
+    """Allow every element a multiple of the root mean square of the finite values, but at most twice
+    the largest of them, and at least its own value.
     """
     if not floor.size:
         return floor
