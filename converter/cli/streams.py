@@ -17,7 +17,7 @@ from converter.cli import stdio
 from converter.errors import cannot_read, cannot_write, unwritable, wrong_call
 
 DASH = "-"
-_shown: dict[str, str] = {}  # path prefix on this machine -> the prefix of the user
+_shown: dict[str, str] = {}  # path prefix on this machine -> the text shown instead
 
 
 def is_url(place: str) -> bool:
@@ -41,8 +41,8 @@ def _folder(place: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fetched(place: str) -> Iterator[Path]:
-    """Return an input of the user as a local file: a path; a copy of standard input for `-`; a copy
-    of a URL with its side files.
+    """Provide an input of the user as a local file: a path; a copy of standard input for `-`; a
+    copy of a URL with its side files.
     """
     if place == DASH:
         with _folder("") as folder:
@@ -73,7 +73,7 @@ def _pieces() -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def uploaded(place: str, force: bool = False) -> Iterator[Path]:
-    """Return the local path for a result of the user: the path itself or, for a URL, a temporary
+    """Provide the local path for a result of the user: the path itself or, for a URL, a temporary
     file. It is uploaded with all files next to it unless an error occurs. Raises W302 if the URL
     exists and `force` is not given.
     """
@@ -91,7 +91,7 @@ def uploaded(place: str, force: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def named_output(place: str, target: str | None, force: bool = False) -> Iterator[Path]:
-    """Return the file to write a model to; for `-` a temporary one whose content is copied to
+    """Provide the file to write a model to; for `-` a temporary one whose content is copied to
     standard output at the end.
     """
     if place != DASH:

@@ -34,9 +34,7 @@ class Change:
 
 
 def diff(a: Network, b: Network) -> list[Change]:
-    """Return all differences; empty if the models have the same structure. Names of inner tensors
-    and the order of nodes are ignored.
-    """
+    """Return all differences. Names of inner tensors and the order of nodes are ignored."""
     try:
         found = align(a, b)
     except NothingComparedError:  # entirely different inputs and outputs: nothing corresponds

@@ -28,8 +28,8 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Trip:
-    """The result of a round trip. `normalised` are fields of the file with the same meaning but
-    another form, `changes` differences of the graph.
+    """The result of a round trip. `normalised` are fields of the file whose text has changed,
+    `changes` differences of the graph.
 
     `renamed` maps inner tensors to their new names; `numbers` is the comparison of the model with
     the one read back.

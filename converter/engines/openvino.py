@@ -72,7 +72,7 @@ def prepare(model: Network) -> Prepared:
 
 
 def _written(core: Any, model: Network, folder: Path) -> Any:
-    """Write the model to a file and read it, with its states also exposed as inputs and outputs."""
+    """Write the model to a file, with its states as plain inputs and outputs, and read the file."""
     from converter.formats import get
 
     path = folder / "model.xml"

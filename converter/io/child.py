@@ -67,5 +67,5 @@ def _user_site() -> str:
     """Return the folder of the user's own packages; "" if there is none."""
     try:
         return site.getusersitepackages()
-    except (KeyError, OSError, RuntimeError):  # the system knows no home folder
+    except (KeyError, OSError, RuntimeError):  # the user has no home folder
         return ""

@@ -7,8 +7,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# A runner of continuous integration takes a line of its log as a command when it begins with ::
-# (GitHub), or has ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
+# A CI runner treats a line of its log as a command if the line begins with :: (GitHub) or contains ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
 _COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
 
 

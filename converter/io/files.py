@@ -41,7 +41,7 @@ def side_file(model: Path, name: str, where: Where | None = None) -> Path:
 
     It is searched next to the model; if the model is a link, next to the link's target and then
     next to the link. It must not leave the searched folder, neither by its name nor through a link
-    (R107). The only exception are links inside one Hugging Face cache: from a model in
+    (R107). The only exception is a link inside one Hugging Face cache: from a model in
     CACHE/snapshots/REVISION to a regular file directly in CACHE/blobs.
     """
     places = []

@@ -183,7 +183,7 @@ def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
     with_limit = limits.size(options.max_memory)
     if with_limit:
         import converter.commands.verify.check
-        import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program
+        import converter.engines.onnxruntime  # noqa: F401 - loaded modules count as the program
     try:
         with limits.memory(with_limit):
             return compare(a, b, options)

@@ -270,7 +270,7 @@ def _table(table: Any, path: Path) -> dict[str, Any]:
 
 
 def _verify(verify: Any, root: str, path: Path) -> dict[str, Any]:
-    """Make paths of data files absolute; they are relative to the job file, too."""
+    """Resolve paths of data files relative to the job file."""
     _known(verify, VERIFY, "verify", path)
     if "data" not in verify:
         return dict(verify)

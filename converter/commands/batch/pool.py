@@ -55,7 +55,7 @@ class Worker:
     def __init__(self) -> None:
         read, write = os.pipe()
         environment = python_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints; the last line is evidence when it dies
+        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - its output; the last line is evidence if it dies
         command = python_command("-m", "converter.commands.batch.worker", str(write))
         # in a separate session: Ctrl-C is for the parent, which ends its workers itself
         self.process = subprocess.Popen(

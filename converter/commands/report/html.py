@@ -16,7 +16,7 @@ from converter.errors import ExitCode
 from converter.io.files import size_text
 
 ROWS = 2500  # rows of layer tables in one page
-LIMIT = 950_000  # bytes; the list of cases is always whole, and half of it is for details
+LIMIT = 950_000  # bytes; the list of cases is always complete, and details get at least half
 SECTIONS = 200  # entries with full details
 FEW = 20  # up to this number, passed entries also have full details
 OPEN = 3  # failures that are unfolded

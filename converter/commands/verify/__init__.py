@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def compare(reference: Network, candidate: Network, options: Verify) -> Result:
-    """Runs both models on the same inputs and compares what they compute; see converter.verify."""
+    """Run both models on the same inputs and compare their results; see converter.verify."""
     from converter.commands.verify.check import check
     from converter.commands.verify.plan import Plan
     from converter.engines import only_running

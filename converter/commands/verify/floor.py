@@ -29,7 +29,7 @@ def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Flo
 
 
 def anywhere(floor: Floor) -> Floor:
-    """Allow every element a multiple of the root mean square of the finite values, but at most twice
+    """Allow every element a multiple of the root mean square of the finite values, limited to twice
     the largest of them, and at least its own value.
     """
     if not floor.size:

@@ -80,7 +80,7 @@ class Unit:
     own: Difference = field(default_factory=Difference)
     total: Difference | None = None
     broken: bool = False  # wrong by itself
-    upstream: bool = False  # an input is wrong
+    upstream: bool = False  # a wrong tensor flows in
     turned: bool = False  # wrong, but equal after transposing, or in other units
     by_feed: list[Difference] = field(default_factory=list)  # own error, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
@@ -418,7 +418,7 @@ def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Fl
 
 
 def _rounding(base: Array, step: float) -> float:
-    """Return the maximum rounding error of a float anywhere in a tensor; 0.0 for integers."""
+    """Return the rounding error allowed for any element of a tensor of floats; 0.0 for integers."""
     if base.dtype.kind != "f":
         return 0.0
     size = np.abs(wide(base))

@@ -38,7 +38,9 @@ from converter.passes.legalise import Rewrite, onnx_function, rewritten
 from converter.passes.lite.functions import cos
 
 PART = 1 << 20  # elements of a weight that are moved at once
-LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
+LEND = (
+    1 << 14
+)  # size in bytes from which a weight is passed by reference instead of inside the piece
 # operators whose constant operands are weights that are subject to rounding; others (Resize scales,
 # Pow exponents, Pad values) stay exact
 _WEIGHTED = {
