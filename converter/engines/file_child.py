@@ -275,8 +275,8 @@ class CoreAi:
         pass
 
     def _computed(self, feeds: dict[int, Any] | None) -> list[Any]:
-        """Compute the results; without feeds, return only the description of `main`, or of the
-        first function.
+        """Compute the results; without feeds, only load the description of `main`, or of the first
+        function.
         """
         import asyncio
 

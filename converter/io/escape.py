@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# A CI runner treats a line of its log as a command if the line begins with :: (GitHub) or contains ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
+# A CI runner treats a line of its log as a command if the line begins with :: (GitHub) or contains
+# ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
 _COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
 
 

@@ -152,7 +152,7 @@ def _plain(value: Any) -> bool:
 
 
 def _sizes(graph: ir.Graph) -> dict[str, bool]:
-    """Return the layers of the file that are several operators here."""
+    """Return, for each layer of the file, whether it is several operators here."""
     found: dict[str, bool] = {}
     for node in all_nodes(graph):
         layer = node.metadata_props.get("netconv.layer", "")
