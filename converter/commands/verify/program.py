@@ -84,9 +84,9 @@ _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 @dataclass(frozen=True)
 class Jitter:
     """Seeded changes of a piece. With `precision`: weights move by one step of the layers that read
-    them, and results of coarse layers by one of their own steps. `ties`: values are scaled by up to
-    this much before they are quantized, each element differently if there is a seed. `flips`: this
-    share of the quantized elements moves by a whole step.
+    them, and results of coarse layers by one of their own steps. `ties`: values change by this
+    share before they are quantized; with a seed, each element by a random share up to it. `flips`:
+    this share of the quantized elements moves by a whole step.
     """
 
     seed: int = 0
