@@ -78,7 +78,7 @@ class Console:
             self._print(render(shown, told), err)
 
     def _print(self, text: str, err: bool = False) -> None:
-        """Print text with every line escaped, or a document."""
+        """Print a document, or text that is already escaped."""
         waiting.clear()
         click.echo(text, err=err, color=self.colored(sys.stderr if err else sys.stdout))
 

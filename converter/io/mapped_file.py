@@ -113,7 +113,7 @@ def copied(data: memoryview, target: int) -> int:
 
 def place_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
     """Return the file and offset of a contiguous array that is a part of a mapped file, provided
-    that the file is still there unchanged; None for any other array.
+    that its path still refers to that file; None for any other array.
     """
     if not array.flags.c_contiguous or not array.nbytes:
         return None

@@ -1,6 +1,6 @@
-"""Weights that a model computes from compressed ones: float16 followed by a Cast, or integers
-followed by a DequantizeLinear or by arithmetic with their scales. Their numbers are compared, not
-their form.
+"""Weights that a model computes from compressed ones: half-precision floats followed by a Cast, or
+integers followed by a DequantizeLinear or by arithmetic with their scales. Their numbers are
+compared, not their form.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class Plan:
 
 
 def as_stored(network: Network) -> Network:
-    """Return the network with its weights in the float16 type in which its file stores them: their
-    rounding is not a fault of a layer.
+    """Return the network with its weights in the half-precision type in which its file stores them:
+    their rounding is not a fault of a layer.
     """
     dtype = stored_half(network.ir)
     if dtype is None or any(
