@@ -1,4 +1,4 @@
-"""Every way in which netconv says no. Diagnostics are values; text, JSON, SARIF and exit codes are
+"""All errors that netconv reports. Diagnostics are values; text, JSON, SARIF and exit codes are
 renderings of them.
 
     ConverterError            base of every refusal; carries one or more diagnostics
@@ -6,9 +6,9 @@ renderings of them.
     ├── UnsupportedError      the model is fine, the target cannot express it              exit 3
     ├── ReadError             the input is unreadable or invalid                           exit 4
     ├── WriteError            the output could not be written                              exit 5
-    ├── NothingComparedError  a comparison that could not be made                          exit 6
-    ├── TimeLimitError        it took longer than it was given                             exit 7
-    └── MemoryLimitError      it needs more memory than it was given, or than there is     exit 8
+    ├── NothingComparedError  the comparison could not be made                             exit 6
+    ├── TimeLimitError        the time limit was exceeded                                  exit 7
+    └── MemoryLimitError      the memory limit, or the available memory, was exceeded      exit 8
 
 A user never sees a traceback for one of these; anything else that escapes is our bug (exit 70).
 """
@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
 LONGEST = (
-    1000  # characters of one text; what a hostile file makes longer is shortened in the middle
+    1000  # characters of one text; longer ones, as of hostile files, are shortened in the middle
 )
 
 
@@ -37,7 +37,7 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True)
 class Where:
-    """A place in a file: whatever of it is known.
+    """A location in a file, as far as it is known.
 
     `line` counts from 1; `path` is a protobuf or JSON path such as
     `neuralNetwork.layers[87].upsample.mode`.
@@ -68,9 +68,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding: what (`code`, `message`), where, the evidence for it, and what to do about
-    it.
-    """
+    """One finding: the problem (`code`, `message`), its location, the evidence and the remedy."""
 
     code: str
     message: str
@@ -97,7 +95,9 @@ class Diagnostic:
 
 
 def in_file(diagnostics: Iterable[Diagnostic], file: str) -> tuple[Diagnostic, ...]:
-    """The diagnostics with `file` where they name a layer, a line or a path but no file."""
+    """Return the diagnostics with `file` added where they name a layer, a line or a path but no
+    file.
+    """
     return tuple(
         replace(d, where=replace(d.where, file=file))
         if d.where != Where() and not d.where.file
@@ -107,8 +107,8 @@ def in_file(diagnostics: Iterable[Diagnostic], file: str) -> tuple[Diagnostic, .
 
 
 class ExitCode(enum.IntEnum):
-    """Exit codes of the command line, with the word that a table of jobs has for each, and what it
-    means. The documented table is generated from this enum.
+    """Exit codes of the command line, with their names in a table of jobs and their meanings. The
+    documented table is generated from this enum.
     """
 
     OK = 0, "ok", "done, nothing to report"
@@ -143,7 +143,7 @@ class ExitCode(enum.IntEnum):
         return member
 
 
-# the most severe first: what decides where there are several
+# the most severe first: of several codes, the first in this order is the exit code
 SEVERITY = (
     ExitCode.BUG,
     ExitCode.INTERRUPTED,
@@ -158,7 +158,7 @@ SEVERITY = (
     ExitCode.UNFELT,
     ExitCode.OK,
 )
-# codes that say that the content of a file is invalid, and not only unknown to netconv
+# codes for invalid content of a file, as opposed to content that netconv does not know
 INVALID = frozenset({"R100", "R101", "R102", "R103", "R105", "R107", "R110", "R131"})
 
 
@@ -169,7 +169,9 @@ def most_severe(codes: Iterable[int]) -> ExitCode:
 
 
 class ConverterError(Exception):
-    """A refusal: `diagnostics` says what, where and why; `exit_code` is what a shell sees."""
+    """A refusal: `diagnostics` give the problem, the location and the reason; `exit_code` is the
+    exit code of the process.
+    """
 
     exit_code = ExitCode.FINDING
 
@@ -212,25 +214,25 @@ class MemoryLimitError(ConverterError):
 
 
 def refused_file(error: UnsupportedError) -> ConverterError:
-    """Return what reading a file is refused with: a ReadError where a layer of it is invalid, else
-    `error` itself.
+    """Return the error for a file that cannot be read: a ReadError if one of its layers is invalid,
+    else `error` itself.
     """
     invalid = any(d.level == "error" and d.code in INVALID for d in error.diagnostics)
     return ReadError(error.diagnostics) if invalid else error
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The one of `names` that is spelled most like `name`, if one is at least `cutoff` (0 to 1)
-    like it.
+    """Return the most similar of `names` if its similarity to `name` is at least `cutoff`
+    (0 to 1).
     """
-    import difflib  # takes a millisecond that a conversion without faults need not wait
+    import difflib  # takes a millisecond, which conversions without errors save
 
     return next(iter(difflib.get_close_matches(name, list(names), 1, cutoff)), None)
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The help for a name that is not known: the known one that it begins, or is spelled nearly
-    like; else `otherwise`.
+    """Return the help for an unknown name: a known name that it is a prefix of, or that is spelled
+    similarly; else `otherwise`.
     """
     lower, asked = {n.lower(): n for n in known}, given.lower()
     longer = [n for n in lower if asked and n.startswith(asked)]
@@ -238,23 +240,23 @@ def did_you_mean(given: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"did you mean {lower[close]!r}?" if close else otherwise
 
 
-Place = Where | str | os.PathLike[str]  # a place in a file, or the file
+Place = Where | str | os.PathLike[str]  # a location in a file, or the file
 
 
 def wrong_call(message: str, help: str = "", where: Place = "", code: str = "U501") -> UsageError:
-    """A UsageError with one diagnostic: `raise wrong_call("a folder needs a target")`."""
+    """Return a UsageError with one diagnostic: `raise wrong_call("a folder needs a target")`."""
     return UsageError(_one(code, message, where, help))
 
 
 def unreadable(code: str, message: str, where: Place = "", help: str = "") -> ReadError:
-    """A ReadError with one diagnostic: `raise unreadable("R102", "the weights file is missing",
-    path)`.
+    """Return a ReadError with one diagnostic: `raise unreadable("R102", "the weights file is
+    missing", path)`.
     """
     return ReadError(_one(code, message, where, help))
 
 
 def unwritable(code: str, message: str, where: Place = "", help: str = "") -> WriteError:
-    """A WriteError with one diagnostic."""
+    """Return a WriteError with one diagnostic."""
     return WriteError(_one(code, message, where, help))
 
 
@@ -264,38 +266,38 @@ def _one(code: str, message: str, where: Place, help: str) -> Diagnostic:
 
 
 def cannot_read(where: Place, error: Exception) -> ReadError:
-    """R100: the system says that a file cannot be read."""
+    """Return R100: the system reports that a file cannot be read."""
     return unreadable("R100", f"cannot read: {_reason(error)}", where)
 
 
 def cannot_write(where: Place, error: Exception, what: str = "", left: str = "") -> WriteError:
-    """W301: the system says that a file cannot be written; `what` it is, and what is `left` where
-    that is not what was there before.
+    """Return W301: the system reports that a file cannot be written. `what` names the file in the
+    message; `left` describes the files that remain if they are not those from before.
     """
     message = f"cannot write{what}: {_reason(error)}" + (f"; {left}" if left else "")
     return unwritable("W301", message, where)
 
 
 def output_exists(where: Place, what: str = "the output exists") -> WriteError:
-    """W302: only --force overwrites it."""
+    """Return W302: the output exists, and only --force overwrites it."""
     return unwritable("W302", what, where, "--force overwrites it")
 
 
 def overwrites_input(where: Place) -> UsageError:
-    """W302: the place of an output is that of an input."""
+    """Return W302: the output has the same path as an input."""
     return wrong_call("the output would overwrite the input", where=where, code="W302")
 
 
 def _reason(error: Exception) -> object:
-    """What the system says, without the number and the place that Python adds."""
+    """Return the system's message, without the number and the path that Python adds."""
     return getattr(error, "strerror", None) or error
 
 
 class MappingError(Exception):
-    """A row or a converter that cannot carry a layer across, and why. `code` is the diagnostic's.
+    """The reason why a row or a converter cannot convert a layer. `code` is the diagnostic's.
 
-    `not_meant`: a condition of the row says that the layer is none of its own; reasons of other
-    rows tell more. `choice`: key, found value and the value that the row is for, where that is the
+    `not_meant`: a condition of the row shows that it is for other layers, so that the reasons of
+    other rows are more helpful. `choice`: key, actual value and the row's value, if that is the
     condition.
     """
 
@@ -308,7 +310,7 @@ class MappingError(Exception):
 
 
 def not_meant(message: str, code: str = "X202") -> MappingError:
-    """The error of a field by which a row is told from others."""
+    """Return the error of a field that selects the row for a layer."""
     error = MappingError(message, code)
     error.not_meant = True
     return error

@@ -1,11 +1,11 @@
-"""The command line. Only click is imported here; each command loads what it needs when it runs."""
+"""The command line. Only click is imported here; each command loads its modules when it runs."""
 
 from __future__ import annotations
 
 import sys
 
-# `python -m` puts the working folder first on the search path: a file `json.py` that lies there
-# would be imported, and executed. Before anything else is imported it is taken away.
+# `python -m` puts the working folder first on the search path: a file `json.py` there would be
+# imported, and executed. So remove it before any other import.
 if (
     sys.argv[:1] == ["-m"]
     and any(a.endswith("converter.cli") for a in sys.orig_argv)
@@ -19,8 +19,8 @@ from converter.cli.interrupt import leave
 
 
 def main() -> None:
-    """The command `netconv`. From the first line on a request to end is obeyed; until commands run
-    there is nothing to clean up.
+    """Run the command `netconv`. Termination requests are obeyed from the first line on; until
+    commands run there is nothing to clean up.
     """
     try:
         import signal
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _leave_working_folder() -> None:
-    """Take the working folder off the search path where only an empty or relative entry of
+    """Remove the working folder from the search path if only an empty or relative entry of
     PYTHONPATH, or a script without a file, put it there.
     """
     given = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")

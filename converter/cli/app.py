@@ -1,4 +1,4 @@
-"""The entry point: the group of commands, each loaded when it is called, and what becomes of
+"""The entry point: the group of commands, each loaded when it is called, and the handling of
 errors.
 """
 
@@ -31,7 +31,9 @@ from converter.io.signals import REQUESTS, loading
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and short help, and imports one when it is needed."""
+    """A group that knows its commands by name and short help, and imports a command when it is
+    needed.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -65,8 +67,8 @@ def app() -> None:
 
 
 def run() -> NoReturn:
-    """Runs the command line and exits with a code of ExitCode. A request to end is answered as
-    Ctrl-C is: what is half made is removed.
+    """Run the command line and exit with a code of ExitCode. A termination request has the effect
+    of Ctrl-C: unfinished outputs are removed.
     """
     try:
         for number in REQUESTS:
@@ -74,9 +76,7 @@ def run() -> NoReturn:
                 signal.signal(number, _interrupt)
         code = int(_guarded())
         _ignore_requests()
-    except (
-        KeyboardInterrupt
-    ):  # once more, while the first was answered, or after everything was done
+    except KeyboardInterrupt:  # a second one while the first is handled, or one after the end
         code = int(ExitCode.INTERRUPTED)
         _ignore_requests()
     startup.finish()
@@ -84,7 +84,9 @@ def run() -> NoReturn:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """As Python answers Ctrl-C; at once where the exception would get lost."""
+    """Handle a signal as Python handles Ctrl-C, but exit at once where the exception would be
+    lost.
+    """
     del number
     if loading(frame):
         leave()
@@ -92,8 +94,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _ignore_requests() -> None:
-    """What ends already needs no more requests to end: Python would die of them while it cleans
-    up.
+    """Ignore termination requests from now on: during the final cleanup Python would crash on
+    them.
     """
     for number in REQUESTS:
         signal.signal(number, signal.SIG_IGN)
@@ -102,7 +104,7 @@ def _ignore_requests() -> None:
 def _guarded() -> int:
     code = _call()
     error = stdio.lost()
-    if error is None or isinstance(error, BrokenPipeError):  # a reader may go, which is its right
+    if error is None or isinstance(error, BrokenPipeError):  # a reader may close the pipe early
         return code
     click.echo(str(cannot_write("standard output", error)), err=True)
     return most_severe([code, ExitCode.UNWRITABLE])
@@ -137,7 +139,7 @@ def _call() -> int:
 
 
 def _usage(e: click.UsageError) -> UsageError:
-    """click's own complaint in our form."""
+    """Convert an error of click to our form."""
     possible = getattr(e, "possibilities", None) or ()
     message = e.message if isinstance(e, click.NoSuchOption) else e.format_message()
     help = (

@@ -1,4 +1,4 @@
-"""Parameters of the command line that suggest what was meant."""
+"""Parameters of the command line that suggest the probable spelling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from converter.errors import did_you_mean, wrong_call
 
 
 class Choice(click.Choice[str]):
-    """A choice that says what was probably meant."""
+    """A choice that suggests the probable spelling."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         known = [str(c) for c in self.choices]
@@ -28,7 +28,7 @@ class Choice(click.Choice[str]):
 
 
 class FormatName(Parsed):
-    """A format, with flavours where `flavours` says so: openvino, openvino+ir=7+fp16."""
+    """A format, with flavors if `flavours` is set: openvino, openvino+ir=7+fp16."""
 
     name = "FORMAT"
 
@@ -81,7 +81,7 @@ class Code(Parsed):
 
 
 class Numbers(Parsed):
-    """Numbers with commas between."""
+    """Comma-separated numbers."""
 
     name = "NUMBERS"
 
@@ -94,7 +94,7 @@ class Numbers(Parsed):
 
 
 class Most(Parsed):
-    """The largest output: a size or a multiple of the source, checked but as it was given."""
+    """The largest output: a size or a multiple of the source, validated but passed on unchanged."""
 
     name = "SIZE"
 
@@ -106,8 +106,8 @@ class Most(Parsed):
 
 
 class FilePath(Parsed):
-    """A path that may not exist: a missing input is exit code 4 with our own message, not click's
-    2.
+    """A path that may not exist: a missing input results in exit code 4 and our own message, not in
+    click's 2.
     """
 
     name = "FILE"
@@ -125,8 +125,8 @@ class FilePath(Parsed):
 
 
 class Source(FilePath):
-    """A file to read: a path, `-` for standard input, or a URL, either of which is copied to a file
-    that lasts as long as the command. `data`: NAME= may come before it, and it may be a folder.
+    """A file to read: a path, `-` for standard input, or a URL; the latter two are copied to a file
+    that lasts as long as the command. `data`: it may be prefixed by NAME= and may be a folder.
     """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -142,7 +142,9 @@ class Source(FilePath):
 
 
 class Data(Source):
-    """Inputs to run on: a file, a folder or a URL of one, NAME=FILE, or a word for made ones."""
+    """Inputs to run on: a file, a folder or a URL of one, NAME=FILE, or a word for generated
+    ones.
+    """
 
     name = "DATA"
 
@@ -156,7 +158,7 @@ class Data(Source):
 
 
 class Place(FilePath):
-    """A path or a URL, as it was given."""
+    """A path or a URL, passed on unchanged."""
 
     name = "PLACE"
 

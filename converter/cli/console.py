@@ -1,5 +1,5 @@
-"""Where results and diagnostics go: text for people on a terminal, or one document of a machine's
-format.
+"""Output of results and diagnostics: text for people on a terminal, or one machine-readable
+document.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from converter.io.escape import escaped
 
 @record
 class Console:
-    """One command's output. Text goes out at once; for other formats everything is collected and
-    rendered by `finish`.
+    """The output of one command. Text is printed at once; for other formats everything is collected
+    and rendered by `finish`.
     """
 
     command: str = ""
@@ -40,7 +40,7 @@ class Console:
     cases: list[Case] = field(default_factory=list)
     result: Any = None
     about: dict[str, Any] = field(
-        default_factory=dict  # of the run itself, for JSON: "arguments", "seconds"
+        default_factory=dict  # about the run itself, for JSON: "arguments", "seconds"
     )
 
     @property
@@ -53,22 +53,22 @@ class Console:
         return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb" and stream.isatty()
 
     def say(self, *lines: str) -> None:
-        """Print lines of the result, each of which stays one line whatever is in it. Nothing with
-        -q or another format.
+        """Print lines of the result; each is escaped to one visible line. Prints nothing with -q or
+        another format.
         """
         for line in lines if self.text and self.verbosity >= 0 else ():
             self._print(escaped(told(line)))
 
     def document(self, text: str) -> None:
-        """Print a result that is a document of some syntax, as it is. Nothing with -q or another
-        format.
+        """Print a result that is a document of some syntax, unescaped. Prints nothing with -q or
+        another format.
         """
         if self.text and self.verbosity >= 0:
             self._print(told(text))
 
     def report(self, diagnostics: Sequence[Diagnostic], err: bool = True) -> None:
-        """Diagnostics, alike ones as one. With -q only errors are shown. A warning is a finding
-        under --strict or --deny.
+        """Report diagnostics, similar ones grouped. With -q only errors are shown. A warning is a
+        finding under --strict or --deny.
         """
         self.record(diagnostics)
         shown = [d for d in diagnostics if d.level == "error" or self.verbosity >= 0]
@@ -78,12 +78,14 @@ class Console:
             self._print(render(shown, told), err)
 
     def _print(self, text: str, err: bool = False) -> None:
-        """Print text of which every line is escaped, or a document."""
+        """Print a document, or text that is already escaped."""
         waiting.clear()
         click.echo(text, err=err, color=self.colored(sys.stderr if err else sys.stdout))
 
     def record(self, diagnostics: Sequence[Diagnostic]) -> None:
-        """Diagnostics that the result itself shows: for the log and for other formats than text."""
+        """Record diagnostics that the result itself shows, for the log and for formats other than
+        text.
+        """
         self.diagnostics.extend(diagnostics)
         if any(
             d.level == "warning"
@@ -93,12 +95,12 @@ class Console:
             self.verdict(ExitCode.FINDING)
 
     def verdict(self, code: ExitCode) -> None:
-        """Sets the exit code; the first that is not OK stays."""
+        """Set the exit code; the first one that is not OK is kept."""
         if self.code == ExitCode.OK:
             self.code = code
 
     def refuse(self, error: ConverterError) -> int:
-        """A refusal: shown, with its exit code."""
+        """Report a refusal and return its exit code."""
         self.code = error.exit_code
         try:
             self.report(error.diagnostics)
@@ -109,7 +111,7 @@ class Console:
             return e.exit_code
 
     def finish(self) -> int:
-        """Renders what was collected, writes the log, gives the exit code."""
+        """Render the collected output, write the log and return the exit code."""
         if not self.text:
             from converter.commands.report import machine
 
@@ -148,7 +150,7 @@ _current = Console()
 
 
 def current() -> Console:
-    """The console of the running command (a plain one before there is a command)."""
+    """Return the console of the running command (a plain one before there is a command)."""
     return _current
 
 

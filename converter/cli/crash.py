@@ -1,6 +1,4 @@
-"""What happens when netconv itself is wrong: the traceback goes to a file, the user gets one
-line.
-"""
+"""Handle internal errors of netconv: the traceback goes to a file, the user gets one line."""
 
 from __future__ import annotations
 
@@ -17,7 +15,9 @@ from converter.io.escape import escaped
 
 
 def apologise(error: BaseException) -> int:
-    """Saves the traceback in the folder for temporary files and says where; exit code 70."""
+    """Save the traceback in the folder for temporary files, print its path and return exit
+    code 70.
+    """
     handle, path = tempfile.mkstemp(prefix="netconv-crash-", suffix=".txt")
     with os.fdopen(handle, "w", encoding="utf-8") as f:
         f.write(f"netconv {converter.__version__}, Python {sys.version}\n{sys.argv}\n\n")

@@ -1,4 +1,4 @@
-"""Options of the command line made of declared ones (converter.commands.options)."""
+"""Options of the command line, created from declared ones (converter.commands.options)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def _engines(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
 
 
 class DeclaredOption(click.Option):
-    """The option of a field. Without a value it is None: the field has the default."""
+    """The command-line option for a field. Without a value it is None: the field has the
+    default.
+    """
 
     def __init__(self, found: Declared, choices: Sequence[str] = ()) -> None:
         o, default = found.option, found.field.default
@@ -90,7 +92,7 @@ class DeclaredOption(click.Option):
         )
 
     def collected(self, value: Any) -> Any:
-        """The value of the field."""
+        """Return the value of the field."""
         kind = self.declared.option.kind
         if kind is not Kind.FLAG and (value is None or value == ()):
             return self.declared.field.default
@@ -104,5 +106,5 @@ class DeclaredOption(click.Option):
 
 
 def declared_options(command: click.Command) -> Iterator[DeclaredOption]:
-    """The options of a command, without its arguments."""
+    """Yield the options of a command, without its arguments."""
     return (p for p in command.params if isinstance(p, DeclaredOption))

@@ -1,4 +1,4 @@
-"""The end of a process that is interrupted before it can clean up."""
+"""Exit of a process that is interrupted before it can clean up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ INTERRUPTED = 130  # ExitCode.INTERRUPTED, which is not loaded yet
 
 
 def leave(number: int = 0, frame: Any = None) -> NoReturn:
-    """Ends the process at once: an exception could get lost in what Python is just importing, or
-    come out as a traceback.
+    """End the process at once: an exception could be lost in a running import, or be printed as a
+    traceback.
     """
     del number, frame
     try:
         os.write(2, b"interrupted\n")
-    finally:  # also when nobody listens
+    finally:  # also if the output is closed
         os._exit(INTERRUPTED)

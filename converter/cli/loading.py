@@ -1,4 +1,4 @@
-"""Models as the options of a command say."""
+"""Read models with the options of a command."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read(file: Path, options: Reading) -> Model:
-    """The model of a file."""
+    """Read the model of a file."""
     from converter import api
 
     return api.load(

@@ -1,4 +1,4 @@
-"""The commands by their names."""
+"""The commands by name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMANDS = {
 
 
 def command(name: str) -> click.Command:
-    """A command, which is loaded now."""
+    """Load and return a command."""
     found: click.Command = importlib.import_module(
         f"converter.cli.commands.{name.replace('-', '_')}"
     ).command

@@ -1,5 +1,5 @@
 """Commands with the options of a class (converter.commands.options): each field is an option, and
-the command's function gets one object.
+the command's function receives one object.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ REPORTS = ("text", "json", "github", "sarif", "junit")
 
 
 class Command(click.Command):
-    """A command with the fields of a class as its options, whose defaults may come from the
-    environment and a settings file.
+    """A command whose options are the fields of a class; defaults may come from the environment and
+    a settings file.
     """
 
     options: type[Options]
@@ -41,7 +41,7 @@ class Command(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options in groups."""
+        """Write the options in groups."""
         rows: dict[Group, list[tuple[str, str]]] = {g: [] for g in Group}
         for p in self.get_params(ctx):
             if isinstance(p, click.Option) and (row := p.get_help_record(ctx)) is not None:
@@ -54,7 +54,7 @@ class Command(click.Command):
 
 
 def _early_format(args: Sequence[str]) -> str:
-    """The output format as far as it can be told before the arguments are parsed: complaints about
+    """Determine the output format as far as possible before the arguments are parsed: errors in
     them are rendered in it too.
     """
     for i, a in enumerate(args):
@@ -73,8 +73,9 @@ def _early_format(args: Sequence[str]) -> str:
 def subcommand(
     name: str, cls: type[T], formats: Sequence[str] = DATA, examples: str = ""
 ) -> Callable[[Callable[Concatenate[Console, T, P], None]], click.Command]:
-    """A command with options of its own and the general ones. Its function takes a Console, which
-    it tells the verdict, its options, and its arguments.
+    """Return a decorator that makes a command with the options of `cls` and the general ones. The
+    decorated function receives a Console, to which it reports the verdict, the options, and its
+    arguments.
     """
 
     def decorate(body: Callable[Concatenate[Console, T, P], None]) -> click.Command:
@@ -122,6 +123,6 @@ def _epilog(examples: str) -> str | None:
 
 
 def _made(cls: type[T], own: Sequence[DeclaredOption], given: dict[str, Any]) -> T:
-    """The options of a class, whose values are taken out of those that were given."""
+    """Build the options of a class and remove their values from `given`."""
     values: Mapping[str, Any] = {str(p.name): p.collected(given.pop(str(p.name))) for p in own}
     return cls(**values)

@@ -1,9 +1,9 @@
-"""Where an option's value comes from: the flag, the variable NETCONV_X, netconv.toml or
+"""The source of an option's value: the flag, the variable NETCONV_X, netconv.toml or
 [tool.netconv], the default; in this order.
 
-A settings file is looked for in the working folder and above it; the first netconv.toml, or
-pyproject.toml with a table [tool.netconv], counts. Keys are the long names of options; a table
-named after a command holds what is for that command alone.
+The settings file is searched in the working folder and its parents; the first netconv.toml, or
+pyproject.toml with a table [tool.netconv], is used. Keys are the long names of options; a table
+named after a command holds values for that command alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from converter.errors import did_you_mean, wrong_call
 
 
 def find() -> Path | None:
-    """The settings file: NETCONV_CONFIG, or the nearest one at or above the working folder."""
+    """Return the settings file: NETCONV_CONFIG, or the nearest one in the working folder or its
+    parents.
+    """
     if named := os.environ.get("NETCONV_CONFIG"):
         return Path(named)
     try:
@@ -38,8 +40,8 @@ def find() -> Path | None:
 
 
 def load(path: Path | None, of: click.Command) -> dict[str, Any]:
-    """The file's values for a command, by parameter name. UsageError for keys that no command
-    has.
+    """Return the file's values for a command, by parameter name. Raises UsageError for keys that no
+    command has.
     """
     if path is None:
         return {}
@@ -62,12 +64,12 @@ def load(path: Path | None, of: click.Command) -> dict[str, Any]:
 
 
 def settable() -> set[str]:
-    """The settings that any command has."""
+    """Return the settings of all commands."""
     return {key for name in COMMANDS for key in _settable(command(name))}
 
 
 def _settable(of: click.Command) -> dict[str, str]:
-    """The settings of a command, with the names of their parameters."""
+    """Return the settings of a command, with the names of their parameters."""
     found = (p for p in declared_options(of) if p.declared.option.settable)
     return {p.declared.name: str(p.name) for p in found}
 
@@ -83,7 +85,9 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def origins(of: click.Command) -> dict[str, tuple[Any, str]]:
-    """For each settable option of a command: its value now, and where it comes from."""
+    """Return, for each settable option of a command, its current value and the source of the
+    value.
+    """
     path = find()
     from_file = load(path, of)
     result: dict[str, tuple[Any, str]] = {}

@@ -1,4 +1,4 @@
-"""NAME:1,3,224,224 and NAME=VALUE on the command line."""
+"""The arguments NAME:1,3,224,224 and NAME=VALUE of the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from converter.io import strict_json
 
 
 class Parsed(click.ParamType):  # type: ignore[type-arg]
-    """What is made of the text of an argument by `parse`, which is told the option, too."""
+    """An argument that `parse` converts from text; `parse` also receives the name of the option."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return self.parse(str(value), param.opts[0] if param is not None else "the option")
 
     @abstractmethod
     def parse(self, text: str, option: str) -> Any:
-        """The value; UsageError for a text that is none."""
+        """Return the value; raise UsageError for an invalid text."""
 
 
 class Shapes(Parsed):
@@ -67,7 +67,7 @@ def _array_of(file: str) -> Any:
 
 
 def _value_of(text: str) -> Any:
-    """Numbers and lists as in JSON, 1,2,3 as a list; anything else is text."""
+    """Parse numbers and lists as in JSON, and 1,2,3 as a list; anything else is text."""
     for spelling in (text, f"[{text}]"):
         try:
             return strict_json.parse(spelling)
@@ -77,7 +77,7 @@ def _value_of(text: str) -> Any:
 
 
 class Pair(Parsed):
-    """Two names of inputs and outputs; `form` is what the help calls them."""
+    """Two names of inputs and outputs; `form` is their form in the help."""
 
     def __init__(self, form: str) -> None:
         self.name = form

@@ -1,8 +1,8 @@
-"""The three standard streams, of which any may be closed, full, or without a reader.
+"""The three standard streams, any of which may be closed, full, or without a reader.
 
-A closed one is replaced by a descriptor of its own, so that no file that is opened later gets its
-number. What cannot be written to standard output is lost without stopping the command; the exit
-code says so in the end.
+A closed stream gets a descriptor of its own, so that no file that is opened later gets its number.
+If writing to standard output fails, the output is lost without stopping the command, and the final
+exit code reports it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import select
 import sys
 from typing import Any
 
-# a closed standard input or output stays one that cannot be read or written
+# a closed standard input or output remains unreadable or unwritable
 _CLOSED = {0: os.O_WRONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 
 
 class _Forgiving(io.FileIO):
-    """Writes as long as that works; the first error is kept, and everything after it dropped."""
+    """A stream that writes until the first error, keeps that error, and drops everything after
+    it.
+    """
 
     error: OSError | None = None
 
@@ -28,19 +30,21 @@ class _Forgiving(io.FileIO):
                 written = super().write(data)
                 if written is not None:
                     return written
-                select.select([], [self], [])  # a pipe that does not block, and is full for now
+                select.select([], [self], [])  # a non-blocking pipe that is full at the moment
         except OSError as e:
             self.error = e
         return memoryview(data).nbytes
 
 
 def prepare() -> None:
-    """Arrange the streams of this process; once, before anything is opened or printed."""
+    """Set up the streams of this process; called once, before any file is opened or text
+    printed.
+    """
     for number, flags in _CLOSED.items():
         try:
             os.fstat(number)
         except OSError:
-            made = os.open(os.devnull, flags)  # the lowest number that is free
+            made = os.open(os.devnull, flags)  # the lowest free number
             if made != number:
                 os.dup2(made, number)
                 os.close(made)
@@ -54,7 +58,7 @@ def prepare() -> None:
 
 
 def _stream(number: int, before: Any) -> io.TextIOWrapper:
-    """A text stream like the one that Python made, which is None for a closed descriptor."""
+    """Return a text stream like Python's own, which is None for a closed descriptor."""
     if before is not None:
         before.flush()
     strict = before is None or before.errors == "strict"
@@ -68,7 +72,7 @@ def _stream(number: int, before: Any) -> io.TextIOWrapper:
 
 
 def lost() -> OSError | None:
-    """Return the error because of which standard output is incomplete, after flushing it."""
+    """Flush standard output and return the error that made it incomplete, if any."""
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw.error if isinstance(raw, _Forgiving) else None

@@ -1,6 +1,6 @@
-"""Places that are no files of this machine: `-` for standard input and output, and URLs that fsspec
-opens (s3://, gs://, https://). What is read there is fetched before a command begins, what is
-written there is made here and uploaded when it is complete.
+"""Inputs and outputs that are not local files: `-` for standard input and output, and URLs that
+fsspec opens (s3://, gs://, https://). Inputs are fetched before a command begins; outputs are
+written to a local file and uploaded when they are complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from converter.cli import stdio
 from converter.errors import cannot_read, cannot_write, unwritable, wrong_call
 
 DASH = "-"
-_shown: dict[str, str] = {}  # the beginning of a path on this machine -> what it stands for
+_shown: dict[str, str] = {}  # path prefix on this machine -> the text shown instead
 
 
 def is_url(place: str) -> bool:
@@ -25,7 +25,7 @@ def is_url(place: str) -> bool:
 
 
 def told(text: str) -> str:
-    """A text for people or machines, with the places that were named instead of temporary files."""
+    """Replace the paths of temporary files in a text by the names that the user gave."""
     for path, place in _shown.items():
         text = text.replace(path, place)
     return text
@@ -33,7 +33,7 @@ def told(text: str) -> str:
 
 @contextlib.contextmanager
 def _folder(place: str) -> Iterator[Path]:
-    """A temporary folder whose files stand for those of the folder `place`."""
+    """Create a temporary folder that represents the folder `place`."""
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         _shown[f"{folder}{os.sep}"] = place
         yield Path(folder)
@@ -41,8 +41,8 @@ def _folder(place: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def fetched(place: str) -> Iterator[Path]:
-    """What a user named as an input, as a file: a path; a copy of standard input for `-`; a copy of
-    a URL with its side files.
+    """Provide an input of the user as a local file: a path; a copy of standard input for `-`; a
+    copy of a URL with its side files.
     """
     if place == DASH:
         with _folder("") as folder:
@@ -61,7 +61,9 @@ def fetched(place: str) -> Iterator[Path]:
 
 
 def _pieces() -> Iterator[bytes]:
-    """What comes from standard input; R100 where it cannot be read, as where it is closed."""
+    """Yield the data of standard input; raise R100 if it cannot be read, for example because it is
+    closed.
+    """
     try:
         while piece := sys.stdin.buffer.read(1 << 20):
             yield piece
@@ -71,9 +73,9 @@ def _pieces() -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def uploaded(place: str, force: bool = False) -> Iterator[Path]:
-    """Where a result that a user named is made: the path, or for a URL a temporary file, which is
-    uploaded with all that lies beside it when nothing has failed. W302 where there is one already
-    and `force` is not given.
+    """Provide the local path for a result of the user: the path itself or, for a URL, a temporary
+    file. It is uploaded with all files next to it unless an error occurs. Raises W302 if the URL
+    exists and `force` is not given.
     """
     if not is_url(place):
         yield Path(place.removeprefix("file://"))
@@ -89,8 +91,8 @@ def uploaded(place: str, force: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def named_output(place: str, target: str | None, force: bool = False) -> Iterator[Path]:
-    """The file to write a model to; for `-` a temporary one whose content goes to standard output
-    in the end.
+    """Provide the file to write a model to; for `-` a temporary one whose content is copied to
+    standard output at the end.
     """
     if place != DASH:
         with uploaded(place, force) as path:

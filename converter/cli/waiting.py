@@ -1,4 +1,4 @@
-"""The line on a terminal that says what is going on, when that takes longer than two seconds."""
+"""A line on a terminal that names the current step if it takes longer than two seconds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _visible = False
 
 @contextlib.contextmanager
 def shown(wanted: bool) -> Iterator[None]:
-    """While this runs, a line on standard error names each step that takes long, and for how many
-    seconds it does; it goes with the step. Nothing unless `wanted` and standard error is a
-    terminal.
+    """While this runs, show each step that takes long, and its duration in seconds, in a line on
+    standard error; the line disappears with the step. Does nothing unless `wanted` and standard
+    error is a terminal.
     """
     if not wanted or not sys.stderr.isatty():
         yield
@@ -39,7 +39,7 @@ def shown(wanted: bool) -> Iterator[None]:
 
 
 def clear() -> None:
-    """Takes the line away: something else is about to be printed."""
+    """Remove the line before other output is printed."""
     global _visible
     with _writing:
         if _visible:

@@ -1,8 +1,8 @@
-"""A certificate of a comparison: an in-toto statement that anybody can check again.
+"""A certificate of a comparison: an in-toto statement that anyone can check again.
 
 It names every file of both models with its SHA-256, the versions of netconv and of the engines, the
 inputs, the options and the verdict. `check` compares the files with their hashes and repeats the
-comparison. Signatures are left to the tools that exist for statements, such as cosign.
+comparison. Signatures are left to existing tools for statements, such as cosign.
 
 Form: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, the predicate in
 schemas/report/certificate.json.
@@ -30,9 +30,9 @@ from converter.io.strict_json import Json, has_form, read
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:netconv:certificate:1"
-# what computes the numbers; a package that is absent is left out
+# packages that affect the numbers; a package that is absent is omitted
 PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "openvino", "ai-edge-litert", "coreai-core")
-# the keywords of converter.verify that decide a verdict; no other is taken from a certificate
+# the keywords of converter.verify that determine a verdict; no others are read from a certificate
 OPTIONS = (
     *("tensors", "rtol", "atol", "metrics", "mode", "seed", "seeds", "map", "engine", "native"),
     "inputs",
@@ -67,7 +67,7 @@ _FORM = {
 
 @dataclass(frozen=True)
 class Side:
-    """A model of a comparison: its file, and how it was read."""
+    """A model of a comparison: its file, and its format."""
 
     file: Path
     format: str
@@ -82,7 +82,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome of a repeated comparison: `changed` files, or the result where none has."""
+    """The outcome of a repeated comparison: `changed` files, or the result if none has changed."""
 
     changed: tuple[Diagnostic, ...]
     result: Result | None
@@ -102,10 +102,10 @@ def statement(
     data: Sequence[str] | None,
     folder: Path,
 ) -> Json:
-    """Return the statement about a comparison; files are named relative to `folder`, where the
-    certificate is going to lie.
+    """Return the statement about a comparison; files are named relative to `folder`, the future
+    folder of the certificate.
 
-    `options` are the keywords of `converter.verify` that were given, `data` its inputs.
+    `options` are the given keywords of `converter.verify`, `data` its inputs.
     """
     taken = [p for item in data or () for p in _data_files(item)]
     files = {p: None for side in (reference, candidate) for p in side.files()}
@@ -137,15 +137,15 @@ def statement(
 
 
 def text_of(data: Json) -> str:
-    """Return a statement as text: the same for the same statement."""
+    """Return a statement as text, which is deterministic."""
     return json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def check(path: Path) -> Checked:
     """Compare the files of a certificate with their hashes and repeat its comparison.
 
-    Files are looked for relative to the certificate. Raises ReadError R103 for a file that is no
-    certificate, and what reading and comparing the models raise.
+    Files are searched relative to the certificate. Raises ReadError R103 if the file is not a
+    certificate, and the errors of reading and comparing the models.
     """
     data = read(path, "a certificate")
     if not has_form(data, _FORM, whole=True) or data["predicate"]["options"].keys() - set(OPTIONS):
@@ -182,7 +182,7 @@ def _environment() -> Iterator[tuple[str, str]]:
 
 
 def _described(path: Path, folder: Path) -> Json:
-    """A resource descriptor of in-toto: name and digest."""
+    """Return a resource descriptor of in-toto: name and digest."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"name": _relative(path, folder), "digest": {"sha256": digest}}
@@ -220,7 +220,7 @@ def _output(output: Output) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """A value of an option as JSON has it."""
+    """Convert the value of an option to JSON."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, str | int | float | bool | None):
@@ -229,12 +229,12 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: float) -> float | str:
-    """A number as JSON has it; infinities and NaN as texts."""
+    """Convert a number to JSON; infinities and NaN become texts."""
     return value if abs(value) < float("inf") else str(value)
 
 
 def _data_files(item: str) -> list[Path]:
-    """The files that an item of --data names: none where the inputs are made."""
+    """Return the files that an item of --data names: none if its inputs are generated."""
     path = Path(item.rpartition("=")[2])
     if not path.exists():
         return []
@@ -242,7 +242,7 @@ def _data_files(item: str) -> list[Path]:
 
 
 def _moved(item: str, folder: Path) -> str:
-    """An item of --data whose path is relative to the certificate."""
+    """Make the path in an item of --data relative to the certificate."""
     name, equal, place = item.rpartition("=")
     return f"{name}{equal}{_relative(Path(place), folder)}" if Path(place).exists() else item
 
@@ -266,7 +266,7 @@ def _optional(name: str | None, certificate: Path) -> Path | None:
 
 
 def _difference(entry: Json, certificate: Path) -> Diagnostic | None:
-    """Why a file is not the one of the certificate; None where it is."""
+    """Return why a file differs from that of the certificate; None if it does not."""
     name = entry["name"]
     path = _under(name, certificate)
     try:

@@ -1,6 +1,4 @@
-"""One conversion from file to file, with everything that can be asked of it. Either all its files
-appear, or none.
-"""
+"""Convert one file to another, with all options. Either all output files appear, or none."""
 
 from __future__ import annotations
 
@@ -44,8 +42,8 @@ def growth(
     announce: Announce | None = None,
     limit: MaxOutput | None = None,
 ) -> Growth:
-    """What the files of a result count for; warnings that nobody is told of go to a list. `limit`
-    is used where it is not the options' own.
+    """Return the counter for the sizes of the output files; without `announce`, warnings are
+    appended to `warnings`. `limit` overrides the limit of the options.
     """
     beside = [Path(options.weights)] if options.weights else sidefiles.present(source)
     size = sum(map(size_of, [source, *beside]))
@@ -55,8 +53,8 @@ def growth(
 
 @record
 class Written:
-    """What a conversion made: its files (the target first, without the map), the model that was
-    written, warnings.
+    """The result of a conversion: its files (the target first, without the map), the written model,
+    and the warnings.
     """
 
     model: Network
@@ -71,16 +69,16 @@ def read(
     starts: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
 ) -> Network:
-    """The source as it shall be converted: cut after some outputs, and before `starts`; inputs
-    fixed; `names` are other names for what are its inputs and outputs then. UsageError for names
-    that it does not have.
+    """Read the source in the form to convert: cut after some outputs, and before `starts`; with
+    inputs fixed; `names` renames the resulting inputs and outputs. Raises UsageError for unknown
+    names.
     """
     model = model_files.load(
         source, options.source, options.weights, options.dequantize, options.signature
     )
     outputs = _as_names(options.outputs)
     if any((outputs, starts, options.inputs, options.freeze, names, options.state)):
-        model.source = None  # it is another network than that of the file
+        model.source = None  # the network is no longer that of the file
     if outputs or starts:
         _cut(model, outputs, starts, source)
         model.tidy()
@@ -97,12 +95,12 @@ def _as_names(names: str | Sequence[str]) -> Sequence[str]:
 
 
 def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[str, Any]) -> None:
-    """Inputs get their shapes and values."""
+    """Set shapes and values of inputs."""
     shapes = {
         name: model.declared_shape(name, _sizes(name, shape)) for name, shape in inputs.items()
     }
     if shapes:
-        for name in model.interface.get("channel_inputs", ()):  # one sequence of one state
+        for name in model.interface.get("channel_inputs", ()):  # a sequence and its state
             if (start := model.interface.get("defaults", {}).get(name)) is not None:
                 shapes.setdefault(name, list(start.shape))
     values = {name: _array(model, name, value) for name, value in freeze.items()}
@@ -111,7 +109,7 @@ def _fix(model: Network, inputs: Mapping[str, Sequence[int]], freeze: Mapping[st
 
 
 def _rename(model: Network, names: Mapping[str, str]) -> None:
-    """Inputs and outputs get other names. UsageError for those that the model does not have."""
+    """Rename inputs and outputs. Raises UsageError for unknown names."""
     known = ", ".join(v.name for v in (*model.inputs, *model.outputs))
     if unknown := rename_boundary(model.ir, names):
         message = f"--rename names no inputs and outputs of the result: {', '.join(unknown)}"
@@ -120,7 +118,7 @@ def _rename(model: Network, names: Mapping[str, str]) -> None:
 
 
 def _set_states(model: Network, options: Convert) -> None:
-    """States that are asked for, and none where they shall be inputs and outputs."""
+    """Declare the requested states, and remove all states that are to be inputs and outputs."""
     if options.state:
         declare_states(model, options.state)
         settle(model)
@@ -130,8 +128,8 @@ def _set_states(model: Network, options: Convert) -> None:
 
 
 def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: Path) -> None:
-    """The network between some tensors. UsageError for names that it does not have, with what was
-    probably meant, and for beginnings that nothing depends on.
+    """Extract the network between some tensors. Raises UsageError for unknown names, with a
+    suggestion, and for starting tensors that no output depends on.
     """
     known = [str(o.name) for n in model.ir.graph for o in n.outputs]
     if not (missing := extract_subgraph(model.ir, outputs, starts)):
@@ -147,7 +145,7 @@ def _cut(model: Network, outputs: Sequence[str], starts: Sequence[str], source: 
 
 
 def _array(model: Network, name: str, value: Any) -> Any:
-    """A value in the shape of the graph's input, where it is an array."""
+    """Return an array in the shape of the graph's input; other values unchanged."""
     if name not in model.interface.get("channel_inputs", ()) or not np.shape(value):
         return value
     array = np.asarray(value)
@@ -178,12 +176,12 @@ def convert(
     announce: Announce | None = None,
     limit: MaxOutput | None = None,
 ) -> Written:
-    """Reads, lowers, writes. WriteError W302 when a file would be overwritten; nothing is left
-    behind by a failure.
+    """Read, lower and write a model. Raises WriteError W302 if a file would be overwritten; a
+    failure leaves no files.
 
-    `with_map`: also OUT.map.json, which says what comes from where. `announce` is called before a
-    result is written that is far larger than its source; `starts` and `names` are as in `read`,
-    `limit` as in `growth`.
+    `with_map`: also write OUT.map.json, which maps tensors and layers of the output to those of the
+    input. `announce` is called before a result is written that is far larger than its source;
+    `starts` and `names` are as in `read`, `limit` as in `growth`.
     """
     flavour = formats.target_for(target, options.target, options.io_layout)
     if with_map:
@@ -222,7 +220,7 @@ def _write_map(model: Network, out: Output, flavour: Flavour) -> None:
 
 
 def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[Diagnostic, ...]:
-    """Writes; refusals and warnings tell places in the source file."""
+    """Write the model; refusals and warnings give locations in the source file."""
     try:
         with model_files.expressible():
             return in_file(formats.write(model, path, flavour), str(source))
@@ -232,8 +230,8 @@ def _write(model: Network, path: Path, flavour: Flavour, source: Path) -> tuple[
 
 @record
 class Coverage:
-    """What a target can express of a model: layers in all, those that convert, operators, and
-    everything that was said.
+    """The part of a model that a target can express: the number of layers, of those that convert,
+    operators, and all diagnostics.
     """
 
     flavour: Flavour
@@ -262,7 +260,7 @@ def check(
     io_layout: str = "",
     limit: MaxOutput | None = None,
 ) -> Coverage:
-    """Converts without keeping anything: the same code as `convert`, so that its promise is
+    """Convert without keeping any file, by the same code as `convert`, so that the prediction is
     exact.
     """
     from converter.graph.walk import all_nodes

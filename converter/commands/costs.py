@@ -1,5 +1,5 @@
-"""What a network costs: multiplications, parameters, and memory for what it computes; in all, and
-for each layer of its file.
+"""The costs of a network: multiplications, parameters, and activation memory; in total, and for
+each layer of its file.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One layer of the file (a node where the graph has no layers): its operators, the type and
-    shape of its last result, `macs` (pairs of a multiplication and an addition), `parameters` and
-    `weight_bytes` (of weights that no layer before it has), and `activation_bytes`, those of its
-    results. None: it depends on a size that is open, or nobody says how it is computed.
+    """One layer of the file (a node if the graph has no layers): its operators, the type and shape
+    of its last result, `macs` (multiply-accumulate operations), `parameters` and `weight_bytes` (of
+    weights that no earlier layer uses), and `activation_bytes`, the size of its results. None: it
+    depends on a dynamic size, or the computation is unknown.
     """
 
     name: str
@@ -39,9 +39,9 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """The sums of all layers; `peak_bytes` is the most that inputs, outputs and intermediate
-    results take at one time, each stored once. `uncounted` are layers whose macs are None and not
-    part of the sum; bodies of loops count once.
+    """The sums of all layers; `peak_bytes` is the maximum memory of inputs, outputs and
+    intermediate results at one time, each stored once. `uncounted` are layers whose macs are None
+    and not part of the sum; bodies of loops count once.
     """
 
     layers: tuple[LayerCost, ...]
@@ -53,7 +53,7 @@ class Costs:
 
 
 def costs(model: ir.Model) -> Costs:
-    """What a network in the shared graph costs."""
+    """Return the costs of a network in the shared graph."""
     groups: dict[str, list[ir.Node]] = {}
     for node in all_nodes(model.graph):
         groups.setdefault(_name(node), []).append(node)
@@ -97,7 +97,7 @@ def _layer(
 
 
 def describe(value: ir.Value) -> str:
-    """Type and shape of a value, `?` for what is not known of them: float[1,n,?]."""
+    """Format type and shape of a value, `?` for unknown parts: float[1,n,?]."""
     dims = (
         None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
     )
@@ -105,7 +105,7 @@ def describe(value: ir.Value) -> str:
 
 
 def shape(dims: list[Any] | None) -> str:
-    """Sizes with commas between, `?` for those that are not known."""
+    """Format comma-separated sizes, `?` for unknown ones."""
     return (
         "[?]" if dims is None else "[" + ",".join("?" if d is None else str(d) for d in dims) + "]"
     )
@@ -117,8 +117,8 @@ def _sum(sizes: Iterable[int | None]) -> int | None:
 
 
 def size_of(value: ir.Value) -> int | None:
-    """Bytes of a tensor, 0 for text, whose length is no matter of the network; None where the type
-    or a size is not known.
+    """Return the bytes of a tensor, 0 for text, whose length the network does not determine; None
+    if the type or a size is unknown.
     """
     if value.dtype == ir.DataType.STRING:
         return 0
@@ -129,7 +129,7 @@ def size_of(value: ir.Value) -> int | None:
 
 
 def peak(graph: ir.Graph) -> int | None:
-    """The most bytes of tensors that are needed at one time, when the nodes run in their order."""
+    """Return the maximum bytes of live tensors when the nodes run in their order."""
     order = list(graph)
     last: dict[ir.Value, int] = {}
     for place, node in enumerate(order):
@@ -149,7 +149,7 @@ def peak(graph: ir.Graph) -> int | None:
 
 
 def _macs(node: ir.Node) -> int | None:
-    if node.domain:  # what it multiplies is in its definition
+    if node.domain:  # its multiplications are in its definition
         return None if can_expand(node) else 0
     rule = _RULES.get(node.op_type)
     return 0 if rule is None else rule(node)
@@ -219,7 +219,7 @@ _RULES: dict[str, Callable[[ir.Node], int | None]] = {
 
 
 def lines(found: Costs) -> Iterator[str]:
-    """One line for each layer, the most expensive columns first."""
+    """Yield one line for each layer, the most expensive columns first."""
     from converter.io.files import size_text
 
     width = min(40, max((len(c.name) for c in found.layers), default=5))
@@ -234,7 +234,7 @@ def lines(found: Costs) -> Iterator[str]:
 
 
 def headline(found: Costs) -> str:
-    """What it costs in all, in one line."""
+    """Return the total costs in one line."""
     from converter.io.files import size_text
 
     left = len(found.uncounted)

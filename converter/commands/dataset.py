@@ -1,5 +1,5 @@
-"""A data set with labels: what two models say of each sample, whether they say the same, and how
-often it is right.
+"""Compare two models on a labeled data set: their answers for each sample, whether they agree, and
+how often they are right.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SHOWN = 5  # samples on which the models disagree, in a text
 
 @dataclass(frozen=True)
 class Preparation:
-    """How the pixels of an image (0 to 255) become the numbers of an input: (pixel - mean) / std
-    for each channel, in the order of `layout`, "" to tell that from the input's shape.
+    """The conversion of image pixels (0 to 255) to the numbers of an input: (pixel - mean) / std
+    for each channel, in the order of `layout`; with "" it is inferred from the input's shape.
     """
 
     mean: tuple[float, ...] = ()
@@ -51,7 +51,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Said:
-    """The class that either model finds most likely for a sample, from 0, and the right one."""
+    """The class that each model finds most likely for a sample, from 0, and the right one."""
 
     name: str
     label: int
@@ -61,7 +61,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two models say of a data set. `largest` is the largest difference of a score."""
+    """The answers of two models for a data set. `largest` is the largest difference of a score."""
 
     models: tuple[str, str]
     scores: str
@@ -78,7 +78,7 @@ class Agreement:
 
     @property
     def diagnostic(self) -> Diagnostic | None:
-        """N409 where they agree too seldom."""
+        """N409 if they agree too rarely, else None."""
         if self.passed:
             return None
         message = (
@@ -111,9 +111,9 @@ def compare(
     engine: str = "onnxruntime",
     wanted: float = 1.0,
 ) -> Agreement:
-    """Runs both models on every sample. `scores`: globs that choose the output whose largest entry
-    is the answer; `engine` runs the candidate; `wanted` is the part of the samples that they have
-    to agree on. NothingComparedError without samples or scores.
+    """Run both models on every sample. `scores`: globs that choose the output whose largest entry
+    is the answer; `engine` runs the candidate; `wanted` is the share of samples on which they must
+    agree. Raises NothingComparedError without samples or scores.
     """
     try:
         mine = engines.get("onnxruntime").prepare(reference)
@@ -150,7 +150,7 @@ def compare(
 
 
 def _scores(model: Network, globs: Sequence[str]) -> int:
-    """The place of the output that holds the scores: the first with more than one number."""
+    """Return the index of the output that holds the scores: the first with more than one number."""
     for place, info in enumerate(model.outputs):
         chosen = globs in (("outputs",), ("all",)) or any(fnmatchcase(info.name, g) for g in globs)
         if chosen and info.dtype.kind == "f" and info.shape != ():
@@ -165,7 +165,7 @@ def _answer(prepared: Any, model: Network, arrays: Arrays, place: int) -> Array:
 
 
 def _for(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
-    """The same arrays for the inputs of the candidate: by name, else by their order."""
+    """Assign the arrays to the inputs of the candidate: by name, else by their order."""
     names = [i.name for i in candidate.inputs]
     if arrays.keys() <= {*names}:
         return arrays
@@ -175,9 +175,9 @@ def _for(candidate: Network, reference: Network, arrays: Arrays) -> Arrays:
 def samples_of(
     model: Network, data: Path, labels: str, prepared: Preparation | None = None
 ) -> Iterator[Sample]:
-    """The samples of a folder of images or .npz files, or of one .npz file whose arrays have them
-    one after the other along a first axis. `labels` is a CSV file with the lines FILE,LABEL
-    or, for one .npz file, the name of an array in it; labels are numbers of classes, from 0.
+    """Yield the samples of a folder of images or .npz files, or of one .npz file whose arrays have
+    the samples along their first axis. `labels` is a CSV file with the lines FILE,LABEL or, for one
+    .npz file, the name of an array in it; labels are class numbers, from 0.
     """
     if data.is_dir():
         yield from _of_folder(model, data, read_labels(Path(labels)), prepared or Preparation())
@@ -186,7 +186,7 @@ def samples_of(
 
 
 def read_labels(path: Path) -> dict[str, int]:
-    """File -> label. A first line that has no number is a heading."""
+    """Read file -> label. A first line without a number is a heading."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as f:
             rows = [row for row in csv.reader(f) if any(cell.strip() for cell in row)]
@@ -231,7 +231,7 @@ def _arrays(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {n: archive[n] for n in archive.files}
-    except Exception as e:  # zipfile and zlib raise families of their own
+    except Exception as e:  # zipfile and zlib raise their own exception types
         raise unreadable("R103", f"neither an image nor an .npz file: {e}", path) from None
 
 
@@ -253,8 +253,8 @@ def _of_archive(model: Network, path: Path, labels: str) -> Iterator[Sample]:
 
 
 def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
-    """An image as an input takes it: resized to its height and width, in its channels (1: grey, 3:
-    red, green, blue). UsageError U502 without Pillow.
+    """Convert an image to the form of an input: resized to its height and width, with its channels
+    (1: gray, 3: red, green, blue). Raises UsageError U502 without Pillow.
     """
     try:
         from PIL import Image, UnidentifiedImageError
@@ -287,7 +287,9 @@ def image(path: Path, info: TensorInfo, prepared: Preparation) -> Array:
 
 
 def _layout(info: TensorInfo) -> str:
-    """Channels are the axis of 1 or 3, before the others where both could be."""
+    """Return the layout: the channel axis has size 1 or 3, and is before the others if both are
+    possible.
+    """
     shape = info.shape or ()
     if len(shape) in (3, 4):
         if shape[-3] in (1, 3):

@@ -1,4 +1,4 @@
-"""Differences of structure between two models: interface, operators, attributes, weights."""
+"""Structural differences between two models: interface, operators, attributes, weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from converter.graph.network import Network
 
 @dataclass(frozen=True)
 class Change:
-    """`sign` is "-" (only in the first), "+" (only in the second) or "~" (in both, different:
-    `details` say how).
+    """One difference. `sign` is "-" (only in the first), "+" (only in the second) or "~" (in both,
+    with the differences in `details`).
     """
 
     sign: str
@@ -34,12 +34,10 @@ class Change:
 
 
 def diff(a: Network, b: Network) -> list[Change]:
-    """Every difference; empty when the two say the same. Names of inner tensors and the order of
-    nodes do not count.
-    """
+    """Return all differences. Names of inner tensors and the order of nodes are ignored."""
     try:
         found = align(a, b)
-    except NothingComparedError:  # other inputs and outputs altogether: nothing corresponds
+    except NothingComparedError:  # entirely different inputs and outputs: nothing corresponds
         found = Alignment()
     return [*_interface(a, b), *_nodes(a, b, found)]
 
@@ -57,19 +55,21 @@ def _interface(a: Network, b: Network) -> Iterator[Change]:
 
 
 def partners(left: Side, right: Side, found: Alignment) -> dict[ir.Node, ir.Node]:
-    """The node of the second model for each of the first that has one."""
+    """Map nodes of the first model to their counterparts in the second."""
     partner: dict[ir.Node, ir.Node] = {}
     for r, c in found.pairs.items():
         n, m = (
             s.values[v].producer() if v in s.values else None for s, v in ((left, r), (right, c))
-        )  # what nobody reads is no value of a side
+        )  # a side has no unused values
         if n is not None and m is not None:
             partner.setdefault(n, m)
     return partner
 
 
 def _nodes(a: Network, b: Network, found: Alignment) -> list[Change]:
-    """Nodes are paired when an output of theirs is; the rest exists on one side only."""
+    """Compare the nodes. Nodes are paired if one of their outputs is; others exist on one side
+    only.
+    """
     left, right = Side(a.ir.graph), Side(b.ir.graph)
     partner = partners(left, right, found)
     taken = set(partner.values())

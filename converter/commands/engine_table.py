@@ -1,4 +1,4 @@
-"""One comparison in several engines, as one table."""
+"""One comparison in several engines, as a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from converter.errors import ConverterError, Diagnostic, ExitCode
 
 @dataclass(frozen=True)
 class Row:
-    """What one engine made of the candidate: a result, or why there is none."""
+    """The result of the candidate in one engine, or the reason why there is none."""
 
     engine: str
     result: Result | None
@@ -40,7 +40,7 @@ class Row:
 
 
 def rows(names: Sequence[str], compare: Callable[[str], Result]) -> list[Row]:
-    """One row for each engine; `compare` makes the comparison in one."""
+    """Return one row for each engine; `compare` runs the comparison in one engine."""
     found = []
     for name in names:
         try:
@@ -51,7 +51,7 @@ def rows(names: Sequence[str], compare: Callable[[str], Result]) -> list[Row]:
 
 
 def lines(found: Sequence[Row]) -> Iterator[str]:
-    """A line for each output in each engine, and one for each engine that refuses."""
+    """Yield a line for each output in each engine, and one for each engine that refuses."""
     outputs = [o for r in found if r.result is not None for o in r.result.outputs]
     width = max([6, *(len(o.reference) for o in outputs)])
     yield (

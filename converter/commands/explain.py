@@ -1,4 +1,4 @@
-"""The page behind each diagnostic code, printed by `netconv explain CODE`.
+"""The page for each diagnostic code, printed by `netconv explain CODE`.
 
 Codes are grouped by their letter: R reading, X expression and mapping, W writing, N numbers, B
 batch, U usage.
@@ -11,7 +11,7 @@ from converter.graph.record import record
 
 @record
 class Explanation:
-    """The page behind a code."""
+    """The page for a code."""
 
     title: str
     text: str

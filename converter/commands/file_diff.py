@@ -1,6 +1,4 @@
-"""Two files of the same format, field by field: what is spelled differently. Weights count as one
-field.
-"""
+"""Compare two files of the same format field by field. Weights count as one field."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from converter.formats import sidefiles
 from converter.formats.coreml.package import files_of, model_in, open_model
 from converter.io.strict_json import parse
 
-Fields = Iterator[tuple[str, str]]  # place and value
+Fields = Iterator[tuple[str, str]]  # location and value
 LIMIT = 1000  # fields that are listed
 
 
 def compare(a: Path, b: Path) -> tuple[bool, list[str]]:
-    """Whether the bytes are the same (side files included, and all files of packages), and the
-    fields that are not.
+    """Return whether the bytes are the same (including side files, and all files of packages), and
+    the differing fields.
     """
     x, y = (open_model(p).bytes.tobytes() for p in (a, b))
     side = _side_files(a, b) + _parts(a, b)
@@ -39,7 +37,7 @@ def _side_files(a: Path, b: Path) -> list[str]:
 
 
 def _parts(a: Path, b: Path) -> list[str]:
-    """The files of packages that differ, beside those of the models."""
+    """Return the differing files of packages, except those of the models."""
     if not (a.is_dir() and b.is_dir()):
         return []
     names = {str(p.relative_to(f)) for f in (a, b) for p in files_of(f) if p != model_in(f)}
@@ -87,7 +85,7 @@ def _json(value: object, place: str) -> Fields:
 
 
 def _protobuf(data: bytes) -> Fields:
-    """An ONNX or Core ML model by field names; nothing when it is neither."""
+    """Yield the fields of an ONNX or Core ML model by name; nothing if it is neither."""
     from google.protobuf.message import DecodeError
 
     for module, name in (("onnx", "ModelProto"), ("converter.formats.coreml.proto", "Model_pb2")):
@@ -124,7 +122,7 @@ def _message(message: Any, place: str) -> Fields:
 
 
 def _lines(text: str) -> Fields:
-    """`key=value` lines in blocks that an id begins (Compass IR)."""
+    """Yield `key=value` lines in blocks that start with an id (Compass IR)."""
     block = ""
     for line in text.splitlines():
         key, equals, value = line.partition("=")

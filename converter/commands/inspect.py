@@ -1,4 +1,4 @@
-"""What is in a model, as plain data, as a table, as text and as a drawing."""
+"""The content of a model, as plain data, as a table, as text and as a drawing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def summary(model: Network) -> Json:
-    """Format, inputs and outputs, operators with counts, weights in elements and in bytes as the
-    file stores them, warnings of reading.
+    """Return format, inputs and outputs, operators with counts, weights in elements and in bytes as
+    the file stores them, and warnings of reading.
     """
     tensors = [
         v.const_value
@@ -55,7 +55,7 @@ def summary(model: Network) -> Json:
 
 
 def full(model: Network) -> Json:
-    """The summary with what the network and each of its layers cost."""
+    """Return the summary with the costs of the network and each of its layers."""
     return {**summary(model), "costs": asdict(costs(model.ir))}
 
 
@@ -77,7 +77,7 @@ def _tensor(info: TensorInfo) -> Json:
 
 
 def table(model: Network, name: str) -> Iterator[str]:
-    """The summary as lines."""
+    """Yield the summary as lines."""
     s = summary(model)
     weights = s["weights"]
     count = (
@@ -107,8 +107,8 @@ def _columns(counts: dict[str, int]) -> Iterator[str]:
 
 
 def nodes(model: Network) -> Iterator[str]:
-    """One line for each node: layer, operator, results with types and shapes, where it comes
-    from.
+    """Yield one line for each node: layer, operator, results with types and shapes, location in the
+    file.
     """
     for i, node in enumerate(all_nodes(model.ir.graph)):
         results = ", ".join(f"{o.name} {describe(o)}" for o in node.outputs if o.name)
@@ -124,14 +124,14 @@ def nodes(model: Network) -> Iterator[str]:
 
 
 def text(model: Network) -> str:
-    """The shared graph in ONNX's own textual syntax, large weights by reference."""
+    """Return the shared graph in ONNX's own textual syntax, large weights by reference."""
     from converter.graph.text import print_text
 
     return print_text(model.ir).rstrip()
 
 
 def dot(model: Network) -> Iterator[str]:
-    """The graph for Graphviz."""
+    """Yield the graph for Graphviz."""
     yield "digraph {"
     yield '  node [shape=box, fontname="sans-serif"];'
     for value in model.ir.graph.inputs:

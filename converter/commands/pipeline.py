@@ -1,4 +1,4 @@
-"""What the passes of a format are, and what each of them changes in a model."""
+"""The passes of a format, and the changes that each of them makes in a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from converter.passes.pipeline import Context, Pass, observing
 
 @dataclass(frozen=True)
 class Change:
-    """What a pass did: the operators that it `removed` and `added`, those that it `rewrote` in
+    """The effect of a pass: the operators that it `removed` and `added`, those that it `rewrote` in
     place, and the numbers of nodes and of constants before and after. `refused`: a condition of the
-    pass did not hold. `attempt`: which of several, of a format that tries versions.
+    pass did not hold. `attempt`: the version, if the format tries several.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Change:
         return bool(self.removed or self.added or self.rewrote or counts or self.refused)
 
     def text(self) -> str:
-        """In one line."""
+        """Describe the change in one line."""
         if not self.changed:
             return "unchanged"
         before, after = self.nodes
@@ -70,8 +70,8 @@ def _listed(found: dict[str, int]) -> str:
 
 
 class _Snapshot:
-    """The nodes of a model as they are now. It keeps them, so that no other node is taken for one
-    of them.
+    """The nodes of a model at one time. It keeps references, so that no new node has the identity
+    of one of them.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -80,7 +80,7 @@ class _Snapshot:
 
 
 def _form(node: ir.Node) -> list[Any]:
-    """What makes a node another one, if it changes; what its operands are called does not."""
+    """Return the properties of a node that count as changes; names of its operands do not."""
     return [
         _name(node),
         len(node.inputs),
@@ -119,8 +119,8 @@ def _change(name: str, attempt: str, before: _Snapshot, after: _Snapshot, refuse
 
 
 def trace(model: Network, target: str, source: Path) -> tuple[list[Change], Coverage]:
-    """What each pass changes when the model is written in a format, in the order in which they run
-    (some formats try several versions), and what can be written. Nothing is kept.
+    """Return the changes of each pass when the model is written in a format, in the order in which
+    they run (some formats try several versions), and the coverage. No file is kept.
     """
     found: list[Change] = []
 
@@ -139,14 +139,14 @@ def trace(model: Network, target: str, source: Path) -> tuple[list[Change], Cove
 
 
 def lines(rows: Sequence[tuple[int, str, str]]) -> Iterator[str]:
-    """Numbers, names and what is said of them."""
+    """Yield lines of numbers, names and descriptions."""
     width = max((len(name) for _, name, _ in rows), default=0)
     for number, name, text in rows:
         yield f"{number:3}  {name:{width}}  {text}"
 
 
 def changed_lines(changes: Sequence[Change], all_: bool) -> Iterator[str]:
-    """What passes have changed, and with `all_` those that have changed nothing."""
+    """Yield the changes of passes, and with `all_` the passes without changes."""
     rows = [(i, c) for i, c in enumerate(changes, 1) if all_ or c.changed]
     yield from lines([(i, c.name, c.text()) for i, c in rows])
     if len(rows) < len(changes):

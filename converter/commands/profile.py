@@ -1,4 +1,4 @@
-"""Where the time goes when onnxruntime executes a network, by layer of its file."""
+"""Execution times of a network in onnxruntime, by layer of its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARK = re.compile(r"@(\d+)@")
 @dataclass(frozen=True)
 class Spent:
     """The time of one kernel: `layer` and `operator` of the graph's node that it computes, the
-    `kernel` that onnxruntime made of it and of what it fused with it, and milliseconds per run.
+    `kernel` that onnxruntime made of it and the nodes fused with it, and milliseconds per run.
     """
 
     layer: str
@@ -33,8 +33,8 @@ class Spent:
 
 
 def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent]:
-    """The kernels of a network, the slowest first: the median time of a call, times the calls of
-    one run, over `runs` runs and one more on each feed.
+    """Return the kernels of a network, the slowest first: the median time of a call, times the
+    calls of one run, over `runs` runs and one more on each feed.
     """
     from converter.engines import only_running, onnxruntime
 
@@ -42,7 +42,7 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
     nodes = list(all_nodes(marked.ir.graph))
     names = [str(n.outputs[0].name) for n in nodes]
     for number, node in enumerate(nodes):
-        # kernels that are made of nodes have names of theirs, or of their results, in their own
+        # names of kernels include the names of their nodes, or of the results
         node.name = f"@{number}@"
         for place, value in enumerate(node.outputs):
             if value.name and not value.is_graph_output():
@@ -71,7 +71,9 @@ def profile(model: Network, feeds: Sequence[Feed], runs: int = 10) -> list[Spent
 
 
 def _kernels(events: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[int]]:
-    """Microseconds of every call of each kernel, by the names of the node and of the kernel."""
+    """Return the microseconds of every call of each kernel, by the names of the node and of the
+    kernel.
+    """
     found: dict[tuple[str, str], list[int]] = {}
     for event in events:
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):

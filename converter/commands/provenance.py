@@ -1,4 +1,4 @@
-"""OUT.map.json: which tensor and layer of the output comes from which of the input."""
+"""OUT.map.json: the tensors and layers of the input that those of the output come from."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from converter.io.strict_json import Json, has_form, read
 
 
 def provenance_map(source: Network, target: Network) -> Json:
-    """Tensors by name, layers with their types and places; `target` is the written file, read
-    again.
+    """Return tensors by name, layers with their types and locations; `target` is the written file,
+    read again.
     """
     found = align(source, target)
     values = {str(o.name): o for n in target.ir.graph for o in n.outputs}
@@ -68,7 +68,7 @@ def text_of(data: Json) -> str:
 
 
 def read_map(path: Path) -> dict[str, str]:
-    """The tensors of a map: names of the source -> names of the target."""
+    """Return the tensors of a map: names of the source -> names of the target."""
     data = read(path, "a map")
     if not has_form(data, {"tensors": {str: str}}) or "tensors" not in data:
         raise wrong_call('a map has an object "tensors" of names', where=path)

@@ -1,7 +1,7 @@
-"""The smallest part of two models that still differs, as two models of their own and the inputs
-that show it.
+"""Find the smallest part of two models that still differs, as two separate models and the inputs
+that show the difference.
 
-Where a layer is wrong by itself, that is the part. Where the difference grows over several layers,
+If a layer is wrong by itself, the part is that layer. If the difference grows over several layers,
 both ends are moved towards each other by bisection, as long as the part between them differs.
 """
 
@@ -42,7 +42,7 @@ FILES = (
 
 @dataclass(frozen=True)
 class Reduced:
-    """Two models with the same names of inputs and outputs, one set of inputs, and how they differ
+    """Two models with the same names of inputs and outputs, one set of inputs, and the difference
     on it.
     """
 
@@ -60,8 +60,8 @@ class Reduced:
 def reduce(
     reference: Network, candidate: Network, data: Any = None, **options: Any
 ) -> Reduced | None:
-    """None when the models do not differ. `data` and `options` are those of converter.verify,
-    without tensors and mode.
+    """Return the smallest part that differs; None if the models do not differ. `data` and `options`
+    are those of converter.verify, without tensors and mode.
     """
     found = verify(reference, candidate, data, **options)
     if found.passed:
@@ -70,7 +70,7 @@ def reduce(
 
 
 class _Search:
-    """Parts of the two models between aligned tensors."""
+    """The search for parts of the two models between aligned tensors."""
 
     def __init__(
         self, reference: Network, candidate: Network, data: Any, options: dict[str, Any]
@@ -87,7 +87,7 @@ class _Search:
 
     @property
     def order(self) -> list[str]:
-        """The aligned tensors, as the reference computes them."""
+        """The aligned tensors in the order in which the reference computes them."""
         place = Cutter(self.reference.ir.graph)
         return sorted(
             (r for r in self.alignment.pairs if place.node(r) in place.place),
@@ -95,10 +95,11 @@ class _Search:
         )
 
     def run(self, found: Result) -> Reduced:
-        """The part of the first wrong layer, or what bisection leaves; the models themselves where
-        no part differs alone.
+        """Return the part of the first wrong layer, or the result of bisection; the models
+        themselves if no part differs alone.
         """
-        if found.tensors:  # what the comparison aligned, by numbers too, and nothing else
+        # exactly the pairs that the comparison aligned, including those by numbers
+        if found.tensors:
             pairs = {t.reference: t.candidate for t in found.tensors}
             self.alignment = replace(self.alignment, pairs=pairs)
         return self._smallest(found) or self._all(found)
@@ -125,8 +126,7 @@ class _Search:
         ]
         if not ends:
             return None
-        # a tensor computed later differs as well, a part that starts later differs less: both are
-        # nearly monotonous
+        # a later end still differs, a later start differs less: both are nearly monotonic
         order = self.order
         upstream = order[: order.index(ends[0]) + 1]
         end = upstream[_first(len(upstream), lambda i: self.part(upstream[i], []) is not None)]
@@ -137,7 +137,9 @@ class _Search:
         return self.part(end, before[: max(count, 0)]) or self.part(end, [])
 
     def part(self, target: str, stops: Sequence[str]) -> Reduced | None:
-        """What computes `target` from `stops` in both models, when it differs there."""
+        """Return the part that computes `target` from `stops` in both models if it differs, else
+        None.
+        """
         pairs = {
             **dict(self.alignment.inputs),
             **{r: self.alignment.pairs[r] for r in stops if r != target},
@@ -165,8 +167,8 @@ class _Search:
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The first of `count` numbers for which it holds, when it holds for all after it; the last
-    when for none.
+    """Return the first of `count` numbers for which `holds` is true, assuming that it is true for
+    all later ones; the last number if it is true for none.
     """
     low, high = 0, count - 1
     while low < high:
@@ -176,8 +178,8 @@ def _first(count: int, holds: Callable[[int], bool]) -> int:
 
 
 def _part(model: Network, target: str, stops: set[str], names: dict[str, str]) -> Network | None:
-    """A copy of the part that computes `target`, its boundary renamed; None when nothing computes
-    it.
+    """Copy the part that computes `target`, with its boundary renamed; None if no node
+    computes it.
     """
     clone = model.ir.clone()
     graph = clone.graph
@@ -202,8 +204,8 @@ def _part(model: Network, target: str, stops: set[str], names: dict[str, str]) -
 
 
 def _rename(graph: ir.Graph, names: dict[str, str]) -> None:
-    """Inputs and the output get the reference's names; whatever has one of them already gives
-    way.
+    """Give inputs and the output the reference's names; inner values with the same name are
+    renamed.
     """
     boundary = [*graph.inputs, *graph.outputs]
     wanted = set(names.values())
@@ -220,7 +222,7 @@ def _rename(graph: ir.Graph, names: dict[str, str]) -> None:
 
 
 def _same_inputs(a: Network, b: Network) -> None:
-    """An input that only one side needs is one of both, so that the same inputs fit both."""
+    """Add inputs that only one side needs to the other side, so that the same inputs fit both."""
     for have, lack in ((a, b), (b, a)):
         known = {str(v.name) for v in lack.ir.graph.inputs}
         for v in have.ir.graph.inputs:
@@ -230,8 +232,8 @@ def _same_inputs(a: Network, b: Network) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """What a folder holds: its files, what `command` says of them, and whether that is the verdict
-    that the case was made for.
+    """The content of a folder: its files, their comparison by `command`, and whether the verdict is
+    the one for which the case was created.
     """
 
     files: tuple[Path, ...]
@@ -241,7 +243,9 @@ class Case:
 
 
 def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = False) -> Case:
-    """FILES: the models, arrays, and a README.md with the command that shows it."""
+    """Write FILES: the models, arrays, and a README.md with the command that reproduces the
+    difference.
+    """
     if folder.exists() and not force and any(folder.iterdir() if folder.is_dir() else [folder]):
         help = "--force writes into it"
         raise unwritable("W302", "the folder is not empty", folder, help)
@@ -263,9 +267,9 @@ def write(found: Reduced, folder: Path, names: tuple[str, str], force: bool = Fa
 
 
 def _reproduced(found: Reduced, files: tuple[Path, ...]) -> Case:
-    """What the files say when they are read again, judged as the models were. The noise of a
-    network may be another for a part of its inputs, or on another machine: where the verdict hangs
-    on it, the case has the tolerance that was measured.
+    """Read the files again and compare them as the models were. The noise of a network may differ
+    for a part of its inputs, or on another machine: if the verdict depends on it, the case includes
+    the measured tolerance.
     """
     case = _judged(found, files, found.options)
     if case.reproduced or not found.result.measured:
@@ -290,7 +294,7 @@ def _judged(found: Reduced, files: tuple[Path, ...], options: dict[str, Any]) ->
 
 
 def _command(options: dict[str, Any]) -> str:
-    """`netconv verify` with the options of a comparison."""
+    """Return `netconv verify` with the options of a comparison."""
     words = ["netconv", "verify", *FILES[:2], "--data", FILES[2]]
     for name, option in (("rtol", "--rtol"), ("atol", "--atol"), ("metrics", "--metric")):
         given = options.get(name)

@@ -1,5 +1,5 @@
-"""There and back: three verdicts on one conversion (bytes, structure, numbers), and what was
-normalised on the way.
+"""Convert there and back: three verdicts on one conversion (bytes, structure, numbers), and the
+fields that were normalized on the way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Trip:
-    """`normalised` are fields of the file that came back spelled differently, `changes` differences
-    of the graph.
+    """The result of a round trip. `normalised` are fields of the file whose text has changed,
+    `changes` differences of the graph.
 
-    `renamed` maps inner tensors that came back under other names; `numbers` is the comparison of
-    the model with what came back.
+    `renamed` maps inner tensors to their new names; `numbers` is the comparison of the model with
+    the one read back.
     """
 
     file: str
@@ -62,7 +62,7 @@ class Trip:
         }
 
     def lines(self, verbosity: int = 0) -> Iterator[str]:
-        """One line; with verbosity every field and change as well."""
+        """Yield one line; with verbosity every field and change as well."""
         merged, split = (
             sum(c.sign == "-" for c in self.changes),
             sum(c.sign == "+" for c in self.changes),
@@ -99,8 +99,8 @@ class Trip:
 
 
 def roundtrip(path: Path, via: str, seed: int = 0, limit: MaxOutput | None = None) -> Trip:
-    """Reads `path`, writes it as `via`, reads that, writes it in the first format again, and
-    compares.
+    """Read `path`, write it as `via`, read that, write it in the first format again, and
+    compare.
     """
     warned: list[Diagnostic] = []
     middle = formats.parse_flavour(via)

@@ -1,4 +1,4 @@
-"""Executing a model on data from files, and what its outputs look like."""
+"""Execute a model on data from files, and describe its outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Results = list[tuple[str, Arrays]]
 
 
 def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> Results:
-    """(name of the input set, outputs by name) for each set of inputs. One that was drawn and that
-    the model does not take is left out, as long as there are others. NothingComparedError N403 or
-    X208 when the engine cannot run the model.
+    """Return (name of the input set, outputs by name) for each set of inputs. A generated set that
+    the model rejects is skipped, as long as there are others. Raises NothingComparedError N403 or
+    X208 if the engine cannot run the model.
     """
     with progress.step("compiling"), engines.only_running():
         prepared = engines.get(engine).prepare(model)
@@ -42,7 +42,7 @@ def run(model: Network, feeds: Sequence[Feed], engine: str = "onnxruntime") -> R
 
 
 def write(results: Results, path: Path, force: bool) -> None:
-    """One .npz file, or for several input sets a folder with one for each, named like them."""
+    """Write one .npz file or, for several input sets, a folder with one file named after each."""
     single = len(results) == 1 and not path.is_dir()
     files = [path] if single else [path / f"{Path(name).stem}.npz" for name, _ in results]
     try:
@@ -57,7 +57,7 @@ def write(results: Results, path: Path, force: bool) -> None:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """An .npz file, which appears complete or not at all."""
+    """Write an .npz file, which appears complete or not at all."""
     plain: dict[str, Any] = {
         n: a.astype(str) if a.dtype == object else a for n, a in arrays.items()
     }
@@ -66,8 +66,8 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _arrays(outputs: dict[str, Any]) -> Iterator[tuple[str, Array]]:
-    """A sequence as one array for each entry, NAME.0 and so on; nothing for an optional value that
-    holds nothing.
+    """Yield a sequence as one array for each entry, NAME.0 and so on; nothing for an empty optional
+    value.
     """
     for name, value in outputs.items():
         if isinstance(value, list):
@@ -77,10 +77,10 @@ def _arrays(outputs: dict[str, Any]) -> Iterator[tuple[str, Array]]:
 
 
 def describe(array: Array | list[Any] | None) -> dict[str, Any]:
-    """Type, shape and, for numbers, the range and mean of what is finite. A sequence has the number
-    of its entries for a shape.
+    """Return type, shape and, for numbers, the range and mean of the finite ones. The shape of a
+    sequence is the number of its entries.
     """
-    if array is None or isinstance(array, list):  # an optional output that holds nothing
+    if array is None or isinstance(array, list):  # an empty optional output
         return (
             {"type": "none", "shape": []}
             if array is None

@@ -1,7 +1,7 @@
-"""What a process of netconv's own (the command line, a worker of `batch`) arranges before it loads
-a model, and before it ends.
+"""Set up a process of netconv (the command line, a worker of `batch`) before it loads a model, and
+before it ends.
 
-A process that merely imports `converter` keeps its own arrangements.
+A process that merely imports `converter` keeps its own settings.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-# onnx_ir computes with names of dimensions through sympy, netconv never does; it is half of what a
-# conversion imports
+# onnx_ir uses sympy for symbolic dimensions, netconv never does; it takes half of the import time
+# of a conversion
 LATER = frozenset({"sympy", "onnx_ir._symbolic_shapes"})
-# new objects between two looks for garbage; Python's 700 look through a growing graph of layers
-# again and again
+# new objects between two garbage collections; with Python's 700 they repeatedly scan a growing
+# graph of layers
 GC_THRESHOLD = 200_000
 
 
 class _Later:
-    """Finds the modules of LATER as modules that are loaded when something in them is first
-    used.
-    """
+    """A finder that loads the modules of LATER when they are first used."""
 
     @staticmethod
     def find_spec(
@@ -39,14 +37,14 @@ class _Later:
 
 
 def prepare() -> None:
-    """Makes start-up and large networks fast; once per process, before onnx_ir is imported."""
+    """Make start-up and large networks fast; called once per process, before onnx_ir is
+    imported.
+    """
     if _Later not in sys.meta_path:
         sys.meta_path.insert(0, _Later)
     gc.set_threshold(GC_THRESHOLD)
 
 
 def finish() -> None:
-    """Lets everything end with the process: Python would look through all of it for garbage first,
-    which takes as long as a small conversion.
-    """
+    """Skip the final garbage collection, which would take as long as a small conversion."""
     gc.freeze()

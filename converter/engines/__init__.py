@@ -1,15 +1,15 @@
-"""Engines that execute a model. Each is one small adapter, loaded when asked for.
+"""Engines that execute a model. Each is one small adapter, loaded on demand.
 
-An engine's `prepare(model)` returns something whose `run(feeds)` takes arrays by input name and
+An engine's `prepare(model)` returns an object whose `run(feeds)` takes arrays by input name and
 returns arrays by output name, in the model's order.
 
 onnxruntime.py  the default
-session_weights.py  its large weights, read from the files where they lie
+session_weights.py  its large weights, mapped from their files
 reference.py    onnx's own evaluator: slow, written independently of onnxruntime
-openvino.py     OpenVINO's runtime, by way of the IR v11 writer
-litert.py       LiteRT, by way of the TensorFlow Lite writer
-coreml.py       Core ML on macOS, by way of the Core ML writer
-coreai.py       Core AI, by way of the Core AI writer
+openvino.py     OpenVINO's runtime, through the IR v11 writer
+litert.py       LiteRT, through the TensorFlow Lite writer
+coreml.py       Core ML on macOS, through the Core ML writer
+coreai.py       Core AI, through the Core AI writer
 file.py         a model file itself in the engine it is written for
 file_child.py   the process in which that engine runs
 """
@@ -47,8 +47,8 @@ ENGINES = {
 
 @dataclass
 class Prepared:
-    """A model in the engine called `name`: `compute` takes what is fed to its inputs and gives what
-    comes out of its outputs, in their order. `inner` is what the engine made of it.
+    """A model prepared by the engine called `name`: `compute` maps arrays for its inputs to the
+    arrays of its outputs, in order. `inner` is the engine's own object.
     """
 
     name: str
@@ -58,7 +58,9 @@ class Prepared:
     inner: Any
 
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
-        """By names. UsageError N403 with what the engine says when the feeds do not fit."""
+        """Run with arrays by name. Raises UsageError N403 with the engine's message if the feeds do
+        not fit.
+        """
         given = [feeds[n] for n in self.inputs]
         with refusing(UsageError, self.name):
             return dict(zip(self.outputs, self.compute(given), strict=True))
@@ -71,7 +73,7 @@ class Engine(Protocol):
 def prepared(
     model: Network, name: str, compute: Callable[[list[Any]], Iterable[Any]], inner: Any
 ) -> Prepared:
-    """A model whose inputs and outputs are those of `compute`."""
+    """Return a prepared model with the inputs and outputs of `model`."""
     from converter.graph.names import unique
 
     inputs, outputs = ([t.name for t in side] for side in (model.inputs, model.outputs))
@@ -80,8 +82,8 @@ def prepared(
 
 @contextmanager
 def only_running() -> Iterator[None]:
-    """Where nothing is written, an operator that is unsupported is one that an engine cannot run:
-    NothingComparedError (exit 6) instead of UnsupportedError.
+    """Convert UnsupportedError to NothingComparedError (exit 6) for commands that only run models:
+    there, an unsupported operator is one that the engine cannot execute.
     """
     try:
         yield
@@ -91,29 +93,29 @@ def only_running() -> Iterator[None]:
 
 @contextmanager
 def refusing(kind: type[ConverterError], what: str) -> Iterator[None]:
-    """Whatever an engine raises in this becomes a refusal, which is N403."""
+    """Convert every exception of an engine to a `kind` error with the code N403."""
     try:
         yield
     except ConverterError:
         raise
-    except Exception as e:  # every engine raises a family of its own
+    except Exception as e:  # every engine raises its own exception types
         raise kind(Diagnostic("N403", f"{what}: {first_line(e)}")) from None
 
 
 def first_line(error: Exception) -> str:
-    """What an engine says, without what it adds for its authors."""
+    """Return the first line of an engine's message; the rest is for its developers."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def demand_known(name: str) -> None:
-    """UsageError, with a suggestion, for an engine that there is not."""
+    """Raise UsageError, with a suggestion, for an unknown engine."""
     if name not in ENGINES:
         help = did_you_mean(name, ENGINES, f"known: {', '.join(ENGINES)}")
         raise wrong_call(f"unknown engine {name!r}", help=help)
 
 
 def get(name: str) -> Engine:
-    """The engine called `name`; UsageError when it is unknown or not installed."""
+    """Return the engine called `name`; raise UsageError if it is unknown or not installed."""
     demand_known(name)
     try:
         engine: Engine = importlib.import_module(ENGINES[name])
@@ -127,8 +129,8 @@ def get(name: str) -> Engine:
 
 
 def run(network: Network, feeds: dict[str, Any], engine: str = "onnxruntime") -> dict[str, Any]:
-    """The outputs of one run by name, in the network's order; `feeds` are cast to the declared
-    types.
+    """Return the outputs of one run by name, in the network's order; `feeds` are cast to the
+    declared types.
     """
     results: dict[str, Any] = get(engine).prepare(network).run(network.check_feeds(feeds))
     return results

@@ -1,7 +1,7 @@
-"""Running a Core AI model, or a model that can be written as one, on Apple's own runtime.
+"""Run a Core AI model, or a model that can be written as one, on Apple's own runtime.
 
-A model that was read from an `.aimodel` and has the boundary it was read with is run from its own
-file.
+A model that was read from an `.aimodel`, and whose inputs and outputs have not changed since, is
+run from its own file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def prepare(model: Network) -> Prepared:
-    """The model as Core AI runs it: from its file, or written as one. Raises UnsupportedError for
-    what that cannot express, UsageError U502 where the package is not installed.
+    """Prepare the model for Core AI: from its file, or written as one. Raises UnsupportedError for
+    layers that Core AI cannot express, UsageError U502 if the package is not installed.
     """
     from converter.formats import get
     from converter.formats.coreml.coreai.bindings import demand_installed

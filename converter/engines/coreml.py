@@ -1,5 +1,5 @@
-"""Core ML itself, on macOS: the model goes through our own Core ML writer and is run by the
-system's framework.
+"""Core ML on macOS: the model is written by our own Core ML writer and run by the system's
+framework.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def _feature(array: np.ndarray) -> np.ndarray:
-    """Core ML feeds are float32, float64 or int32."""
+    """Convert an array to a type that Core ML accepts: float32, float64 or int32."""
     return array.astype(np.int32) if array.dtype.kind in "iub" else array.astype(np.float32)
 
 
 def prepare(model: Network) -> Prepared:
-    """UnsupportedError N403 on any other system than macOS: only Apple's framework executes Core ML
-    models.
+    """Prepare the model. Raises UnsupportedError N403 on any system except macOS: only Apple's
+    framework executes Core ML models.
     """
     if sys.platform != "darwin":
         raise UnsupportedError(

@@ -1,8 +1,8 @@
-"""A model file in the engine that it is written for: the file itself, not what netconv reads from
-it, in a process of its own.
+"""Run a model file itself, not netconv's reading of it, in the engine that it is written for, in a
+separate process.
 
-Each engine takes the file with its default options first; numbers are computed with options that
-are exact (see file_child.py).
+Each engine first loads the file with its default options; numbers are computed with exact options
+(see file_child.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from converter.graph.infer import Array
     from converter.graph.network import Network
 
-# name of an engine -> the module that has it
+# name of an engine -> its Python module
 MODULES = {
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
@@ -35,8 +35,8 @@ TIMEOUT = 600  # seconds that loading and running one file may take
 
 
 def engine_of(model: Network) -> str:
-    """The name of the engine that the file of a model is written for; "" when there is none here,
-    or the model has no file.
+    """Return the name of the engine that the file of a model is written for; "" if there is none
+    here, or the model has no file.
     """
     from converter import formats
 
@@ -46,22 +46,22 @@ def engine_of(model: Network) -> str:
 
 
 def available(engine: str) -> bool:
-    """Whether an engine is installed; nothing is imported."""
+    """Return whether an engine is installed, without importing it."""
     try:
         return importlib.util.find_spec(MODULES[engine]) is not None
-    except (ImportError, ValueError):  # somebody sees to it that it is not found
+    except (ImportError, ValueError):  # its import is blocked on purpose
         return False
 
 
 @dataclass(frozen=True)
 class Run:
-    """What became of a file in its engine.
+    """The outcome of running a file in its engine.
 
-    stage: "done"; "load" or "run" (refused, `error` is the engine's own word), "boundary" (it has
-    other inputs than the feeds), "feed" (Python cannot give it such inputs), "crash", "timeout",
-    "memory", or "absent". `feed` is the place of the feed that went wrong. `outputs` are the file's
-    outputs, by every name they go by; `results` has for each feed the arrays by place; one that
-    Python cannot hold is absent.
+    stage: "done"; "load" or "run" (refused, `error` is the engine's message), "boundary" (its
+    inputs are not those of the feeds), "feed" (Python cannot pass such inputs to it), "crash",
+    "timeout", "memory", or "absent". `feed` is the index of the failed feed. `outputs` lists all
+    names of each of the file's outputs; `results` has for each feed the arrays by output index,
+    without those that Python cannot hold.
     """
 
     stage: str
@@ -78,11 +78,11 @@ def run(
     feeds: Sequence[Sequence[Array]],
     expected: Sequence[Sequence[Array]] | None = None,
 ) -> Run:
-    """Loads the file with default options and computes its outputs for each feed: arrays in the
-    order of `names`, or (no names) of the file.
+    """Load the file with default options and compute its outputs for each feed: arrays in the order
+    of `names` or, if `names` is empty, of the file's inputs.
 
-    With `expected`, results by feed and output, they are computed with exact options: an engine
-    that gives just these with default ones, too, need not load the file again.
+    With `expected`, results by feed and output, the outputs are computed with exact options: an
+    engine that reproduces them with default options need not load the file again.
     """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         request, made, report = (Path(folder) / n for n in ("in.npz", "out.npz", "report.json"))
@@ -121,7 +121,7 @@ def run(
 
 
 def _ended(done: subprocess.CompletedProcess[str]) -> Run:
-    """The process ended without a word of ours: its own last words, and how it ended."""
+    """Describe a process that ended without a report: its last line of output, and how it ended."""
     last = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "")
     if done.returncode == 1 and last.startswith("MemoryError"):
         return Run("memory", last)
@@ -130,8 +130,8 @@ def _ended(done: subprocess.CompletedProcess[str]) -> Run:
 
 
 def _plain(array: Array) -> Array:
-    """As numpy stores it without pickling; a type that numpy does not have itself as floats (the
-    engine's port says what it really takes).
+    """Return the array in a type that numpy stores without pickling; types that numpy lacks become
+    floats (the engine's port has the real type).
     """
     if array.dtype == object:
         return array.astype(str)
@@ -143,8 +143,8 @@ def _plain(array: Array) -> Array:
 
 
 def one_line(text: str) -> str:
-    """The part of an engine's complaint that says what is wrong, without the places in its own
-    sources.
+    """Return the informative part of an engine's error message, without locations in the engine's
+    own sources.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [

@@ -1,13 +1,13 @@
-"""Runs one model file in the engine it is written for, in a process of its own: an engine may
+"""Run one model file in the engine that it is written for, in a separate process: an engine may
 abort, and an abort cannot be caught.
 
     python file_child.py ENGINE MODEL REQUEST.npz RESULTS.npz REPORT.json
 
-REQUEST.npz holds `names`, the inputs as the caller knows them (one for each; empty: by order),
-arrays called feed/FEED/INPUT, counted from 0, `feeds` (how many), `exact` (whether exact options
-are wanted), and perhaps expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
-REPORT.json says what the file takes and gives, and how far it came; see converter.engines.file.
-Nothing of netconv is imported here.
+REQUEST.npz holds `names`, the caller's names of the inputs (one for each; empty: by order), arrays
+called feed/FEED/INPUT, counted from 0, `feeds` (their number), `exact` (whether to use exact
+options), and optionally expected/FEED/OUTPUT. RESULTS.npz holds arrays called FEED/OUTPUT.
+REPORT.json describes the inputs and outputs of the file and the stage that was reached; see
+converter.engines.file. Nothing of netconv is imported here.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import numpy as np
 THREADS = 1
 Port = dict[
     str, Any
-    # names: every name it goes by; type: numpy's word, "" where numpy has none; shape: a size, or
-    # None where it is open
+    # names: all names of the port; type: numpy's name, "" if numpy has none; shape: None for a
+    # dynamic size
 ]
 
 
 class Boundary(Exception):
-    """The file has other inputs than the caller."""
+    """The inputs of the file are not those of the caller."""
 
 
 def port_of(names: list[str], word: str, shape: Sequence[int | None] | None) -> Port:
-    """`word` is numpy's for the type, if it has one."""
+    """Describe a port; `word` is numpy's name of its type, if there is one."""
     return {"names": names, "type": word if word in _NUMPY else "", "shape": shape}
 
 
 def import_onnxruntime() -> Any:
-    """Import onnxruntime without its telemetry: since 1.32 its wheels keep an identifier and a
+    """Import onnxruntime without its telemetry: since 1.32 its wheels store an identifier and a
     database of events in the home folder, and send them.
     """
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -48,7 +48,7 @@ def import_onnxruntime() -> Any:
 
 
 def import_openvino() -> Any:
-    """Import OpenVINO without its telemetry: with `openvino_telemetry`, which its wheel depends on,
+    """Import OpenVINO without its telemetry: with `openvino_telemetry`, a dependency of its wheel,
     the import itself looks up an address and writes an identifier into the home folder.
     """
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # cannot be found
@@ -58,8 +58,8 @@ def import_openvino() -> Any:
 
 
 class OnnxRuntime:
-    """Exact is what the basic optimisations leave as it is; the others may compute quantised layers
-    in other types.
+    """onnxruntime; exact options allow basic optimizations only: the others may compute quantized
+    layers in other types.
     """
 
     may_be_exact = True  # with default options, for most networks
@@ -108,8 +108,8 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """Exact are 32-bit floats, no quantisation on the fly, and quantised layers as the file says
-    them.
+    """OpenVINO; exact options are 32-bit floats, no dynamic quantization, and quantized layers as
+    the file defines them.
     """
 
     may_be_exact = False
@@ -134,17 +134,17 @@ class OpenVino:
         plain, internal = self.EXACT
         try:
             self._compile({**plain, **internal})
-        except RuntimeError:  # a release that has no such setting
+        except RuntimeError:  # a release without this setting
             self._compile(plain)
 
     def _compile(self, config: dict[str, str]) -> None:
-        self.compiled: Any = None  # two at a time would be two copies of the weights
+        self.compiled: Any = None  # two at once would be two copies of the weights
         self.compiled = self.core.compile_model(
             self.model, "CPU", {"INFERENCE_NUM_THREADS": THREADS, **config}
         )
 
     def inputs(self) -> list[Port]:
-        """The parameters, and the states, which netconv reads as inputs that may be left out."""
+        """The parameters, and the states, which netconv reads as optional inputs."""
         return [
             *(self._port(p, p.get_node().get_friendly_name()) for p in self.compiled.inputs),
             *self._states(),
@@ -154,7 +154,7 @@ class OpenVino:
         return len(self.compiled.inputs)
 
     def outputs(self) -> list[Port]:
-        """The results, and the states as they are left."""
+        """The results, and the final states."""
         own = (
             [
                 p.get_node().input_value(0).get_node().get_friendly_name(),
@@ -182,7 +182,7 @@ class OpenVino:
         return port_of(names, self._word(port.get_element_type()), sizes)
 
     def _word(self, kind: Any) -> str:
-        """numpy's word for a type, "" where it has none."""
+        """Return numpy's name of a type, "" if it has none."""
         return self.WORDS.get(kind.get_type_name(), "")
 
     def run(self, feeds: dict[int, Any]) -> list[Any]:
@@ -205,7 +205,7 @@ class OpenVino:
 
 
 class LiteRt:
-    """LiteRT as its users start it, with its default delegate; it has no other options."""
+    """LiteRT as its users start it, with its default delegate; it has no exact options."""
 
     may_be_exact = False
 
@@ -214,7 +214,7 @@ class LiteRt:
 
         self.interpreter = Interpreter(model_path=path, num_threads=THREADS)
         details = self.interpreter.get_input_details()
-        # with sizes of 1 for those that are unknown, a file may not be valid
+        # with unknown sizes set to 1, a file may be invalid
         self.allocated = all(d >= 0 for detail in details for d in detail["shape_signature"])
         if self.allocated:
             self.interpreter.allocate_tensors()
@@ -254,7 +254,7 @@ class LiteRt:
 
 
 class CoreAi:
-    """Apple's own runtime, with its default options; it has no others on Linux."""
+    """Apple's own runtime with its default options; it has no others on Linux."""
 
     may_be_exact = False
     WORDS = {"cfloat32": "complex64"}  # noqa: RUF012
@@ -262,7 +262,7 @@ class CoreAi:
     def __init__(self, path: str) -> None:
         import os
 
-        if hasattr(os, "sched_setaffinity"):  # it has a thread for each processor
+        if hasattr(os, "sched_setaffinity"):  # it starts one thread per processor
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         import coreai.authoring
         from coreai.runtime import NDArray
@@ -275,7 +275,9 @@ class CoreAi:
         pass
 
     def _computed(self, feeds: dict[int, Any] | None) -> list[Any]:
-        """The results; without feeds only the description of `main`, or of the first function."""
+        """Compute the results; without feeds, only load the description of `main`, or of the first
+        function.
+        """
         import asyncio
 
         return asyncio.run(self._run(feeds))
@@ -301,7 +303,7 @@ class CoreAi:
                     *(np.array(v.numpy()) for v in states.values())]  # fmt: skip
 
     def inputs(self) -> list[Port]:
-        """The inputs, and the states, which netconv reads as inputs that may be left out."""
+        """The inputs, and the states, which netconv reads as optional inputs."""
         d = self.description
         return [*(self._port(n, d.input_descriptor(n)) for n in d.input_names),
                 *(self._port(n, d.state_descriptor(n)) for n in d.state_names)]  # fmt: skip
@@ -310,7 +312,7 @@ class CoreAi:
         return len(self.description.input_names)
 
     def outputs(self) -> list[Port]:
-        """The outputs, and the states as they are left."""
+        """The outputs, and the final states."""
         d = self.description
         return [
             *(self._port(n, d.output_descriptor(n)) for n in d.output_names),
@@ -347,7 +349,9 @@ _NUMPY = {
 def matched(
     ports: Sequence[Port], required: int, names: Sequence[str], count: int
 ) -> dict[int, int]:
-    """Place of each port of the file -> place of the caller's array: by name, else by order."""
+    """Map the index of each port of the file to the index of the caller's array: by name, else by
+    order.
+    """
     places = {n: i for i, n in enumerate(names)}
     by_name = {
         p: found[0]
@@ -362,7 +366,9 @@ def matched(
 
 
 def fitted(port: Port, array: Any) -> Any:
-    """The array in the type of the port, and in its shape where only dimensions of one differ."""
+    """Convert the array to the type of the port, and to its shape if they differ only by axes of
+    size 1.
+    """
     shape = port["shape"]
     if shape is not None and not fits(shape, array.shape):
         if None in shape or [d for d in shape if d != 1] != [d for d in array.shape if d != 1]:
@@ -373,7 +379,7 @@ def fitted(port: Port, array: Any) -> Any:
         array = array.reshape(shape)
     return np.require(
         array.astype(port["type"], copy=False), requirements="C"
-    )  # ascontiguousarray would turn a scalar into a vector
+    )  # ascontiguousarray would reshape a scalar to a vector
 
 
 def fits(shape: Sequence[int | None], given: Sequence[int]) -> bool:
@@ -387,8 +393,8 @@ def _words(shape: Sequence[int | None]) -> str:
 
 
 def main(name: str, model: str, request: str, results: str, report: str) -> int:
-    """How far it came: "load" (the engine does not take the file), "feed", "boundary", "run", or
-    "done"; "absent": it cannot be imported.
+    """Run the file and write the report. Its stage is "load" (the engine does not accept the file),
+    "feed", "boundary", "run", "done", or "absent": the engine cannot be imported.
     """
     said: dict[str, Any] = {"stage": "load", "error": ""}
     found: dict[str, Any] = {}
@@ -407,7 +413,7 @@ def main(name: str, model: str, request: str, results: str, report: str) -> int:
         said |= {"stage": "boundary", "error": str(e)}
     except ImportError as e:
         said |= {"stage": "absent", "error": str(e)}
-    except Exception as e:  # every engine raises a family of its own
+    except Exception as e:  # every engine raises its own exception types
         said["error"] = (str(e).strip() or type(e).__name__)[:4000]
         said["memory"] = isinstance(e, MemoryError) or any(
             w in str(e) for w in ("bad_alloc", "Failed to allocate memory")
@@ -426,7 +432,7 @@ def compute(
     names = [str(n) for n in given["names"]]
     feeds = by_place(given, "feed")
     for number in range(int(given["feeds"])):
-        feed = feeds.get(number, {})  # nothing for a network without inputs
+        feed = feeds.get(number, {})  # empty for a network without inputs
         places = matched(ports, required, names, len(feed))
         if any(not ports[p]["type"] for p in places):
             return
@@ -442,7 +448,7 @@ def compute(
 
 
 def by_place(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
-    """The arrays KIND/FEED/PLACE, by feed and place."""
+    """Return the arrays KIND/FEED/INDEX, by feed and index."""
     feeds: dict[int, dict[int, Any]] = {}
     for key in given:
         if key.startswith(f"{kind}/"):
@@ -452,7 +458,9 @@ def by_place(given: dict[str, Any], kind: str) -> dict[int, dict[int, Any]]:
 
 
 def same(wanted: dict[int, dict[int, Any]], found: dict[str, Any]) -> bool:
-    """Bit for bit, in the caller's order of outputs."""
+    """Return whether the results equal the expected ones bit for bit, in the caller's order of
+    outputs.
+    """
     everything = {f"{k}/{i}": a for k, feed in wanted.items() for i, a in feed.items()}
     return found.keys() == everything.keys() and all(
         a.dtype == found[k].dtype and a.tobytes() == found[k].tobytes()

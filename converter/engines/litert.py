@@ -1,8 +1,8 @@
-"""Running a TensorFlow Lite file, or a model that can be written as one, on LiteRT, an engine that
+"""Run a TensorFlow Lite file, or a model that can be written as one, on LiteRT, an engine that
 shares no code with ours.
 
-A model that was read from a `.tflite` and has the boundary it was read with is run from its own
-file.
+A model that was read from a `.tflite`, and whose inputs and outputs have not changed since, is run
+from its own file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def available() -> bool:
-    """Whether ai-edge-litert is installed; nothing is imported."""
+    """Return whether ai-edge-litert is installed, without importing it."""
     return file.available("litert")
 
 
 def prepare(model: Network) -> Prepared:
-    """The model as LiteRT runs it: from its file, or written as one. Raises UnsupportedError for
-    what that cannot express.
+    """Prepare the model for LiteRT: from its file, or written as one. Raises UnsupportedError for
+    layers that TensorFlow Lite cannot express.
     """
     if not available():
         raise wrong_call(
@@ -40,7 +40,7 @@ def prepare(model: Network) -> Prepared:
     unchanged = model.interface.get("tflite") == (model.inputs, model.outputs)
     own = model.source if unchanged else None
     path = own or _written(model, Path(folder.name))
-    # complex numbers are pairs in the model, and in files that are written of it
+    # complex numbers are pairs in the model, and in files written from it
     pairs = model.interface.get("complex", ()) if own else ()
 
     def compute(arrays: list[Array]) -> list[Array]:
@@ -61,7 +61,7 @@ def _written(model: Network, folder: Path) -> Path:
 
 
 def _as_declared(result: Array, info: TensorInfo) -> Array:
-    """In the model's own type and shape."""
+    """Return the result in the type and shape that the model declares."""
     value = as_pairs(result) if result.dtype.kind == "c" else result
     static = info.shape is not None and all(isinstance(d, int) for d in info.shape)
     shape = info.shape if static else value.shape

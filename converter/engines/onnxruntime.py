@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from converter.graph.network import Network
 
-# bytes from which a weight is handed over as it lies in memory instead of inside the model
+# size in bytes from which a weight is passed as an array in memory instead of inside the model
 EXTERNAL = 4096
 NO_PACKING = (
     1 << 30
@@ -38,9 +38,9 @@ THREADS = 2
 class Runner:
     """A model, whole or a piece of one, in a session of onnxruntime.
 
-    `weights` are those that are not inside the model; `frugal`: they are read as they are, without
-    a second, faster copy. `loops`: the model may have no end, so Ctrl-C and the like must not wait
-    for it, as they do for C++ code; nor where time is limited.
+    `weights` are those that are not inside the model; `frugal`: they are used as they are, without
+    a second, faster copy. `loops`: the model may not terminate, so Ctrl-C and the like must not
+    wait for it, as they normally do for C++ code; the same holds while a time limit is in force.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Runner:
         self.inputs = [i.name for i in self.session.get_inputs()]
 
     def run(self, wanted: list[str] | None, feeds: dict[str, Any]) -> list[Any]:
-        """The outputs called `wanted`, or all."""
+        """Compute the outputs called `wanted`, or all."""
         if not self._loops and not limits.timed():
             return list(self.session.run(wanted, feeds))
         return self._interruptible(wanted, feeds)
@@ -81,8 +81,8 @@ class Runner:
 
         threading.Thread(target=work).start()
         try:
-            # not Thread.join, which takes the thread for ended after an interrupt; the system may
-            # tell any thread of a signal, Python only this one
+            # not Thread.join, which considers the thread ended after an interrupt; the system may
+            # deliver a signal to any thread, Python handles it only in this one
             while not over.wait(0.1):
                 pass
         except BaseException:
@@ -101,7 +101,7 @@ def has_loop(nodes: Iterable[ir.Node]) -> bool:
 def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
     if not isinstance(array, np.ndarray):
         return array
-    # ascontiguousarray would turn a scalar into a vector
+    # ascontiguousarray would reshape a scalar to a vector
     return (
         array.astype(fed)
         if fed is not None
@@ -112,7 +112,7 @@ def as_feed(array: Any, fed: np.dtype[Any] | None) -> Any:
 
 
 def as_result(result: Any, value: ir.Value) -> Any:
-    """In the declared type, where the engine returns another one."""
+    """Cast a result to its declared type if the engine returns another one."""
     if result is None or isinstance(result, list):
         return result
     array = np.asarray(result)
@@ -122,8 +122,8 @@ def as_result(result: Any, value: ir.Value) -> Any:
 
 
 def prepare(model: Network, *, profile: str = "") -> Prepared:
-    """Compiles the model; UnsupportedError N403/X208 when an operator cannot be executed.
-    `profile`: the beginning of the path of a file that onnxruntime writes its times to.
+    """Compile the model. Raises UnsupportedError N403/X208 if an operator cannot be executed.
+    `profile`: the path prefix of the file that onnxruntime writes its timings to.
     """
     refuse_opaque(model.ir)
     clone = model.ir.clone()
@@ -131,7 +131,7 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
     options = exact_options()
     options.intra_op_num_threads = THREADS
     options.inter_op_num_threads = 1
-    # a thread without work sleeps: small networks are done before turning in a loop pays
+    # idle threads sleep: small networks finish before spinning pays off
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.use_deterministic_compute = True
     if profile:
@@ -154,15 +154,15 @@ def prepare(model: Network, *, profile: str = "") -> Prepared:
 
 
 def exact_options() -> Any:
-    """The options of a session that computes what a model says."""
+    """Return the options of a session that computes exactly the operators of a model."""
     onnxruntime = import_onnxruntime()
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # weights of few bits are multiplied as floats: the default computes with 8-bit activations
+    # multiply weights of few bits as floats: the default computes with 8-bit activations
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    # quantized models compute what they say: float operators between QuantizeLinear and
-    # DequantizeLinear, not fused integer kernels
+    # compute quantized models as written: float operators between QuantizeLinear and
+    # DequantizeLinear, no fused integer kernels
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
@@ -177,11 +177,11 @@ def _fed(value: ir.Value) -> np.dtype[Any] | None:
 
 
 def _with_weights_apart(model: ir.Model) -> tuple[onnx.ModelProto, Weights, int]:
-    """The model, its large weights, and how many bytes these are. They go to the session as places
-    in their file, or as arrays; the serialised model holds the rest, so that it is never too large
-    for one message.
+    """Return the model without its large weights, these weights, and their size in bytes. The
+    session receives them as locations in their file, or as arrays, so that the serialized model
+    never exceeds the size limit of a protobuf message.
     """
-    remove_dead_code(model)  # onnxruntime drops an initializer that nobody reads and then misses it
+    remove_dead_code(model)  # onnxruntime drops an unused initializer and then fails to find it
     large = {
         str(v.name): t
         for v in model.graph.initializers.values()
@@ -199,12 +199,14 @@ def _with_weights_apart(model: ir.Model) -> tuple[onnx.ModelProto, Weights, int]
 
 
 def _opened(data: bytes, options: Any) -> InferenceSession:
-    """A session; where the optimiser itself fails, one that computes the graph as it is."""
+    """Create a session; if the optimizer itself fails, one that computes the graph without
+    optimization.
+    """
     onnxruntime = import_onnxruntime()
 
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception:  # onnxruntime raises its own RuntimeError family
+    except Exception:  # onnxruntime raises its own exception types
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
@@ -229,7 +231,7 @@ _PLAIN = frozenset(
 
 
 def refuse_opaque(model: ir.Model) -> None:
-    """UnsupportedError X208 that names every operator without a definition."""
+    """Raise UnsupportedError X208 that names every operator without a definition."""
     found = [
         n for n in all_nodes(model.graph) if n.domain == EXTENSION_DOMAIN and not can_expand(n)
     ]

@@ -1,8 +1,9 @@
-"""OpenVINO's runtime as an engine that shares no code with onnxruntime: the model goes through our
+"""OpenVINO's runtime as an engine that shares no code with onnxruntime: the model is written by our
 own IR v11 writer.
 
-A model that was read from an IR of version 10 or 11 and has the boundary it was read with is run
-from its own file. Numbers are float32 throughout: no reduced precision, no quantisation on the fly.
+A model that was read from an IR of version 10 or 11, and whose inputs and outputs have not changed
+since, is run from its own file. Numbers are float32 throughout: no reduced precision, no dynamic
+quantization.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def _tensor(array: Any, port: Any) -> Any:
 
 
 def prepare(model: Network) -> Prepared:
-    """Compiles the model. UnsupportedError: what the IR writer or OpenVINO cannot take, with their
-    reasons.
+    """Compile the model. Raises UnsupportedError with the reasons of the IR writer or of
+    OpenVINO.
     """
     refuse_opaque(model.ir)
     folder = tempfile.TemporaryDirectory(prefix="netconv-")
@@ -71,7 +72,7 @@ def prepare(model: Network) -> Prepared:
 
 
 def _written(core: Any, model: Network, folder: Path) -> Any:
-    """The model in a file of its own, whose states are inputs and outputs, too."""
+    """Write the model to a file, with its states as plain inputs and outputs, and read the file."""
     from converter.formats import get
 
     path = folder / "model.xml"
@@ -82,8 +83,8 @@ def _written(core: Any, model: Network, folder: Path) -> Any:
 
 
 def _own_file(core: Any, model: Network) -> Any | None:
-    """The network of the file that the model came from, unless inputs or outputs were changed since
-    or OpenVINO does not read it.
+    """Return the network of the model's source file; None if inputs or outputs have changed since,
+    or if OpenVINO does not read the file.
     """
     if (
         model.format != "openvino"

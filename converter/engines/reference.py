@@ -1,8 +1,8 @@
 """onnx's reference evaluator as a second opinion: slow, written independently of onnxruntime, and
-wrong in known places.
+wrong in known cases.
 
-What it gets wrong (measured with the operator tests of the onnx package, and on cases of ours) is
-written with other operators where a decomposition exists, and refused otherwise.
+Operators that it computes wrongly (measured with the operator tests of the onnx package, and on our
+own cases) are decomposed into other operators where possible, and refused otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 
 def prepare(model: Network) -> Prepared:
-    """UnsupportedError N403 names every operator that the evaluator is known to compute wrongly."""
+    """Prepare the model. Raises UnsupportedError N403 that names every operator that the evaluator
+    is known to compute wrongly.
+    """
     from onnx.reference import ReferenceEvaluator
 
     refuse_opaque(model.ir)
@@ -64,7 +66,7 @@ def prepare(model: Network) -> Prepared:
 
 
 def known_error(node: ir.Node) -> str:
-    """Why the evaluator's result cannot be trusted for this node; "" when it can."""
+    """Return why the evaluator's result for this node is wrong; "" if it is right."""
     rule = KNOWN.get(node.op_type) if node.domain == "" else None
     return "" if rule is None else rule(attrs_of(node), node)
 
@@ -132,8 +134,8 @@ KNOWN: dict[str, Callable[[dict[str, Any], ir.Node], str]] = {
 
 
 def _stack_results(model: ir.Model, names: Names) -> None:
-    """The evaluator joins the results of iterations along an existing axis, and scalars to a
-    column: give it one, take it back.
+    """Adapt loops to the evaluator, which concatenates the results of iterations along an existing
+    axis, and scalars to a column: unsqueeze the results in the body, or squeeze the column.
     """
     for node in [n for n in all_nodes(model.graph) if n.op_type == "Loop" and n.domain == ""]:
         body, carried = node.attributes["body"].as_graph(), max(len(node.inputs) - 2, 0)

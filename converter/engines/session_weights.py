@@ -1,7 +1,7 @@
 """The large weights of an onnxruntime session.
 
-What is handed over as an array, onnxruntime copies; what it is told the place of in a file, it
-maps. So weights of large models stay in the file that they were read from, or go through a
+onnxruntime copies weights that it receives as arrays, and maps those that it receives as locations
+in a file. So weights of large models stay in the file that they were read from, or are written to a
 temporary one.
 """
 
@@ -22,15 +22,15 @@ from converter.graph.infer import Array
 from converter.io.mapped_file import place_of, release
 
 LARGE = 1 << 26  # bytes of weights from which a session must not hold them twice
-MUCH = 1 << 20  # bytes of weights that are worth giving back
+MUCH = 1 << 20  # bytes of weights that are worth releasing
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 class Weights:
-    """Collects the weights of one session. `spool`: all of them go through a temporary file.
+    """The weights of one session. `spool`: all of them are written to a temporary file.
 
-    `lent` are those that are handed over as arrays (name, array); the session needs `keep` as long
-    as it lives.
+    `lent` lists those that are passed as arrays (name, array); `keep` must live as long as the
+    session.
     """
 
     def __init__(self, large: bool, spool: bool = False) -> None:
@@ -40,13 +40,13 @@ class Weights:
         self._folder: Path | None = None
         self._spool: IO[bytes] | None = None
         if large and spool:
-            with contextlib.suppress(OSError):  # no room: arrays, then
+            with contextlib.suppress(OSError):  # the disk is full: use arrays
                 self._spool = tempfile.NamedTemporaryFile(prefix="netconv-", delete=False)  # noqa: SIM115
                 self._folder = Path(self._spool.name).resolve().parent
 
     def proto(self, name: str, data_type: int, array: Array, parts: Iterable[Array]) -> Any:
-        """The initializer; `parts` are the numbers, flat, one after the other, `array` has their
-        type and shape, and (without a spool) is them.
+        """Return the initializer. `array` has its type and shape; `parts` are its elements, flat,
+        in sequence, and (without a spool) the same numbers as `array`.
         """
         proto = onnx.TensorProto(
             name=name,
@@ -63,7 +63,7 @@ class Weights:
         return proto
 
     def _place(self, array: Array, parts: Iterable[Array]) -> tuple[str, int] | None:
-        """File name in the folder, and offset."""
+        """Return the file name in the folder, and the offset."""
         if self._spool is not None:
             start = self._spool.tell()
             for part in parts:
@@ -76,7 +76,7 @@ class Weights:
         return found[0].name, found[1]
 
     def apply(self, options: Any) -> None:
-        """Tells a session's options where the weights are."""
+        """Set the locations of the weights in a session's options."""
         onnxruntime = import_onnxruntime()
 
         if self._folder is not None:
@@ -89,8 +89,8 @@ class Weights:
             self._spool.flush()
 
     def close(self) -> None:
-        """When the session is made, the temporary file needs no name, and what was read of mapped
-        files to make it, no memory.
+        """Release resources after the session is created: the name of the temporary file, and the
+        memory of mapped files that were read for it.
         """
         if self.large or sum(a.nbytes for _, a in self.lent) >= MUCH:
             release()
@@ -109,6 +109,6 @@ def _joined(array: Array, parts: Iterable[Array]) -> Array:
 
 
 def be_frugal(options: Any) -> None:
-    """Weights are read as they are, without a second, faster copy, and memory is given back."""
+    """Use weights as they are, without a second, faster copy, and release memory after use."""
     options.add_session_config_entry("session.disable_prepacking", "1")
     options.enable_cpu_mem_arena = False

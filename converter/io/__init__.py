@@ -1,17 +1,18 @@
-"""Files: read where they lie, written complete or not at all, within the limits of this process.
+"""File access: inputs are mapped into memory, outputs appear complete or not at all, and the
+limits of this process are kept.
 
 mapped_file.py  input files in memory maps, slices with checked bounds
-chunks.py       arrays into files, a chunk at a time
+chunks.py       writing of arrays, a chunk at a time
 files.py        outputs that appear complete or not at all, names of side files
-atomic.py       how several files are published at once
-strict_json.py  JSON that anybody may have written
+atomic.py       publishing of several files at once
+strict_json.py  JSON of untrusted origin
 toml.py         TOML that a user wrote
 escape.py       text as one visible line
-child.py        how Python processes are started
-growth.py       how large an output may become, measured by its source
+child.py        start of Python processes
+growth.py       limits for the size of an output, relative to its source
 limits.py       memory and time of this process, axes of a tensor
-progress.py     what this process is doing, for whoever shows it
+progress.py     the current step of this process, for progress displays
 protobuf.py     protobuf's wire format, without decoding messages
 resources.py    the data files of this package
-signals.py      signals that ask a process to end
+signals.py      termination requests
 """

@@ -1,24 +1,24 @@
-"""Sets of files that appear complete or not at all, whatever ends the process.
+"""Publish sets of files that appear complete or not at all, however the process ends.
 
-Files are made in a hidden folder beside the target, the workspace, and synced. Then they are
+Files are written to a hidden folder next to the target, the workspace, and synced. Then they are
 published:
 
 * one file: one rename, which every program sees as old or new;
-* one folder in place of another: two renames, between which there is none of them;
-* several files: the old files move into the workspace, the model itself first, and the new ones to
-  their places, the model itself last. At no moment do an old model and new side files stand
-  together. Every failure and interruption in between is undone. Where undoing fails too, the
-  workspace stays, and the error says where the old files are.
+* one folder that replaces another: two renames, between which neither of them exists;
+* several files: the old files are moved into the workspace, the model itself first, and the new
+  files to their final locations, the model itself last. An old model and new side files never
+  exist together. Every failure and interruption on the way is undone. If undoing fails too, the
+  workspace is kept, and the error names the location of the old files.
 
-A process that is killed leaves its workspace behind. A workspace whose process is alive is locked;
-the next read or write of the same target by netconv finds one that is not, and removes it. When
-publishing had begun and the target is absent, it first goes on with that: everything new was on
-the disk by then.
+A killed process leaves its workspace. A workspace whose process is alive is locked; the next time
+netconv reads or writes the same target, it finds workspaces that are not locked and removes them.
+If publishing had begun and the target is absent, it first completes the publishing: all new files
+were on the disk by then.
 
-Anybody may make a folder with such a name. A workspace is recovered only if it is a real folder of
-this user that nobody else can write to, if its name holds the digest of the target's name, and if
-it has no files but those of the target's own set, which are listed in it before publishing begins.
-Nothing that exists outside of it is ever replaced. Every other folder is left alone.
+Anybody may create a folder with such a name. A workspace is recovered only if it is a real folder
+of this user that no other user can write to, if its name holds the digest of the target's name, and
+if it has no files except those of the target's own set, which are listed in it before publishing
+begins. Recovery never replaces a file outside the workspace and leaves every other folder alone.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from converter.io.signals import REQUESTS
 
 try:
     import fcntl
-except ImportError:  # not POSIX: nothing is locked, and nothing that was left behind is touched
+except ImportError:  # not POSIX: nothing is locked, and leftover workspaces are not touched
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".netconv-"
-# in a workspace, once publishing has begun: what was replaced, and the list of the set's files
+# in a workspace, once publishing has begun: the replaced files, and the list of the set's files
 _OLD, _LIST = ".netconv-old", ".netconv-list"
 _LONGEST = 1 << 16  # bytes of a list
-_SETTLED = 2_000_000_000  # nanoseconds after which a change of a folder shows in its time
+_SETTLED = 2_000_000_000  # nanoseconds after which a change of a folder shows in its mtime
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 Lock: TypeAlias = int
 Identity: TypeAlias = list[int]
 
 
 class NotRestoredError(OSError):
-    """Publishing failed, and so did undoing it: `workspace` holds the new files, and `old` those
-    that they replace, if there were any.
+    """Publishing and its undoing both failed: `workspace` holds the new files, and `old` the
+    replaced ones, if there were any.
     """
 
     def __init__(self, cause: OSError, workspace: Path, replaced: bool) -> None:
@@ -69,13 +69,13 @@ class NotRestoredError(OSError):
 
 
 class NotSyncedError(OSError):
-    """The new files are in their places, but the system cannot say that they are on the disk."""
+    """The new files are published, but the system cannot confirm that they are on the disk."""
 
 
 @contextlib.contextmanager
 def workspace(target: Path) -> Iterator[Path]:
-    """A new locked folder beside `target`, gone afterwards. OSError when the folder cannot be
-    written to.
+    """Create a locked folder next to `target` and remove it at the end. Raises OSError if the
+    parent folder is not writable.
     """
     path = target.parent / f"{_prefix(target.name)}{os.urandom(6).hex()}"
     workspaces[path] = Workspace(target, os.getpid(), [])
@@ -94,8 +94,8 @@ def workspace(target: Path) -> Iterator[Path]:
 
 @dataclass(eq=False, repr=False)
 class Workspace:
-    """What is known of a workspace of this process; one that is `kept` holds the only copy of the
-    old files.
+    """The state of a workspace of this process; a `kept` workspace holds the only copy of the old
+    files.
     """
 
     target: Path
@@ -108,8 +108,8 @@ workspaces: dict[Path, Workspace] = {}
 
 
 def _clear(path: Path) -> None:
-    """Remove a workspace, as far as that is allowed; what was replaced first. A call that fails
-    once is repeated.
+    """Remove a workspace as far as permissions allow, the replaced files first. Failed calls are
+    retried.
     """
     for folder in (path / _OLD, path):
         for _ in range(3):
@@ -121,7 +121,7 @@ def _clear(path: Path) -> None:
 
 
 def _clear_by_path(folder: Path) -> None:
-    """Remove a folder without opening it, which may fail where removing does not."""
+    """Remove a folder without opening it; opening may fail where removing does not."""
     for inner, folders, names in os.walk(folder, topdown=False):
         for name in [*names, *folders]:
             place = os.path.join(inner, name)
@@ -142,17 +142,17 @@ def _remove(path: Path) -> None:
 
 @atexit.register
 def remove_all() -> None:
-    """An interruption between two lines, before any `finally` is in charge, is caught up with when
-    the process ends.
+    """Remove all workspaces of this process at its end: an interruption may arrive before any
+    `finally` is in charge.
     """
     for path in [p for p, w in workspaces.items() if w.process == os.getpid()]:
         _remove(path)
 
 
 def publish(work: Path, names: Sequence[str], target: Path) -> None:
-    """Moves the files and folders `names` of a workspace to the folder of `target`; the one called
-    like the target is the model itself. NotRestoredError when neither the new files nor the old
-    ones are in their places, NotSyncedError when the new ones are, but maybe not on the disk.
+    """Move the files and folders `names` of a workspace to the folder of `target`; the one with the
+    target's name is the model itself. Raises NotRestoredError if neither the new files nor the old
+    ones are in place, NotSyncedError if the new ones are, but possibly not on the disk yet.
     """
     folder = target.parent
     order = sorted(names, key=lambda n: n == target.name)
@@ -187,7 +187,7 @@ def _publish_set(work: Path, order: Sequence[str], target: Path) -> None:
             os.rename(work / name, folder / name)
             placed.append(name)
     except BaseException as e:
-        try:  # in this order, of which the model is the last: it never stands beside new files
+        try:  # the model is restored last, so that it never exists with new files
             for name in reversed(placed):
                 os.rename(folder / name, work / name)
             for name in reversed(moved):
@@ -201,7 +201,7 @@ def _publish_set(work: Path, order: Sequence[str], target: Path) -> None:
 
 
 def _write_list(work: Path, files: dict[str, Identity], target: Path) -> None:
-    """Say in a workspace of which target it is, of which files the set consists, and what they
+    """Record in a workspace its target, the files of the set and the identity of the files they
     replace.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -212,7 +212,9 @@ def _write_list(work: Path, files: dict[str, Identity], target: Path) -> None:
 
 
 def _identity(path: str | Path, folder: int | None = None) -> Identity:
-    """What tells a file from every other one of its folder; none where there is no file."""
+    """Return the numbers that distinguish a file from every other one of its folder; empty if there
+    is no file.
+    """
     try:
         found = os.stat(path, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -221,19 +223,19 @@ def _identity(path: str | Path, folder: int | None = None) -> Identity:
 
 
 def recover(target: Path) -> None:
-    """Completes or removes what killed processes left of writing `target`. Nothing happens where
+    """Complete or remove the workspaces that killed processes left for `target`. Does nothing if
     that is not possible.
     """
     try:
         if any(_abandoned(target, fresh=not os.path.lexists(target))):
             with folder_lock(target.parent):
                 _recover(target)
-    except (OSError, ValueError):  # the latter for a name that no file can have
+    except (OSError, ValueError):  # ValueError for an invalid file name
         return
 
 
 def recover_folder(folder: Path) -> None:
-    """`recover` for every target of a folder that was being published."""
+    """Call `recover` for every target of a folder whose publishing was interrupted."""
     for name in _hidden(folder, fresh=True):
         try:
             found = _open_own(folder / name)
@@ -261,7 +263,7 @@ def _recover(target: Path) -> None:
 
 
 def _recover_one(path: Path, target: Path, folder: int) -> None:
-    """Complete and remove one workspace, if it is one of `target` and of no living process."""
+    """Complete and remove one workspace if it belongs to `target` and to no living process."""
     own = _open_own(path)
     try:
         if not _locked(own, wait=False):
@@ -280,8 +282,8 @@ def _recover_one(path: Path, target: Path, folder: int) -> None:
 
 @dataclass(frozen=True)
 class _Contents:
-    """What a workspace holds: the new files that are still there, the replaced ones, and, once
-    publishing has begun, all files of the set with what they replace.
+    """The content of a workspace: the new files that are still in it, the replaced ones and, once
+    publishing has begun, all files of the set with the files that they replace.
     """
 
     new: list[str]
@@ -290,7 +292,7 @@ class _Contents:
 
 
 def _open_own(path: Path) -> int:
-    """Open a folder of this user that nobody else can write to; OSError for any other."""
+    """Open a folder of this user that no other user can write to; raise OSError for any other."""
     found = os.open(path, _FOLDER)
     if not _is_own(os.fstat(found)):
         os.close(found)
@@ -304,7 +306,9 @@ def _is_own(status: os.stat_result) -> bool:
 
 
 def _contents(own: int, target: str) -> _Contents | None:
-    """What a workspace of `target` holds; None if it is not of the form that netconv makes."""
+    """Return the content of a workspace of `target`; None if it does not have the form that netconv
+    creates.
+    """
     with os.scandir(own) as entries:
         found = {e.name: e.stat(follow_symlinks=False) for e in entries}
     listed = found.pop(_LIST, None)
@@ -329,8 +333,8 @@ def _contents(own: int, target: str) -> _Contents | None:
 
 
 def belongs(name: str, target: str) -> bool:
-    """Whether a file may be one of the set of `target`: it has the same name up to the first dot
-    that follows something else.
+    """Return whether a file may belong to the set of `target`: it has the same name up to the first
+    dot that follows another character.
     """
     bare = target.lstrip(".")
     stem = target[: len(target) - len(bare)] + bare.partition(".")[0]
@@ -338,7 +342,7 @@ def belongs(name: str, target: str) -> bool:
 
 
 def _is_plain(own: int, name: str, target: str) -> bool:
-    """Whether this is a regular file, or the folder of such that the target itself may be."""
+    """Return whether this is a regular file, or the target itself as a folder of regular files."""
     mode = os.stat(name, dir_fd=own, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(mode):
         return stat.S_ISREG(mode)
@@ -351,7 +355,7 @@ def _is_plain(own: int, name: str, target: str) -> bool:
 
 
 def _read_list(own: int) -> tuple[str, dict[str, Identity]]:
-    """The target and the files that a workspace says it is of; "" where it says nothing."""
+    """Return the target and the files that a workspace lists; "" if it lists none."""
     try:
         file = os.open(_LIST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
     except OSError:
@@ -374,9 +378,9 @@ def _is_name(text: str) -> bool:
 
 
 def _complete(found: _Contents, own: int, folder: int) -> bool:
-    """Go on where a writer of a set has ended: take the rest of the old files away and move the new
-    ones to their places. Where there is a file that the writer did not find there, put the old ones
-    back. False, and nothing is done, where that would replace a file.
+    """Complete an interrupted publishing: move the remaining old files away and the new ones to
+    their final locations. If there is a file that the writer did not find there, put the old files
+    back. Return False, and change nothing, if that would replace a file.
     """
     before = os.open(_OLD, _FOLDER, dir_fd=own)
     try:
@@ -402,15 +406,15 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def _abandoned(target: Path, fresh: bool) -> list[Path]:
-    """The folders beside `target` that are called like a workspace of it."""
+    """Return the folders next to `target` that are named like a workspace of it."""
     hidden = _hidden(target.parent, fresh)
     prefix = _prefix(target.name) if hidden else ""
     return [target.parent / n for n in hidden if n.startswith(prefix)]
 
 
 def _hidden(folder: Path, fresh: bool) -> Sequence[str]:
-    """The names in a folder that workspaces may have. Unless `fresh`, a folder that has not changed
-    is not listed again: a batch reads thousands of models of one.
+    """Return the names in a folder that workspaces may have. Unless `fresh`, an unchanged folder is
+    not listed again: a batch reads thousands of models from one folder.
     """
     try:
         changed = os.stat(folder).st_mtime_ns
@@ -432,15 +436,17 @@ def _list_hidden(folder: Path) -> Sequence[str]:
 
 
 def _prefix(target: str) -> str:
-    """By a digest: the target's name may itself be as long as names can be."""
-    import hashlib  # brings OpenSSL, which a read needs only beside such folders
+    """Return the prefix of a workspace's name. It holds a digest: the target's name may itself have
+    the maximum length.
+    """
+    import hashlib  # loads OpenSSL, which reading needs only if such folders exist
 
     return f"{PREFIX}{hashlib.sha256(os.fsencode(target)).hexdigest()[:32]}-"
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """One process at a time, where the file system has locks."""
+    """Admit one process at a time if the file system supports locks."""
     lock = _lock(folder, wait=True)
     try:
         yield
@@ -450,8 +456,8 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _lock(folder: Path, wait: bool) -> Lock | None:
-    """A lock on a folder that lasts until it is closed or the process ends; None when there is none
-    to be had.
+    """Return a lock on a folder that lasts until it is closed or the process ends; None if the
+    folder cannot be locked.
     """
     if fcntl is None:
         return None
@@ -466,7 +472,9 @@ def _lock(folder: Path, wait: bool) -> Lock | None:
 
 
 def _locked(descriptor: int, wait: bool) -> bool:
-    """Lock an open folder; False where another process has the lock, or there are no locks."""
+    """Lock an open folder; return False if another process has the lock, or locks are not
+    supported.
+    """
     if fcntl is None:
         return False
     try:
@@ -477,7 +485,7 @@ def _locked(descriptor: int, wait: bool) -> bool:
 
 
 def sync(folder: Path) -> None:
-    """The folder's entries on the disk, where the system lets folders be synced."""
+    """Sync the folder's entries to the disk where the system supports it."""
     with contextlib.suppress(PermissionError, IsADirectoryError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -496,7 +504,7 @@ def _sync_open(folder: int) -> None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C and requests to end wait until this is done. Only the main thread is ever
+    """Delay Ctrl-C and termination requests until this ends. Only the main thread is ever
     interrupted.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -513,7 +521,7 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, note)
         yield
     finally:
-        with _blocked(before):  # or the first handler that is back could keep the others away
+        with _blocked(before):  # or the first restored handler could block the others
             for number, handler in before.items():
                 signal.signal(number, handler)
         for number in arrived[:1]:
@@ -522,8 +530,8 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _blocked(numbers: Iterable[int]) -> Iterator[None]:
-    """Signals wait for the end of this, where the system has masks; those that another thread
-    takes do not.
+    """Delay signals until this ends, where the system has signal masks; signals that another thread
+    receives are not delayed.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

@@ -1,7 +1,7 @@
-"""How every Python process that netconv starts is started: apart from the working folder.
+"""Start every Python process of netconv isolated from the working folder.
 
 Python puts the working folder, or the folder of a script, first on its search path. A file
-`json.py` there would be imported instead of the module that is meant, and be executed.
+`json.py` there would be imported, and executed, instead of the standard module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# the folder that has the package `converter`
+# the folder that contains the package `converter`
 _HOME = str(Path(__file__).resolve().parent.parent.parent)
 
 
@@ -26,8 +26,8 @@ def python_command(*arguments: str) -> list[str]:
 
 
 def run_captured(script: Path, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
-    """Run a script in such a Python, with nothing to read, and capture what it prints.
-    subprocess.TimeoutExpired where it takes longer than so many seconds.
+    """Run a script in such a Python with empty standard input and capture its output. Raises
+    subprocess.TimeoutExpired after `timeout` seconds.
     """
     return subprocess.run(
         python_command(str(script), *arguments),
@@ -64,8 +64,8 @@ def python_environment(**more: str) -> dict[str, str]:
 
 
 def _user_site() -> str:
-    """The folder of the user's own packages; "" where there is none."""
+    """Return the folder of the user's own packages; "" if there is none."""
     try:
         return site.getusersitepackages()
-    except (KeyError, OSError, RuntimeError):  # the system knows no home folder
+    except (KeyError, OSError, RuntimeError):  # the user has no home folder
         return ""

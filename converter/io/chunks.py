@@ -1,4 +1,4 @@
-"""Arrays into files, a piece at a time, in whatever order they lie in memory."""
+"""Write arrays of any memory order to files, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ import numpy.typing as npt
 from converter.io.growth import Growth
 from converter.io.mapped_file import copied, release
 
-SLAB = 1 << 22  # bytes that are made for writing at once
+SLAB = 1 << 22  # bytes that are prepared for writing at once
 # bytes of one write; larger ones make Linux look for larger pages, which takes several times as
 # long
 _PIECE = 1 << 19
-# bytes after which mapped pages are given back; a matrix that is turned is gone through for each
-# slab
+# bytes after which mapped pages are released; each slab of a transposed matrix reads all of it
 _RELEASE = 1 << 25
 _LINE, _TILE, _FAR = (
     64,
     1 << 15,
     256,
-)  # bytes of a cache line, of the first cache; distance of neighbours from which each costs a line
+)  # bytes of a cache line, of the first cache; stride from which each element costs a line
 
 
 def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any]]:
-    """The array in C order in contiguous pieces; a permuted view is copied a few rows at a time,
-    never whole.
+    """Yield the array in C order in contiguous pieces; a permuted view is copied a few rows at a
+    time, never as a whole.
     """
     if array.flags.c_contiguous:
         yield np.ascontiguousarray(array)
@@ -47,9 +46,9 @@ def slabs(array: npt.NDArray[Any], size: int = SLAB) -> Iterator[npt.NDArray[Any
 
 
 def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A contiguous copy. Across the order of memory as many elements are taken at once as a cache
-    line holds, of a matrix as many as stay in the first cache, packed in the order in which they
-    lie there: several times faster.
+    """Return a contiguous copy. If the last axis has a large stride, blocks of it are copied: as
+    many elements as a cache line holds or, for a matrix, as many as fit into the first-level cache,
+    packed in memory order. This is several times faster.
     """
     if abs(array.strides[-1]) <= _FAR:
         return np.ascontiguousarray(array)
@@ -63,8 +62,8 @@ def _packed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _pieces(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.uint8]]:
-    """The bytes of the elements in C order, as they are in memory; of a permuted view each piece is
-    made while the one before is used.
+    """Return the bytes of the elements in C order, in native representation; each piece of a large
+    permuted view is prepared while the previous one is used.
     """
     made = (
         slabs(array) if array.flags.c_contiguous or array.nbytes <= SLAB else _ahead(slabs(array))
@@ -83,14 +82,14 @@ def _ahead(made: Iterator[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
 
 
 def write_array(f: BinaryIO, array: npt.NDArray[Any]) -> int:
-    """Writes the elements in C order, as they are in memory; the number of bytes."""
+    """Write the elements in C order, in native representation; return the number of bytes."""
     return sum(f.write(piece.data) for piece in _pieces(array))
 
 
 class Sink(io.FileIO):
-    """Writes piece by piece. In between the disk is set to work, so that little is left for the
-    end, and the pages of mapped inputs are given back: weights that go by do not gather in memory.
-    What is about to be written is told to `growth`, which may refuse it.
+    """A file that is written piece by piece. It starts the transfer to the disk early, so that
+    little is left for the end, and releases the pages of mapped inputs, so that weights that pass
+    through do not accumulate in memory. `growth` is notified before each write and may reject it.
     """
 
     _waiting = _mapped = 0
@@ -111,8 +110,8 @@ class Sink(io.FileIO):
         if self._waiting >= SLAB:
             if hasattr(
                 os, "posix_fadvise"
-            ):  # of pages that are not yet on the disk, Linux begins to write them and keeps them
-                with contextlib.suppress(OSError):  # it is advice
+            ):  # for pages not yet on the disk, Linux starts the write-back and keeps them
+                with contextlib.suppress(OSError):  # it is only advice
                     os.posix_fadvise(
                         self.fileno(),
                         self.tell() - self._waiting,

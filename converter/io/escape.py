@@ -1,5 +1,5 @@
-"""Text of files, names and messages on its way to a terminal or a log: a name cannot end a line,
-move the cursor, reverse what follows, or give a command to the runner whose log it is.
+"""Escape text of files, names and messages for a terminal or a log: a name cannot end a line, move
+the cursor, reverse the following text, or give a command to the runner that owns the log.
 """
 
 from __future__ import annotations
@@ -7,15 +7,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# A runner of continuous integration takes a line of its log as a command when it begins with ::
-# (GitHub), or has ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
+# A CI runner treats a line of its log as a command if the line begins with :: (GitHub) or contains
+# ##[ or ##word[ anywhere (Azure Pipelines, TeamCity, GitHub's older form).
 _COMMAND = re.compile(r"\A(\s*):(?=:)|#(?=#\w*\[)")
 
 
 def escaped(text: str) -> str:
-    """Return the text as one visible line: what is not printable (control and format characters,
-    line and paragraph separators, lone surrogates) as Python escapes it, `\\x1b`, and the first
-    character of what would be a command for a runner likewise.
+    """Return the text as one visible line. Characters that are not printable (control and format
+    characters, line and paragraph separators, lone surrogates) are escaped as in Python, `\\x1b`,
+    and so is the first character of a command for a runner.
     """
     if not text.isprintable():
         text = "".join(c if _visible(c) else ascii(c)[1:-1] for c in text)

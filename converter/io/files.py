@@ -28,20 +28,21 @@ from converter.io.chunks import Sink, write_array
 from converter.io.growth import size_text as size_text
 from converter.io.mapped_file import MappedFile
 
-# bytes of small writes that are gathered; a larger buffer takes parts of large writes, which then
+# bytes of small writes that are collected; a larger buffer takes parts of large writes, which then
 # are copied twice
 _BUFFER = 1 << 16
-# how a folder on the way to a file is opened; with O_PATH also without the right to list it
+# flags to open a folder on the path to a file; O_PATH also works without the right to list it
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def side_file(model: Path, name: str, where: Where | None = None) -> Path:
-    """Where the side file lies that `model` refers to by `name`, whether it is there or not.
+    """Return the location of the side file that `model` refers to by `name`, whether or not it
+    exists.
 
-    It is looked for beside the model; where that is a link, beside what it leads to and then beside
-    the link. It may not leave the folder in which it is looked for, neither by its name nor over a
-    link (R107). Only inside one Hugging Face cache a link may: from a model in
-    CACHE/snapshots/REVISION to a regular file that lies directly in CACHE/blobs.
+    It is searched next to the model; if the model is a link, next to the link's target and then
+    next to the link. It must not leave the searched folder, neither by its name nor through a link
+    (R107). The only exception is a link inside one Hugging Face cache: from a model in
+    CACHE/snapshots/REVISION to a regular file directly in CACHE/blobs.
     """
     places = []
     try:
@@ -59,14 +60,14 @@ def side_file(model: Path, name: str, where: Where | None = None) -> Path:
         OSError,
         ValueError,
         RuntimeError,
-    ):  # a name that no file can have: NUL, lone surrogates, a loop of links
+    ):  # an invalid file name: NUL, lone surrogates, a loop of links
         raise _outside(model, name, where) from None
     return places[0]
 
 
 def open_side_file(model: Path, name: str, where: Where | None = None) -> MappedFile | None:
-    """The side file that `model` refers to by `name`; None when it is missing, R107 when
-    `side_file` refuses its place.
+    """Open the side file that `model` refers to by `name`; return None if it is missing. Raises
+    R107 if `side_file` rejects its location.
     """
     place = side_file(model, name, where)
     try:
@@ -89,8 +90,8 @@ def _outside(model: Path, name: str, where: Where | None) -> ReadError:
 
 
 def _in_cache(folder: Path, place: Path) -> bool:
-    """Whether a model in `folder` may refer to `place` as models in a cache of huggingface_hub do,
-    where each file is a link to its content.
+    """Return whether a model in `folder` may refer to `place` as models in a cache of
+    huggingface_hub do, where each file is a link to its content.
     """
     caches = (
         revision.parent.parent
@@ -103,7 +104,9 @@ def _in_cache(folder: Path, place: Path) -> bool:
 
 
 def in_cache(link: Path) -> bool:
-    """Whether a link in a snapshot of huggingface_hub leads to its content in the same cache."""
+    """Return whether a link in a snapshot of huggingface_hub leads to its content in the same
+    cache.
+    """
     try:
         return _in_cache(link.parent.resolve(), link.resolve())
     except (OSError, RuntimeError):
@@ -111,9 +114,9 @@ def in_cache(link: Path) -> bool:
 
 
 def open_part(folder: Path, name: str | Path) -> int:
-    """A descriptor of a file below a folder, which is opened one folder after the other from that
-    of `folder`, so that no link below it is followed but one of a cache of Hugging Face. OSError
-    otherwise: ELOOP or ENOTDIR for a link.
+    """Return a descriptor of a file below a folder. The folders between are opened one by one, so
+    that the only links followed are those of a Hugging Face cache. Any other link raises
+    OSError (ELOOP or ENOTDIR).
     """
     try:
         return _open_below(os.open(folder, _FOLDER & ~os.O_NOFOLLOW), Path(name).parts)
@@ -124,14 +127,14 @@ def open_part(folder: Path, name: str | Path) -> int:
 
 
 def _open_without_links(place: Path) -> int:
-    """Opens a resolved path one folder after the other, so that no link put there since it was
-    judged leads elsewhere.
+    """Open a resolved path one folder after the other, so that a link created since the path was
+    checked is not followed.
     """
     return _open_below(os.open(place.anchor, _FOLDER), place.relative_to(place.anchor).parts)
 
 
 def _open_below(folder: int, parts: Sequence[str]) -> int:
-    """Opens a file by its parts below an open folder, which is closed."""
+    """Open a file by its path components below an open folder; the folder is closed."""
     try:
         *folders, name = parts
         for part in folders:
@@ -146,18 +149,18 @@ def _open_below(folder: int, parts: Sequence[str]) -> int:
 
 
 class Output:
-    """A set of files that is made aside and appears at once, or not at all; converter.io.atomic
-    says how.
+    """A set of files that is written to a temporary folder and appears at once, or not at all; see
+    converter.io.atomic.
 
     >>> with Output("net.xml") as out:
     ...     with out.open(".xml") as f: ...
     ...     with out.open(".bin") as f: ...
 
-    `open(suffix)` names a file beside the target with the target's own stem; `open("")` is the
-    target itself. Where `inside` names a file, it is one of the folder that the target becomes, and
-    folders between are made. `check` is told the places of all files and folders before any
-    appears, and may refuse. A folder replaces another only where there is a `check`.
-    Whoever writes to `out.made`, with an Output of its own, adds to this one.
+    `open(suffix)` creates a file next to the target with the target's own stem; `open("")` creates
+    the target itself. With `inside`, the target becomes a folder, and `inside` is the path of the
+    file in it; missing folders are created. `check` receives the final paths of all files and
+    folders before any of them appears, and may raise. A folder replaces another only if there is a
+    `check`. An Output with the target `out.made` adds its files to this one.
     """
 
     def __init__(
@@ -169,7 +172,7 @@ class Output:
         self.target = Path(target)
         name = self.target.name
         self.stem = name[: -len(suffix)] if suffix and name.endswith(suffix) else self.target.stem
-        self.files: list[Path] = []  # the places of all files, once they have appeared
+        self.files: list[Path] = []  # the final paths of all files, once they have appeared
         self._check = check
         self._open = contextlib.ExitStack()
         self._work = Path()
@@ -180,19 +183,19 @@ class Output:
 
     @property
     def made(self) -> Path:
-        """Where the target is made."""
+        """The temporary path of the target."""
         return self._work / self.target.name
 
     def path(self, suffix: str) -> Path:
         return self.target if not suffix else self.target.with_name(self.stem + suffix)
 
     def place(self, suffix: str) -> Path:
-        """Where the file will be in the end."""
+        """Return the final path of the file."""
         return _final(self.path(suffix))
 
     @contextlib.contextmanager
     def open(self, suffix: str = "", inside: str = "") -> Iterator[BinaryIO]:
-        """A new file, that is on the disk when the Output ends."""
+        """Create a file that is synced to the disk when the Output ends."""
         final = self.path(suffix)
         made = self._work / final.name / inside
         try:
@@ -213,13 +216,13 @@ class Output:
         self._meanwhile(_settle, file, final)
 
     def stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
-        """A new file of these arrays, which are made and written while the caller goes on."""
+        """Write a new file of these arrays in the background."""
         self._meanwhile(self._stream, suffix, pieces)
 
     def _stream(self, suffix: str, pieces: Iterable[npt.NDArray[Any]]) -> None:
         with self.open(suffix) as f:
             for piece in pieces:
-                if self._over:  # given up
+                if self._over:  # abandoned
                     return
                 write_array(f, piece)
 
@@ -229,7 +232,7 @@ class Output:
         self._jobs.append(self._threads.submit(work, *arguments))
 
     def adopt(self, made: Path) -> None:
-        """Takes a file, or a folder, that is complete, under its own name."""
+        """Take over a complete file or folder under its own name."""
         final = self.target.with_name(made.name)
         try:
             self._demand_replaceable(final, made.is_dir())
@@ -247,7 +250,7 @@ class Output:
             raise _unwritable(final, e) from None
 
     def _demand_replaceable(self, final: Path, folder: bool) -> None:
-        """Known before all is made, and before anything appears."""
+        """Raise if `final` cannot be replaced, before the output is written."""
         _replaceable(final, folder, self._check is not None or self._nested)
 
     def __enter__(self) -> Output:
@@ -264,7 +267,7 @@ class Output:
         with self._open:
             try:
                 if kind is None:
-                    for job in self._jobs:  # a file that ends adds one
+                    for job in self._jobs:  # a finished file adds a job
                         job.result()
             finally:
                 self._over = True
@@ -301,11 +304,11 @@ def _settle(file: BinaryIO, final: Path) -> None:
 
 
 def _replaceable(final: Path, by_folder: bool, folders: bool) -> None:
-    """OSError when something has the name that no file, or no folder, may replace; folders only if
-    `folders`.
+    """Raise OSError if the name is taken by something that no file, or no folder, may replace;
+    folders may be replaced only if `folders`.
     """
     try:
-        mode = os.lstat(final).st_mode  # once: another writer may take it away between two looks
+        mode = os.lstat(final).st_mode  # only once: another writer may remove it between two calls
     except FileNotFoundError:
         return
     if stat.S_ISDIR(mode) and not (by_folder and folders):
@@ -341,6 +344,6 @@ def _not_synced(target: Path, e: OSError) -> WriteError:
 
 
 def _final(path: Path) -> Path:
-    """The place of a file that is made in a workspace."""
+    """Return the final path of a file that is written to a workspace."""
     inside = atomic.workspaces.get(path.parent)
     return path if inside is None else inside.target.with_name(path.name)

@@ -1,7 +1,7 @@
-"""How large an output may become, measured by its source.
+"""Limit the size of an output relative to the size of its source.
 
-A file of some bytes can ask for a constant of some gigabytes, which most targets store as numbers.
-Each writer of files says how much it is about to write, before it does.
+A file of a few bytes can request a constant of several gigabytes, which most targets store element
+by element. Each file writer reports the number of bytes before it writes them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from converter.errors import Diagnostic, unwritable, wrong_call
 from converter.io.limits import size
 
-TIMES = 100  # times the source: what more than that is warned of
+TIMES = 100  # multiple of the source's size above which a warning is given
 ROOM = 8_000_000  # bytes that need no warning, however small the source is
 _MULTIPLE = re.compile(r"(\d+(?:\.\d+)?)x")
 HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or off"
@@ -24,8 +24,8 @@ HELP = "--max-output takes a size (2GB), a multiple of the source (1000x), or of
 
 @dataclass(frozen=True)
 class MaxOutput:
-    """The largest output that is written: `times` its source but at least `room` bytes, or `room`
-    bytes. `text` is how the limit was specified, "" where there is none.
+    """The largest output that is written: `times` the size of its source but at least `room` bytes,
+    or `room` bytes. `text` is the limit as the user specified it, "" if there is none.
     """
 
     text: str = ""
@@ -33,16 +33,16 @@ class MaxOutput:
     room: int = 0
 
     def bytes(self, source: int) -> int:
-        """The limit for a source of so many bytes; 0: none."""
+        """Return the limit in bytes for a source of this many bytes; 0: no limit."""
         return max(int(self.times * source), self.room) if self.text else 0
 
 
-# where nobody looks at each conversion: in a batch
+# for batches, where no user watches each conversion
 CAREFUL = MaxOutput(f"{TIMES}x", TIMES, 64_000_000)
 
 
 def parse(text: str | int) -> MaxOutput:
-    """Read "2GB", "100x" or "off"; UsageError for anything else."""
+    """Parse "2GB", "100x" or "off"; raise UsageError for anything else."""
     if str(text) in ("", "off"):
         return MaxOutput()
     if multiple := _MULTIPLE.fullmatch(str(text)):
@@ -55,8 +55,8 @@ def parse(text: str | int) -> MaxOutput:
 
 
 class Growth:
-    """Counts what is written for one source. `warn` is called once, before the output becomes far
-    larger than the source.
+    """Count the bytes that are written for one source. `warn` is called once, before the output
+    becomes far larger than the source.
     """
 
     def __init__(self, source: int, limit: MaxOutput, warn: Callable[[Diagnostic], None]) -> None:
@@ -66,7 +66,9 @@ class Growth:
         self._lock = threading.Lock()
 
     def expect(self, count: int) -> None:
-        """Called before `count` more bytes are written. WriteError W304 where that is too much."""
+        """Announce `count` more bytes before they are written. Raises WriteError W304 beyond the
+        limit.
+        """
         total = self.written + count
         if self._most and total > self._most:
             raise unwritable(
@@ -88,7 +90,7 @@ class Growth:
             self.warn(Diagnostic("W304", message, "warning", help=help))
 
     def add(self, count: int) -> None:
-        """Called after `count` bytes were written."""
+        """Add `count` bytes after they were written."""
         with self._lock:
             self.written += count
 
@@ -98,7 +100,7 @@ _by_folder: dict[Path, Growth] = {}
 
 @contextmanager
 def measured(folder: Path, growth: Growth) -> Iterator[None]:
-    """While this runs, outputs in `folder` count for `growth`."""
+    """Count outputs in `folder` for `growth` while this runs."""
     _by_folder[folder] = growth
     try:
         yield
@@ -107,12 +109,12 @@ def measured(folder: Path, growth: Growth) -> Iterator[None]:
 
 
 def of(folder: Path) -> Growth | None:
-    """What outputs in `folder` count for."""
+    """Return the Growth that outputs in `folder` count for."""
     return _by_folder.get(folder)
 
 
 def size_text(count: int) -> str:
-    """Bytes for people: 13.9 MB."""
+    """Format a number of bytes for people: 13.9 MB."""
     for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= limit:
             return f"{count / limit:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Limits: on the memory and time of this process, for a while; on what a file may ask for."""
+"""Limits on the memory and run time of this process, and on the tensors that a file may declare."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from types import FrameType
 from converter.errors import Diagnostic, ExitCode, TimeLimitError, wrong_call
 from converter.io.signals import loading
 
-MOST_AXES = 64  # of a tensor: numpy has no arrays with more
-GRACE = 10.0  # seconds in which native code must come to its end after the time limit
+MOST_AXES = 64  # axes of a tensor: the maximum of numpy
+GRACE = 10.0  # seconds that native code has to finish after the time limit
 
 
 def size(text: str | int, what: str = "an amount of memory", help: str = "") -> int:
-    """ "2G", "512M" or bytes; UsageError for what is not `what`."""
+    """Parse "2G", "512M" or a number of bytes; raise UsageError, which calls the value `what`, for
+    anything else.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)i?B?", str(text))
     if not found:
         raise wrong_call(f"{text!r} is not {what}", help=help or "for example 512M or 2G")
@@ -28,8 +30,8 @@ def size(text: str | int, what: str = "an amount of memory", help: str = "") -> 
 
 @contextmanager
 def memory(size: int) -> Iterator[None]:
-    """Address space in bytes beside what the process has now, 0: no limit; beyond it allocations
-    fail (MemoryError).
+    """Limit the address space to `size` bytes more than the process has now, 0: no limit.
+    Allocations beyond it raise MemoryError.
     """
     if not size:
         yield
@@ -46,7 +48,7 @@ def memory(size: int) -> Iterator[None]:
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error tells of a native library that could not have memory, in its own words."""
+    """Return whether an error message of a native library reports that memory ran out."""
     return isinstance(error, MemoryError) or "alloc" in str(error).lower()
 
 
@@ -54,20 +56,20 @@ def _address_space() -> int:
     try:
         with open("/proc/self/statm", encoding="ascii") as f:
             return int(f.read().split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux: the peak of resident memory is the nearest there is
+    except OSError:  # not Linux: the peak of resident memory is the closest measure
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _interrupt() -> None:
-    """As Ctrl-C does, the main thread alone; also out of a call to the system. By a signal of its
-    own: a shell lets the jobs of its background ignore SIGINT.
+    """Interrupt the main thread as Ctrl-C does, also during a system call. Uses a separate signal:
+    shells let their background jobs ignore SIGINT.
     """
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
 
 class _Limit:
-    """A limit of time of the main thread. Late, that thread is interrupted as by Ctrl-C; native
-    code that does not come back within GRACE ends with the process.
+    """A time limit of the main thread. After it, that thread is interrupted as by Ctrl-C; if native
+    code does not return within GRACE, the process ends.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -80,7 +82,7 @@ class _Limit:
         return Diagnostic("U505", f"this took more than its limit of {self.seconds:g} s")
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """What SIGALRM does; a moment later, where an exception would get lost."""
+        """Handle SIGALRM; retry a moment later where an exception would be lost."""
         del number
         self.arrived = True
         if self.over.is_set():
@@ -103,7 +105,7 @@ class _Limit:
             if not self.again and (left := left - 0.1) <= 0:
                 os.write(2, f"{self.why}\n".encode())
                 os._exit(ExitCode.TIME_LIMIT)
-            # a signal just in front of a call to the system does not end that call
+            # a signal just before a system call does not interrupt that call
             with self.lock:
                 if (self.again or not self.arrived) and not self.over.is_set():
                     self.again = False
@@ -115,7 +117,7 @@ _limit: _Limit | None = None
 
 @contextmanager
 def time(seconds: float) -> Iterator[None]:
-    """TimeLimitError U505 when what runs in this, in the main thread, takes longer; 0: no limit."""
+    """Raise TimeLimitError U505 if the body, run in the main thread, takes longer; 0: no limit."""
     global _limit
     if not seconds:
         yield
@@ -130,10 +132,10 @@ def time(seconds: float) -> Iterator[None]:
             with limit.lock:
                 limit.over.set()
             _limit = None
-            if not limit.late:  # else the signal may be on its way yet
+            if not limit.late:  # else the signal may still be on its way
                 signal.signal(signal.SIGALRM, before)
     except KeyboardInterrupt:
-        limit.over.set()  # it came while this was done
+        limit.over.set()  # it arrived during this
         _limit = None
         if not limit.late:
             raise
@@ -141,5 +143,5 @@ def time(seconds: float) -> Iterator[None]:
 
 
 def timed() -> bool:
-    """Whether a limit of time is in force, so that nobody may wait for native code."""
+    """Return whether a time limit is in force, so that no caller may block on native code."""
     return _limit is not None

@@ -1,5 +1,5 @@
-"""Input files, mapped, with checked slices; where they lie in memory, so that the system can copy
-what only passes through.
+"""Memory-mapped input files with checked slices, and the file location of a slice, so that the
+system can copy unchanged bytes from file to file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ import numpy.typing as npt
 
 from converter.errors import Where, cannot_read, unreadable
 
-# descriptor of a mapped file -> its map, address, size and path. To be looked at as a copy: other
-# threads
-# map files, and the search for cycles forgets some.
+# descriptor of a mapped file -> its map, address, size and path. Iterate over a copy: other threads
+# map files, and the garbage collector removes entries.
 _MAPS: dict[int, tuple[weakref.ref[mmap.mmap], int, int, Path]] = {}
 
 
 class MappedFile:
-    """One read-only mmap of one file; `slice` hands out bounds-checked views that keep the map
-    alive.
+    """A read-only mmap of one file; `slice` returns bounds-checked views that keep the map alive.
 
-    `descriptor`: the file as it was opened already; it is closed here.
+    `descriptor`: the file if it is already open; it is closed here.
     """
 
     def __init__(self, path: str | os.PathLike[str], descriptor: int | None = None) -> None:
@@ -64,8 +62,8 @@ class MappedFile:
     def slice(
         self, offset: int, size: int, where: Where | Callable[[], Where] | None = None
     ) -> npt.NDArray[np.uint8]:
-        """`size` bytes from `offset` as a uint8 view; ReadError R102 when they lie outside the
-        file. `where` may be made when it is needed.
+        """Return `size` bytes from `offset` as a uint8 view. Raises ReadError R102 if they exceed
+        the file. `where` may be a function that is called on an error only.
         """
         if offset < 0 or size < 0 or offset + size > len(self):
             place = where() if callable(where) else where or Where(str(self.path))
@@ -96,10 +94,10 @@ def _address(buffer: Any) -> int:
 
 
 def copied(data: memoryview, target: int) -> int:
-    """How many bytes of `data` the system itself copied to the descriptor, because they are those
-    of a mapped file; 0 when it cannot.
+    """Copy `data` to the descriptor by a system call if it is a part of a mapped file; return the
+    number of bytes copied, 0 if that is not possible.
 
-    Nothing is mapped for that, which takes longer than the copying.
+    Nothing is mapped for this; mapping takes longer than copying.
     """
     if not hasattr(os, "copy_file_range") or not data.nbytes:
         return 0
@@ -108,14 +106,14 @@ def copied(data: memoryview, target: int) -> int:
         if start <= low and low + data.nbytes <= start + size:
             with contextlib.suppress(
                 OSError
-            ):  # file systems that cannot; what is wrong with the target, writing will say
+            ):  # unsupported by the file system; an error of the target appears when writing
                 return os.copy_file_range(source, target, data.nbytes, low - start)
     return 0
 
 
 def place_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
-    """The file and the offset of a contiguous array that is a part of a mapped file, which still
-    lies where it was; None for any other array.
+    """Return the file and offset of a contiguous array that is a part of a mapped file, provided
+    that its path still refers to that file; None for any other array.
     """
     if not array.flags.c_contiguous or not array.nbytes:
         return None
@@ -129,7 +127,7 @@ def place_of(array: npt.NDArray[Any]) -> tuple[Path, int] | None:
 
 
 def release() -> None:
-    """Gives the memory of all mapped pages back; one that is used again comes from the system's
+    """Release the memory of all mapped pages; a page that is used again comes from the system's
     cache.
     """
     if hasattr(mmap, "MADV_DONTNEED"):

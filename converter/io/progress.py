@@ -1,4 +1,6 @@
-"""What this process is doing, for whoever shows it: steps that may take long say so here."""
+"""The current activity of this process, for progress displays: steps that may take long register
+here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ _steps: list[tuple[str, float]] = []
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """While this runs, `name` (a participle: "reading net.onnx") is what is going on."""
+    """Register `name` (a participle: "reading net.onnx") as the current step while this runs."""
     _steps.append((name, time.monotonic()))
     try:
         yield
@@ -20,9 +22,9 @@ def step(name: str) -> Iterator[None]:
 
 
 def current() -> tuple[str, float]:
-    """The innermost step, and for how many seconds it has been going on; ("", 0) between steps."""
+    """Return the innermost step and its duration so far in seconds; ("", 0) between steps."""
     try:
         name, since = _steps[-1]
-    except IndexError:  # also when the step ends just now, in another thread
+    except IndexError:  # also if the step ends just now, in another thread
         return "", 0.0
     return name, time.monotonic() - since

@@ -1,9 +1,9 @@
-"""The protobuf wire format, walked without decoding it: fields as byte ranges, and a rewrite of
-chosen messages deep inside a file.
+"""Walk the protobuf wire format without decoding it: fields as byte ranges, and a rewrite of chosen
+messages deep inside a file.
 
 Source: protobuf's encoding document (tag = number * 8 + wire type, little-endian base-128 varints,
-length-delimited nesting). Nothing here copies payloads or knows a format; which messages are looked
-into is decided by descriptors (`Route`).
+length-delimited nesting). Nothing here copies payloads or knows a format; descriptors decide which
+messages are entered (`Route`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 VARINT, FIXED64, LEN, START_GROUP, END_GROUP, FIXED32 = range(6)
-# protobuf refuses deeper nesting, and so shall we: what lies deeper is handed on as it is
+# protobuf rejects deeper nesting, and so do we: deeper messages are passed on unchanged
 MAX_DEPTH = 100
 
 
 class WireError(ValueError):
-    """The bytes are not protobuf: `offset` is where the offending field begins, in the buffer, and
-    `number` which it is (0: not known).
+    """The bytes are not protobuf: `offset` is the start of the invalid field in the buffer, and
+    `number` its field number (0: unknown).
     """
 
     def __init__(self, offset: int, message: str, number: int = 0) -> None:
@@ -40,9 +40,7 @@ class Field(NamedTuple):
 
 
 class Deferred(Protocol):
-    """A piece of an output whose length is known before its bytes are; `bytes` gives anything that
-    is a buffer.
-    """
+    """A piece of an output whose length is known before its content; `bytes` returns any buffer."""
 
     @property
     def nbytes(self) -> int: ...
@@ -54,14 +52,16 @@ Piece = memoryview | Deferred
 
 
 def buffers(pieces: list[Piece]) -> Iterator[memoryview]:
-    """The bytes of each piece in turn."""
+    """Yield the bytes of each piece."""
     for piece in pieces:
         yield piece if isinstance(piece, memoryview) else memoryview(piece.bytes())
 
 
 def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """The unsigned varint at `at` and the offset behind it."""
-    if at < end and (first := data[at]) < 0x80:  # most of them, and a file may have millions
+    """Return the unsigned varint at `at` and the offset after it."""
+    if (
+        at < end and (first := data[at]) < 0x80
+    ):  # the most frequent case, and a file may have millions
         return first, at + 1
     value = shift = 0
     for place in range(at, min(end, at + 10)):
@@ -76,7 +76,7 @@ def varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """`value` >= 0 as a varint."""
+    """Encode `value` >= 0 as a varint."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -90,8 +90,8 @@ def encode_tag(number: int, wire: int) -> bytes:
 
 
 def fields(data: memoryview, start: int = 0, end: int | None = None) -> Iterator[Field]:
-    """The fields of the message in `data[start:end]`, in file order; WireError where it is
-    malformed.
+    """Yield the fields of the message in `data[start:end]`, in file order. Raises WireError if it
+    is malformed.
     """
     stop = len(data) if end is None else end
     while start < stop:
@@ -101,7 +101,7 @@ def fields(data: memoryview, start: int = 0, end: int | None = None) -> Iterator
 
 
 def read_field(data: memoryview, at: int, stop: int) -> Field:
-    """The field whose tag is at `at`, of a message that ends at `stop`."""
+    """Return the field whose tag is at `at`, in a message that ends at `stop`."""
     key, value = varint(data, at, stop)
     number, wire = key >> 3, key & 7
     if not 0 < number < 1 << 29:
@@ -114,7 +114,7 @@ def read_field(data: memoryview, at: int, stop: int) -> Field:
 
 
 def _extent(data: memoryview, at: int, stop: int, number: int, wire: int) -> tuple[int, int]:
-    """The byte range of the value that follows a tag."""
+    """Return the byte range of the value that follows a tag."""
     if wire == LEN:
         size, at = varint(data, at, stop)
     elif wire == VARINT:
@@ -133,8 +133,8 @@ def _extent(data: memoryview, at: int, stop: int, number: int, wire: int) -> tup
 
 
 def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
-    """The offset behind the end tag of group `number`, whose first field is at `at` (groups are
-    long deprecated, but legal unknown fields).
+    """Return the offset after the end tag of group `number`, whose first field is at `at` (groups
+    are long deprecated, but legal unknown fields).
     """
     open_groups = [number]
     while open_groups:
@@ -154,8 +154,8 @@ def _group_end(data: memoryview, at: int, stop: int, number: int) -> int:
 
 @dataclass(eq=False, repr=False)
 class Route:
-    """A message type on the way to a target type: which of its fields lead on. The target itself is
-    a Route with `target` set.
+    """A message type on the path to a target type, with the fields that lead there. The target
+    itself is a Route with `target` set.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Route:
 
 
 def routes(root: Any, target: Any) -> Route:
-    """The ways from descriptor `root` to descriptor `target` through singular, repeated and
+    """Return the paths from descriptor `root` to descriptor `target` through singular, repeated and
     recursive message fields.
     """
     types: dict[str, Any] = {}
@@ -196,11 +196,11 @@ def routes(root: Any, target: Any) -> Route:
 
 @dataclass(eq=False, repr=False)
 class Rewrite:
-    """Copies a message by reference and replaces the target messages within it.
+    """Copy a message by reference and replace the target messages within it.
 
-    `enter(start, end)` tells whether a message in that byte range is worth looking into;
-    `replace(start, end)` gives the pieces that stand for a target message. All other bytes, known
-    or not, go through as slices of `data`.
+    `enter(start, end)` returns whether the message in that byte range is to be entered;
+    `replace(start, end)` returns the pieces that replace a target message. All other bytes, of
+    known and unknown fields, pass through as slices of `data`.
     """
 
     data: memoryview
@@ -208,7 +208,7 @@ class Rewrite:
     replace: Callable[[int, int], list[Piece]]
 
     def pieces(self, route: Route, start: int, end: int, depth: int = 0) -> list[Piece]:
-        """What stands for the message in `data[start:end]`."""
+        """Return the pieces that replace the message in `data[start:end]`."""
         if route.target:
             return self.replace(start, end)
         out: list[Piece] = []

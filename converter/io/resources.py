@@ -1,4 +1,4 @@
-"""Where the data files of the package are: `schemas/` beside it in a checkout,
+"""The location of the package's data files: `schemas/` next to it in a checkout,
 `converter/_schemas/` in an installed wheel.
 """
 
@@ -10,10 +10,10 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def schema_path(*parts: str) -> Path:
-    """The path of one data file or folder: `schema_path("openvino", "legacy-ir.rng")`.
+    """Return the path of a data file or folder: `schema_path("openvino", "legacy-ir.rng")`.
 
-    Raises FileNotFoundError when the installation lacks it, which is a fault of the installation
-    and not of the user's input.
+    Raises FileNotFoundError if the installation lacks it, which is a fault of the installation and
+    not of the user's input.
     """
     installed = _PACKAGE / "_schemas"
     path = (installed if installed.is_dir() else _PACKAGE.parent / "schemas").joinpath(*parts)

@@ -1,4 +1,4 @@
-"""Requests to end, and where one may not be answered with an exception."""
+"""Termination requests, and the detection of moments when a handler must not raise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REQUESTS = tuple(
 
 
 def loading(frame: FrameType | None) -> bool:
-    """Whether a module in C++ is just being loaded, which swallows an exception or dies of it."""
+    """Return whether a C++ module is being loaded, which swallows an exception or crashes on it."""
     while frame is not None:
         if frame.f_code.co_name in ("create_module", "exec_module") and isinstance(
             frame.f_locals.get("self"), ExtensionFileLoader

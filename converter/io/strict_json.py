@@ -1,6 +1,4 @@
-"""JSON in a file or beside it, which anybody may have written: read whole or not at all, and used
-only where it has the form that is expected.
-"""
+"""Read JSON of untrusted origin: completely or not at all, and only if it has the expected form."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ Json = dict[str, Any]  # an object
 _DEEPEST = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
-# What a value may be: a type (int is no bool, float may be whole, None is null), [FORM] a list,
-# {str: FORM} an object with any keys, {"key": FORM, ...} one with these, of which each may be
-# absent, (FORM, FORM, ...) one of several, a text or a number itself.
+# The form of a value: a type (int excludes bool, float includes integers, None is null), [FORM] a
+# list, {str: FORM} an object with any keys, {"key": FORM, ...} an object with these optional keys,
+# (FORM, FORM, ...) one of several, or a literal text or number.
 Form = Any
 
 
 def parse(text: str | bytes, finite: bool = False) -> Any:
-    """What JSON says. ValueError with the reason for anything else, also for repeated keys, half
-    characters, nesting beyond reason and, `finite`, NaN.
+    """Parse JSON. Raises ValueError with the reason for anything else, including repeated keys,
+    lone surrogates, excessive nesting and, with `finite`, NaN.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
@@ -31,14 +29,12 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
         value = json.loads(
             text, object_pairs_hook=_unique, parse_constant=_no_constant if finite else None
         )
-        if _SURROGATE.search(
-            text
-        ):  # two halves make a character, one alone can be written to no file
+        if _SURROGATE.search(text):  # a lone surrogate cannot be written to any file
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     level = [value]
-    for _ in range(_DEEPEST):  # what was parsed may still be too deep for those who walk it
+    for _ in range(_DEEPEST):  # it may still be too deep for functions that walk it
         level = [
             v
             for outer in level
@@ -51,7 +47,7 @@ def parse(text: str | bytes, finite: bool = False) -> Any:
 
 
 def read(path: Path, what: str) -> Any:
-    """`parse` of a file; ReadError R100 when it cannot be read, R103 when it is not `what`."""
+    """Parse a file. Raises ReadError R100 if it cannot be read, R103 if it is not `what`."""
     try:
         return parse(path.read_bytes())
     except OSError as e:
@@ -61,7 +57,9 @@ def read(path: Path, what: str) -> Any:
 
 
 def note(text: str | bytes, form: Form) -> Any:
-    """What a note says; None when it is not of the form, since then it is not ours."""
+    """Parse a note of ours in a file; return None if it does not have the form, since then it is
+    not ours.
+    """
     try:
         value = parse(text)
     except ValueError:
@@ -70,8 +68,8 @@ def note(text: str | bytes, form: Form) -> Any:
 
 
 def has_form(value: Any, form: Form, whole: bool = False) -> bool:
-    """Whether a value of JSON is what `form` says; keys of an object that it does not name are not
-    looked at. `whole`: an object has all keys that it names, and no other.
+    """Return whether a JSON value has the `form`; keys that the form does not name are ignored.
+    `whole`: an object must have all keys of the form, and no others.
     """
     if isinstance(form, tuple):
         return any(has_form(value, f, whole) for f in form)

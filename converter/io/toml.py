@@ -1,4 +1,4 @@
-"""TOML that a user wrote."""
+"""Read TOML files of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from converter.errors import wrong_call
 
 
 def read(path: Path, what: str) -> dict[str, Any]:
-    """What a file says; UsageError for one that cannot be read, or is no TOML."""
+    """Parse a TOML file of the user; raise UsageError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:

@@ -1,1 +1,1 @@
-"""One module for each command: its options, its calls, its output. What it does lies elsewhere."""
+"""One module for each command: its options, its calls, its output. The work is done elsewhere."""

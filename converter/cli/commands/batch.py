@@ -90,7 +90,7 @@ def _plan(source: str, options: BatchCommand) -> Any:
 
 
 def _details(console: Console, data: Json) -> None:
-    """Diagnostics for machines, and with -v for people."""
+    """Report diagnostics to machines, and with -v to people."""
     from converter.commands.report.facts import diagnostic
 
     found = [diagnostic(d) for job in data["jobs"] for d in job["diagnostics"]]
@@ -100,8 +100,8 @@ def _details(console: Console, data: Json) -> None:
 
 
 def _report(console: Console, folder: str, data: Json, done: Sequence[Any]) -> None:
-    """results.json, timing.json, junit.xml, index.html, and a page of its own for each job that was
-    compared or failed.
+    """Write results.json, timing.json, junit.xml, index.html, and a separate page for each job that
+    was compared or failed.
     """
     from converter.commands.batch import result, staging
     from converter.commands.report import facts, html, render

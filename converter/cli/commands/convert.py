@@ -32,8 +32,8 @@ def command(console: Console, options: ConvertCommand, file: Path) -> None:
 
 
 def write(console: Console, file: Path, options: ConversionCommand, **more: Any) -> None:
-    """One conversion as the options say it, shown and compared; `more` are arguments of
-    converter.commands.convert.convert.
+    """Run one conversion with these options, show its result and compare it; `more` are arguments
+    of converter.commands.convert.convert.
     """
     from converter import formats
     from converter.commands import convert

@@ -73,7 +73,7 @@ def command(console: Console, options: VerifyCommand, reference: Path, candidate
 
 
 def _demand_certifiable(options: VerifyCommand, files: Sequence[Path], several: bool) -> None:
-    """UsageError where nobody could repeat the comparison from the certificate."""
+    """Raise UsageError if the comparison could not be repeated from the certificate."""
     if several:
         raise wrong_call("--certificate is about one comparison of tensors with one engine")
     data = [item.rpartition("=")[2] for item in options.data or () if isinstance(item, str)]
@@ -103,7 +103,7 @@ def _certify(
 
 
 def _page(console: Console, place: str) -> None:
-    """What the console has, as `netconv report` would render it."""
+    """Write the console's result as a page, as `netconv report` would render it."""
     from converter.commands import report
     from converter.commands.report import facts, machine
 
@@ -118,7 +118,7 @@ def _page(console: Console, place: str) -> None:
 
 
 def _again() -> list[str]:
-    """What netconv was called with, but for the form of its output."""
+    """Return the arguments of this call of netconv, without those for the output format."""
     given = sys.argv[1:]
     return [
         a
@@ -128,7 +128,7 @@ def _again() -> list[str]:
 
 
 def _answers(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
-    """What both models say of a data set with labels."""
+    """Compare the answers of both models on a labeled data set."""
     from converter.commands import dataset
 
     if options.data is None or len(options.data) != 1:
@@ -155,7 +155,7 @@ def _answers(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
 
 
 def _table(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
-    """The candidate in several engines."""
+    """Run the candidate in several engines."""
     from converter import engines
     from converter.commands import engine_table
 
@@ -175,7 +175,7 @@ def _table(console: Console, a: Any, b: Any, options: VerifyCommand) -> None:
 
 
 def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
-    """Within --max-memory; U503 when that is not enough."""
+    """Compare within --max-memory; raise U503 if that is not enough."""
     from converter.commands.verify import compare
     from converter.errors import MemoryLimitError, NothingComparedError
     from converter.io import limits
@@ -183,7 +183,7 @@ def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
     with_limit = limits.size(options.max_memory)
     if with_limit:
         import converter.commands.verify.check
-        import converter.engines.onnxruntime  # noqa: F401 - what is loaded counts as the program
+        import converter.engines.onnxruntime  # noqa: F401 - loaded modules count as the program
     try:
         with limits.memory(with_limit):
             return compare(a, b, options)
@@ -199,7 +199,7 @@ def _compare(a: Any, b: Any, options: VerifyCommand) -> Any:
 
 
 def show(console: Console, result: Any) -> None:
-    """Prints a comparison; its exit code is that of the command."""
+    """Print a comparison and set the exit code of the command."""
     from converter.commands.verify.text import headline, lines
 
     console.verdict(result.code)

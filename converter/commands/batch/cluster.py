@@ -1,8 +1,8 @@
-"""The same jobs on a dask.distributed cluster. Models and results are on storage that all machines
+"""Run the jobs on a dask.distributed cluster. Models and results are on storage that all machines
 reach: a shared folder or URLs.
 
 A dask worker that dies takes its jobs with it; the scheduler gives them to another one. A job that
-was published before its worker died is not done again: a marker beside the results, named after the
+was published before its worker died is not repeated: a marker next to the results, named after the
 job's key, holds its outcome.
 """
 
@@ -23,7 +23,7 @@ CONNECT = 20  # seconds
 
 
 class Cluster(Executor):
-    """Sends jobs to the workers of a scheduler; `markers` is the folder of the outcomes."""
+    """Send jobs to the workers of a scheduler; `markers` is the folder of the outcomes."""
 
     def __init__(self, address: str, markers: str) -> None:
         self.markers, self.stopped = markers, False
@@ -84,7 +84,7 @@ class Cluster(Executor):
             return Ran(outcome(ExitCode.BUG, why), 0, 1)
 
     def stop(self) -> None:
-        """Jobs that have not ended are given up."""
+        """Cancel all jobs that have not ended."""
         if not self.stopped:
             self.stopped = True
             self.client.cancel([f for f in self._futures if not f.done()], force=True)
@@ -95,8 +95,8 @@ class Cluster(Executor):
 
 
 def once(job: Job, marker: str) -> Ran:
-    """On a worker: the outcome that the marker holds while the job's files are there, else the job
-    is run.
+    """On a worker: return the outcome in the marker if the job's files are there, else run the
+    job.
     """
     before = _read(marker)
     if before is not None and staging.present(job, before):
@@ -105,7 +105,7 @@ def once(job: Job, marker: str) -> Ran:
     if ran.outcome.get("files"):
         try:
             staging.write_text(marker, json.dumps(ran.outcome))
-        except (OSError, ConverterError):  # the job is done all the same
+        except (OSError, ConverterError):  # the job is done nevertheless
             return ran
     return ran
 

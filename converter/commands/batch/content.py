@@ -1,4 +1,4 @@
-"""What a job's result depends on, as one hash: the bytes of the model and its side files, the
+"""Hash everything that a job's result depends on: the bytes of the model and its side files, the
 options, the version.
 """
 
@@ -19,8 +19,8 @@ from converter.io.files import open_part
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file; of a package that of the names and hashes of its files. ReadError for a
-    package that cannot be read.
+    """Return the SHA-256 of a file or, for a package, of the names and hashes of its files. Raises
+    ReadError for a package that cannot be read.
     """
     if path.is_dir():
         names = [str(p.relative_to(path)) for p in files_of(path)]
@@ -30,14 +30,14 @@ def digest(path: Path) -> str:
 
 
 def _digest(file: Path | int) -> str:
-    """The hash of a file, by its path or as it was opened."""
+    """Return the hash of a file, given its path or an open descriptor."""
     with open(file, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def fingerprint(model: Path) -> dict[str, str]:
-    """Name -> hash of the model and its side files; empty when the model cannot be read (the job
-    will say why).
+    """Return name -> hash of the model and its side files; empty if the model cannot be read (the
+    job will report the reason).
     """
     recover(model)
     try:
@@ -50,7 +50,7 @@ def fingerprint(model: Path) -> dict[str, str]:
 
 
 def key(job: Job, files: dict[str, str]) -> str:
-    """Equal for jobs that must have the same result."""
+    """Return a key that is equal for jobs that must have the same result."""
     data = [
         converter.__version__,
         job.action,

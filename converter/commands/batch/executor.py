@@ -1,4 +1,4 @@
-"""What runs the jobs of a batch: threads of this process, each of which has a worker process."""
+"""Run the jobs of a batch in threads of this process, each of which has a worker process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from converter.io.atomic import uninterrupted
 
 
 class Executor:
-    """Runs jobs in threads of this process, each of which has a worker process."""
+    """Run jobs in threads of this process, each of which has a worker process."""
 
     def __init__(self, workers: int, stage: str) -> None:
         self.stage, self.stopped = stage, False
@@ -33,19 +33,19 @@ class Executor:
         return not_run() if self.stopped else staging.execute(job, self.stage)
 
     def stop(self) -> None:
-        """No further job is started."""
+        """Start no further job."""
         self.stopped = True
 
     def __enter__(self) -> Executor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with uninterrupted():  # a second Ctrl-C waits: workers that are left would go on
+        with uninterrupted():  # a second Ctrl-C waits: remaining workers would continue
             self.stop()
             pool.kill_all()
             while wait(
                 self.running, 0.2
-            ).not_done:  # a job that was just about to begin has a worker only now
+            ).not_done:  # a job that was about to start gets its worker only now
                 pool.kill_all()
             self.threads.shutdown()
 

@@ -1,4 +1,4 @@
-"""One job, and what became of it."""
+"""One job, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from converter.io.strict_json import Json, has_form
 ACTIONS = ("convert", "check", "roundtrip")
 Outcome = dict[
     str, Any
-]  # exit_code, diagnostics, files; and by action: coverage, structure, numbers, roundtrip
+]  # exit_code, diagnostics, files; depending on the action: coverage, structure, numbers, roundtrip
 
-# outcomes that depend on nothing but the job's key; the others (limits, crashes, a full disk) are
-# tried again by the next run
+# outcomes that depend only on the job's key; the others (limits, crashes, a full disk) are retried
+# by the next run
 FINAL = {
     ExitCode.OK,
     ExitCode.FINDING,
@@ -30,8 +30,8 @@ FINAL = {
 
 @dataclass(frozen=True)
 class Job:
-    """`source` and `output` are paths or URLs. `timeout` in seconds and `memory` in bytes are
-    limits, 0: none. `folder` is that of all results, below which no link is followed.
+    """One job. `source` and `output` are paths or URLs. `timeout` in seconds and `memory` in bytes
+    are limits, 0: none. `folder` is the folder of all results, below which links are not followed.
     """
 
     id: str
@@ -46,14 +46,14 @@ class Job:
 
     @property
     def shown(self) -> str:
-        """What reports call the source: as its id does."""
+        """The name of the source in reports, as in its id."""
         return self.id.rsplit(" -> ", 1)[0]
 
 
 @dataclass(frozen=True)
 class Done:
-    """A job's outcome; `seconds` and `attempts` are about this run only, `kept` says that an
-    earlier run did it.
+    """A job's outcome; `seconds` and `attempts` are about this run only, `kept` marks the outcome
+    of an earlier run.
     """
 
     job: Job
@@ -82,7 +82,7 @@ _NOTE = {
     "evidence": [str],
     "help": str,
 }
-# what an outcome may hold (schemas/report/batch.json), but for the comparison
+# the form of an outcome (schemas/report/batch.json), without the comparison
 _FORM = {
     "exit_code": tuple(int(c) for c in ExitCode),
     "diagnostics": [_NOTE],
@@ -118,7 +118,7 @@ STATES = {"equal", "noise", "wrong", "inherited"}  # of compared tensors
 
 
 def is_outcome(data: Any) -> bool:
-    """Whether data that was stored, by whomever, can be what a job made."""
+    """Return whether stored data of untrusted origin have the form of an outcome."""
     if not isinstance(data, dict) or not data.keys() <= {*_FORM, *_MORE, "numbers"}:
         return False
     form = {k: v for k, v in {**_FORM, **_MORE}.items() if k in _FORM or k in data}
@@ -140,7 +140,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _is_comparison(data: Any) -> bool:
-    """Whether this is a comparison that was stored, and that reports can show."""
+    """Return whether this is a stored comparison that reports can show."""
     from converter.commands.report import facts, html
     from converter.commands.verify.stored import result_of
 
@@ -159,7 +159,7 @@ def _is_comparison(data: Any) -> bool:
 
 
 def is_bounded(data: Any) -> bool:
-    """Whether numbers are finite and of 64 bits, and nothing is nested beyond reason."""
+    """Return whether all numbers are finite and fit into 64 bits, and nesting is limited."""
     level = [data]
     for _ in range(_DEEPEST):
         if not all(_is_number(v) for v in level if isinstance(v, int | float)):
@@ -180,11 +180,11 @@ def _is_number(value: float) -> bool:
 
 
 def outcome(code: ExitCode, *diagnostics: Diagnostic, **more: Any) -> Outcome:
-    """What became of a job that has no files yet; `more` are other parts of its outcome."""
+    """Return the outcome of a job without files; `more` are other parts of it."""
     said = [d.as_json() for d in diagnostics]
     return {"exit_code": int(code), "diagnostics": said, "files": {}, **more}
 
 
 def refused(error: ConverterError) -> Outcome:
-    """The outcome that a refusal is."""
+    """Return the outcome for a refusal."""
     return outcome(error.exit_code, *error.diagnostics)

@@ -1,13 +1,14 @@
-"""What is done already: JSON lines, each on the disk before the next job counts as done.
+"""The journal of finished jobs: JSON lines, each synced to the disk before the next job counts as
+done.
 
     {"event": "claim", "id": ...}
     {"event": "done", "id": ..., "key": ..., "outcome": {...}}
 
-Who claims a job will write its output, which a later run may overwrite.
+A claim announces that the job will write its output, so that a later run may overwrite it.
 
-A line that was cut off by a crash is dropped. One run at a time: the file is locked, where the file
-system has locks. Neither the file nor its folder may be a link, and only a file that holds such
-lines is written to.
+A line that was cut off by a crash is dropped. Only one run at a time: the file is locked where the
+file system supports locks. Neither the file nor its folder may be a link, and only a file that
+holds such lines is written to.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _BEGIN = b'{"event":"'
 
 
 class Journal:
-    """`done` maps a job's id to its key and outcome, `claimed` holds ids whose outputs are ours.
+    """The journal of a run. `done` maps a job's id to its key and outcome, `claimed` holds the ids
+    whose outputs are ours.
 
-    `named`: the user named the folder, which then may be a link; `notes` are what has to be said.
+    `named`: the user named the folder, which then may be a link; `notes` are diagnostics to report.
     """
 
     def __init__(self, path: Path, named: bool = False) -> None:
@@ -82,7 +84,7 @@ class Journal:
                 LookupError,
                 TypeError,
                 RecursionError,
-            ):  # a damaged line: its job is done again
+            ):  # a damaged line: its job is repeated
                 known = known or line.startswith(_BEGIN)
         rest = content[len(whole) :]
         known = known or (not whole and _BEGIN.startswith(rest[: len(_BEGIN)]))
@@ -133,7 +135,7 @@ class Journal:
 
 
 def _open(path: Path, named: bool) -> BinaryIO:
-    """The file of a journal, opened in its folder without following a link."""
+    """Open the file of a journal in its folder without following a link."""
     folder = os.open(path.parent, _FOLDER | (0 if named else os.O_NOFOLLOW))
     try:
         file = os.open(path.name, _FILE, 0o666, dir_fd=folder)
@@ -146,7 +148,7 @@ def _open(path: Path, named: bool) -> BinaryIO:
 
 
 def _plainly(error: OSError) -> OSError:
-    """What the system says of a link that is not followed, in words."""
+    """Replace the system's error for a link that is not followed by a clear one."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return OSError(error.errno, "a link or a file stands where its folder or file belongs")
     return error
@@ -157,8 +159,8 @@ def _no_number(text: str) -> NoReturn:
 
 
 def clear_stage(stage: Path) -> None:
-    """Remove the folder in which jobs make their files, and what a killed run left in it. A link
-    that has its name is removed, not followed.
+    """Remove the folder in which jobs create their files, with the leftovers of a killed run. A
+    link of that name is removed, not followed.
     """
     if stage.is_symlink():
         stage.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""JOBS.toml, or a folder of models, as a list of jobs. The format of the file is described at
+"""Read JOBS.toml, or a folder of models, as a list of jobs. The format of the file is described in
 converter.commands.batch.
 """
 
@@ -27,7 +27,7 @@ from converter.io.limits import size
 
 DEFAULT_OUT = "converted"
 _MEANS_ANYTHING = (".txt", ".xml", ".json")
-# key -> the types it may have
+# key -> its valid types
 LIMITS = job_keys(JobLimits)
 TOP: dict[str, Any] = {"out": str, "job": list, **LIMITS}
 OF_MODEL = {k: v for k, v in job_keys(Convert).items() if k not in LIMITS}
@@ -41,7 +41,9 @@ VERIFY = {k: v for k, v in job_keys(Verify).items() if k not in OF_MODEL}
 
 @dataclass(frozen=True)
 class Plan:
-    """`root` is what ids are relative to, `out` the folder of the results (a path or a URL)."""
+    """A list of jobs. `root` is the base of ids, `out` the folder of the results (a path or a
+    URL).
+    """
 
     root: str
     out: str
@@ -49,8 +51,8 @@ class Plan:
 
 
 def of_file(path: Path, out: str = "", root: str = "") -> Plan:
-    """The jobs of a TOML file; UsageError for what it may not hold, and when a glob finds
-    nothing. `root`: what it is relative to (a folder or a URL), otherwise its own folder.
+    """Return the jobs of a TOML file. Raises UsageError for invalid content, and if a glob matches
+    nothing. `root`: the base of its paths (a folder or a URL), by default its own folder.
     """
     data = toml.read(path, "the jobs")
     _known(data, TOP, "the job file", path)
@@ -69,7 +71,9 @@ def of_file(path: Path, out: str = "", root: str = "") -> Plan:
 def of_folder(
     root: str | Path, targets: Sequence[str], settings: Mapping[str, Any], out: str = ""
 ) -> Plan:
-    """Every model file below a folder (an absolute path or a URL), to each target."""
+    """Return a job for every model file below a folder (an absolute path or a URL) and each
+    target.
+    """
     path, root = Path(root), os.fspath(root)
     folder = out or _under(root, DEFAULT_OUT)
     if "://" in root:
@@ -87,7 +91,7 @@ def of_folder(
 
 
 def _models_below(root: Path) -> Iterator[Path]:
-    """Model files, and packages, in which nobody looks further."""
+    """Yield model files and packages, without descending into packages."""
     for folder, folders, names in os.walk(root):
         if any(n.startswith(PREFIX) for n in folders):
             recover_folder(Path(folder))
@@ -99,7 +103,7 @@ def _models_below(root: Path) -> Iterator[Path]:
 
 
 def _is_model(path: Path) -> bool:
-    """By its suffix; where that may mean anything, by its content."""
+    """Return whether a file is a model: by its suffix or, if that is ambiguous, by its content."""
     name = formats.of_suffix(path) if path.is_file() else None
     if name is None or path.suffix not in _MEANS_ANYTHING:
         return name is not None
@@ -108,7 +112,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _remote_models_below(url: str) -> Iterator[str]:
-    """The same at a URL, by suffix, and by content where the suffix may mean anything."""
+    """Yield the models below a URL, by suffix or, if that is ambiguous, by content."""
     from converter.commands.batch.staging import filesystem
 
     for model in _glob(f"{url}/**"):
@@ -146,8 +150,8 @@ def _plan(root: str, out: str, jobs: Sequence[Job], path: Path) -> Plan:
 
 
 def _result(job: Job, out: str, full: bool) -> str:
-    """OUT/TARGET/path/of/model.suffix; with the model's own suffix in front where two models would
-    give the same file.
+    """Return OUT/TARGET/path/of/model.suffix, with the model's own suffix before it if two models
+    would otherwise give the same file.
     """
     model = PurePosixPath(job.shown)
     suffix = formats.suffix(formats.parse_flavour(job.target))
@@ -227,7 +231,7 @@ def _glob(pattern: str) -> list[str]:
     for folder in glob.glob(os.path.dirname(pattern) or ".", recursive=True):
         recover_folder(Path(folder))
     found = [p for p in glob.glob(pattern, recursive=True) if _may_be_model(Path(p))]
-    named = not glob.has_magic(pattern)  # whoever names a file of a package means it
+    named = not glob.has_magic(pattern)  # an explicit path into a package is intended
     return sorted(p for p in found if named or not is_inside(p))
 
 
@@ -236,8 +240,8 @@ def _may_be_model(path: Path) -> bool:
 
 
 def _is_remote_model(place: str, kind: str) -> bool:
-    """Whether a match in a store may be a model: a file in no package, or a package, as its name
-    says.
+    """Return whether a match in a store may be a model: a file outside packages, or a package,
+    judging by its name.
     """
     *folders, name = PurePosixPath(place).parts
     whole = not any(f.endswith(FOLDERS) or f.startswith(PREFIX) for f in folders)
@@ -266,7 +270,7 @@ def _table(table: Any, path: Path) -> dict[str, Any]:
 
 
 def _verify(verify: Any, root: str, path: Path) -> dict[str, Any]:
-    """Files with data are relative to the job file, too."""
+    """Resolve paths of data files relative to the job file."""
     _known(verify, VERIFY, "verify", path)
     if "data" not in verify:
         return dict(verify)

@@ -1,5 +1,5 @@
-"""Worker processes, one for each thread that runs jobs. One that dies takes one task with it, which
-is tried once more.
+"""Worker processes, one for each thread that runs jobs. A worker that dies loses one task, which is
+retried once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from converter.errors import Diagnostic, ExitCode, Where
 from converter.io.child import python_command, python_environment
 
 ATTEMPTS = 2
-START = 120  # seconds in which a worker has to be ready
-WORKER_MEMORY = 1 << 30  # what a worker is taken to need where jobs have no limit
+START = 120  # seconds in which a worker must become ready
+WORKER_MEMORY = 1 << 30  # assumed memory of a worker if jobs have no limit
 
 
 def default_size(memory: int = 0) -> int:
-    """As many workers as there are cores that this process may use, and as memory allows."""
+    """Return the default number of workers: one per core that this process may use, as far as
+    memory allows.
+    """
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
@@ -40,22 +42,22 @@ def default_size(memory: int = 0) -> int:
 
 
 class Gone(Exception):
-    """The process has ended; says how."""
+    """The process has ended; the message describes how."""
 
 
 class Late(Exception):
-    """No answer in time."""
+    """The answer did not arrive in time."""
 
 
 class Worker:
-    """One process. `ask` sends a line and waits for one."""
+    """One worker process. `ask` sends a line and waits for the answer."""
 
     def __init__(self) -> None:
         read, write = os.pipe()
         environment = python_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
-        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - what it prints; the last line is evidence when it dies
+        self.words = tempfile.TemporaryFile()  # noqa: SIM115 - its output; the last line is evidence if it dies
         command = python_command("-m", "converter.commands.batch.worker", str(write))
-        # a session of its own: Ctrl-C is for the parent, which ends its workers itself
+        # in a separate session: Ctrl-C is for the parent, which ends its workers itself
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -70,11 +72,11 @@ class Worker:
         self._pending = b""
 
     def ask(self, line: str, timeout: float) -> str:
-        """Gone when the process ends instead of answering, Late after `timeout` seconds (0:
-        never).
+        """Send a line and return the answer. Raises Gone if the process ends instead of answering,
+        Late after `timeout` seconds (0: never).
         """
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # the end of its results says so as well
+        with contextlib.suppress(BrokenPipeError):  # the end of its results reports this too
             self.process.stdin.write(line.encode())
             self.process.stdin.flush()
         deadline = time.monotonic() + timeout if timeout else None
@@ -90,7 +92,7 @@ class Worker:
         return answer.decode()
 
     def end(self) -> tuple[str, ...]:
-        """Kills it; how it ended, and the last thing it printed."""
+        """Kill the process; return how it ended, and its last line of output."""
         self.process.kill()
         code = self.process.wait()
         os.close(self.results)
@@ -115,14 +117,14 @@ class Ran:
 
 
 class Runner:
-    """Runs tasks in a process of its own, a fresh one after a crash."""
+    """Run tasks in a worker process, which is replaced after a crash."""
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
         self.closed = False
 
     def run(self, task: Task, timeout: float = 0) -> Ran:
-        """The outcome of a task, whatever becomes of its process; `timeout` in seconds, 0: none."""
+        """Return the outcome of a task, even if its process dies; `timeout` in seconds, 0: none."""
         evidence: tuple[str, ...] = ()
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
@@ -137,14 +139,14 @@ class Runner:
                 return Ran(_late(task, timeout), time.monotonic() - started, attempt)
             except Gone:
                 evidence = self.stop()
-                if task.output:  # half-made files
+                if task.output:  # unfinished files
                     shutil.rmtree(Path(task.output).parent, ignore_errors=True)
                 continue
             if found["exit_code"] in (
                 ExitCode.UNWRITABLE,
                 ExitCode.MEMORY_LIMIT,
                 ExitCode.BUG,
-            ):  # what is left of its memory is not trusted
+            ):  # its remaining memory is not trusted
                 self.stop()
             return Ran(found, time.monotonic() - started, attempt)
         return Ran(_died(task, evidence), time.monotonic() - started, ATTEMPTS)
@@ -152,11 +154,11 @@ class Runner:
     def _ready(self) -> Worker:
         if self._worker is None:
             self._worker = Worker()
-            if self.closed:  # while it was made: `kill` did not see it yet
+            if self.closed:  # closed during the start: `kill` did not see the worker yet
                 self._worker.process.kill()
             self._worker.ask(
                 "", START
-            )  # it says when everything is loaded: that time is not the job's
+            )  # it answers when everything is loaded: that time is not the job's
         return self._worker
 
     def stop(self) -> tuple[str, ...]:
@@ -164,7 +166,7 @@ class Runner:
         return worker.end() if worker is not None else ()
 
     def kill(self) -> None:
-        """From another thread: the task that runs is given up."""
+        """Abort the running task, from another thread."""
         self.closed = True
         if self._worker is not None:
             self._worker.process.kill()
@@ -175,7 +177,7 @@ _all: list[Runner] = []
 
 
 def runner() -> Runner:
-    """The calling thread's runner."""
+    """Return the runner of the calling thread."""
     found: Runner | None = getattr(_local, "runner", None)
     if found is None or found.closed:
         found = _local.runner = Runner()
@@ -184,7 +186,7 @@ def runner() -> Runner:
 
 
 def kill_all() -> None:
-    """Ends the workers of every thread."""
+    """End the workers of all threads."""
     while _all:
         _all.pop().kill()
 

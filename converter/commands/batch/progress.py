@@ -1,5 +1,5 @@
-"""What is shown while a batch runs: a bar with the time that is left on a terminal, one plain line
-per job elsewhere.
+"""Show the progress of a batch: a bar with the remaining time on a terminal, one plain line per job
+elsewhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Say = Callable[[str], None]
 
 @contextmanager
 def shown(total: int, say: Say, bar: bool) -> Iterator[Callable[[Done], None]]:
-    """A function to be told of each job."""
+    """Yield a function that is called with each finished job."""
     if bar:
         with _bar(total) as tell:
             yield tell
@@ -61,7 +61,7 @@ def _bar(total: int) -> Iterator[Callable[[Done], None]]:
         def tell(done: Done) -> None:
             progress.update(task, advance=1, description=escaped(done.job.id))
             if done.outcome["exit_code"]:
-                # a line stays one line: what begins another could be taken as a command
+                # keep it on one line: a new line could be taken as a command
                 progress.console.print(
                     escaped(f"{done.status:11} {done.job.id}"),
                     markup=False,

@@ -1,5 +1,5 @@
 """A batch as data (JSON Schema: schemas/report/batch.json): the same for the same jobs, whatever
-the order they ended in.
+the order in which they ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from converter.io.strict_json import Json
 
 
 def as_json(done: Sequence[Done]) -> Json:
-    """Everything but times."""
+    """Return all results except times."""
     ordered = sorted(done, key=lambda d: d.job.id)
     levels = {"error", "warning"}
     codes = Counter(
@@ -48,19 +48,19 @@ def _job(done: Done) -> Json:
 
 
 def exit_code(done: Sequence[Done]) -> ExitCode:
-    """The most severe of the jobs that were run; INTERRUPTED where none was."""
+    """Return the most severe exit code of the jobs that ran; INTERRUPTED if there are none."""
     ran = [d.code for d in done if not not_run(d.outcome["diagnostics"])]
     return most_severe(ran) if ran or not done else ExitCode.INTERRUPTED
 
 
 def not_run(diagnostics: Sequence[Json]) -> bool:
-    """Whether a job did not begin, because the run ended before."""
+    """Return whether a job did not start because the run ended early."""
     return any(d["code"] == "B605" for d in diagnostics)
 
 
 def timing(done: Sequence[Done], compared: Collection[str]) -> Json:
-    """What differs from run to run, or with the folder: times, and how to do a job again.
-    `compared` are the ids of jobs with numbers.
+    """Return the data that differ from run to run, or with the folder: times, and the arguments
+    that repeat a job. `compared` are the ids of jobs with numbers.
     """
     return {
         d.job.id: {
@@ -74,8 +74,8 @@ def timing(done: Sequence[Done], compared: Collection[str]) -> Json:
 
 
 def again(job: Job, compared: bool) -> tuple[str, ...]:
-    """The arguments of netconv that do a job by itself, in the folder where the batch ran: the
-    comparison of its files, or what it did.
+    """Return the arguments of netconv that repeat one job in the folder where the batch ran: the
+    comparison of its files, or its action.
     """
     source, output, o = _near(job.source), _near(job.output), job.options
     if job.action == "roundtrip":
@@ -98,7 +98,7 @@ def _near(place: str) -> str:
 
 
 def _flags(key: str, value: Any) -> list[str]:
-    """A key of a job file as options of the command line."""
+    """Convert a key of a job file to options of the command line."""
     name = f"--{key.replace('_', '-')}"
     if isinstance(value, bool):
         return [name] if value else []
@@ -108,7 +108,7 @@ def _flags(key: str, value: Any) -> list[str]:
 
 
 def headline(data: Json) -> str:
-    """37 ok   2 unsupported (X204 x 3)   1 differs"""
+    """Return a summary: 37 ok   2 unsupported (X204 x 3)   1 differs"""
     counts = "   ".join(
         f"{n} {status}"
         for status, n in sorted(data["counts"].items(), key=lambda i: (i[0] != "ok", -i[1]))
@@ -118,7 +118,7 @@ def headline(data: Json) -> str:
 
 
 def cases(data: Json) -> list[Case]:
-    """One case per job, for JUnit and annotations."""
+    """Return one case per job, for JUnit and annotations."""
     return [Case(j["id"], f"batch {j['target']}", _failure(j)) for j in data["jobs"]]
 
 
@@ -130,7 +130,7 @@ def _failure(job: Json) -> str:
 
 
 def write(folder: str, files: dict[str, str]) -> None:
-    """Into a folder, or below a URL. Each file appears complete or not at all."""
+    """Write files to a folder, or below a URL. Each file appears complete or not at all."""
     for name, text in files.items():
         staging.write_text(staging.below(folder, name), text)
 

@@ -1,5 +1,5 @@
-"""One batch from start to end: what is done stays, the rest is run, everything is written down as
-it ends.
+"""Run one batch from start to end: finished jobs are kept, the others run, and each result is
+recorded as soon as its job ends.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def run(
     tell: Tell = lambda done: None,
     note: Callable[[Sequence[Diagnostic]], None] = lambda notes: None,
 ) -> list[Done]:
-    """All jobs with what became of them, in the order of their ids; `tell` hears of each when it
-    ends, `note` of what has to be said about the whole run before it begins.
+    """Return all jobs with their outcomes, in the order of their ids. `tell` is called for each job
+    when it ends, `note` with diagnostics of the whole run before it begins.
     """
     out = staging.local(plan.out)
     state = (
@@ -35,7 +35,7 @@ def run(
     with Journal(state / "journal.jsonl", bool(settings.state)) as journal:
         note(journal.notes)
         stage = state / "stage"
-        clear_stage(stage)  # what a killed run left; the journal's lock is ours
+        clear_stage(stage)  # leftovers of a killed run; we hold the journal's lock
         with _executor(plan, settings, "" if out is None else str(stage)) as executor:
             done = list(_all(plan, settings, journal, executor, tell))
         clear_stage(stage)
@@ -68,8 +68,8 @@ def _all(
 
 
 def _known(job: Job, key: str, journal: Journal, force: bool) -> Done | None:
-    """What is known without running: the same job was done before, or its output is somebody
-    else's.
+    """Return the outcome if it is known without running: the same job was done before, or its
+    output exists and no earlier run created it.
     """
     before = journal.done.get(job.id)
     if before is not None and before[0] == key and staging.present(job, before[1]):
@@ -87,7 +87,7 @@ def _keys(jobs: Sequence[Job], executor: Executor) -> dict[str, str]:
 
 
 def _data(job: Job) -> dict[str, str]:
-    """The hashes of files with inputs that a job compares on."""
+    """Return the hashes of the files with inputs for a job's comparison."""
     found: dict[str, str] = {}
     for item in job.options.get("verify", {}).get("data", ()):
         path = Path(item.rpartition("=")[2])

@@ -1,4 +1,4 @@
-"""A job's files: fetched where they are remote, made in a folder of the job's own, published when
+"""The files of a job: fetched if they are remote, created in a separate folder, and published when
 they are complete.
 
 Paths may be URLs of fsspec (s3://, gs://, memory://; see converter.commands.batch.store); those of
@@ -31,12 +31,12 @@ from converter.formats.sidefiles import demand_replaceable
 from converter.io.atomic import belongs, recover
 from converter.io.files import Output
 
-# outcomes of jobs whose files are whole: a comparison that failed takes nothing away
+# outcomes of jobs with complete files: a failed comparison does not invalidate them
 PUBLISHED = (ExitCode.OK, ExitCode.FINDING, ExitCode.NOTHING_COMPARED, ExitCode.UNFELT)
 
 
 def local(path: str) -> Path | None:
-    """The path, when it is on this machine."""
+    """Return the path if it is on this machine, else None."""
     return (
         Path(path.removeprefix("file://"))
         if "://" not in path or path.startswith("file://")
@@ -45,8 +45,8 @@ def local(path: str) -> Path | None:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """The file system behind a URL, and the path in it; UsageError when fsspec or the driver is not
-    installed.
+    """Return the file system of a URL, and the path in it. Raises UsageError if fsspec or the
+    driver is not installed.
     """
     try:
         import fsspec
@@ -62,8 +62,8 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def execute(job: Job, stage: str = "") -> Ran:
-    """Runs one job from fetching to publishing; everything that goes wrong is an outcome. `stage`:
-    where to make its files.
+    """Run one job from fetching to publishing; every error becomes an outcome. `stage`: the folder
+    for its unfinished files.
     """
     try:
         demand_no_link(job.output, job.folder)
@@ -101,14 +101,14 @@ def _folder(stage: str) -> Iterator[Path]:
 
 
 def fetch(url: str, folder: Path) -> Path:
-    """Copies a model and its side files here; ReadError R100."""
+    """Copy a model and its side files to a local folder. Raises ReadError R100."""
     system, place = filesystem(url)
     return store.fetch(system, place, folder, url)
 
 
 def demand_no_link(output: str, folder: str) -> None:
-    """WriteError W301 where a folder between `folder` and an output in it is a link: it would lead
-    out of the folder of the results.
+    """Raise WriteError W301 if a folder between `folder` and an output in it is a link: it would
+    lead out of the folder of the results.
     """
     target, root = local(output), local(folder)
     if not output or not folder or target is None or root is None:
@@ -123,9 +123,9 @@ def demand_no_link(output: str, folder: str) -> None:
 def publish(
     made: Path, output: str, source: str = "", folder: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Moves everything beside `made` to the folder of `output`, itself last; name -> hash and size.
-    W302 where that would overwrite `source` or its side files, or a side file of another model,
-    W301 where a link leads out of `folder`.
+    """Move `made` and all files next to it to the folder of `output`, `made` itself last; return
+    name -> hash and size. Raises W302 if that would overwrite `source` or its side files, or a side
+    file of another model, W301 if a link leads out of `folder`.
     """
     files = sorted(made.parent.iterdir(), key=lambda p: p.name == made.name)
     found = {p.name: {"sha256": content.digest(p), "bytes": size_of(p)} for p in files}
@@ -143,8 +143,8 @@ def publish(
 
 
 def upload(folder: Path, url: str) -> None:
-    """Copies everything in a folder to that of a URL, which names the model, or all files, among
-    it; WriteError W301 or W302.
+    """Copy everything in a folder, including the model that the URL names, to the parent of the
+    URL. Raises WriteError W301 or W302.
     """
     system, place = filesystem(url.rstrip("/"))
     store.put(system, folder, place, url)
@@ -158,13 +158,13 @@ def exists(output: str) -> bool:
     system, place = filesystem(output)
     try:
         return store.is_there(system, place)
-    except Exception as e:  # drivers raise families of their own
+    except Exception as e:  # drivers raise their own exception types
         raise cannot_write(output, e) from None
 
 
 def present(job: Job, outcome: Outcome) -> bool:
-    """Whether the files of an earlier run are there, unchanged: the job's output among them, and
-    none but those that it has.
+    """Return whether the files of an earlier run are there, unchanged, including the job's output,
+    and no unexpected ones.
     """
     files = outcome.get("files", {})
     name = os.path.basename(job.output)
@@ -176,12 +176,12 @@ def present(job: Job, outcome: Outcome) -> bool:
         demand_no_link(job.output, job.folder)
         with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
             return all(_is_there(job, n, f, Path(folder)) for n, f in files.items())
-    except Exception:  # drivers raise families of their own; the job is done again
+    except Exception:  # drivers raise their own exception types; the job is repeated
         return False
 
 
 def _is_there(job: Job, name: str, facts: dict[str, Any], folder: Path) -> bool:
-    """Whether a file, or a package, of an earlier run is there, unchanged and no link."""
+    """Return whether a file, or a package, of an earlier run is there, unchanged and not a link."""
     parent = local(os.path.dirname(job.output))
     if parent is None:
         path = folder / name
@@ -196,7 +196,7 @@ def _is_there(job: Job, name: str, facts: dict[str, Any], folder: Path) -> bool:
 
 
 def fingerprint(source: str) -> dict[str, str]:
-    """converter.commands.batch.content.fingerprint of a path or URL."""
+    """Return converter.commands.batch.content.fingerprint of a path or URL."""
     path = local(source)
     if path is not None:
         return content.fingerprint(path)
@@ -208,8 +208,8 @@ def fingerprint(source: str) -> dict[str, str]:
 
 
 def write_text(path: str, text: str) -> None:
-    """Complete or not at all, where the store can rename or writes whole objects. WriteError
-    W301.
+    """Write a text completely or not at all, if the store can rename or writes whole objects.
+    Raises WriteError W301.
     """
     data = text.encode("utf-8", "backslashreplace")  # names of files may be any bytes
     here = local(path)
@@ -224,17 +224,17 @@ def write_text(path: str, text: str) -> None:
             f.write(data)
     except ConverterError:
         raise
-    except Exception as e:  # drivers raise families of their own
+    except Exception as e:  # drivers raise their own exception types
         raise cannot_write(path, e) from None
 
 
 def below(folder: str, name: str) -> str:
-    """A file of a folder, which may be a URL."""
+    """Return the path of a file in a folder, which may be a URL."""
     return f"{folder.rstrip('/')}/{name}" if "://" in folder else os.path.join(folder, name)
 
 
 def demand_known(path: str) -> None:
-    """UsageError when a URL is of a kind that cannot be written to here."""
+    """Raise UsageError if a URL is of a kind that cannot be written to here."""
     if local(path) is None:
         filesystem(path)
 

@@ -1,13 +1,13 @@
-"""Models in stores that fsspec reaches: fetched whole, and replaced so that a reader finds the old
-files, the new ones, or no model.
+"""Models in stores that fsspec reaches: fetched as a whole, and replaced so that a reader finds the
+old files, the new ones, or no model.
 
-A store has no transactions, and a single object is all that it replaces at once. So a result of
-several objects is put in steps: the old objects are copied to a hidden folder beside them, the old
-model itself is removed, the new side files are put, and at last the new model itself, which of a
-package is the manifest. After a failure the old objects are copied back, the model last. Where that
-fails, too, there is no model, and the error says where the copies are.
+A store has no transactions, and can only replace a single object at once. So a result of several
+objects is put in steps: the old objects are copied to a hidden folder next to them, the old model
+itself is removed, the new side files are put, and finally the new model itself, which for a package
+is the manifest. After a failure the old objects are copied back, the model last. If that fails too,
+there is no model, and the error names the location of the copies.
 
-A reader looks at the model's object again after the side files, and begins anew where it has
+A reader checks the model's object again after reading the side files, and starts over if it has
 changed.
 """
 
@@ -35,7 +35,7 @@ from converter.formats.coreml.package import MANIFEST, PROGRAM, is_model_folder
 from converter.io.atomic import PREFIX, uninterrupted
 
 ATTEMPTS = 3
-# what stores say of an object that differs when it is replaced
+# properties that show that an object was replaced
 _VERSION = (
     *("ETag", "etag", "md5Hash", "generation", "VersionId", "size"),
     *("LastModified", "last_modified", "mtime", "updated", "created"),
@@ -43,8 +43,8 @@ _VERSION = (
 
 
 def fetch(system: Any, place: str, folder: Path, url: str) -> Path:
-    """Copy a model with its side files, or a folder, to a folder of this machine; ReadError R100,
-    also where the model is replaced again and again meanwhile.
+    """Copy a model with its side files, or a folder, to a local folder. Raises ReadError R100, also
+    if the model is replaced repeatedly in the meantime.
     """
     folder.mkdir(parents=True, exist_ok=True)
     model = folder / os.path.basename(place)
@@ -57,14 +57,14 @@ def fetch(system: Any, place: str, folder: Path, url: str) -> Path:
                 return model
             for copied in folder.iterdir():
                 shutil.rmtree(copied) if copied.is_dir() else copied.unlink()
-    except Exception as e:  # drivers raise families of their own
+    except Exception as e:  # drivers raise their own exception types
         raise cannot_read(url, e) from None
     message = "cannot read: another program is replacing the model"
     raise unreadable("R100", message, url, "try again when it has ended")
 
 
 def _get_side_files(system: Any, place: str, model: Path) -> bool:
-    """Copy the side files of a model that was copied; whether it names any."""
+    """Copy the side files of a copied model; return whether it names any."""
     folder, parent = model.parent, os.path.dirname(place)
     names = sidefiles.names(model)
     for name in names:
@@ -76,8 +76,8 @@ def _get_side_files(system: Any, place: str, model: Path) -> bool:
 
 
 def is_there(system: Any, place: str, kinds: tuple[str, ...] = ("file", "directory")) -> bool:
-    """Whether there is something in a store. Unlike `exists` of fsspec, a store that does not
-    answer is an error.
+    """Return whether an object or folder exists in a store. Unlike `exists` of fsspec, it raises if
+    the store does not answer.
     """
     try:
         return system.info(place)["type"] in kinds
@@ -86,7 +86,9 @@ def is_there(system: Any, place: str, kinds: tuple[str, ...] = ("file", "directo
 
 
 def _is_readable(system: Any, place: str) -> bool:
-    """Stores whose objects may not be listed refuse those that do not exist."""
+    """Return whether an object is readable. Stores without the right to list reject missing objects
+    instead of reporting them.
+    """
     try:
         return is_there(system, place)
     except PermissionError:
@@ -94,15 +96,15 @@ def _is_readable(system: Any, place: str) -> bool:
 
 
 def _version(system: Any, place: str) -> Any:
-    """What tells the object of a model, or the marker of a package, from one that replaces it;
-    None where the store says nothing.
+    """Return the properties that distinguish the object of a model, or the marker of a package,
+    from its replacement; None if the store reports none.
     """
     system.invalidate_cache()
     stem = place.rstrip("/")
     for name in (place, f"{stem}/{MANIFEST}", f"{stem}/{PROGRAM}"):
         try:
             facts = system.info(name)
-        except Exception:  # what is wrong with it, copying says
+        except Exception:  # copying will report the error
             continue
         if facts.get("type") == "file":
             return name, *(str(facts.get(k)) for k in _VERSION)
@@ -110,7 +112,7 @@ def _version(system: Any, place: str) -> Any:
 
 
 def get(system: Any, place: str, path: Path) -> None:
-    """Copy a file, or all files of a folder (a package, or one of data), to this machine."""
+    """Copy a file, or all files of a folder (a package, or a data set), to this machine."""
     if system.isfile(place):
         system.get_file(place, str(path))
         return
@@ -125,21 +127,21 @@ def get(system: Any, place: str, path: Path) -> None:
 
 
 def put(system: Any, folder: Path, place: str, url: str) -> None:
-    """Copy everything in a folder to the parent of `place`, which is one of it. WriteError W301
-    where the store refuses, W302 for a side file that another model uses.
+    """Copy everything in a folder to the parent of `place`, which names one of the files. Raises
+    WriteError W301 if the store refuses, W302 for a side file that another model uses.
     """
     replacement = _Replacement(system, folder, place)
     try:
         replacement.perform()
     except ConverterError:
         raise
-    except Exception as e:  # drivers raise families of their own
+    except Exception as e:  # drivers raise their own exception types
         raise replacement.refusal(url, e) from None
 
 
 class _Replacement:
-    """One set of objects that replaces another: `new` by key, `models` the keys of those that make
-    it a model, `copies` where the old ones are meanwhile.
+    """The replacement of one set of objects by another: `new` by key, `models` the keys of the
+    objects that readers open first, `copies` the temporary locations of the old ones.
     """
 
     def __init__(self, system: Any, folder: Path, place: str) -> None:
@@ -156,7 +158,7 @@ class _Replacement:
         return f"{self.parent.rstrip('/')}/{path.relative_to(folder).as_posix()}"
 
     def _is_model(self, key: str) -> bool:
-        """Whether readers begin with this object."""
+        """Return whether readers open this object first."""
         if package := next((p for p in self.packages if key.startswith(f"{p}/")), ""):
             return key in (f"{package}/{MANIFEST}", f"{package}/{PROGRAM}")
         return key == self.place or formats.of_suffix(Path(key)) is not None
@@ -164,7 +166,7 @@ class _Replacement:
     def perform(self) -> None:
         for folder in sorted({os.path.dirname(k) for k in self.new}):
             self.system.makedirs(folder, exist_ok=True)
-        if len(self.new) == 1:  # which the store replaces at once
+        if len(self.new) == 1:  # a single object, which the store replaces at once
             self._put_all()
             return
         self.system.invalidate_cache()
@@ -199,7 +201,9 @@ class _Replacement:
         return cannot_write(url, error, "", self.left)
 
     def _old(self) -> list[str]:
-        """The objects that are replaced: of the same name, and all of a package."""
+        """Return the replaced objects: those of the same name, and all objects of a replaced
+        package.
+        """
         found = [k for k in self.new if self._is_there(k)]
         for package in self.packages:
             if self.system.isdir(package):
@@ -208,14 +212,14 @@ class _Replacement:
         return found
 
     def _as_key(self, found: str) -> str:
-        """A name that the store lists, as this class writes it."""
+        """Convert a name that the store lists to the form that this class uses."""
         return f"{self.parent.rstrip('/')}/{os.path.relpath(found, self.parent or '/')}"
 
     def _is_there(self, key: str) -> bool:
         return is_there(self.system, key, ("file",))
 
     def _demand_unused(self, sides: list[str]) -> None:
-        """WriteError W302 for a side file that a model of the same stem uses, which stays."""
+        """Raise WriteError W302 for a side file that a remaining model of the same stem uses."""
         names = {os.path.basename(k) for k in sides if os.path.dirname(k) == self.parent}
         for other in self._others() if names else ():
             with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
@@ -229,7 +233,9 @@ class _Replacement:
                 raise unwritable("W302", message, self.system.unstrip_protocol(place), help)
 
     def _others(self) -> Iterator[str]:
-        """The models beside the new ones that have the stem of one of them, and side files."""
+        """Yield the other models in the folder that have side files and the same stem as a new
+        model.
+        """
         known = [f for n in formats.present() if (f := formats.get(n)).side_names is not None]
         suffixes = tuple(s for f in known for s in f.suffixes)
         stems = {_stem(k) for k in self.models}
@@ -250,7 +256,7 @@ class _Replacement:
     def _copy(self, source: str, target: str) -> None:
         try:
             self.system.cp_file(source, target)
-        except RuntimeError:  # of fsspec, for a store that cannot copy by itself
+        except RuntimeError:  # of fsspec, for a store without a copy operation
             with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
                 self.system.get_file(source, f"{folder}/copy")
                 self.system.put_file(f"{folder}/copy", target)
@@ -266,7 +272,7 @@ class _Replacement:
             return
 
     def _undo(self, steps: Any) -> None:
-        """Put the old objects back; where that fails, too, they are kept and named."""
+        """Put the old objects back; if that fails too, keep the copies and name their location."""
         with uninterrupted():
             try:
                 steps()
@@ -280,7 +286,7 @@ class _Replacement:
             self._drop_copies()
 
     def _return_models(self) -> None:
-        """After a removal of models that failed; their side files are as they were."""
+        """Restore models after a failed removal; their side files are unchanged."""
         for key in [k for k in self.models if k in self.copies]:
             if not self._is_there(key):
                 self._copy(self.copies[key], key)
@@ -293,18 +299,18 @@ class _Replacement:
             self._copy(self.copies[key], key)
 
     def _drop_copies(self) -> bool:
-        """Remove the copies; whether none is left. A request that fails once is repeated."""
+        """Remove the copies; return whether none is left. Failed requests are retried."""
         for copy in self.copies.values():
             for _ in range(ATTEMPTS):
                 try:
                     self._remove(copy)
                     break
-                except Exception:  # tried again
+                except Exception:  # retried
                     continue
             else:
                 return False
         try:
-            if self.copies and self.system.isdir(self.hidden):  # of a store that has folders
+            if self.copies and self.system.isdir(self.hidden):  # only in stores with folders
                 self.system.rm(self.hidden, recursive=True)
         except Exception:
             return True

@@ -1,5 +1,5 @@
-"""What one job does, on local files. The outcome is plain data and the same for the same job: no
-times, no machine's paths.
+"""Run the action of one job on local files. The outcome is plain data and the same for the same
+job: it has no times and no paths of this machine.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from converter.io.strict_json import Json
 
 @dataclass(frozen=True)
 class Task:
-    """`source` and `output` are local files, the latter in a folder of its own, `shown` and
-    `shown_output` what reports call them.
+    """One job on local files. `source` and `output` are local paths, the latter in a separate
+    folder, `shown` and `shown_output` their names in reports.
     """
 
     action: str
@@ -43,7 +43,7 @@ class Task:
 
 
 def perform(task: Task) -> Outcome:
-    """Does it; every refusal and every crash of Python code becomes an outcome."""
+    """Run the task; every refusal and every crash of Python code becomes an outcome."""
     try:
         found = _ACTIONS[task.action](task)
     except Exception as e:
@@ -73,7 +73,7 @@ def beyond_memory(task: Task) -> Outcome:
 
 
 def _rename(value: Any, names: Mapping[str, str]) -> Any:
-    """Paths of this machine become what the report calls them."""
+    """Replace paths of this machine by their names in reports."""
     if isinstance(value, str):
         for local, shown in names.items():
             value = value.replace(local, shown)
@@ -88,7 +88,7 @@ def _options(task: Task) -> Convert:
 
 
 def _most(task: Task) -> MaxOutput:
-    """The largest result that a job writes; nobody looks at each, so there is a limit."""
+    """Return the maximum size of a job's result; without supervision, a limit is needed."""
     given = task.options.get("max_output")
     return CAREFUL if given is None else parse(given)
 
@@ -113,7 +113,7 @@ def _convert(task: Task) -> Outcome:
     try:
         names = task.shown, task.shown_output
         result = compare(written.model, back, verify_options(task.options["verify"], names))
-    except NothingComparedError as e:  # the file is right all the same
+    except NothingComparedError as e:  # the file is valid nevertheless
         if task.memory and ran_out(e):
             raise
         return outcome(e.exit_code, *written.notes, *e.diagnostics, structure=structure)
@@ -122,8 +122,8 @@ def _convert(task: Task) -> Outcome:
 
 
 def verify_options(given: Json, names: tuple[str, str] = ("reference", "candidate")) -> Verify:
-    """The comparison that a job file asks for. Files run in their own engines only where that is
-    asked for: it takes time.
+    """Return the comparison that a job file specifies. Files run in their own engines only on
+    request, since that takes time.
     """
     return of_job(Verify, given, native="off", names=names)
 

@@ -1,8 +1,7 @@
-"""A worker process: tasks as JSON lines from standard input, outcomes as JSON lines to the
-descriptor given as its argument.
+"""A worker process: reads tasks as JSON lines from standard input, and writes outcomes as JSON
+lines to the descriptor given as its argument.
 
-When the other end goes away, for whatever reason, so does the worker, in the middle of a task if
-need be.
+If the parent disappears for any reason, the worker exits, even during a task.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def main() -> None:
     tasks: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
     _preload()
-    gc.freeze()  # all of it stays
+    gc.freeze()  # all of it is permanent
     with open(int(sys.argv[1]), "w", encoding="utf-8") as results:
         results.write("ready\n")
         results.flush()
@@ -33,25 +32,25 @@ def main() -> None:
             task = Task(**json.loads(tasks.get()))
             results.write(json.dumps(_limited(task)) + "\n")
             results.flush()
-            # networks are cycles; what one job leaves must not count as the next one's
+            # networks have reference cycles; memory of one job must not count for the next one
             gc.collect()
 
 
 def _listen(tasks: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         tasks.put(line)
-    os._exit(0)  # nobody is left to read the results
+    os._exit(0)  # the reader of the results is gone
 
 
 def _preload() -> None:
-    """What every job loads, so that it counts as the program and not as the job."""
+    """Load the modules that every job needs, so that their memory does not count for the job."""
     import converter.commands.convert
     import converter.commands.verify.check
     import converter.engines.onnxruntime  # noqa: F401 - nothing of it is called here
 
 
 def _limited(task: Task) -> dict[str, Any]:
-    """Performs a task within its memory."""
+    """Run a task within its memory limit."""
     try:
         with limits.memory(task.memory):
             return perform(task)

@@ -6,11 +6,11 @@ markdown.py  a summary in Markdown
 junit.py     JUnit
 sarif.py     SARIF
 github.py    annotations
-machine.py   what --format asks for
+machine.py   the formats of --format
 html.py      one self-contained page (parts.py, wrong.py, plot.py, table.py)
 assets.py    style sheets and scripts of pages
-facts.py     stored results, as what all render
-cases.py     what passed and failed, for JUnit, SARIF, annotations
+facts.py     stored results, the input of all renderings
+cases.py     passed and failed cases, for JUnit, SARIF, annotations
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def render(report: Report, form: str) -> str:
-    """`form`: text, junit, sarif, github, md or html."""
+    """Render a report as `form`: text, junit, sarif, github, md or html."""
     from converter.commands.report import facts, github, html, junit, markdown, plain, sarif
 
     match form:
@@ -43,7 +43,7 @@ def render(report: Report, form: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """The file appears complete or not at all; WriteError W301."""
+    """Write a file that appears complete or not at all. Raises WriteError W301."""
     from converter.io.files import Output
 
     with Output(path) as out, out.open() as f:

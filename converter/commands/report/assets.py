@@ -1,5 +1,6 @@
-"""The style sheets and scripts of pages: readable files in `assets/`, put into a page whole, so
-that it needs nothing else. `vendor/` holds dagre, which lays drawings out, with its licence.
+"""The style sheets and scripts of pages: readable files in `assets/`, embedded into a page, so that
+it is self-contained. `vendor/` holds dagre, which computes the layout of drawings, with its
+license.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ DRAWING = ("vendor/dagre.min.js", "graph.js")
 
 @cache
 def text(name: str) -> str:
-    """One file of the folder."""
+    """Return one file of the folder."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def style(*names: str) -> str:
-    """The element that holds these style sheets."""
+    """Return the element that holds these style sheets."""
     return f"<style>{''.join(map(text, names))}</style>"
 
 
 def script(*names: str) -> str:
-    """One element for each script; what comes from elsewhere with its licence."""
+    """Return one element for each script; third-party ones include their license."""
     return "".join(f"<script>{_licence(n)}{text(n)}</script>" for n in names)
 
 
@@ -34,14 +35,14 @@ def _licence(name: str) -> str:
 
 
 def data(value: Any, **attributes: str) -> str:
-    """An element that holds data for scripts. No text in it can end the element."""
+    """Return an element that holds data for scripts. No text in it can end the element."""
     told = "".join(f' {k}="{v}"' for k, v in attributes.items())
     inner = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f'<script type="application/json"{told}>{inner.replace("<", chr(92) + "u003c")}</script>'
 
 
 def page(title: str, styles: str, body: str) -> str:
-    """A whole document; `title` and `body` are HTML."""
+    """Return a whole document; `title` and `body` are HTML."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width,initial-scale=1"><title>{title}</title>{styles}</head>\n'

@@ -1,4 +1,4 @@
-"""What passed and what failed, as JUnit, SARIF and annotations see it."""
+"""Passed and failed cases, as JUnit, SARIF and annotations need them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from converter.graph.record import record
 
 @record
 class Case:
-    """One comparison, path or job: `failure` is a text, "" where it passed, `where` a place as far
-    as it is known.
+    """One comparison, path or job: `failure` is a text, "" if it passed, `where` the location as
+    far as it is known.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Stored results of every kind as one kind of document, which all renderings are made from.
+"""Stored results of every kind as one kind of document, from which all renderings are made.
 
-Understood are the output of any command with --format json (schemas/report/run.json), a comparison
+The inputs are the output of any command with --format json (schemas/report/run.json), a comparison
 (verify.json) and the results of a batch (batch.json).
 """
 
@@ -30,12 +30,11 @@ from converter.io.strict_json import Json
 
 @dataclass(frozen=True)
 class Entry:
-    """One case: a comparison, a conversion, a job. `headline` says in one sentence what became of
-    it, `arguments` are those that netconv was called with, `seconds` how long it took, where that
-    is known.
+    """One case: a comparison, a conversion, a job. `headline` is its result in one sentence,
+    `arguments` are the arguments of netconv, `seconds` is the duration, if they are known.
 
-    `trend` is what happened since the baseline: "new" (fails since), "fixed", "same" (still fails),
-    or "".
+    `trend` is the change since the baseline: "new" (fails since), "fixed", "same" (still fails), or
+    "".
     """
 
     name: str
@@ -60,7 +59,7 @@ class Entry:
 
     @property
     def where(self) -> Where:
-        """The place of the first wrong layer in the candidate's file."""
+        """The location of the first wrong layer in the candidate's file."""
         if self.numbers is None or self.numbers.first is None:
             return Where(self.source)
         first, file = self.numbers.first, self.numbers.models[1]
@@ -74,7 +73,7 @@ class Entry:
         )
 
     def text(self) -> list[str]:
-        """What there is to say beyond the headline."""
+        """Return the details beyond the headline."""
         said = list(lines(self.numbers)) if self.numbers is not None else []
         told = {d.message for d in self.numbers.diagnostics} if self.numbers is not None else set()
         return [
@@ -85,7 +84,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a rendering shows."""
+    """The data of a rendering."""
 
     title: str
     version: str
@@ -119,8 +118,8 @@ class Report:
 
 @contextmanager
 def strange(paths: Sequence[Path]) -> Iterator[None]:
-    """ReadError R103 where the values of stored results are none that netconv writes, such as a
-    number where a text belongs.
+    """Raise ReadError R103 if stored results have values that netconv never writes, such as a
+    number instead of a text.
     """
     try:
         yield
@@ -132,7 +131,7 @@ def strange(paths: Sequence[Path]) -> Iterator[None]:
 
 
 def read(paths: Sequence[Path], baseline: Path | None = None) -> Report:
-    """Stored results as one report; ReadError R103 for what is none."""
+    """Read stored results as one report; raise ReadError R103 for other files."""
     entries = [e for p in paths for e in _entries(p)]
     report = Report(
         ", ".join(p.name for p in paths[:3]) + (", ..." if len(paths) > 3 else ""),
@@ -173,7 +172,7 @@ def _entries(path: Path) -> list[Entry]:
 
 
 def _times(path: Path) -> Json:
-    """What `netconv batch --report` wrote beside its results; nothing where it is not there."""
+    """Read timing.json next to results.json; empty if it is not there."""
     beside = path.with_name("timing.json")
     known = path.name == "results.json" and beside.is_file()
     found = strict_json.read(beside, "JSON") if known else {}
@@ -181,8 +180,8 @@ def _times(path: Path) -> Json:
 
 
 def timed(entries: Iterable[Entry], times: Json) -> list[Entry]:
-    """The entries of a batch with what differs from run to run: "seconds", and "arguments" that
-    do a job again, by the job's id.
+    """Add the data that differ from run to run to the entries of a batch: "seconds", and
+    "arguments" that repeat a job, by the job's id.
     """
     return [
         replace(e, seconds=float(t["seconds"]), arguments=tuple(map(str, t.get("arguments", ()))))
@@ -193,7 +192,9 @@ def timed(entries: Iterable[Entry], times: Json) -> list[Entry]:
 
 
 def of_data(data: Json, name: str) -> Iterator[Entry]:
-    """KeyError and the like when the data follow no schema."""
+    """Yield the entries of a document. Raises KeyError and the like if the data follow no
+    schema.
+    """
     match data["schema"]:
         case "netconv/verify/1":
             yield _compared(result_of(data), data, ())
@@ -320,7 +321,7 @@ def diagnostic(data: Json) -> Diagnostic:
 
 
 def cases(report: Report) -> list[Case]:
-    """For JUnit, SARIF and annotations: one case for each entry."""
+    """Return one case for each entry, for JUnit, SARIF and annotations."""
     return [Case(e.name, e.group, _failure(e), e.where) for e in report.entries]
 
 

@@ -1,4 +1,4 @@
-"""Workflow commands that GitHub turns into annotations."""
+"""Workflow commands that GitHub shows as annotations."""
 
 from __future__ import annotations
 

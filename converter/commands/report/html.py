@@ -1,5 +1,5 @@
-"""One page that needs nothing else: no network, readable in light and dark, on a narrow screen and
-without JavaScript. Failures come first; whoever has scripts filters, sorts and unfolds.
+"""A self-contained page: no network access, readable in light and dark, on a narrow screen and
+without JavaScript. Failures come first; with scripts, entries can be filtered, sorted and unfolded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from converter.errors import ExitCode
 from converter.io.files import size_text
 
 ROWS = 2500  # rows of layer tables in one page
-LIMIT = 950_000  # bytes; the list of cases is always whole, and half of it is for details
-SECTIONS = 200  # entries that are told in full
-FEW = 20  # up to so many, those that passed are told in full as well
+LIMIT = 950_000  # bytes; the list of cases is always complete, and details get at least half
+SECTIONS = 200  # entries with full details
+FEW = 20  # up to this number, passed entries also have full details
 OPEN = 3  # failures that are unfolded
 HEADLINE = 240  # characters of a headline in the list
 
 Link = Callable[[int, Entry], str]
-# what is listed last, in this order; everything else is a failure of its own
+# exit codes that are listed last, in this order; all others are separate kinds of failures
 LAST = [
     int(c)
     for c in (
@@ -37,9 +37,9 @@ LAST = [
 
 
 def render(report: Report, link: Link | None = None, home: str = "") -> str:
-    """The page, below 1 MB but for thousands of cases. `link` gives the address of an entry's own
-    page; without it entries are told on this one. `home` is the address of the list that this page
-    belongs to.
+    """Return the page, below 1 MB except for thousands of cases. `link` gives the address of an
+    entry's own page; without it the details are on this page. `home` is the address of the list
+    that this page belongs to.
     """
     share, bare = 1.0, _page(report, link, home, 0)
     limit = max(LIMIT, len(bare.encode("utf-8", "backslashreplace")) + LIMIT // 2)
@@ -52,7 +52,7 @@ def render(report: Report, link: Link | None = None, home: str = "") -> str:
 
 
 def order(report: Report) -> list[int]:
-    """The places of the entries, failures first."""
+    """Return the indices of the entries, failures first."""
 
     def rank(i: int) -> tuple[int, str, int]:
         e = report.entries[i]
@@ -63,7 +63,9 @@ def order(report: Report) -> list[int]:
 
 
 def _page(report: Report, link: Link | None, home: str, share: float) -> str:
-    """`share` of the details that a page may hold: of sections, and of rows of their tables."""
+    """Return the page with a `share` of the maximum details: of sections, and of rows of their
+    tables.
+    """
     places = order(report)
     alone = len(places) == 1
     few = len(places) <= FEW
@@ -119,7 +121,7 @@ def _head(report: Report, home: str) -> str:
 
 
 def _counts(report: Report) -> list[tuple[str, str, int]]:
-    """Status, colour and number, as the cases are ordered."""
+    """Return status, color and number, in the order of the cases."""
     found = Counter(
         (report.entries[i].status, parts.colour(report.entries[i].code)) for i in order(report)
     )
@@ -127,14 +129,14 @@ def _counts(report: Report) -> list[tuple[str, str, int]]:
 
 
 def duration(seconds: float) -> str:
-    """For people: 0.4 s, 12 s, 3 min 5 s."""
+    """Format a duration for people: 0.4 s, 12 s, 3 min 5 s."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def _list(report: Report, places: Sequence[int], address: Link) -> str:
-    """A row for each case. Columns that no case has anything for are left out."""
+    """Return a row for each case. Empty columns are omitted."""
     entries = [(i, report.entries[i]) for i in places]
     split = all(e.source and e.target for _, e in entries)
     timed = any(e.seconds is not None for _, e in entries)
@@ -223,7 +225,7 @@ def _parts(e: Entry, rows: int) -> Iterator[str]:
 
 
 def _data(report: Report) -> str:
-    """The facts of the page for programs."""
+    """Return the facts of the page for programs."""
     long = len(report.entries) > FEW
     cases = [
         {"name": e.name, "status": e.status}

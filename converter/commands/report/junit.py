@@ -46,5 +46,5 @@ def _case(case: Case) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without the control characters that XML cannot hold."""
+    """Remove the control characters that XML cannot hold."""
     return "".join(c for c in text if c in "\t\n" or ord(c) >= 32)

@@ -27,7 +27,9 @@ def render(
     result: Any,
     about: Json | None = None,
 ) -> str:
-    """`about` is what JSON tells of the run itself: "arguments" and "seconds"."""
+    """Render one run of a command; `about` is data about the run itself for JSON: "arguments" and
+    "seconds".
+    """
     match format:
         case "json":
             data = document(command, code, diagnostics, result, about or {})
@@ -49,7 +51,7 @@ def document(
     result: Any,
     about: Json,
 ) -> Json:
-    """One run of a command (schemas/report/run.json)."""
+    """Return one run of a command (schemas/report/run.json)."""
     return {
         "schema": "netconv/run/1",
         "command": command,

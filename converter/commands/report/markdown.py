@@ -1,4 +1,4 @@
-"""A summary in Markdown, as a job summary or a comment shows it."""
+"""A summary in Markdown, for a job summary or a comment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DETAILED = 20  # failures whose text is shown
 
 
 def render(report: Report) -> str:
-    """The verdict, a table of all entries, and the text of what failed."""
+    """Render the verdict, a table of all entries, and the details of failures."""
     rows = [
         f"| {MARKS.get(e.code, '⛔')} | {_cell(e.name)} | "
         f"{e.status}{f' ({e.trend})' if e.trend else ''} | {_cell(e.headline)} |"
@@ -53,7 +53,7 @@ def _html(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither its cell nor its row."""
+    """Escape text so that it ends neither its cell nor its row."""
     return (
         _html(text)
         .replace("\\", "\\\\")

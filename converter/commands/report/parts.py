@@ -24,7 +24,7 @@ def colour(code: int) -> str:
 
 
 def comparison(result: Result) -> str:
-    """What was found as text, and the outputs."""
+    """Return the result as text, and the outputs."""
     text = escape("\n".join(lines(result)))
     rows = [
         (
@@ -49,7 +49,7 @@ def comparison(result: Result) -> str:
 
 
 def errors(tensors: Sequence[Tensor]) -> str:
-    """The error along the graph and how many layers have which."""
+    """Return the error along the graph and a histogram of errors."""
     drawn, bars = plot.curve(tensors), plot.histogram(tensors)
     curve = f"<h3>Error along the graph</h3>{drawn}" if drawn else ""
     return curve + (f"<h3>How many layers are how wrong</h3>{bars}" if bars else "")
@@ -73,7 +73,7 @@ def _native(result: Result) -> str:
 
 
 def layers(tensors: Sequence[Tensor], limit: int) -> str:
-    """The table of layers; of too many the ones that are wrong and the largest errors."""
+    """Return the table of layers; if there are too many, the wrong ones and the largest errors."""
     chosen = list(tensors)
     if len(chosen) > limit:
         worst = sorted(
@@ -113,7 +113,7 @@ def _status(status: str) -> str:
 
 
 def structure(sides: Sequence[Json]) -> str:
-    """Operators before and after, weights, sizes."""
+    """Return operators before and after, weights, sizes."""
     names = list(dict.fromkeys(n for s in sides for n in s["operators"]))
     rows: list[tuple[str, ...]] = [
         (n, *(str(s["operators"].get(n, "")) for s in sides)) for n in sorted(names)
@@ -155,7 +155,7 @@ def files(found: Json) -> str:
 
 
 def losses(trip: Json) -> str:
-    """What came back differently from a round trip."""
+    """Return the differences after a round trip."""
     changes = [
         f"{c['sign']} {c['kind']} {c['layer']} {'; '.join(c['details'])}"
         for c in trip["structure"]["changes"]
@@ -182,7 +182,7 @@ def losses(trip: Json) -> str:
 
 
 def said(diagnostics: Sequence[Diagnostic]) -> str:
-    """Diagnostics, alike ones as one."""
+    """Return diagnostics, similar ones grouped."""
     groups = group(diagnostics)
     rows = [
         (

@@ -7,7 +7,7 @@ from converter.io.escape import escaped
 
 
 def render(report: Report) -> str:
-    """One line for each entry, what is wrong below it, the verdict last."""
+    """Render one line for each entry, its faults below it, the verdict last."""
     found = []
     for e in report.entries:
         found.append(f"{e.status:11} {e.name}" + (f"  [{e.trend}]" if e.trend else ""))

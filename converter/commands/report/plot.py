@@ -1,4 +1,4 @@
-"""Errors as drawings that need no script: a curve along the graph, and histograms."""
+"""Plots of errors that need no script: a curve along the graph, and histograms."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from converter.commands.report import assets
 from converter.commands.verify.compare import Difference
 from converter.commands.verify.result import EQUAL, WRONG, Tensor
 
-POINTS = 600  # more are thinned out; the largest of their neighbours stay
-NAMES = 6  # parts of the curve whose ends are named
+POINTS = 600  # above this number, only the largest of neighboring points are kept
+NAMES = 6  # labeled parts of the curve
 WIDTH, HEIGHT = 1000, 200  # of the drawing, which is stretched to the page
 
 
 def curve(tensors: Sequence[Tensor]) -> str:
-    """Own error, total error and tolerance in the order of execution, logarithmic, with a line at
-    the first wrong layer, and the data for who points at it. Empty without any error.
+    """Draw own error, total error and tolerance in the order of execution, on a logarithmic scale,
+    with a line at the first wrong layer, and the data for tooltips. Empty without any error.
     """
     chosen = _thin(tensors)
     curves = {
@@ -65,7 +65,9 @@ def curve(tensors: Sequence[Tensor]) -> str:
 
 
 def _names(chosen: Sequence[Tensor], first: int | None) -> str:
-    """Below the curve: the first wrong layer, both ends, and where there is room others between."""
+    """Return the labels below the curve: the first wrong layer, both ends, and others if space
+    permits.
+    """
     last = max(len(chosen) - 1, 1)
     taken = [] if first is None else [first]
     for i in (0, last, *(round(k * last / NAMES) for k in range(1, NAMES))):
@@ -89,7 +91,9 @@ def _point(t: Tensor) -> list[str]:
 
 
 def histogram(tensors: Sequence[Tensor]) -> str:
-    """How many tensors have an own error of which power of ten, the wrong ones told apart."""
+    """Draw the number of tensors for each power of ten of the own error, with the wrong ones
+    marked.
+    """
     bins: dict[int, dict[str, int]] = {}
     for t in tensors:
         error = _drawn(t.own)
@@ -109,10 +113,10 @@ def histogram(tensors: Sequence[Tensor]) -> str:
 
 
 def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> str:
-    """A bar for each (label, [(class, count), ...]); heights grow with the logarithm."""
+    """Draw a bar for each (label, [(class, count), ...]), with logarithmic heights."""
     rows = list(rows)
     most = math.log1p(max((sum(n for _, n in parts) for _, parts in rows), default=1)) or 1
-    # more bins than fit leave labels out, never bars
+    # if there are too many bins, labels are omitted, never bars
     every = max(1, math.ceil(len(rows) / 14))
 
     def bar(i: int, text: str, parts: Sequence[tuple[str, int]]) -> str:
@@ -133,7 +137,7 @@ def bars(rows: Iterable[tuple[str, Sequence[tuple[str, int]]]], label: str) -> s
 
 
 def _drawn(d: Difference | None, field: str = "max_abs") -> float:
-    """A number of a difference, where a logarithm has room for it."""
+    """Return a number of a difference in the range of a logarithmic scale."""
     found: float = getattr(d, field, 0.0)
     return 1e30 if math.isinf(found) else found if found > 1e-45 else 0.0
 

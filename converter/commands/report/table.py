@@ -10,8 +10,8 @@ from html import escape
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell that is more than text: `html` as it is, `value` to sort by, `kind` its class, `label`
-    what it says where there is no header.
+    """A cell with more than text: `html` is inserted unescaped, `value` is the sort key, `kind` its
+    class, `label` its label where there is no header.
     """
 
     html: str
@@ -24,7 +24,7 @@ SHORT = 24  # characters; shorter names never break
 
 
 def name(text: str) -> str:
-    """A name or path; a long one may break after `/`, `.`, `_`, `:`, `;` or `-`."""
+    """Escape a name or path; a long one may break after `/`, `.`, `_`, `:`, `;` or `-`."""
     if len(text) <= SHORT:
         return escape(text)
     return re.sub(r"(?<=[^/._:;\s-])([/._:;-]+)(?=[^/._:;\s-])", r"\1<wbr>", escape(text))
@@ -39,9 +39,9 @@ def table(
     extra: Collection[int] = (),
     filtered: str = "",
 ) -> str:
-    """`numbers` are the columns that stand to the right, `extra` those that a narrow screen leaves
-    out, `states` a status for each row to filter by, `filtered` what the rows are called where a
-    field to search them is wanted.
+    """Return a table. `numbers` are the right-aligned columns, `extra` those that a narrow screen
+    omits, `states` a status for each row to filter by, `filtered` the name of the rows if a search
+    field is wanted.
     """
 
     def classes(i: int, own: str = "") -> str:

@@ -1,4 +1,6 @@
-"""Diagnostics as text: what, where, the evidence, how many more alike, what to do."""
+"""Diagnostics as text: the problem, its location, the evidence, the number of similar ones, the
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from converter.errors import Diagnostic
 from converter.io.escape import escaped
 
 _COLOR = {"error": "red", "warning": "yellow", "note": "blue"}
-NAMED = 4  # alike layers that are named
+NAMED = 4  # similar layers that are named
 
 
 def group(diagnostics: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
-    """Alike diagnostics (same code, level, message, help) together, in the order of their first."""
+    """Group similar diagnostics (same code, level, message, help), in the order of their first."""
     groups: dict[tuple[str, str, str, str], list[Diagnostic]] = {}
     for d in diagnostics:
         groups.setdefault((d.code, d.level, d.message, d.help), []).append(d)
@@ -23,8 +25,8 @@ def group(diagnostics: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
 
 
 def render(diagnostics: Sequence[Diagnostic], named: Callable[[str], str] = str) -> str:
-    """Diagnostics with colors, alike ones as one. Each line is escaped after `named` has replaced
-    what texts call files.
+    """Render diagnostics with colors, similar ones grouped. Each line is escaped after `named` has
+    replaced the names of files.
     """
     return "\n".join(_one(g, named) for g in group(diagnostics))
 

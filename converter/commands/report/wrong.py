@@ -1,5 +1,5 @@
-"""What a page shows of a fault: the layer and its cause, the tensor before and after, the graph
-around it, the commands to go on with.
+"""The parts of a page about a fault: the layer and its cause, the tensor on both sides, the graph
+around it, the next commands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOUND = 12  # wrong layers that are named
 
 
 def commands(e: Entry) -> list[tuple[str, str]]:
-    """What to do again, and what to do next: labels and command lines."""
+    """Return labels and command lines to repeat the comparison, and for the next steps."""
     pair = list(e.numbers.models) if e.numbers is not None else [e.source, e.target]
     if e.arguments[:1] == ("verify",) and e.group == "convert":
         pair = list(e.arguments[1:3])  # the files themselves; the names above are shorter
@@ -45,7 +45,7 @@ def commands(e: Entry) -> list[tuple[str, str]]:
 
 
 def told(e: Entry) -> str:
-    """The commands, each with a button that copies it."""
+    """Return the commands, each with a copy button."""
     rows = "".join(
         f'<div class="cmd"><code>{escape(line)}</code><button type="button" class="copy" hidden>'
         f"copy: {escape(label)}</button></div>"
@@ -55,7 +55,7 @@ def told(e: Entry) -> str:
 
 
 def first(result: Result) -> str:
-    """The first wrong layer with its causes, then the others."""
+    """Return the first wrong layer with its causes, then the others."""
     if not result.findings:
         return ""
     others = result.findings[1:FOUND]
@@ -102,7 +102,7 @@ def _error(d: Difference) -> str:
     return f"{d.max_abs:.3g}{limit}{share}"
 
 
-# ---- the tensor before and after
+# ---- the tensor on both sides
 
 
 def samples(result: Result) -> str:
@@ -131,7 +131,9 @@ def _sample(s: Json) -> str:
 
 
 def _distance(a: Any, b: Any) -> float:
-    """0 for equal, NaN among them; infinite where they cannot be subtracted."""
+    """Return the distance: 0 for equal values, including NaN; infinite if they cannot be
+    subtracted.
+    """
     try:
         x, y = float(a), float(b)
     except ValueError:
@@ -175,7 +177,7 @@ def _short(value: Any) -> str:
 
 
 def _spread(s: Json) -> str:
-    """How many elements are wrong by how much."""
+    """Return the number of elements for each magnitude of the error."""
     counts = {int(e): int(n) for e, n in s["errors"]}
     if not counts:
         return ""
@@ -196,7 +198,7 @@ def _spread(s: Json) -> str:
 
 
 def picture(result: Result) -> str:
-    """Data for the drawing of assets/graph.js; nothing where the results hold no graph."""
+    """Return data for the drawing of assets/graph.js; empty if the results hold no graph."""
     found = result.picture
     if not found or not found.get("nodes"):
         return ""
@@ -229,13 +231,13 @@ def _box(n: Json, t: Tensor | None) -> Json:
 
 
 def errors(t: Tensor | None) -> dict[str, float]:
-    """The lengths of the two bars of a box, own and total, between 0 and 1."""
+    """Return the lengths of the two bars of a box, own and total, between 0 and 1."""
     found = {"own": height(t.own), "from": height(t.total)} if t is not None else {}
     return {k: v for k, v in found.items() if v}
 
 
 def height(d: Difference | None) -> float:
-    """Of a bar: the relative error from 1e-7 to 1, logarithmic."""
+    """Return the height of a bar: the relative error from 1e-7 to 1, logarithmic."""
     if d is None or not d.max_abs:
         return 0.0
     share = d.l2 if math.isfinite(d.l2) else 1.0

@@ -1,17 +1,17 @@
 """Numbers: two models on the same inputs, compared tensor by tensor.
 
-feeds.py     what to run on                      align.py    which tensor is which
-sizes.py     of inputs that leave them open      arguments.py inputs that say where or how much
-numbers.py   tensors found by their numbers      spelling.py what a node says, spelled out
-program.py   a model cut into pieces             noise.py    what rounding alone may do
+feeds.py     inputs for the models               align.py    pairs of corresponding tensors
+sizes.py     sizes for dynamic inputs            arguments.py inputs that are indices or sizes
+numbers.py   tensors matched by their numbers    spelling.py nodes with explicit defaults
+program.py   a model cut into pieces             noise.py    the effect of rounding alone
 compare.py   two arrays                          isolate.py  own error versus inherited error
-cause.py     what differs in a wrong piece       judge.py    a user's tolerances, and the verdict
-floor.py     the noise of a whole network        result.py   what was found, as data
+cause.py     differences in a wrong piece        judge.py    a user's tolerances, and the verdict
+floor.py     the noise of a whole network        result.py   the findings, as data
 native.py    a file in its own engine            stored.py   a stored comparison read again
-plan.py      what a comparison shall do          outputs.py  both models run as a whole
-layers.py    both models layer by layer          text.py     a comparison for people
+plan.py      the plan of one comparison          outputs.py  both models run as a whole
+layers.py    both models layer by layer          text.py     a comparison as text
 check.py     one comparison from start to end
-truth.py     pieces in doubles                 compressed.py weights computed from stored ones
+truth.py     pieces in doubles                   compressed.py weights that are stored compressed
 evidence.py  the wrong tensor and the graph around it, for pages
 single_change.py  one attribute or weight whose change gives the candidate's numbers
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def compare(reference: Network, candidate: Network, options: Verify) -> Result:
-    """Runs both models on the same inputs and compares what they compute; see converter.verify."""
+    """Run both models on the same inputs and compare their results; see converter.verify."""
     from converter.commands.verify.check import check
     from converter.commands.verify.plan import Plan
     from converter.engines import only_running

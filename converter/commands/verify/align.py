@@ -1,10 +1,11 @@
-"""Which tensor of the candidate is which tensor of the reference. Certain or not at all: nothing is
-guessed.
+"""Match the tensors of the candidate with those of the reference. A match is certain or absent:
+nothing is guessed.
 
-In this order: a map given by the user, equal names, the layers that the nodes come from, names that
-only count layers where the two models count alike, then structure: consumers of aligned tensors
-that do the same, and producers of aligned tensors, until nothing more follows. A rule that fits two
-tensors fits none. What is left may be found by its numbers (numbers.py).
+The rules, in order: a map given by the user, equal names, the layers that the nodes come from,
+names that only count layers if both models count alike, then structure: consumers of aligned
+tensors with the same operator, and producers of aligned tensors, until nothing more follows. A rule
+that matches two tensors matches none. The remaining tensors may be matched by their numbers
+(numbers.py).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Key = TypeVar("Key", bound=Hashable)
 Keyed = Iterable[tuple[Hashable, ir.Value]]
 LAYER = "netconv.layer"
 ROUNDS = 4
-ALIKE = (
-    0.8  # of the names that count layers on both sides: so many stand for the same, or none does
-)
+ALIKE = 0.8  # share of counting names that must match; if fewer do, none is used
 
 
 @dataclass
 class Alignment:
-    """Value names of the reference -> value names of the candidate; `how` says by which rule."""
+    """Value names of the reference -> value names of the candidate; `how` gives the rule that
+    matched them.
+    """
 
     pairs: dict[str, str] = field(default_factory=dict)
     how: dict[str, str] = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Alignment:
 
 
 class Side:
-    """The activations of one model: what depends on an input and is a tensor."""
+    """The activations of one model: the tensors that depend on an input."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
@@ -72,7 +73,7 @@ class Side:
         self.live = live
 
     def last_of_layer(self) -> dict[str, str]:
-        """Layer name -> the one output of its last node."""
+        """Layer name -> the single output of its last node."""
         last = {n.metadata_props[LAYER]: n for n in self.nodes if n.metadata_props.get(LAYER)}
         return {
             layer: str(n.outputs[0].name)
@@ -84,7 +85,7 @@ class Side:
 def align(
     reference: Network, candidate: Network, given: Mapping[str, str] | None = None
 ) -> Alignment:
-    """Aligns inputs, outputs and everything between. NothingComparedError when no output has a
+    """Align inputs, outputs and all tensors between. Raises NothingComparedError if no output has a
     counterpart.
     """
     found = Alignment()
@@ -113,7 +114,7 @@ def extended(
     more: Iterable[tuple[str, str]],
     how: str,
 ) -> Alignment:
-    """`known` with `more` pairs (value names) and what follows from them."""
+    """Return `known` with `more` pairs (value names) and the pairs that follow from them."""
     found = replace(known, pairs=dict(known.pairs), how=dict(known.how))
     a, b = Side(reference.ir.graph), Side(candidate.ir.graph)
     state = _State(a, b, found)
@@ -125,7 +126,7 @@ def extended(
 
 
 def without(alignment: Alignment, names: Collection[str]) -> Alignment:
-    """The alignment without the pairs of some tensors of the reference."""
+    """Return the alignment without the pairs of some tensors of the reference."""
     return replace(
         alignment,
         pairs={r: c for r, c in alignment.pairs.items() if r not in names},
@@ -151,8 +152,8 @@ def _names(side: Side) -> Keyed:
 
 
 def _layers(side: Side) -> Keyed:
-    """Keys under which another format may know a tensor: its layer's name, or its own (formats name
-    layers by tensors).
+    """Return the keys by which another format may identify a tensor: the name of its layer, or its
+    own (some formats name layers after tensors).
     """
     by_layer = side.last_of_layer()
     taken = {n: layer for layer, n in by_layer.items()}
@@ -162,7 +163,9 @@ def _layers(side: Side) -> Keyed:
 
 
 def _labels(side: Side) -> Iterable[tuple[Label, ir.Value]]:
-    """The names of nodes and of their layers, with the operator: a layer may be several nodes."""
+    """Yield the names of nodes and of their layers, with the operator: a layer may be several
+    nodes.
+    """
     return (
         ((name, node.domain, node.op_type), side.values[str(node.outputs[0].name)])
         for node in side.nodes
@@ -173,8 +176,8 @@ def _labels(side: Side) -> Iterable[tuple[Label, ir.Value]]:
 
 
 def _counted(name: str, value: ir.Value) -> bool:
-    """Whether a name only counts operators (`reshape_3`, `node_Reshape_18`): two models count
-    differently.
+    """Return whether a name only counts operators (`reshape_3`, `node_Reshape_18`): two models
+    count differently.
     """
     node = value.producer()
     return (
@@ -185,7 +188,7 @@ def _counted(name: str, value: ir.Value) -> bool:
 
 
 class _State:
-    """The alignment while it grows."""
+    """The alignment under construction."""
 
     def __init__(self, a: Side, b: Side, found: Alignment) -> None:
         self.a, self.b, self.found = a, b, found
@@ -199,7 +202,7 @@ class _State:
             self.forward[a.values[r]], self.backward[b.values[c]] = b.values[c], a.values[r]
 
     def add(self, r: ir.Value, c: ir.Value, how: str) -> None:
-        """Pairs two tensors that fit, of which neither has a partner and both come out of nodes."""
+        """Pair two compatible tensors if neither has a partner and both are results of nodes."""
         if (
             r in self.forward
             or c in self.backward
@@ -219,7 +222,7 @@ class _State:
         how: str,
         same_operator: bool = False,
     ) -> None:
-        """Pairs values whose key is unique among the free values of either side."""
+        """Pair values whose key is unique among the unpaired values of both sides."""
         mine, theirs = _unique(left, self.forward), _unique(right, self.backward)
         for key, r in mine.items():
             c = theirs.get(key)
@@ -231,9 +234,9 @@ class _State:
         left: Iterable[tuple[Label, ir.Value]],
         right: Iterable[tuple[Label, ir.Value]],
     ) -> None:
-        """Pairs by names that may only count (`node_Conv_4`): another exporter counts otherwise, so
-        they are believed where either side has nearly all of them, and nearly all have the same
-        shape on either side.
+        """Pair by names that may only count (`node_Conv_4`). Another exporter counts differently,
+        so such names are trusted only if both sides have nearly all of them, and nearly all have
+        the same shape on both sides.
         """
         mine, theirs = _unique(left, {}), _unique(right, {})
         counted = [{k for k, v in side.items() if _counted(k[0], v)} for side in (mine, theirs)]
@@ -251,8 +254,8 @@ class _State:
                 self.add(r, c, "layer")
 
     def spread(self) -> None:
-        """Structure, forwards and backwards from every aligned pair; again when something new may
-        have settled a doubt.
+        """Propagate the alignment forward and backward from every aligned pair; repeat while new
+        pairs may resolve ambiguities.
         """
         for _ in range(ROUNDS):
             before = len(self.found.pairs)
@@ -266,8 +269,8 @@ class _State:
                 return
 
     def _consumer(self, node: ir.Node, r: ir.Value, c: ir.Value) -> None:
-        """Aligns the outputs of a node with those of the one consumer of `c` that does the same to
-        the same operands.
+        """Align the outputs of a node with those of the single consumer of `c` that applies the
+        same operator to the same operands.
         """
         operands = self._call(node, self.a, lambda v: v if v in self.forward else None)
         if operands is None or all(o in self.forward for o in node.outputs):
@@ -294,7 +297,7 @@ class _State:
     def _call(
         self, node: ir.Node, side: Side, canonical: Callable[[ir.Value], ir.Value | None]
     ) -> tuple[ir.Value | None, ...] | None:
-        """The operands in terms of the reference, constants as None; None when one is not
+        """Return the operands as tensors of the reference, constants as None; None if one is not
         aligned.
         """
         live = [v if v is not None and v in side.live else None for v in node.inputs]
@@ -306,7 +309,7 @@ class _State:
         )
 
     def _producers(self, r: ir.Value, c: ir.Value) -> None:
-        """The operands of nodes that compute aligned tensors with the same operator."""
+        """Align the operands of two nodes that compute aligned tensors with the same operator."""
         n, m = r.producer(), c.producer()
         if n is None or m is None or _operator(r) != _operator(c) or len(n.inputs) != len(m.inputs):
             return
@@ -323,8 +326,8 @@ class _State:
 
 
 def _scaled(x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """The results of two operators; that of the normalisation behind one where the other has its
-    scales in the weights.
+    """Return the results of two operators; if one side applies a normalization after its operator
+    whose scales the other side has folded into its weights, the result of the normalization.
     """
     return _normalised(x, y), _normalised(y, x)
 
@@ -350,7 +353,9 @@ def _bare(node: ir.Node) -> Hashable:
 
 
 def _detailed(node: ir.Node) -> Hashable:
-    """Operator, attributes and the content of small constants: tells siblings apart."""
+    """Return operator, attributes and the content of small constants, to distinguish sibling
+    nodes.
+    """
     constants = tuple(
         (
             tuple(v.const_value.shape.numpy()),
@@ -376,8 +381,8 @@ def _unique(
 
 
 def comparable(r: ir.Value, c: ir.Value) -> bool:
-    """Same kind of type, and shapes that agree as far as they are known (dimensions of one
-    aside).
+    """Return whether two values have the same kind of type, and shapes that agree as far as they
+    are known (ignoring axes of size 1).
     """
     if (r.dtype == ir.DataType.STRING) != (c.dtype == ir.DataType.STRING):
         return False
@@ -429,8 +434,8 @@ def _boundary(
 def _ports(
     mine: Iterable[ir.Value], theirs: Iterable[ir.Value], given: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """By map, by public name (the n-th of a repeated one), then, when as many are left on both
-    sides, by order where shapes agree.
+    """Pair ports by the map, by public name (the n-th of a repeated one), then, if both sides have
+    equally many left, by order where shapes agree.
     """
     left, right = list(mine), list(theirs)
     pairs: list[tuple[ir.Value, ir.Value]] = []

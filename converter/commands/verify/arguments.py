@@ -1,5 +1,5 @@
-"""Inputs that are no data but say where or how much: they are drawn from what their consumers
-allow.
+"""Inputs that are not data but indices, sizes or bounds: random values for them are drawn from the
+range that their consumers allow.
 
 Source: the operators' pages of ONNX 1.21, opset 21.
 """
@@ -17,19 +17,19 @@ from converter.graph.build import attrs_of
 from converter.graph.infer import Array, known, shape_of
 from converter.graph.value import optional
 
-Range = tuple[int, int]  # lowest, and one above the highest
+Range = tuple[int, int]  # lowest, and one more than the highest
 Ranging = Callable[[ir.Node, "Sizes"], Range | None]
 _THROUGH = {
     *("Cast", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Flatten", "Slice"),
     *("Expand", "Concat", "Split", "Where"),
 }
-_KEEPING = {"Cast", "Identity"}  # what gives all of its operand as it is
+_KEEPING = {"Cast", "Identity"}  # operators that preserve their operand
 _CELLS = {"LSTM", "GRU", "RNN"}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Shapes of inner values where the named sizes of the inputs have numbers."""
+    """Shapes of inner values, with numbers for the symbolic sizes of the inputs."""
 
     numbers: Mapping[str, int]
     inputs: Mapping[ir.Value, tuple[int, ...]]
@@ -61,8 +61,8 @@ def _uses(value: ir.Value, through: set[str]) -> Iterator[tuple[ir.Node, int]]:
 
 
 def index_range(value: ir.Value, sizes: Sizes | None = None) -> Range | None:
-    """What an input may hold that indexes something, counts steps, or shifts bits; None when it
-    does nothing of this.
+    """Return the valid range of an input that is an index, a count of steps, or a bit shift; None
+    for any other input.
     """
     sizes = sizes or Sizes({}, {})
     limits = [
@@ -84,8 +84,8 @@ def _axis(node: ir.Node, otherwise: int = 0) -> int:
 
 
 def _along(axis: Callable[[ir.Node], int], first: int = 0) -> Ranging:
-    """An index along an axis of the first operand; a number of steps along it where the `first` is
-    1.
+    """Return a rule for an index along an axis of the first operand or, with `first` = 1, for a
+    number of steps along it.
     """
 
     def rule(node: ir.Node, sizes: Sizes) -> Range | None:
@@ -96,7 +96,7 @@ def _along(axis: Callable[[ir.Node], int], first: int = 0) -> Ranging:
 
 
 def _places(node: ir.Node, sizes: Sizes) -> Range | None:
-    """Indices of several axes at once: what the shortest of them allows."""
+    """Return the range of indices of several axes at once, which the shortest of them bounds."""
     shape, indices = sizes.of(node.inputs[0]), sizes.of(optional(node, 1))
     first = int(attrs_of(node).get("batch_dims", 0))
     if not shape or not indices:
@@ -151,8 +151,8 @@ _RANGES: dict[tuple[str, int], Ranging] = {
 
 
 def argument(value: ir.Value, shape: Sequence[int], sizes: Sizes) -> Array | None:
-    """All numbers of an input that is a shape, a list of axes, bounds or sizes, as far as one is
-    read so and as nothing else; None otherwise.
+    """Return all elements of an input that is a shape, a list of axes, bounds or sizes, provided
+    that this is its only use; None otherwise.
     """
     for node, at in _uses(value, _KEEPING):
         rule = _ARGUMENTS.get((node.op_type, at)) if not node.domain else None
@@ -164,7 +164,7 @@ def argument(value: ir.Value, shape: Sequence[int], sizes: Sizes) -> Array | Non
 
 
 Shape = tuple[int, ...]
-# node, how many numbers are wanted, shape of the first operand
+# arguments: node, number of elements wanted, shape of the first operand
 Rule = Callable[[ir.Node, int, Shape | None], Sequence[float] | None]
 
 
@@ -197,7 +197,7 @@ def _parts(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | N
 
 
 def _single(node: ir.Node, count: int, before: Shape | None) -> Sequence[int] | None:
-    """Axes of one element."""
+    """Return axes of size 1."""
     return None if before is None else [i for i, d in enumerate(before) if d == 1][:count]
 
 

@@ -1,5 +1,5 @@
-"""One comparison from start to end: outputs first, then, where they differ or all tensors are asked
-for, piece by piece.
+"""Run one comparison from start to end: outputs first, then, if they differ or all tensors are
+requested, piece by piece.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from converter.graph.names import public_name
 
 
 def check(plan: Plan) -> Result:
-    """Runs a comparison."""
+    """Run a comparison."""
     compared = plan.judged()
     plan.limits.check_used(compared)
     ran, outputs = run_whole(plan)
@@ -96,7 +96,9 @@ def check(plan: Plan) -> Result:
 def _samples(
     ran: Ran, units: Sequence[Unit], findings: Sequence[Finding], outputs: Sequence[Output]
 ) -> tuple[dict[str, Any], ...]:
-    """Parts of the tensors of the first wrong layers; where there is none, of the worst output."""
+    """Return parts of the tensors of the first wrong layers; if there are none, of the worst
+    output.
+    """
     plan = ran.plan
     names = [f.name for f in plan.feeds]
     wrong = [f.tensor for f in findings[: evidence.SAMPLES]]
@@ -144,15 +146,15 @@ def _tensor(plan: Plan, layers: Layers, u: Unit) -> Tensor:
 
 
 def _faults(plan: Plan, layers: Layers, units: Sequence[Unit]) -> dict[str, Finding]:
-    """What is wrong with the pieces that are, by the names of their tensors."""
+    """Return the finding for each wrong piece, by the names of the tensors."""
     if plan.options.mode != "isolated":
         return {}
     return {u.name: _finding(plan, layers, u) for u in units if u.broken}
 
 
 def _causes(plan: Plan, layers: Layers, u: Unit) -> list[Cause]:
-    """What differs; of a layer that is computed in another way, the single change that explains
-    it.
+    """Return the differences of a piece; for a layer that is computed in another way, the single
+    change that explains it.
     """
     found = causes(u.nodes, u.others, layers.alignment.back, u.step)
     folded = len(found) > 1 and any(n.op_type == "BatchNormalization" for n in u.nodes)
@@ -197,7 +199,7 @@ def _notes(ran: Ran, outputs: Sequence[Output]) -> tuple[str, ...]:
 
 
 def _keep(plan: Plan, folder: Path, units: list[Unit]) -> None:
-    """Writes inputs and both results of each wrong piece, one .npz per tensor."""
+    """Write inputs and both results of each wrong piece, one .npz per tensor."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, u in enumerate(units):
         (found,) = plan.mine.tensors([*u.mine.inputs, u.name], plan.arrays[:1])
@@ -207,7 +209,9 @@ def _keep(plan: Plan, folder: Path, units: list[Unit]) -> None:
 
 
 def _demand_numbers(outputs: Sequence[Output]) -> None:
-    """NothingComparedError when every element of every output is NaN or infinite on both sides."""
+    """Raise NothingComparedError if every element of every output is NaN or infinite on both
+    sides.
+    """
     if (
         all(o.passed for o in outputs)
         and any(o.count for o in outputs)
@@ -222,7 +226,7 @@ def _demand_numbers(outputs: Sequence[Output]) -> None:
 
 
 def _without_numbers(outputs: Sequence[Output]) -> Iterator[str]:
-    """Outputs that say little of whether the models are the same."""
+    """Yield outputs that give little evidence of whether the models are the same."""
     for o in outputs:
         if o.passed and not o.count:
             yield f'output "{o.reference}" has no elements: only its shape is compared'
@@ -234,7 +238,9 @@ def _without_numbers(outputs: Sequence[Output]) -> Iterator[str]:
 
 
 def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Several pieces that hold the same layer, wrong for the same reason, tell of it once."""
+    """Return findings without repetitions: several pieces that hold the same layer, wrong for the
+    same reason, give one.
+    """
     found: dict[tuple[str, tuple[str, ...]], Finding] = {}
     for f in findings:
         found.setdefault((f.layer, f.causes[:1] or (f.tensor,)), f)
@@ -242,7 +248,7 @@ def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _at(finding: Finding | None, tensor: Tensor) -> Tensor:
-    """A wrong tensor is told at the layer that is wrong."""
+    """Return a wrong tensor with the name of the layer that is wrong."""
     if finding is None:
         return tensor
     return replace(tensor, layer=finding.layer, kind=finding.kind, index=finding.index)

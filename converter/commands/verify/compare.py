@@ -1,5 +1,5 @@
-"""Two arrays, compared: how far apart, where, and in which measures. NaN equals NaN, an infinity
-its own kind.
+"""Compare two arrays: the size and location of the difference in several metrics. NaN equals NaN,
+and infinities equal only themselves.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ AT_LEAST = {"cos", "psnr"}
 
 @dataclass(frozen=True)
 class Difference:
-    """How a candidate array differs from a reference array.
+    """The difference of a candidate array from a reference array.
 
     `max_abs`, `max_rel`, `cos`, `l2`, `psnr` and `ulp` are about the whole array; `max_abs` is
-    infinite when the shapes differ, a text differs, or only one of two elements is finite.
+    infinite if the shapes differ, a text differs, or only one of two elements is finite.
 
     `index`, `reference`, `candidate`, `abs_at_index`, `ulp_at_index`, `excess` and `tolerance` are
     about one element: the one that exceeds its tolerance most (without tolerances: the largest
-    difference). `excess` is its difference in units of its tolerance (above 1: too much).
+    difference). `excess` is its difference divided by its tolerance (above 1: too large).
     """
 
     max_abs: float = 0.0
@@ -65,7 +65,7 @@ class Difference:
         return self.max_abs == 0.0 and not self.note
 
 
-# of what cannot be compared number by number
+# for arrays that cannot be compared element by element
 WORST = Difference(
     max_abs=np.inf,
     max_rel=np.inf,
@@ -80,7 +80,7 @@ WORST = Difference(
 
 
 def same_shape(a: Array, b: Array) -> Array | None:
-    """`b` in the shape of `a` when they differ in dimensions of one only; None when they are not
+    """Return `b` in the shape of `a` if they differ only by axes of size 1; None if they are not
     comparable.
     """
     if a.shape == b.shape:
@@ -91,7 +91,9 @@ def same_shape(a: Array, b: Array) -> Array | None:
 
 
 def turned(a: Array, b: Array, same: Callable[[Array], bool]) -> tuple[int, ...] | None:
-    """The order of axes in which one array is another: in its shape, and the `same` as it."""
+    """Return the permutation that transposes one array to the shape and, by `same`, the content of
+    the other.
+    """
     for p in permutations(range(a.ndim)) if 2 <= a.ndim == b.ndim <= 5 else ():
         if p != tuple(range(a.ndim)) and a.transpose(p).shape == b.shape and same(a.transpose(p)):
             return p
@@ -101,8 +103,8 @@ def turned(a: Array, b: Array, same: Callable[[Array], bool]) -> tuple[int, ...]
 def compare(
     reference: Array, candidate: Array, tolerance: Array | float | None = None
 ) -> Difference:
-    """Compares two arrays; `tolerance` is per element (broadcast) or one number, None judges
-    nothing (excess is then 0 or infinite).
+    """Compare two arrays; `tolerance` is per element (broadcast) or one number; None applies no
+    tolerance (excess is then 0 or infinite).
     """
     aligned = same_shape(reference, candidate)
     if aligned is None:
@@ -134,8 +136,8 @@ def _texts(a: Array, b: Array) -> Difference:
 
 
 def distance(a: Array, b: Array) -> Doubles:
-    """How far apart the numbers of two arrays of one shape are; 0 for NaN on both sides, infinite
-    where only one side is finite.
+    """Return the absolute difference of each element of two arrays of one shape; 0 for NaN on both
+    sides, infinite if only one side is finite.
     """
     x, y = wide(a), wide(b)
     with np.errstate(all="ignore"):
@@ -151,7 +153,7 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
             np.asarray(0.0 if tolerance is None else tolerance, np.float64), x.shape
         )
         ratio = np.where(delta == 0, 0.0, np.where(limit > 0, delta / limit, np.inf))
-        # no limit makes infinity or NaN the same as a number, not one that is infinite itself
+        # no tolerance makes infinity or NaN equal to a number, except an infinite one
         ratio = np.where(np.isinf(delta), np.inf, np.where(np.isnan(ratio), 0.0, ratio))
         worst = int(
             np.argmax(ratio if np.isfinite(ratio).all() else np.where(np.isinf(ratio), delta, -1.0))
@@ -186,8 +188,8 @@ def _numbers(a: Array, b: Array, tolerance: Array | float | None) -> Difference:
 
 
 def merged(differences: Sequence[Difference]) -> Difference:
-    """One output over several feeds: the element that exceeds its tolerance most, and what the
-    whole arrays say at worst.
+    """Merge the differences of one output over several feeds: the element that exceeds its
+    tolerance most, and the worst of the metrics of whole arrays.
     """
     chosen = max(differences, key=lambda d: (d.excess, d.max_abs), default=Difference())
     return replace(
@@ -202,12 +204,14 @@ def wide(a: Array) -> Doubles:
 
 
 def _whole(x: Doubles, y: Doubles) -> tuple[float, float, float]:
-    """Cosine similarity, relative length of the difference, peak signal-to-noise ratio."""
+    """Return cosine similarity, relative L2 norm of the difference, and peak signal-to-noise
+    ratio.
+    """
     if not x.size or np.array_equal(x, y):
         return 1.0, 0.0, float("inf")
     with np.errstate(all="ignore"):
         largest = max(float(np.abs(x).max()), float(np.abs(y).max()))
-        x, y = x / largest, y / largest  # what is large has no square
+        x, y = x / largest, y / largest  # squares of large numbers overflow
         error, length = float(np.linalg.norm(x - y)), float(np.linalg.norm(x))
         other = float(np.linalg.norm(y))
         cos = float(x @ y) / (length * other) if length and other else 0.0
@@ -220,9 +224,9 @@ _BITS: dict[int, Any] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def ulp_distance(a: Array, b: Array) -> Doubles:
-    """How many representable numbers of the coarser type lie between the elements of two arrays (in
-    steps, for integers); infinite where only one side is finite, 0 where neither is and both are
-    the same.
+    """Return the number of representable numbers of the coarser type between the elements of two
+    arrays (the difference, for integers); infinite if only one side is finite, 0 if neither is and
+    both are the same.
     """
     delta = distance(a, b)
     floats = [t for t in (a.dtype, b.dtype) if _precision(t)]
@@ -231,7 +235,7 @@ def ulp_distance(a: Array, b: Array) -> Doubles:
     coarsest = max(floats, key=_precision)
     with np.errstate(all="ignore"):
         x, y = (_ordinals(np.asarray(v, np.float64).astype(coarsest)) for v in (a, b))
-        # the difference of two integers of 64 bits: exact where it can be small
+        # the difference of two 64-bit integers: exact where it can be small
         alike = (x < 0) == (y < 0)
         steps = np.where(
             alike, np.abs(np.where(alike, x - y, 0)), np.abs(x.astype(float)) + np.abs(y)
@@ -240,7 +244,7 @@ def ulp_distance(a: Array, b: Array) -> Doubles:
 
 
 def _precision(dtype: Any) -> float:
-    """The relative step of a floating-point type, 0.0 for any other."""
+    """Return the relative step of a floating-point type, 0.0 for any other."""
     try:
         return float(finfo(dtype).eps)  # type: ignore[no-untyped-call]
     except (TypeError, ValueError):
@@ -248,14 +252,14 @@ def _precision(dtype: Any) -> float:
 
 
 def _ordinals(v: Array) -> npt.NDArray[np.int64]:
-    """The place of each number among all of its type, counted from zero."""
+    """Return the rank of each number among all numbers of its type, relative to zero."""
     bits = _BITS[v.dtype.itemsize]
     i = np.ascontiguousarray(v).view(bits).astype(np.int64).reshape(v.shape)
     return np.asarray(np.where(i < 0, np.int64(np.iinfo(bits).min) - i, i), np.int64)
 
 
 def judge(d: Difference, metrics: dict[str, float]) -> list[str]:
-    """The metrics (beside elem) whose limit `d` breaks."""
+    """Return the metrics (except elem) whose limit `d` exceeds."""
     broken = []
     for name, limit in metrics.items():
         if name == "elem":

@@ -1,5 +1,6 @@
-"""Weights that a model computes from compressed ones: halves behind a Cast, integers behind a
-DequantizeLinear or behind arithmetic with their scales, whose numbers count, not their form.
+"""Weights that a model computes from compressed ones: half-precision floats followed by a Cast, or
+integers followed by a DequantizeLinear or by arithmetic with their scales. Their numbers are
+compared, not their form.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from converter.graph.build import attributes
 from converter.graph.infer import RANDOM, Array, constant, evaluate
 from converter.graph.walk import subgraphs
 
-DEEPEST = 32  # operators between what is stored and what is used
+DEEPEST = 32  # operators between the stored weight and its consumer
 
 
 def is_computed(value: ir.Value | None) -> bool:
-    """Whether a value is no constant itself, and is computed from constants alone."""
+    """Return whether a value is not a constant itself, but computed from constants alone."""
     return value is not None and constant(value) is None and _fixed(value, DEEPEST)
 
 
@@ -28,7 +29,7 @@ def _fixed(value: ir.Value, depth: int) -> bool:
 
 
 def computed(value: ir.Value) -> Array | None:
-    """What a value is that is computed from constants; None where that cannot be told."""
+    """Return a value that is computed from constants; None if it cannot be determined."""
     found = constant(value)
     node = value.producer()
     if found is not None or node is None:
@@ -41,8 +42,8 @@ def computed(value: ir.Value) -> Array | None:
 
 
 def same_form(a: ir.Value | None, b: ir.Value | None) -> bool:
-    """Whether two values are computed in the same way from the same constants, so that nothing
-    needs to be computed.
+    """Return whether two values are computed in the same way from the same constants, which makes
+    computing them unnecessary.
     """
     if a is None or b is None:
         return a is b

@@ -1,5 +1,5 @@
-"""What a page shows of a difference beside its numbers: the wrong tensor before and after, how its
-errors are spread, and the graph around the first wrong layer.
+"""Evidence of a difference for a page: the wrong tensor on both sides, the distribution of its
+errors, and the graph around the first wrong layer.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Sample:
     """A part of one tensor on either side, around the largest difference.
 
     `corner` is the index of the first element shown; `reference` and `candidate` are rows (the last
-    axis) of numbers or texts. `errors` counts the elements whose absolute difference is of a power
-    of ten, `same` those without any, `infinite` those that are finite on one side only.
+    axis) of numbers or texts. `errors` counts elements by the power of ten of their absolute
+    difference, `same` those without any, `infinite` those that are finite on one side only.
     """
 
     tensor: str
@@ -54,8 +54,9 @@ def of_layers(
     theirs: Program,
     feeds: Sequence[tuple[str, dict[str, Array]]],
 ) -> list[Sample]:
-    """The tensors of units, computed by either model from the reference's values, each on the feed
-    where it differs most. What cannot be computed or compared number by number is left out.
+    """Return the tensors of units, computed by either model from the reference's values, each on
+    the feed with its largest difference. Tensors that cannot be computed or compared element by
+    element are omitted.
     """
     try:
         computed = mine.tensors((n for u in units for n in u.reads), [f for _, f in feeds])
@@ -75,7 +76,7 @@ def of_layers(
 def of_output(
     names: tuple[str, str], feeds: Sequence[str], mine: Sequence[Array], theirs: Sequence[Array]
 ) -> Sample | None:
-    """One output of either model on each feed, told on the feed where it differs most."""
+    """Return one output of either model, on the feed with its largest difference."""
     return _worst(*names, list(zip(feeds, mine, theirs, strict=True)))
 
 
@@ -113,7 +114,9 @@ def _sample(name: str, other: str, feed: str, a: Array, b: Array) -> Sample:
 def _window(
     shape: Sequence[int], at: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int | slice, ...]]:
-    """The last two axes around an element: the index of its first element, and what cuts it out."""
+    """Return a window of the last two axes around an element: the index of its first element, and
+    the slices that cut it out.
+    """
     first = max(len(shape) - 2, 0)
     corner = list(at)
     part: list[int | slice] = list(at)
@@ -130,11 +133,11 @@ def _rows(part: Array) -> Array:
 
 
 def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) -> Json | None:
-    """The layers next to the first wrong one, nearest first, as {"nodes", "edges", "more"}; None
-    where no layer is wrong.
+    """Return the layers next to the first wrong one, nearest first, as {"nodes", "edges", "more"};
+    None if no layer is wrong.
 
-    A node has its layer, operator, place, shape, and the status of its tensor; an edge is a pair of
-    places in "nodes" and the tensor that flows. "more" tells that there are other layers.
+    A node has its layer, operator, location, shape, and the status of its tensor; an edge is a pair
+    of indices in "nodes" and the name of the tensor. "more" is true if there are other layers.
     """
     nodes = list(graph)
     if finding is None or not 0 <= finding.index < len(nodes):
@@ -151,7 +154,7 @@ def around(graph: ir.Graph, finding: Finding | None, tensors: Sequence[Tensor]) 
     ]
     index = {n: i for i, n in enumerate(nodes)}
     pictured = [_pictured(n, index[n], known) for n in order]
-    # the layer that is named may be one before the tensor that could be compared
+    # the named layer may be before the tensor that could be compared
     pictured[place[nodes[finding.index]]]["status"] = WRONG
     return {
         "nodes": pictured,
@@ -174,8 +177,8 @@ def _pictured(node: ir.Node, index: int, known: Mapping[str, Tensor]) -> Json:
 
 
 def _near(start: ir.Node) -> set[ir.Node]:
-    """Layers that are reached over the fewest tensors, against and along their flow, constants
-    aside.
+    """Return the layers reached through the fewest tensors in either direction, ignoring
+    constants.
     """
     chosen, border = {start}, [start]
     while border and len(chosen) < PICTURED:

@@ -1,5 +1,5 @@
-"""Inputs to compare on: the user's own, seeded random ones that the network can digest, and edge
-cases.
+"""Inputs for a comparison: the user's own, seeded random ones that are valid for the network, and
+edge cases.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SEEDED = (*RANDOM, "large", "denormal")  # kinds that depend on the seed
 
 @dataclass(frozen=True)
 class Feed:
-    """One set of inputs by public name, what it is called in the report, and the arrays of its file
-    that are no inputs.
+    """One set of inputs by public name, its name in the report, and the arrays of its file that are
+    not inputs.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Feed:
     unused: tuple[str, ...] = ()
 
     def by_value(self, model: Network) -> Arrays:
-        """The arrays by the names of the graph's own inputs."""
+        """Return the arrays by the names of the graph's own inputs."""
         return {str(v.name): self.arrays[public_name(v)] for v in model.ir.graph.inputs}
 
 
@@ -50,8 +50,8 @@ def feeds_for(
     seeds: int = 1,
     shapes: Mapping[str, Shape] | None = None,
 ) -> list[Feed]:
-    """The feeds that `data` asks for; random ones once for each of `seeds` seeds from `seed` on, of
-    the `shapes` (by input name) that converter.commands.verify.sizes.shapes_for gives.
+    """Return the feeds that `data` specifies; random ones once for each of `seeds` seeds from
+    `seed` on, with the `shapes` (by input name) from converter.commands.verify.sizes.shapes_for.
 
     None: two random ones and two edge cases. A mapping of arrays: exactly that one. Otherwise one
     text or path or several: `in.npz`, a folder of them, `random`, `edge`, or for one input
@@ -94,7 +94,7 @@ def _load(model: Network, item: Any, draw: Draw) -> list[Feed]:
 
 
 def _of_file(model: Network, file: Path) -> Feed:
-    """The inputs that a file holds; what else is in it is left out where no input is missing."""
+    """Return the inputs that a file holds; if no input is missing, other arrays are ignored."""
     arrays, names = _npz(file), {i.name for i in model.inputs}
     given = {n: a for n, a in arrays.items() if n in names}
     try:
@@ -104,7 +104,7 @@ def _of_file(model: Network, file: Path) -> Feed:
 
 
 def notes(feeds: Sequence[Feed]) -> list[Diagnostic]:
-    """N407 for each file that holds more than inputs."""
+    """Return N407 for each file that holds more than inputs."""
     return [
         Diagnostic("N407", f"no input is called {', '.join(f.unused)}", "note", Where(f.name))
         for f in feeds
@@ -143,7 +143,7 @@ def _npz(path: Path) -> Arrays:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, KeyError) as e:
         raise _no_arrays(path, ".npz", e) from None
-    except Exception as e:  # zipfile and zlib raise families of their own
+    except Exception as e:  # zipfile and zlib raise their own exception types
         raise unreadable("R103", f"not a readable .npz file: {e}", path) from None
 
 
@@ -162,14 +162,14 @@ def _no_arrays(path: Path, kind: str, e: Exception) -> ReadError:
 def generate(
     model: Network, kind: str, seed: int = 0, shapes: Mapping[str, Shape] | None = None
 ) -> Arrays:
-    """One feed of a kind, for every input; the same seed gives the same arrays whatever the order
-    of inputs.
+    """Generate one feed of a kind, for every input; the same seed gives the same arrays whatever
+    the order of inputs.
     """
     images = set(model.interface.get("images", ()))
     for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
         if info.shape is None and any(
             u.node.op_type == "Einsum" for u in value.uses()
-        ):  # onnxruntime ends the process for another rank
+        ):  # onnxruntime aborts the process for another rank
             raise UsageError(
                 Diagnostic(
                     "N403",
@@ -193,7 +193,7 @@ def generate(
 
 
 def _sizes(model: Network, shapes: Mapping[str, Shape]) -> Sizes:
-    """The numbers of named sizes, as the inputs' shapes have them."""
+    """Return the numbers of symbolic sizes, taken from the inputs' shapes."""
     numbers: dict[str, int] = {}
     inputs: dict[ir.Value, Shape] = {}
     for info, value in zip(model.inputs, model.ir.graph.inputs, strict=True):
@@ -234,8 +234,8 @@ def _integers(
     rng: np.random.Generator,
     limit: Range | None,
 ) -> Array:
-    """Indices stay inside their table, bytes use all of their range, other integers stay small
-    (they are often sizes).
+    """Draw integers: indices stay inside their table, bytes use their whole range, other integers
+    stay small (they are often sizes).
     """
     if kind in ("zeros", "ones"):
         low, high = limit or (0, 2)
@@ -268,7 +268,9 @@ def _floats(shape: tuple[int, ...], kind: str, rng: np.random.Generator, image: 
 
 
 def _picture(shape: tuple[int, ...]) -> Array:
-    """Smooth, with edges, other in every channel: gradients and a checkerboard, between 0 and 1."""
+    """Return a smooth picture with edges that differs in every channel: gradients and a
+    checkerboard, between 0 and 1.
+    """
     grid = np.indices(shape).astype(np.float64)
     total = np.zeros(shape)
     for axis, coordinate in enumerate(grid):

@@ -1,5 +1,5 @@
-"""The noise of a whole network on given feeds, measured as far as a verdict needs it: it only grows
-with every repetition.
+"""The noise floor of a whole network on given feeds, measured only as far as a verdict needs it: it
+can only grow with each repetition.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from converter.commands.verify.program import CannotRun, Jitter, Program
 from converter.graph.infer import Array
 
 Results = list[list[Array]]  # by feed, then by output
-TIE = 2.0**-16  # of what is rounded: a hundredth of a step, at most, of 8 bits
+TIE = 2.0**-16  # relative to the rounded value: at most a hundredth of a step of 8 bits
 DRAWN = 8  # runs with ties that are drawn element by element, or with steps
-FLIPS = 2.0**-6  # of the elements of a quantized tensor that a run moves by a step
+FLIPS = 2.0**-6  # share of the elements of a quantized tensor that a run moves by a step
 
 
 def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Floors:
-    """What a function makes of the entries of some lists by feed and output."""
+    """Apply a function to the entries of some lists, by feed and output."""
     return [
         [function(*entries) for entries in zip(*of_feed, strict=True)]
         for of_feed in zip(*parts, strict=True)
@@ -29,8 +29,8 @@ def each(function: Callable[..., Floor], *parts: Sequence[Sequence[Any]]) -> Flo
 
 
 def anywhere(floor: Floor) -> Floor:
-    """The root of the mean square of what is finite, everywhere, and no less than was measured; no
-    element is moved by more than twice what moved any.
+    """Allow every element a multiple of the root mean square of the finite values, limited to twice
+    the largest of them, and at least its own value.
     """
     if not floor.size:
         return floor
@@ -40,8 +40,8 @@ def anywhere(floor: Floor) -> Floor:
 
 
 class Noise:
-    """Repetitions of a program: without the engine's optimisations, then with jitter of inputs and
-    weights, then with halves as floats.
+    """Repetitions of a program: without the engine's optimizations, then with jitter of inputs and
+    weights, then with float16 computed as float32.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Noise:
 
     @property
     def done(self) -> int:
-        """Repetitions so far."""
+        """The number of repetitions so far."""
         return len(self._runs)
 
     def of(self, places: Sequence[int]) -> Noise:
-        """The noise on some of the feeds, as far as it is known."""
+        """Return the noise on some of the feeds, as far as it is measured."""
         made = Noise(
             self.program,
             [self.feeds[p] for p in places],
@@ -77,8 +77,8 @@ class Noise:
         return made
 
     def floors(self, count: int) -> Floors:
-        """By feed and output: the spread of the first `count` repetitions. CannotRun when the
-        engine does not repeat what it did.
+        """Return the spread of the first `count` repetitions, by feed and output. Raises CannotRun
+        if the engine cannot repeat its computation.
         """
         while len(self._runs) < count:
             self._runs.append(self._repeated(len(self._runs)))
@@ -92,7 +92,9 @@ class Noise:
         return [session.run(shaken(f, k - 1, self.precision.__getitem__)) for f in self.feeds]
 
     def with_floats(self, more: int = 0) -> Floors:
-        """Every repetition and some more, and what halves are as floats."""
+        """Return the spread of all repetitions, `more` additional ones, and a run with float16 as
+        float32.
+        """
         floors = self.floors(self.repetitions + more)
         exact = self.in_floats()
         return (
@@ -102,8 +104,9 @@ class Noise:
         )
 
     def with_formulas(self, more: int) -> Floors:
-        """Every repetition and more of them, and how the formulas of functions that cancel move by
-        jitter, which is no matter of what they compute.
+        """Return the spread of all repetitions, `more` additional ones, and the effect of jitter on
+        the formulas of functions that cancel; only the effect counts, not the results of the
+        formulas.
         """
         floors = self.with_floats(more)
         formulas = self.program.formulas
@@ -116,18 +119,19 @@ class Noise:
         return floors
 
     def with_sums(self) -> Floors:
-        """Every repetition, and a rounding of the largest number of each tensor anywhere in it.
+        """Return the spread of all repetitions, at least half a step of the largest number of each
+        tensor, anywhere in it.
 
-        Another engine sums in another order, and what large terms leave behind where they cancel is
-        not seen by moving inputs and weights; what was computed when the file was read is not moved
-        at all.
+        Another engine sums in another order, and the remainder of large terms that cancel is not
+        measured by moving inputs and weights; constants that were computed when the file was read
+        are not moved at all.
         """
         steps = [self.step(j) for j in range(len(self.program.outputs))]
         floors = self.floors(self.repetitions)
         return each(self._rounded, floors, self.base, [steps] * len(floors))
 
     def step(self, output: int) -> float:
-        """The relative step of an output."""
+        """Return the relative step of an output."""
         return self.precision[self.program.outputs[output]]
 
     def _rounded(self, floor: Floor, base: Array, step: float) -> Floor:
@@ -138,12 +142,12 @@ class Noise:
         return np.maximum(floor, rounding)
 
     def with_ties(self) -> Floors:
-        """Every repetition, and what the network gives when ties of quantisation fall up or down,
-        all of them or each by chance.
+        """Return the spread of all repetitions and of runs in which ties of quantization are
+        rounded up, down, or each at random.
 
-        An engine that computes in integers rounds ties otherwise than floats do, in any layer;
-        which elements that meets is chance, so that what is common in an output may be anywhere in
-        it.
+        An engine that computes in integers rounds ties differently than floats do, in any layer;
+        the affected elements are a matter of chance, so the typical deviation of an output is
+        allowed for any of its elements.
         """
         return self._with_moved(
             self.floors(self.repetitions),
@@ -151,9 +155,8 @@ class Noise:
         )
 
     def with_steps(self) -> Floors:
-        """Besides, what the network gives when a few elements of each quantized tensor are a step
-        off: what is computed by tables or approximations in integers is, now and then, and every
-        layer after it inherits that.
+        """Also include runs in which a few elements of each quantized tensor are a step off: tables
+        and approximations in integers occasionally are, and every later layer inherits that.
         """
         return self._with_moved(
             self.with_ties(), [Jitter(k + 1, flips=FLIPS) for k in range(DRAWN)]
@@ -169,8 +172,8 @@ class Noise:
         return floors
 
     def in_floats(self) -> Results | None:
-        """What the network gives when all halves in it are floats; None when it has none, or cannot
-        run so.
+        """Return the results with all float16 computed as float32; None if the network has no
+        float16, or cannot run so.
         """
         if self._floats is None and self.program.halves:
             with contextlib.suppress(CannotRun):

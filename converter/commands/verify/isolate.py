@@ -1,8 +1,8 @@
 """Own error and inherited error: every piece of the candidate also runs on the reference's inputs.
 
-Both models advance together, one aligned tensor at a time; a tensor is let go after its last
-reader, so memory is bounded by the widest cut through the networks. The unit is the smallest piece
-between aligned tensors: usually one layer.
+Both models advance together, one aligned tensor at a time; a tensor is released after its last
+consumer, so memory is bounded by the widest cut through the networks. The unit is the smallest
+piece between aligned tensors: usually one layer.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ from converter.commands.verify.program import ROUNDING, CannotRun, Jitter, Piece
 from converter.commands.verify.truth import in_doubles
 from converter.graph.infer import Array, Arrays, constant, shape_of
 
-CLOSE = 1e-4  # of the largest number: the same numbers in another order
-TIES = 2.0**-13  # of what is rounded: as engines that multiply by integers of 15 bits are off
-# of the elements of a quantized tensor, the share (or, of few, how many) that may be off where
-# there is no tie: by a step, or by what ties do elsewhere in the tensor
+CLOSE = 1e-4  # relative to the largest number: the same numbers in another order
+# relative to the rounded value: the error of engines that multiply by 15-bit integers
+TIES = 2.0**-13
+# the share (or, for small tensors, the number) of elements of a quantized tensor that may be off
+# without a tie: by a step, or by the effect of ties elsewhere in the tensor
 NOW_AND_THEN, FEW = 0.1, 2
 STEP_ROUNDING = 1e-3  # of a step: two floats that are a step apart
 TOGETHER = 16  # units whose inputs are computed in one run of the reference
@@ -63,9 +64,9 @@ Tolerance = Callable[
 
 @dataclass
 class Unit:
-    """One aligned tensor with the pieces that compute it on either side, and what was measured.
+    """One aligned tensor with the pieces that compute it on either side, and their measured errors.
 
-    `mine` and `theirs` are what runs, `nodes` and `others` the same pieces in the models
+    `mine` and `theirs` are the pieces that run, `nodes` and `others` the same pieces in the models
     themselves.
     """
 
@@ -73,29 +74,31 @@ class Unit:
     other: str
     mine: Piece
     theirs: Piece
-    given: dict[str, str]  # inputs of `theirs`, and what the reference calls them
+    given: dict[str, str]  # inputs of `theirs` -> their names in the reference
     nodes: tuple[ir.Node, ...]
     others: tuple[ir.Node, ...]
     own: Difference = field(default_factory=Difference)
     total: Difference | None = None
     broken: bool = False  # wrong by itself
-    upstream: bool = False  # something wrong flows in
-    turned: bool = False  # wrong, but for another order of its axes, or in other units
-    by_feed: list[Difference] = field(default_factory=list)  # own, where it was judged
+    upstream: bool = False  # a wrong tensor flows in
+    turned: bool = False  # wrong, but equal after transposing, or in other units
+    by_feed: list[Difference] = field(default_factory=list)  # own error, where it was judged
     step: float = 0.0  # the relative step of its coarsest type, on either side
 
     @property
     def reads(self) -> list[str]:
-        """The reference's tensors by which it is judged: what both pieces read, and the result."""
+        """The reference's tensors that are needed to judge it: the inputs of both pieces, and the
+        result.
+        """
         return [*self.mine.inputs, *self.given.values(), self.name]
 
     def given_by(self, values: Mapping[str, Array], program: Program) -> Arrays:
-        """What `theirs`, a piece of `program`, reads, from the reference's tensors."""
+        """Return the inputs of `theirs`, a piece of `program`, from the reference's tensors."""
         return {c: in_shape(values[r], program.values[c]) for c, r in self.given.items()}
 
 
 class LockStep:
-    """Runs two programs piece by piece on the same feeds (arrays by value name, one dict per
+    """Run two programs piece by piece on the same feeds (arrays by value name, one dict per
     feed).
     """
 
@@ -136,7 +139,9 @@ class LockStep:
         return unit
 
     def precision(self) -> Precision:
-        """The steps of the reference's tensors, each by the types of its piece on either side."""
+        """The steps of the reference's tensors, each determined by the types of its piece on either
+        side.
+        """
         steps = {r: coarsest([self.mine.values[r], self.theirs.values[c]]) for r, c in self.inputs}
         for u in self.units:
             for n in u.mine.nodes:
@@ -146,8 +151,8 @@ class LockStep:
         return Precision(steps)
 
     def run(self, feeds: Sequence[Arrays], others: Sequence[Arrays]) -> Iterator[Unit]:
-        """Yields each unit when it is measured, in the order of the reference as far as both allow.
-        CannotRun: the reference cannot.
+        """Yield each unit after it is measured, in the order of the reference as far as both models
+        allow. Raises CannotRun if the reference cannot run.
         """
         a, b = ([dict(values) for values in each] for each in (feeds, others))
         mine, theirs = self._readers()
@@ -172,8 +177,8 @@ class LockStep:
                 _release(b, theirs, [*u.theirs.inputs, u.other])
 
     def any_broken(self, names: Sequence[str], feeds: Sequence[Arrays]) -> bool:
-        """Whether one of the units `names` is wrong by itself; nothing else of the candidate
-        runs.
+        """Return whether one of the units `names` is wrong by itself; no other piece of the
+        candidate runs.
         """
         chosen = [u for u in self.units if u.name in set(names)]
         for start in range(0, len(chosen), TOGETHER):
@@ -202,8 +207,8 @@ class LockStep:
         return mine, theirs
 
     def _measure(self, u: Unit, a: Sequence[Arrays], b: Sequence[Arrays]) -> None:
-        """Own and total error of one unit, by the values of either side for each feed; the
-        candidate's join the others, or are `lost` where they cannot be computed.
+        """Measure own and total error of one unit from the values of either side for each feed. The
+        candidate's results are added to its values, or marked as `lost` if they cannot be computed.
         """
         sources = map(self._by_other.get, u.theirs.inputs)
         u.upstream = any(s is not None and (s.broken or s.upstream) for s in sources)
@@ -216,7 +221,7 @@ class LockStep:
                     chain = [session.run(values)[0] for values in b]
             for mine, theirs, result in zip(a, b, chain, strict=True):
                 inputs = {c: _shaped(mine[r], theirs.get(c)) for c, r in u.given.items()}
-                # when nothing differs upstream, the chain is the isolated run
+                # if nothing differs upstream, the chained run equals the isolated run
                 if result is None or not all(_identical(x, theirs[c]) for c, x in inputs.items()):
                     result = session.run(inputs)[0]
                 results.append(result)
@@ -239,8 +244,8 @@ class LockStep:
                 values[u.other] = result
 
     def _judge(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
-        """Compares the isolated results: bit for bit, then against the noise of the reference's own
-        piece; what exceeds it by little, against more of it.
+        """Compare the isolated results: bit for bit, then against the noise of the reference's own
+        piece; a result that slightly exceeds it, against more measurements of the noise.
         """
         bases = [values[u.name] for values in a]
         if all(compare(x, y).equal for x, y in zip(bases, results, strict=True)):
@@ -260,19 +265,19 @@ class LockStep:
         u.turned = u.broken and all(self._unrelated(bases[i], results[i]) for i in wrong)
 
     def _unrelated(self, base: Array, result: Array) -> bool:
-        """Whether two tensors are not the same one but for another order of axes, or, in quantized
-        networks, in other units.
+        """Return whether two tensors are equal after transposing or, in quantized networks, in
+        other units, so that their pairing is doubtful.
         """
         return _turned(base, result) or (self.mine.quantized and in_other_units(base, result))
 
     def rounds(self, u: Unit) -> bool:
-        """Whether a piece quantizes."""
+        """Return whether a piece quantizes."""
         return self.mine.quantized and any(n.op_type in ROUNDING for n in u.mine.nodes)
 
     def _judge_steps(self, u: Unit, a: Sequence[Arrays], results: Values) -> None:
-        """Compares what is quantized: a step is allowed where the reference is at a tie, and what
-        such a step leads to further down in the piece; elsewhere only now and then, as tables and
-        approximations in integers are off.
+        """Compare quantized results: a difference of one step is allowed where the reference is at
+        a tie, and so are its effects later in the piece; elsewhere only in a few elements, as
+        tables and approximations in integers cause.
         """
         bases = [values[u.name] for values in a]
         step = max(self.steps.get(u.other, 0.0), self.own_steps.get(u.name, 0.0))
@@ -297,7 +302,9 @@ class LockStep:
         )
 
     def _ties(self, u: Unit, a: Sequence[Arrays]) -> list[Floor]:
-        """What the reference's piece gives when its ties fall up, down, or each by chance."""
+        """Return the spread of the reference's piece with ties rounded up, down, or each at
+        random.
+        """
         moved = [Jitter(ties=TIES), Jitter(ties=-TIES)]
         moved += [Jitter(k + 1, ties=TIES) for k in range(DRAWN)]
         found = []
@@ -314,7 +321,9 @@ class LockStep:
         runs: int,
         errors: Sequence[Floor] | None = None,
     ) -> None:
-        """`errors` are known rounding errors, which are noise, too."""
+        """Judge the results by the noise of `runs` runs; `errors` are known rounding errors, which
+        count as noise.
+        """
         bases = [values[u.name] for values in a]
         limits = [self.limit(u.name, base) for base in bases]
         floors = self._floors(u, a, runs) if any(n is None for n in limits) else []
@@ -330,8 +339,8 @@ class LockStep:
         u.own = worst(u.by_feed)
 
     def _errors(self, u: Unit, a: Sequence[Arrays], results: Values) -> list[Floor] | None:
-        """The rounding errors of both pieces on these very inputs, where they give the same in
-        doubles, within the noise of what they are computed in.
+        """Return the rounding errors of both pieces on exactly these inputs, if both agree in
+        doubles, within the noise of the types that they compute in; else None.
         """
         given = [u.given_by(values, self.theirs) for values in a]
         mine = in_doubles(self.mine, u.mine, a)
@@ -354,8 +363,8 @@ class LockStep:
         return found
 
     def _floors(self, u: Unit, a: Sequence[Arrays], runs: int) -> list[Floor]:
-        """The noise of the reference's own piece with each feed. One session at a time: each has
-        its own copy of the weights, with jitter.
+        """Measure the noise of the reference's own piece with each feed. Only one session exists at
+        a time: each has its own copy of the weights, with jitter.
         """
         moved = Precision({}, u.step)
         feeds = [{n: values[n] for n in u.mine.inputs} for values in a]
@@ -374,7 +383,9 @@ class LockStep:
         return floors
 
     def _formulas(self, u: Unit, moved: Precision) -> Iterator[Session]:
-        """The piece with formulas for functions that cancel: as they are, then with jitter."""
+        """Yield the piece with formulas in place of functions that cancel: unchanged, then with
+        jitter.
+        """
         formulas = self.mine.formulas if self.mine.cancels(u.mine) else None
         if formulas is not None:
             piece = formulas.piece(u.mine.targets, u.mine.inputs)
@@ -389,7 +400,7 @@ class LockStep:
 
 
 def _computed(session: Session, feeds: Iterable[Arrays]) -> list[Array | None]:
-    """The first result for each feed, None where it cannot be computed."""
+    """Return the first result for each feed, None if it cannot be computed."""
     found: list[Array | None] = []
     for feed in feeds:
         try:
@@ -407,7 +418,7 @@ def _spreads(base: Values, repeats: Sequence[Sequence[Array | None]]) -> list[Fl
 
 
 def _rounding(base: Array, step: float) -> float:
-    """What rounding may do to a float anywhere in a tensor; 0.0 for integers."""
+    """Return the rounding error allowed for any element of a tensor of floats; 0.0 for integers."""
     if base.dtype.kind != "f":
         return 0.0
     size = np.abs(wide(base))
@@ -415,13 +426,13 @@ def _rounding(base: Array, step: float) -> float:
 
 
 def _alike(base: Array, result: Array) -> Array:
-    """The result in the shape of `base`, where that can be."""
+    """Return the result in the shape of `base`; NaN if the shapes are not comparable."""
     aligned = same_shape(base, result)
     return np.full(base.shape, np.nan) if aligned is None else aligned
 
 
 def _turned(base: Array, result: Array) -> bool:
-    """Whether one is the other with its axes in another order."""
+    """Return whether one array is a transposition of the other."""
     if base.dtype.kind not in "fiu" or result.dtype.kind != base.dtype.kind or not base.size:
         return False
     x, y = wide(base), wide(result)
@@ -431,7 +442,9 @@ def _turned(base: Array, result: Array) -> bool:
 
 
 def _unread(u: Unit) -> Difference | None:
-    """The difference of two lookup tables, most of whose rows no feed may have read."""
+    """Return the difference of two lookup tables, which shows errors in rows that no feed has
+    read.
+    """
     if (
         len(u.nodes) != 1
         or len(u.others) != 1
@@ -463,8 +476,8 @@ def _identical(x: Array, y: Array) -> bool:
 
 
 def _shaped(array: Array, template: Array | None) -> Array:
-    """The reference's array in the shape in which the candidate has that tensor (dimensions of one
-    may differ).
+    """Return the reference's array in the shape of the candidate's tensor, which may differ by axes
+    of size 1.
     """
     if template is not None and template.shape != array.shape and template.size == array.size:
         return array.reshape(template.shape)
@@ -472,7 +485,7 @@ def _shaped(array: Array, template: Array | None) -> Array:
 
 
 def in_shape(array: Array, value: ir.Value) -> Array:
-    """The array in the shape of a value, where only dimensions of one differ."""
+    """Return the array in the shape of a value if they differ only by axes of size 1."""
     shape = shape_of(value)
     fits = shape is not None and int(np.prod(shape)) == array.size
     return array.reshape(shape) if shape is not None and fits else array

@@ -1,5 +1,5 @@
-"""Tolerances as a user writes them, `[GLOB:]V`, and the metrics that must hold; results of several
-feeds, judged by them, else by the noise.
+"""Tolerances as a user writes them, `[GLOB:]V`, and metrics with limits. Results of several feeds
+are judged by them, else by the noise.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from converter.commands.verify.result import Output
 from converter.errors import Diagnostic, NothingComparedError, did_you_mean, wrong_call
 from converter.graph.infer import Array
 
-Rules = list[tuple[str, float]]  # globs of names, and the number for those that fit
+Rules = list[tuple[str, float]]  # globs of names, and the number for names that match
 Given = float | str | Iterable[float | str] | None
 
 
 def _rules(given: Given, option: str) -> Rules:
-    """[(glob, value)]; the last rule that fits wins."""
+    """Parse [(glob, value)]; the last rule that matches wins."""
     items = (
         [] if given is None else [given] if isinstance(given, str | float | int) else list(given)
     )
@@ -47,8 +47,8 @@ def _rules(given: Given, option: str) -> Rules:
 
 @dataclass
 class Limits:
-    """A user's own tolerances and metrics. Without --rtol and --atol for a tensor, the measured
-    noise is its tolerance.
+    """A user's own tolerances and metrics. A tensor without --rtol and --atol is judged by the
+    measured noise.
     """
 
     rtol: Rules = field(default_factory=list)
@@ -72,7 +72,7 @@ class Limits:
 
     @property
     def chosen(self) -> bool:
-        """Whether the user chose any of it."""
+        """Whether the user chose any of them."""
         return bool(self.rtol or self.atol or self.metrics.keys() - {"elem"})
 
     @property
@@ -80,7 +80,7 @@ class Limits:
         return "elem" in self.metrics
 
     def tolerance(self, name: str, reference: Array) -> Array | float | None:
-        """The user's tolerance for a tensor, None when there is none."""
+        """Return the user's tolerance for a tensor, None if there is none."""
         relative, absolute = (
             [v for g, v in rules if fnmatchcase(name, g)] for rules in (self.rtol, self.atol)
         )
@@ -95,8 +95,8 @@ class Limits:
         )
 
     def check_used(self, names: Iterable[str]) -> None:
-        """NothingComparedError when a glob fits no compared tensor: it would silently do
-        nothing.
+        """Raise NothingComparedError if a glob matches no compared tensor: it would silently have
+        no effect.
         """
         known = list(names)
         for option, rules in (("--rtol", self.rtol), ("--atol", self.atol)):
@@ -110,23 +110,21 @@ class Limits:
                     )
 
 
-Tolerance = Callable[
-    [int, Array], Array
-]  # place of the feed, reference value -> the noise that may be
+Tolerance = Callable[[int, Array], Array]  # index of the feed, reference value -> the allowed noise
 
 
 @dataclass(frozen=True)
 class Judge:
-    """`relative` says that the limit of the metric `max` is the default one, which is relative to
-    the largest reference value.
+    """Judge outputs over several feeds. `relative`: the limit of the metric `max` is the default
+    one, which is relative to the largest reference value.
     """
 
     limits: Limits
     relative: bool
-    feeds: tuple[str, ...]  # what they are called
+    feeds: tuple[str, ...]  # their names
 
     def measuring(self) -> Judge:
-        """The same without a user's tolerances: by the noise alone."""
+        """Return the same judge without a user's tolerances: by the noise alone."""
         return replace(self, limits=Limits())
 
     def output(
@@ -136,8 +134,8 @@ class Judge:
         others: Sequence[Array],
         noise: Tolerance | None,
     ) -> Output:
-        """One output over all feeds. `noise` is not asked where the user gave a tolerance; None
-        judges what differs at all.
+        """Judge one output over all feeds. `noise` is not evaluated if the user gave a tolerance;
+        with None any difference fails.
         """
         found: list[Difference] = []
         broken = set[str]()

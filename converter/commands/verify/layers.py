@@ -1,4 +1,6 @@
-"""Both models layer by layer: which tensors differ by themselves, and which pairs stay aligned."""
+"""Compare both models layer by layer: the tensors that differ by themselves, and the pairs that
+stay aligned.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ROUNDS = 4
 
 @dataclass(frozen=True)
 class Layers:
-    """The compared pieces, and the alignment that they are pieces of."""
+    """The compared pieces, and the alignment that defines them."""
 
     units: tuple[Unit, ...]
     alignment: Alignment
@@ -33,7 +35,7 @@ class Layers:
 
 
 def needed(plan: Plan, wrong: bool, known: Layers) -> Layers:
-    """The layers, as far as they were asked for or are needed to find what is wrong; `known` are
+    """Return the layers, as far as they were requested or are needed to find the fault; `known` are
     those that were compared already.
     """
     if not wrong and plan.outputs_alone:
@@ -47,8 +49,8 @@ def needed(plan: Plan, wrong: bool, known: Layers) -> Layers:
 
 @progress.step("comparing layer by layer")
 def isolated(plan: Plan) -> Layers:
-    """Piece by piece; a pair that only shares its name, or holds its numbers in another order, is
-    told from a fault by looking at the piece that contains it.
+    """Compare piece by piece. A pair that only shares its name, or is transposed, is distinguished
+    from a fault by comparing the piece that contains it.
     """
     alignment = more_aligned(
         (plan.reference, plan.candidate),
@@ -58,7 +60,7 @@ def isolated(plan: Plan) -> Layers:
         plan.others[0],
     )
     found = _compared(plan, alignment)
-    for _ in range(ROUNDS):  # what is left may be transposed, too, beside those that go
+    for _ in range(ROUNDS):  # removing pairs may reveal more transposed ones
         turned = {u.name for u in found.broken if u.turned and not _certain(u, found.alignment)}
         if not turned:
             break
@@ -77,14 +79,13 @@ def isolated(plan: Plan) -> Layers:
 
 
 def _certain(u: Unit, alignment: Alignment) -> bool:
-    """An output, or aligned by the user."""
+    """Return whether the unit is an output, or was aligned by the user."""
     return u.name in {r for r, _ in alignment.outputs} or alignment.how.get(u.name) == "map"
 
 
 def _doubtful(plan: Plan, found: Layers) -> set[str]:
-    """Of the pairs that differ, those made by another operator or from other weights (fused layers
-    reuse names), and those that are read by another one that differs: the two may make up for each
-    other.
+    """Return the differing pairs that have different operators or different weights (fused layers
+    reuse names), and those whose consumer differs too: the two may compensate each other.
     """
     followed = {n for u in found.broken for n in (*u.mine.inputs, *u.given.values())}
     doubtful = set()
@@ -116,11 +117,11 @@ def _compared(plan: Plan, alignment: Alignment) -> Layers:
 
 
 def any_hidden(plan: Plan, outputs: Sequence[Output]) -> bool:
-    """Whether layers say and compute other things though the outputs are the same: perhaps no input
-    shows it.
+    """Return whether layers have other attributes or weights and compute something else although
+    the outputs are the same: possibly no input shows the difference.
 
-    Weights that are others altogether are the work of a rewrite, unless the outputs are equal bit
-    for bit.
+    Entirely different weights are considered the result of a rewrite, unless the outputs are equal
+    bit for bit.
     """
     exact = all(o.difference.equal for o in outputs)
     steps = _steps(plan, plan.alignment)
@@ -136,7 +137,9 @@ def any_hidden(plan: Plan, outputs: Sequence[Output]) -> bool:
 
 
 def _says_other(plan: Plan, a: ir.Node, b: ir.Node, exact: bool, inner: bool) -> bool:
-    """`inner` nodes read tensors whose names say nothing."""
+    """Return whether two nodes differ; operands of `inner` nodes are ignored, since names of inner
+    tensors mean nothing.
+    """
     step = MULTIPLE * plan.precision[str(a.outputs[0].name)]
     ignored = {OPERAND} if inner else set()
     found = {c.rank for c in differences(a, b, plan.alignment.back, step)} - ignored

@@ -1,9 +1,9 @@
-"""A file in the engine that it is written for, against what netconv reads from it.
+"""Compare a file in the engine that it is written for with netconv's reading of it.
 
 A reader and a writer by the same authors share their mistakes, and agree with each other. So the
-engine gets the file itself, without anything that only netconv knows (notes about the boundary,
-maps): it must take it, and must compute what our reading of it computes, as far as rounding allows.
-The measure is the same as between two models.
+engine gets the file itself, without any information that only netconv knows (notes about the
+boundary, maps): it must load it, and must compute the same as our reading of it, as far as rounding
+allows. The tolerance is the same as between two models.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from converter.graph.network import Network, as_complex, as_pairs
 CHOICES = ("auto", "on", "off")
 
 
-_FINEST = {"openvino": 2.0**-23}  # doubles are floats on a CPU there
+_FINEST = {"openvino": 2.0**-23}  # its CPU computes doubles as floats
 
 
 @dataclass(frozen=True)
 class Side:
-    """One model of a comparison: `computed` is what our reading of its file gives on `feeds`
+    """One model of a comparison: `computed` holds the results of our reading of its file on `feeds`
     (arrays by value name), by feed and output.
     """
 
@@ -54,14 +54,14 @@ class Side:
     program: Program
     feeds: Sequence[dict[str, Array]]
     computed: list[list[Array]]
-    noise: Noise | None = None  # that of this network, as far as it is measured already
+    noise: Noise | None = None  # that of this network, as far as it is already measured
 
     @property
     def engine(self) -> str:
         return file.engine_of(self.model)
 
     def on(self, places: Sequence[int]) -> Side:
-        """The same with some of the feeds."""
+        """Return the same side with some of the feeds."""
         noise = None if self.noise is None else self.noise.of(places)
         return replace(
             self,
@@ -78,7 +78,7 @@ class Side:
         help: str = "",
         outputs: tuple[Output, ...] = (),
     ) -> Native:
-        """What came of running the file."""
+        """Return the result of running the file."""
         return Native(self.role, self.name, self.engine, status, code, message, help, outputs)
 
     def absent(self, why: str) -> Native:
@@ -90,7 +90,7 @@ class Side:
         return self.found(SKIPPED, "N406", why)
 
     def expected(self) -> list[list[Array]]:
-        """What was computed, where all of it can be said in arrays."""
+        """The computed results, if all of them can be represented as arrays, else empty."""
         return (
             self.computed
             if all(isinstance(v.type, ir.TensorType) for v in self.model.ir.graph.outputs)
@@ -98,8 +98,8 @@ class Side:
         )
 
     def measured(self) -> Noise:
-        """The noise of this model alone: in steps of its own types, whatever the other has, and no
-        finer than its engine computes.
+        """Return the noise of this model alone: in steps of its own types, whatever the other model
+        has, and not finer than its engine computes.
         """
         own = precision_of(self.model.ir, _FINEST.get(self.engine, 0.0))
         return (
@@ -110,8 +110,8 @@ class Side:
 
 
 def examine(sides: Sequence[Side], judge: Judge, choice: str) -> tuple[Native, ...]:
-    """What each file's own engine says; files of formats without one are left out. With "on" an
-    engine must be there: UsageError U502.
+    """Run each file in its own engine; files of formats without one are omitted. With "on", a
+    missing engine raises UsageError U502.
     """
     having = [s for s in sides if s.engine]
     missing = sorted({s.engine for s in having if not file.available(s.engine)})
@@ -160,12 +160,12 @@ def _examined(s: Side, judge: Judge) -> Native:
 
 
 def _plain(found: Array | None) -> Array | None:
-    """Complex numbers as the graph has them."""
+    """Convert complex numbers to the form of the graph."""
     return as_pairs(found) if found is not None and found.dtype.kind == "c" else found
 
 
 def _unfinished(s: Side, found: file.Run, judge: Judge) -> Native:
-    """It did not come to numbers."""
+    """Describe a run that ended without results."""
     match found.stage:
         case "boundary":
             return s.found(DIFFERS, "N404", found.error)
@@ -192,7 +192,7 @@ _REFUSED = {
 
 
 def _places(wanted: Sequence[str], outputs: Sequence[tuple[str, ...]]) -> list[int] | None:
-    """Place in the file of each of our outputs: by name, else by order."""
+    """Return the index in the file of each of our outputs: by name, else by order."""
     by_name = [next((i for i, names in enumerate(outputs) if w in names), None) for w in wanted]
     if None not in by_name and len(set(by_name)) == len(by_name):
         return [p for p in by_name if p is not None]
@@ -200,8 +200,8 @@ def _places(wanted: Sequence[str], outputs: Sequence[tuple[str, ...]]) -> list[i
 
 
 def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Native:
-    """Judged against the noise of our own reading, which is measured only as far as something
-    exceeds what is known of it.
+    """Judge the engine's results against the noise of our own reading, which is measured further
+    only if a difference exceeds the known noise.
     """
     graph = s.model.ir.graph
     comparable = [
@@ -250,7 +250,9 @@ def _compared(s: Side, judge: Judge, results: list[list[Array | None]]) -> Nativ
 def _agreement(
     s: Side, noise: Noise, judged: Callable[[Results, Floors], tuple[Output, ...]]
 ) -> Native:
-    """Whether the engine gives what was read, by as much of the noise as that takes."""
+    """Determine whether the engine agrees with our reading, measuring no more of the noise than
+    necessary.
+    """
     outputs: tuple[Output, ...] = ()
     for floors in _known(noise):
         outputs = judged(s.computed, floors)
@@ -278,8 +280,8 @@ _DIFFERS = (
 
 
 def _known(noise: Noise) -> Iterator[Floors]:
-    """What is known of the noise at first, and after each repetition, as long as the engine repeats
-    what it did.
+    """Yield the noise known at first, and after each repetition, as long as the engine can repeat
+    its computation.
     """
     with contextlib.suppress(CannotRun):
         for count in range(noise.done, noise.repetitions + 1):
@@ -287,8 +289,8 @@ def _known(noise: Noise) -> Iterator[Floors]:
 
 
 def _special(noise: Noise) -> Iterator[Floors]:
-    """What engines may round otherwise: large sums and constants, halves, ties of quantisation,
-    and, in integers, a step of a layer.
+    """Yield the noise with the further roundings that engines may do differently: large sums and
+    constants, float16, ties of quantization, and, in integers, one step in a layer.
     """
     with contextlib.suppress(CannotRun):
         yield noise.with_sums()

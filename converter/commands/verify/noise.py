@@ -1,9 +1,9 @@
-"""The noise floor: how much the reference itself moves when its inputs and weights move by one step
-of their type.
+"""The noise floor: how much the reference itself changes when its inputs and weights change by one
+step of their type.
 
-A difference is judged in units of that floor, element by element, so that no tolerance has to be
-invented. Where a layer of the candidate carries a narrower type (half precision), one step of that
-type is the jitter of this layer, and of no other.
+A difference is judged relative to that floor, element by element, so that no tolerance has to be
+invented. If a layer of the candidate has a narrower type (float16), one step of that type is the
+jitter of this layer, and of no other.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from converter.graph.infer import Array, Arrays, constant
 from converter.graph.walk import all_nodes, subgraphs
 
 RUNS = 3
-# what exceeds its tolerance by less is measured once more, with so many runs: three may have missed
-# how far a network moves
+# a difference that exceeds its tolerance by less than this factor is measured once more, with this
+# many runs: three may underestimate the noise
 BORDERLINE, MORE_RUNS = 8.0, 12
-# what exceeds its tolerance by less is computed in doubles, where that costs little
+# a difference that exceeds its tolerance by less than this factor is computed in doubles, if that
+# is cheap
 ROUNDING_ERROR = 64.0
-# where functions cancel, the terms are near one, and what is left of them is off by less than this
+# where functions cancel, the terms are near one, and the error of their difference is less than
+# this
 CANCELLED = 1e-3
 UNMOVED = 4.0  # see tolerance
-# a difference beyond this many times the floor is not rounding; measured on equivalent rewrites of
+# a difference beyond this multiple of the floor is not rounding; measured on equivalent rewrites of
 # real networks
 MULTIPLE = 16.0
 _STEP = {
@@ -43,8 +45,8 @@ Floors = list[list[Floor]]  # by feed, then by output
 
 
 def coarsest(values: Iterable[ir.Value | None]) -> float:
-    """The relative step of the coarsest floating-point type among activations and weights; 0.0
-    where none is a float. Single numbers do not count: they are parameters.
+    """Return the relative step of the coarsest floating-point type among activations and weights;
+    0.0 if none is a float. Scalars are ignored: they are parameters.
     """
     return max(
         (
@@ -60,9 +62,9 @@ def coarsest(values: Iterable[ir.Value | None]) -> float:
 
 @dataclass(frozen=True)
 class Precision:
-    """The relative rounding step of each tensor of a network, by its name: that of the types which
-    it is computed in and from, in either of two models. `finest`: of all others, and no step is
-    finer.
+    """The relative rounding step of each tensor of a network, by name: the step of the types in
+    which, and from which, it is computed, in either of two models. `finest` is the step of all
+    other tensors, and the lower bound of all steps.
     """
 
     steps: Mapping[str, float]
@@ -72,7 +74,7 @@ class Precision:
         return max(self.steps.get(name, 0.0), self.finest)
 
     def coarse(self, name: str) -> bool:
-        """Whether a tensor is known to be rounded to less than a float."""
+        """Return whether a tensor is known to be rounded to less precision than float32."""
         return self.steps.get(name, 0.0) > _STEP[ir.DataType.FLOAT]
 
     @property
@@ -81,7 +83,7 @@ class Precision:
 
 
 def precision_of(model: ir.Model, finest: float = 2.0**-52) -> Precision:
-    """The steps of one network by its own types."""
+    """Return the steps of one network according to its own types."""
     steps = {str(v.name): coarsest([v]) for v in model.graph.inputs}
     for node in model.graph:
         steps.update(dict.fromkeys((str(o.name) for o in node.outputs), step_of([node])))
@@ -89,15 +91,13 @@ def precision_of(model: ir.Model, finest: float = 2.0**-52) -> Precision:
 
 
 def step_of(nodes: Sequence[ir.Node]) -> float:
-    """The step of the coarsest type in which some nodes, and the bodies in them, compute."""
+    """Return the step of the coarsest type in which some nodes, and their bodies, compute."""
     inner = [n for node in nodes for g in subgraphs(node) for n in all_nodes(g)]
     return coarsest(v for n in (*nodes, *inner) for v in (*n.inputs, *n.outputs))
 
 
 def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
-    """Each element moved up or down by `step` of its own size (zeros, infinities and non-floats
-    stay).
-    """
+    """Move each element up or down by `step`, relative (zeros, infinities and non-floats stay)."""
     if array.dtype.kind != "f":
         return array
     sign = rng.integers(0, 2, array.shape, np.int8).astype(array.dtype)
@@ -113,23 +113,23 @@ def jitter(array: Array, rng: np.random.Generator, step: float) -> Array:
 
 
 def generator(number: int, place: int, array: Array) -> np.random.Generator:
-    """What draws the jitter of the `number`-th run for one input: by its contents, so that the
-    noise of a feed is the same whatever other feeds there are.
+    """Return the generator of the jitter of one input in the `number`-th run. Its seed depends on
+    the contents, so that the noise of a feed does not depend on the other feeds.
     """
     contents = zlib.crc32(np.ascontiguousarray(array).data) if array.dtype.kind == "f" else 0
     return np.random.default_rng([number, place, contents])
 
 
 def shaken(values: Mapping[str, Array], number: int, step: Callable[[str], float]) -> Arrays:
-    """All inputs of a run with jitter, each by its own step."""
+    """Return all inputs of a run with jitter, each by its own step."""
     return {
         n: jitter(x, generator(number, i, x), step(n)) for i, (n, x) in enumerate(values.items())
     }
 
 
 def spread(base: Array, others: Sequence[Array]) -> Floor:
-    """The largest deviation of each element from `base`; infinite where only one side is finite.
-    Texts have none.
+    """Return the largest deviation of each element from `base`; infinite if only one side is
+    finite, zero for texts.
     """
     if base.dtype.kind in "OUS":
         return np.zeros(base.shape)
@@ -145,13 +145,13 @@ def spread(base: Array, others: Sequence[Array]) -> Floor:
 def tolerance(
     base: Array, floor: Floor, step: float, minimum: float = 0.0, unmoved: float = 1.0
 ) -> Floor:
-    """What a difference may be: a multiple of the floor, smoothed over the channel, since three
-    runs may miss an element's spread.
+    """Return the allowed difference: a multiple of the floor, smoothed over the channel, since
+    three runs may underestimate the spread of an element.
 
-    `step` is the relative rounding step of what computes the tensor; its own type has one, too, a
-    constant no other. `minimum` is the step of a quantised tensor. What the runs moved by a
-    step at most has cancelled out or is at a bound, so that its rounding was not measured: it may
-    be off by `unmoved` times as much.
+    `step` is the relative rounding step of the computation; the step of the tensor's own type is
+    the lower bound. `minimum` is the step of a quantized tensor. Elements that the runs moved by at
+    most a step have cancelled out or are at a bound, so their rounding was not measured: their own
+    rounding counts `unmoved` times.
     """
     if base.dtype.kind in "OUSb" or base.size == 0:
         return np.zeros(base.shape)
@@ -168,19 +168,21 @@ def tolerance(
 
 
 def doubtful(found: Difference, cancels: bool) -> bool:
-    """Whether a difference above its tolerance needs a closer look at the noise: by little, or a
-    small one that functions which cancel may leave.
+    """Return whether a difference above its tolerance requires a more precise measurement of the
+    noise: it exceeds it slightly, or is small and may come from functions that cancel.
     """
     small = cancels and found.max_abs <= CANCELLED
     return found.excess > 1 and (small or found.excess <= BORDERLINE)
 
 
 def small(found: Difference) -> bool:
-    """Whether a difference above its tolerance may be a rounding error, which doubles tell."""
+    """Return whether a difference above its tolerance may be a rounding error, which doubles can
+    decide.
+    """
     return 1 < found.excess <= ROUNDING_ERROR
 
 
-# operators whose results are numbers of their first operand: a step of it is one of theirs
+# operators whose result consists of elements of their first operand: its step is preserved
 _MOVING = {
     "Identity",
     "Transpose",
@@ -199,7 +201,7 @@ _MOVING = {
 
 
 def quantisation_steps(model: ir.Model) -> dict[str, float]:
-    """The step of each tensor that comes out of quantisation: rounding may fall either way
+    """Return the step of each tensor that results from quantization: rounding may go either way
     there.
     """
     steps: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""Tensors that no name and no structure aligns, found by their numbers.
+"""Match tensors that neither name nor structure aligns by their numbers.
 
-The candidate runs once on the reference's numbers: wherever one of its tensors is aligned, the
-reference's takes its place. What is not wrong by itself then has the numbers of its counterpart,
-below a fault, too, and whatever the layers in between are called or made of.
+The candidate runs once with the reference's numbers: each of its aligned tensors is replaced by the
+reference's. All layers that are not wrong by themselves then have the numbers of their
+counterparts, even after a fault, whatever the names and operators of the layers between.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from converter.commands.verify.program import CannotRun, Program
 from converter.graph.infer import Array, Arrays
 from converter.graph.network import Network
 
-CLOSE = 1e-4  # of the largest number of a tensor
-UNITS = 8.0  # times: beyond, two tensors of a quantized network are not the same
+CLOSE = 1e-4  # relative to the largest number of a tensor
+UNITS = 8.0  # ratio beyond which two tensors of a quantized network are not the same
 CERTAIN = ("output", "map")
-EXACT = 0.01  # of the elements of a quantized tensor
-OFF = 0.25  # of the elements of a quantized tensor: as one channel of four is with a fault
+EXACT = 0.01  # share of the elements of a quantized tensor
+OFF = 0.25  # share of the elements of a quantized tensor: as one wrong channel of four
 ROUNDS = 8
-LARGEST = 1 << 28  # bytes of tensors that are held for this; larger ones stay as they are
+LARGEST = 1 << 28  # bytes of tensors that are kept for this; larger ones remain unmatched
 CHUNK = 64  # tensors that one session computes
 
 
@@ -34,7 +34,9 @@ def more_aligned(
     feeds: Mapping[str, Array],
     others: Mapping[str, Array],
 ) -> Alignment:
-    """The alignment with what the numbers on one feed (by value name, of either side) tell."""
+    """Extend the alignment by the pairs that the numbers on one feed (by value name, of either
+    side) show.
+    """
     mine, theirs = programs
     sides = Side(models[0].ir.graph), Side(models[1].ir.graph)
     expected = _values(mine, sorted(sides[0].values), feeds, feeds)
@@ -69,8 +71,8 @@ def more_aligned(
 
 
 def in_other_units(base: Array, result: Array) -> bool:
-    """Whether one counts in other units than the other, as sums of quantized values do beside what
-    they stand for.
+    """Return whether two tensors have different scales, as sums of quantized values and the real
+    numbers that they represent do.
     """
     if base.dtype.kind not in "fiu" or result.dtype.kind not in "fiu":
         return False
@@ -87,7 +89,9 @@ def _operator(side: Side, name: str) -> str:
 def _values(
     program: Program, names: Sequence[str], feeds: Mapping[str, Array], given: Mapping[str, Array]
 ) -> Arrays:
-    """The tensors `names`, as far as they can be computed and held; `given` are not computed."""
+    """Compute the tensors `names`, as far as they can be computed and kept; `given` are not
+    computed.
+    """
     known: Arrays = {**feeds, **given}
     wanted = sorted(
         (
@@ -120,8 +124,8 @@ def _matched(
     fit: Callable[[str, str], bool],
     operator: Callable[[str, int], str],
 ) -> list[tuple[str, str]]:
-    """Pairs that only fit each other; of several with the same numbers, those of one operator.
-    First those that fit well.
+    """Return pairs that match only each other; of several with the same numbers, those of one
+    operator. Close matches are made first.
     """
     by_size: dict[int, list[str]] = defaultdict(list)
     for c, y in theirs.items():
@@ -159,15 +163,18 @@ def _mutual(fits: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _tells(array: Array) -> bool:
-    """Whether the numbers of a tensor are its own: not all the same, as zeros are."""
+    """Return whether the numbers of a tensor identify it: finite, and not all the same, as zeros
+    are.
+    """
     if array.dtype.kind not in "fiu" or array.size < 2:
         return False
     return bool(np.isfinite(array).all() and np.min(array) < np.max(array))
 
 
 def _close(x: Array, y: Array, off: float) -> bool:
-    """Floats that are nearly the same; integers of which no more than the part `off` is more
-    than a step apart. What most of them are, as zeros after a Relu, says nothing.
+    """Return whether two arrays match: floats that are nearly the same, or integers of which at
+    most the share `off` differ by more than a step. The most frequent value, such as zero after a
+    Relu, is ignored.
     """
     if (x.dtype.kind == "f") != (y.dtype.kind == "f"):
         return False

@@ -1,4 +1,4 @@
-"""Both models run as a whole, and their outputs judged."""
+"""Run both models as a whole and judge their outputs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from converter.io import progress
 
 @dataclass(frozen=True)
 class Ran:
-    """What both models compute. `plan` is that of the feeds that the reference takes, `skipped`
-    says why it does not take others. `noise` measures that of the reference.
+    """The results of both models. `plan` is restricted to the feeds that the reference accepts,
+    `skipped` has the reasons for the others. `noise` measures the noise of the reference.
     """
 
     plan: Plan
@@ -45,8 +45,8 @@ class Ran:
 
     @progress.step("running the files in their own engines")
     def natives(self, same: bool) -> tuple[Native, ...]:
-        """Both files in their own engines, where they were asked for. `same`: the outputs are, so
-        the noise of one is that of the other.
+        """Run both files in their own engines if requested. `same`: the outputs are the same, so
+        both models share one measured noise.
         """
         plan = self.plan
         options = plan.options
@@ -69,14 +69,14 @@ class Ran:
             i
             for i, f in enumerate(plan.feeds)
             if options.data is not None or f.name.split()[0] in RANDOM
-        ] or [*range(len(plan.feeds))]  # when none of those runs
+        ] or [*range(len(plan.feeds))]  # if there are none of those
         return examine([s.on(places) for s in sides], plan.on(places).judge, options.native)
 
 
 @progress.step("running both models")
 def run_whole(plan: Plan) -> tuple[Ran, list[Output]]:
-    """Both models on all feeds, and the outputs judged against the noise of the whole network
-    (measured only when something differs).
+    """Run both models on all feeds and judge the outputs against the noise of the whole network
+    (measured only if there are differences).
     """
     plan, mine, skipped = _run_reference(plan)
     theirs = _run_candidate(plan) if plan.options.engine == "onnxruntime" else _in_engine(plan)
@@ -86,8 +86,8 @@ def run_whole(plan: Plan) -> tuple[Ran, list[Output]]:
 
 
 def _run_reference(plan: Plan) -> tuple[Plan, Results, tuple[str, ...]]:
-    """What the reference computes; a feed that was drawn and that it does not take is left out, as
-    long as there are others.
+    """Run the reference; a generated feed that it rejects is skipped, as long as there are
+    others.
     """
     try:
         session = plan.mine.compile(plan.mine.whole())
@@ -116,7 +116,7 @@ def _run_candidate(plan: Plan) -> Results:
 
 
 def _in_engine(plan: Plan) -> Results:
-    """What the candidate computes in the engine that was asked for."""
+    """Run the candidate in the requested engine."""
     prepared = engines.get(plan.options.engine).prepare(plan.candidate)
     names = {str(v.name): public_name(v) for v in plan.candidate.ir.graph.inputs}
     public = [{names[inner]: array for inner, array in f.items()} for f in plan.others]
@@ -153,8 +153,8 @@ def _judged(ran: Ran) -> list[Output]:
 
 
 def _exact_floors(ran: Ran, floors: Floors) -> Floors | None:
-    """The noise with the rounding errors that both models have on these very inputs, for those
-    outputs that are the same in doubles; None where that is not known.
+    """Return the noise including the rounding errors of both models on exactly these inputs, for
+    outputs that agree in doubles; None if that cannot be determined.
     """
     plan = ran.plan
     a = in_doubles(plan.mine, plan.mine.whole(), plan.arrays)
@@ -163,7 +163,7 @@ def _exact_floors(ran: Ran, floors: Floors) -> Floors | None:
         return None
     found = [list(of_feed) for of_feed in floors]
     for i, j in plan.positions:
-        # in doubles, but within the noise of what the models are computed in
+        # in doubles, but within the noise of the types that the models compute in
         own = plan.precision[plan.mine.outputs[i]]
         limits = [
             tolerance(m[i], f[i], own, plan.steps.get(plan.theirs.outputs[j], 0.0), UNMOVED)
@@ -192,8 +192,8 @@ def _output(ran: Ran, i: int, j: int, floors: Floors | None, unmoved: float = 1.
 
 
 def decided_by_layers(plan: Plan, outputs: Sequence[Output]) -> bool:
-    """Whether the verdict is that of the single layers: a quantized network whose outputs differ,
-    which may be what a step at a tie leads to, whatever its size, or a fault, however small.
+    """Return whether the verdict is that of the single layers: in a quantized network, differing
+    outputs may be the effect of a step at a tie, however large, or a fault, however small.
     """
     return (
         plan.mine.quantized
@@ -205,8 +205,8 @@ def decided_by_layers(plan: Plan, outputs: Sequence[Output]) -> bool:
 
 
 def inherited(output: Output, broken: bool) -> Output:
-    """An output of a quantized network: different where a layer before it is (`broken`), else what
-    steps at ties lead to.
+    """Judge an output of a quantized network: it is different if a layer before it is (`broken`),
+    otherwise the difference is the effect of steps at ties.
     """
     d = output.difference
     if d.equal or d.max_abs == np.inf:

@@ -1,5 +1,5 @@
-"""What one comparison shall do: two models, what they run on, and how differences are judged.
-Nothing has run yet.
+"""The plan of one comparison: two models, their inputs, and how differences are judged. Nothing has
+run yet.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODES = ("isolated", "chain")
 class Plan:
     """One comparison. `mine` and `theirs` are the reference and the candidate in pieces; `arrays`
     and `others` are the feeds by the names of either graph's inputs. `steps` are those of the
-    candidate's quantized outputs, `precision` is what the tensors of the reference are rounded to.
+    candidate's quantized outputs, `precision` has the rounding steps of the reference's tensors.
     """
 
     reference: Network
@@ -48,7 +48,9 @@ class Plan:
 
     @classmethod
     def of(cls, reference: Network, candidate: Network, options: Verify) -> Plan:
-        """UsageError for options that are wrong, NothingComparedError where there is no input."""
+        """Plan a comparison. Raises UsageError for invalid options, NothingComparedError if there
+        is no input.
+        """
         if options.mode not in MODES:
             raise wrong_call(f"unknown mode {options.mode!r}", help=f"known: {', '.join(MODES)}")
         if options.native not in CHOICES:
@@ -84,7 +86,7 @@ class Plan:
         )
 
     def on(self, kept: list[int]) -> Plan:
-        """The same on some of its feeds."""
+        """Return the same plan on some of its feeds."""
         return replace(
             self,
             feeds=tuple(self.feeds[i] for i in kept),
@@ -99,7 +101,7 @@ class Plan:
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """What is judged."""
+        """The names of the judged tensors."""
         given = self.options.tensors
         return (given,) if isinstance(given, str) else tuple(given)
 
@@ -110,13 +112,13 @@ class Plan:
 
     @property
     def positions(self) -> list[tuple[int, int]]:
-        """The positions of each pair of aligned outputs among those of either model."""
+        """The positions of each pair of aligned outputs in either model."""
         mine, theirs = self.mine.outputs, self.theirs.outputs
         return [(mine.index(r), theirs.index(c)) for r, c in self.alignment.outputs]
 
     def judged(self) -> set[str]:
-        """The names of the tensors that a verdict is about; NothingComparedError when there are
-        none.
+        """The names of the tensors that determine the verdict. Raises NothingComparedError if there
+        are none.
         """
         outputs = {public_name(self.mine.source.values[r]) for r, _ in self.alignment.outputs}
         globs = self.tensors
@@ -139,8 +141,8 @@ class Plan:
 
 
 def as_stored(network: Network) -> Network:
-    """The network with its weights in the half precision in which its file stores them: what they
-    are rounded to is no fault of a layer.
+    """Return the network with its weights in the half-precision type in which its file stores them:
+    their rounding is not a fault of a layer.
     """
     dtype = stored_half(network.ir)
     if dtype is None or any(
@@ -156,7 +158,7 @@ def as_stored(network: Network) -> Network:
 def _hints(
     alignment: Alignment, mine: Program, theirs: Program
 ) -> dict[str, tuple[int | None, ...]]:
-    """The sizes that the candidate's inputs have, by the names of the reference's."""
+    """Return the sizes of the candidate's inputs, by the names of the reference's inputs."""
     return {
         public_name(mine.source.values[r]): tuple(sizes)
         for r, c in alignment.inputs

@@ -1,8 +1,8 @@
 """A model cut into pieces that run one at a time in onnxruntime.
 
 A piece computes some tensors of the graph from others: the nodes between them, found by walking
-back from the targets. The whole network is the piece from its inputs to its outputs. Big weights
-are lent to the engine, not copied.
+back from the targets. The whole network is the piece from its inputs to its outputs. Large weights
+are passed to the engine by reference, not copied.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ from converter.passes.legalise import Rewrite, onnx_function, rewritten
 from converter.passes.lite.functions import cos
 
 PART = 1 << 20  # elements of a weight that are moved at once
-LEND = 1 << 14  # bytes from which a weight is lent instead of written into the piece
-# operators whose constant operands are weights that rounding touches; others (Resize scales, Pow
-# exponents, Pad values) stay exact
+LEND = (
+    1 << 14
+)  # size in bytes from which a weight is passed by reference instead of inside the piece
+# operators whose constant operands are weights that are subject to rounding; others (Resize scales,
+# Pow exponents, Pad values) stay exact
 _WEIGHTED = {
     *(
         "Conv",
@@ -60,8 +62,8 @@ ROUNDING = {"QuantizeLinear", "Round"}
 _QUANTIZED = {
     *(ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16),
 }
-# functions whose formulas take nearly equal terms from each other: where the result is small, its
-# rounding is that of the terms, which a kernel may avoid and a target's formula may not
+# functions whose formulas subtract nearly equal terms: a small result has the rounding error of the
+# terms, which a kernel may avoid and a target's formula may not
 _FORMULAS: dict[str, Rewrite] = {
     **{
         name: DECOMPOSITIONS["", name]
@@ -74,17 +76,17 @@ _FORMULAS: dict[str, Rewrite] = {
     **dict.fromkeys(("Gelu", "Mish"), onnx_function),
     "Cos": cos,
 }
-# what rounds though its operands do not move it, and is taken from others that are nearly the same:
-# means of numbers that are all the same, powers of e near zero
+# operators that round although jitter of their operands does not show it, and whose results are
+# subtracted from nearly equal ones: means of equal numbers, exponentials near zero
 _NEAR_OTHERS = {"ReduceMean", "GlobalAveragePool", "Exp"}
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """Moves weights by one step of the layers that read them, and what coarse layers compute by one
-    of theirs, seeded; or what is quantized: before it is rounded, by `ties` of its own size (by at
-    most so much, each element by another number, where there is a seed), and of its elements the
-    share `flips` by a whole step.
+    """Seeded changes of a piece. With `precision`: weights move by one step of the layers that read
+    them, and results of coarse layers by one of their own steps. `ties`: values change by this
+    share before they are quantized; with a seed, each element by a random share up to it. `flips`:
+    this share of the quantized elements moves by a whole step.
     """
 
     seed: int = 0
@@ -95,7 +97,7 @@ class Jitter:
 
 @dataclass(frozen=True)
 class Piece:
-    """`nodes` in execution order compute `targets` from `inputs` (value names)."""
+    """The `nodes`, in execution order, that compute `targets` from `inputs` (value names)."""
 
     nodes: tuple[ir.Node, ...]
     inputs: tuple[str, ...]
@@ -103,13 +105,15 @@ class Piece:
 
 
 class CannotRun(Exception):
-    """The engine refused a piece, or failed while running it; the message is the engine's first
+    """The engine rejected a piece, or failed while running it; the message is the engine's first
     line.
     """
 
 
 class Cutter:
-    """A graph's values by name, its nodes by place, and pieces of it."""
+    """A graph's values by name, the index of each of its nodes, and a method to cut pieces
+    from it.
+    """
 
     def __init__(self, graph: ir.Graph) -> None:
         self.place = {n: i for i, n in enumerate(graph)}
@@ -119,7 +123,7 @@ class Cutter:
         self.outputs = [str(v.name) for v in graph.outputs]
 
     def piece(self, targets: Sequence[str], stops: Collection[str]) -> Piece:
-        """The nodes that compute `targets` from values among `stops` (and constants)."""
+        """Return the nodes that compute `targets` from values among `stops` (and constants)."""
         nodes: set[ir.Node] = set()
         inputs: dict[str, None] = {}
         pending = [self.values[t] for t in targets]
@@ -139,16 +143,16 @@ class Cutter:
         )
 
     def node(self, name: str) -> ir.Node | None:
-        """The node that computes a value."""
+        """Return the node that computes a value."""
         return self.values[name].producer()
 
 
 class Program(Cutter):
-    """A private copy of a model, ready to run in pieces: rewritten where the engine needs it, so
-    its nodes may be others.
+    """A private copy of a model, ready to run in pieces. It is rewritten where the engine needs it,
+    so its nodes may differ from the model's.
 
-    Value names are those of the model; `source` cuts the model itself, which is what reports speak
-    about.
+    Value names are those of the model; `source` cuts the original model, which is the one that
+    reports describe.
     """
 
     def __init__(self, model: Network) -> None:
@@ -177,7 +181,7 @@ class Program(Cutter):
 
     @functools.cached_property
     def formulas(self) -> Program | None:
-        """The same with functions that cancel written as their formulas; None where there are
+        """The same program with functions that cancel replaced by their formulas; None if there are
         none.
         """
         clone = self.ir.clone()
@@ -193,7 +197,7 @@ class Program(Cutter):
         return any(n.op_type in _FORMULAS for n in piece.nodes)
 
     def functions_of(self, nodes: Sequence[ir.Node]) -> list[onnx.FunctionProto]:
-        """The functions that some nodes, and the bodies in them, call."""
+        """Return the functions that some nodes, and their bodies, call."""
         inner = [x for n in nodes for g in subgraphs(n) for x in all_nodes(g)]
         called = dict.fromkeys(n.op_identifier() for n in (*inner, *nodes))
         return [f for i in called if (f := self._functions.get(i)) is not None]
@@ -202,7 +206,7 @@ class Program(Cutter):
         return self.piece(self.outputs, set(self.inputs))
 
     def tensors(self, names: Iterable[str], feeds: Sequence[Mapping[str, Array]]) -> list[Arrays]:
-        """What the model computes for its tensors `names` of each feed."""
+        """Compute the tensors `names` of the model for each feed."""
         wanted = list(dict.fromkeys(names))
         session = self.compile(self.piece(wanted, set(self.inputs)))
         return [dict(zip(wanted, session.run(f), strict=True)) for f in feeds]
@@ -214,14 +218,14 @@ class Program(Cutter):
         optimise: bool = True,
         floats: bool = False,
     ) -> Session:
-        """`floats`: what the piece says in halves is computed in floats, and the results are
+        """Compile a piece. `floats`: float16 is computed as float32, and the results are
         rounded.
         """
         return Session(self, piece, jitter, optimise, floats)
 
 
 def _written_out(node: ir.Node, names: Names) -> bool:
-    """Puts its formula in place of a function that cancels; whether there was one."""
+    """Replace a function that cancels by its formula; return whether it was one."""
     formula = None if node.domain else _FORMULAS.get(node.op_type)
     made = rewritten(node, names, formula) if formula is not None else []
     for inner in made:
@@ -230,7 +234,7 @@ def _written_out(node: ir.Node, names: Names) -> bool:
 
 
 class Session:
-    """A compiled piece. `run` takes arrays by value name and gives the targets in order."""
+    """A compiled piece. `run` takes arrays by value name and returns the targets in order."""
 
     def __init__(
         self, program: Program, piece: Piece, moved: Jitter | None, optimise: bool, floats: bool
@@ -258,7 +262,7 @@ class Session:
             loops = has_loop(piece.nodes)
             try:
                 self._runner = Runner(proto, weights, options, frugal=weights.large, loops=loops)
-            except Exception as e:  # onnxruntime raises its own RuntimeError family
+            except Exception as e:  # onnxruntime raises its own exception types
                 raise CannotRun(first_line(e)) from None
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
@@ -268,7 +272,7 @@ class Session:
             given = {n: _fit(feeds[n], self._types[n]) for n in self._runner.inputs}
             try:
                 results = self._runner.run(wanted, given)
-            except Exception as e:  # onnxruntime raises its own RuntimeError family
+            except Exception as e:  # onnxruntime raises its own exception types
                 raise CannotRun(first_line(e)) from None
             with np.errstate(over="ignore"):
                 computed.update(
@@ -289,7 +293,9 @@ def _dtype(value: ir.Value) -> Any:
 
 
 def _fit(array: Array, dtype: Any) -> Array:
-    """What a session takes; np.ascontiguousarray would turn a scalar into a vector."""
+    """Convert an array to the form that a session accepts; np.ascontiguousarray would reshape a
+    scalar to a vector.
+    """
     return (
         np.require(array, dtype, "C")
         if dtype is not None and array.dtype.kind not in "OUS"
@@ -300,7 +306,7 @@ def _fit(array: Array, dtype: Any) -> Array:
 def _proto(
     program: Program, piece: Piece, moved: Jitter | None, floats: bool
 ) -> tuple[onnx.ModelProto, Weights]:
-    """A piece as a model, and its large weights."""
+    """Return a piece as a model, and its large weights."""
     proto = onnx.ModelProto(ir_version=program.ir.ir_version)
     for domain, version in program.ir.graph.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version or 1)
@@ -327,8 +333,9 @@ def _proto(
 
 
 def _weights(nodes: Sequence[ir.Node], moved: Jitter | None) -> dict[ir.Value, float]:
-    """The constants that nodes read, each with the step by which it moves: that of the coarsest
-    layer that reads it, 0.0 where one of them takes it for more than a weight.
+    """Return the constants that nodes read, each with the step by which it moves: that of the
+    coarsest layer that reads it, 0.0 if one of its consumers uses it as something other than a
+    weight.
     """
     steps: dict[ir.Value, float] = {}
     fixed: set[ir.Value] = set()
@@ -349,9 +356,9 @@ def _step(node: ir.Node, moved: Jitter | None) -> float:
 
 
 def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision, seed: int) -> None:
-    """What is rounded to a step coarser than a float's is multiplied by numbers near one: a layer
-    without weights has nothing else that moves. So are means, and what else others may be taken
-    from.
+    """Multiply results that are rounded to a coarser step than float32 by random numbers near one:
+    a layer without weights has nothing else that moves. Do the same to means and exponentials,
+    which may be subtracted from nearly equal numbers.
     """
     nodes = list(graph.node)
     del graph.node[:]
@@ -385,15 +392,15 @@ def _move_coarse(graph: onnx.GraphProto, program: Program, precision: Precision,
 
 
 def _drawn(seed: int, place: int) -> float:
-    """A seed for onnxruntime, whose generator gives nearly the same first numbers for nearly the
-    same seeds; one that a float holds.
+    """Return a seed for onnxruntime that a float holds. Similar seeds would give nearly the same
+    first numbers, so it is drawn at random.
     """
     return float(np.random.default_rng((seed, place)).integers(1 << 24))
 
 
 def _move_rounded(graph: onnx.GraphProto, made: Sequence[ir.Node], moved: Jitter) -> None:
-    """What is rounded is multiplied by numbers near one first, so that ties fall the other way, or
-    some elements are moved by a step.
+    """Multiply values by numbers near one before they are quantized, so that ties are rounded the
+    other way, or move some elements by a step.
     """
     nodes = list(graph.node)
     values = {str(v.name): v for n in made if n.op_type in ROUNDING for v in n.inputs if v}
@@ -433,12 +440,14 @@ def _step_moved(
     seed: float,
     values: Mapping[str, ir.Value],
 ) -> bool:
-    """Adds or takes away a step from a share of the elements; False where the steps are several."""
+    """Add or subtract a step in a share of the elements; return False if there is more than one
+    step size.
+    """
     given = node.input[0]
     if node.op_type == "QuantizeLinear" and shape_of(values[node.input[1]]) not in ((), (1,)):
         return False
     size = math.prod(shape_of(values[given]) or ())
-    most = 0.5 / (1 - max(share, min(0.5, 1 / max(size, 1))))  # of a small tensor one element
+    most = 0.5 / (1 - max(share, min(0.5, 1 / max(size, 1))))  # one element of a small tensor
     drawn, steps, amount = (f"{result}_{what}" for what in ("drawn", "steps", "amount"))
     graph.node.append(
         make_node("RandomUniformLike", [given], [drawn], low=-most, high=most, seed=seed)
@@ -453,7 +462,7 @@ def _step_moved(
 
 
 def _typed(value: ir.Value) -> onnx.ValueInfoProto:
-    """Type without shape: a piece runs on whatever its neighbours produce."""
+    """Return the type without the shape: a piece accepts whatever its producers compute."""
     info = onnx.ValueInfoProto(name=value.name)
     info.type.tensor_type.elem_type = (
         int(value.dtype) if value.dtype is not None else onnx.TensorProto.FLOAT
@@ -464,7 +473,7 @@ def _typed(value: ir.Value) -> onnx.ValueInfoProto:
 def _weight(
     graph: onnx.GraphProto, value: ir.Value, moved: tuple[int, float] | None, weights: Weights
 ) -> None:
-    """`moved`: seed and relative step of a jitter."""
+    """Add a weight to the graph; `moved`: seed and relative step of a jitter."""
     tensor = value.const_value
     assert tensor is not None
     if (
@@ -492,22 +501,24 @@ def _weight(
 
 
 def _moved(array: Array, seed: int, step: float) -> Iterator[Array]:
-    """A weight with jitter, flat, part by part: of a large one no second copy is made."""
+    """Yield a weight with jitter, flat, part by part, so that large weights are never
+    duplicated.
+    """
     rng, flat = np.random.default_rng(seed), array.reshape(-1)
     for start in range(0, flat.size, PART):
         yield jitter(flat[start : start + PART], rng, step)
 
 
-# a network of halves computed in floats: what lies between the two is rounding, and where halves
-# overflow they say nothing. onnxruntime computes halves in floats and rounds where it likes: after
-# every turn of a loop, not between the same layers written out
+# For a float16 network computed in float32: the difference between the two is rounding, and float16
+# results that overflow are no evidence. onnxruntime computes float16 in float32 and rounds where it
+# chooses: after every iteration of a loop, but not between the same layers unrolled.
 _HALF, _FLOAT = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
 _NAMING_A_TYPE = ("to", "dtype", "output_dtype")
 
 
 def in_floats(proto: onnx.ModelProto, lent: list[tuple[str, Array]]) -> None:
-    """Every half of the model becomes a float, in place; `lent` are the weights (name, array) that
-    the model reads from elsewhere.
+    """Change every float16 of the model to float32, in place; `lent` are the weights (name, array)
+    that are outside the model.
     """
     lent[:] = [
         (name, array.astype(np.float32) if array.dtype == np.float16 else array)
@@ -517,8 +528,8 @@ def in_floats(proto: onnx.ModelProto, lent: list[tuple[str, Array]]) -> None:
 
 
 def to_type(message: Any, old: int, new: int) -> None:
-    """What is of one floating-point type in a model becomes another, in place. Depth-first through
-    the whole message: sub-graphs and functions are inside it.
+    """Change one floating-point type in a model to another, in place. Depth-first through the whole
+    message, including subgraphs and functions.
     """
     if isinstance(message, onnx.TensorProto):
         _tensor(message, old, new)

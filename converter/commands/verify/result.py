@@ -1,5 +1,5 @@
-"""What a comparison found, as plain data (JSON Schema: schemas/report/verify.json); text and exit
-codes are renderings of it.
+"""The findings of a comparison as plain data (JSON Schema: schemas/report/verify.json); text and
+exit codes are renderings of it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SAME, NOTED, SKIPPED, ABSENT, DIFFERS, REFUSED = (
 @dataclass(frozen=True)
 class Tensor:
     """One aligned tensor, over all feeds: `own` is its error on the reference's inputs (None: not
-    measured), `total` in the chain.
+    measured), `total` its error in the whole network.
 
-    status: equal (bit for bit), noise (within tolerance), wrong (by itself), inherited (only what
-    comes in is wrong).
+    status: equal (bit for bit), noise (within tolerance), wrong (by itself), inherited (only its
+    inputs are wrong).
     """
 
     reference: str
@@ -65,9 +65,9 @@ class Finding:
 @dataclass(frozen=True)
 class Output:
     """One compared graph output, over all feeds. The element and the counts in `difference` are
-    those of `feed`, where the element is that exceeds its tolerance most; its other measures are
-    the worst of any feed. `count` elements were compared on all feeds, of which `finite` are finite
-    in the reference.
+    those of `feed`, the feed whose element exceeds its tolerance most; its other measures are the
+    worst of any feed. `count` elements were compared on all feeds, of which `finite` are finite in
+    the reference.
     """
 
     reference: str
@@ -75,25 +75,25 @@ class Output:
     passed: bool
     difference: Difference
     feed: str = ""
-    broken: tuple[str, ...] = ()  # metrics whose limit is broken
+    broken: tuple[str, ...] = ()  # metrics whose limit is exceeded
     finite: int = 0
     count: int = 0
 
 
 def worst_of(outputs: Iterable[Output]) -> Output | None:
-    """The output that differs most, in units of what it may."""
+    """Return the output that differs most, relative to its tolerance."""
     return max(outputs, key=lambda o: (o.difference.excess, o.difference.max_abs), default=None)
 
 
 @dataclass(frozen=True)
 class Native:
-    """A file in the engine that it is written for; `role` says whose it is (reference or
-    candidate), `file` what reports call it.
+    """A file in the engine that it is written for; `role` is the model (reference or candidate),
+    `file` its name in reports.
 
-    status: same (as netconv reads it), noted (but for something the engine is known to leave out),
-    skipped (not compared; `message` says why), absent (the engine is not installed), differs (the
-    reader changes the network), refused (the engine does not take or run the file). In `outputs`
-    the reference is what netconv reads, the candidate what the engine computes.
+    status: same (as netconv reads it), noted (except for something that the engine is known to
+    leave out), skipped (not compared; `message` gives the reason), absent (the engine is not
+    installed), differs (netconv misreads the file), refused (the engine cannot load or run the
+    file). In `outputs` the reference is netconv's reading, the candidate the engine's result.
     """
 
     role: str
@@ -107,8 +107,8 @@ class Native:
 
     @property
     def level(self) -> Level:
-        """A refused reference is no fault of the candidate: a warning, since its reading stays
-        unconfirmed.
+        """The level of the diagnostic. A refused reference is not a fault of the candidate: only a
+        warning that netconv's reading of it is unconfirmed.
         """
         if self.status == DIFFERS or (self.status == REFUSED and self.role == "candidate"):
             return "error"
@@ -120,7 +120,7 @@ class Native:
 
     @property
     def diagnostic(self) -> Diagnostic | None:
-        """None when there is nothing to say."""
+        """The diagnostic, None if there is nothing to report."""
         return (
             Diagnostic(self.code, self.message, self.level, Where(self.file), help=self.help)
             if self.code
@@ -130,8 +130,8 @@ class Native:
 
 @dataclass(frozen=True)
 class Result:
-    """`passed` is the verdict, `max_difference` the largest absolute difference of any compared
-    output.
+    """The result of a comparison. `passed` is the verdict, `max_difference` the largest absolute
+    difference of any compared output.
     """
 
     passed: bool
@@ -140,18 +140,18 @@ class Result:
     findings: tuple[Finding, ...] = ()
     feeds: tuple[str, ...] = ()
     seed: int = 0
-    measured: bool = True  # judged against measured noise; else by the user's own tolerances
+    measured: bool = True  # judged by measured noise; else by the user's own tolerances
     step: float = 0.0
     aligned: int = 0
     only_reference: tuple[str, ...] = ()
     only_candidate: tuple[str, ...] = ()
     models: tuple[str, str] = ("reference", "candidate")
     notes: tuple[str, ...] = ()
-    unfelt: bool = False  # no output shows what the findings say
-    native: tuple[Native, ...] = ()  # either file in its own engine, where that was asked for
+    unfelt: bool = False  # the findings show in no output
+    native: tuple[Native, ...] = ()  # either file in its own engine, if that was requested
     structure: tuple[
         Json, ...
-        # what is in either model, see converter.commands.inspect.summary; where it was asked for
+        # the content of either model, if requested; see converter.commands.inspect.summary
     ] = ()
     # parts of the wrong tensors, and the graph around the first wrong layer, see
     # converter.commands.verify.evidence
@@ -164,14 +164,14 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether what was read of the two files is the same network, whatever their own engines
-        make of them.
+        """Whether both files, as netconv reads them, are the same network, whatever their own
+        engines compute.
         """
         return all(o.passed for o in self.outputs) and not self.findings
 
     @property
     def code(self) -> ExitCode:
-        """What a shell sees."""
+        """The exit code of the process."""
         if self.passed:
             return ExitCode.OK
         felt = not self.unfelt or any(n.failed for n in self.native)
@@ -179,7 +179,7 @@ class Result:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """What the files' own engines say beyond "same", and N408."""
+        """The findings of the files' own engines other than "same", and N408."""
         said = [d for n in self.native if (d := n.diagnostic) is not None]
         if self.unfelt:
             said.append(Diagnostic("N408", self.hidden, "warning", Where(self.models[1])))
@@ -187,7 +187,7 @@ class Result:
 
     @property
     def hidden(self) -> str:
-        """The sentence about faults that no output shows."""
+        """The sentence about faults that show in no output."""
         names = [f'"{f.layer}"' for f in self.findings]
         count = (
             "1 layer differs by itself"
@@ -211,8 +211,8 @@ class Result:
         }
 
     def as_json(self) -> Json:
-        """Plain data; infinities and NaN as the texts "inf", "-inf", "nan", which JSON has no
-        numbers for.
+        """Return plain data; infinities and NaN, which JSON numbers lack, are the texts "inf",
+        "-inf", "nan".
         """
         data = {
             "schema": "netconv/verify/1",

@@ -1,8 +1,9 @@
-"""What single change of a layer gives the numbers of a candidate that computes it in another way.
+"""Find the single change of a layer that explains the numbers of a candidate with a different
+decomposition.
 
 A layer that a format writes as several, or folds into its weights, has no attribute or weight to
-compare. So the reference's layer runs with one attribute or weight changed, until it computes what
-the candidate's piece computes.
+compare. So the reference's layer runs with one attribute or weight changed, until it computes the
+same as the candidate's piece.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from converter.graph.build import attrs_of
 from converter.graph.infer import Array, constant, rank_of
 from converter.graph.verify.enumerations import WORDS
 
-CLOSE = 0.01  # of the difference that is left over: the change explains the rest
+CLOSE = 0.01  # share of the difference that may remain: the change explains the rest
 MOST_TRIED = 60
-MOST_NODES = 3  # of the reference in the piece: more are no single layer
-LARGEST = 1 << 20  # numbers of a weight that is tried
-EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12, 1e-4, 1e-7, 1e-8, 2e-5, 0.0)  # that tools take
+MOST_NODES = 3  # of the reference in the piece: more are not a single layer
+LARGEST = 1 << 20  # elements of a weight that is tried
+EPSILONS = (1e-3, 1e-5, 1e-6, 1e-12, 1e-4, 1e-7, 1e-8, 2e-5, 0.0)  # values that tools use
 _FLAGS = {
     *("count_include_pad", "exclusive", "reverse", "transA", "transB", "input_forget"),
     *("linear_before_reset", "align_corners", "include_image_border"),
@@ -46,7 +47,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class Change:
-    """A node is changed while `made` is entered."""
+    """A context in which a node is changed."""
 
     node: ir.Node
     text: str
@@ -60,8 +61,8 @@ def single_change(
     theirs: Program,
     feed: Mapping[str, Array],
 ) -> Cause | None:
-    """The change of one of the reference's layers that gives the candidate's numbers, told at the
-    layer in the source; None when none of those that are tried does.
+    """Return the change of one of the reference's layers that gives the candidate's numbers,
+    attributed to the layer in the source; None if none of the tried changes does.
     """
     if len(u.mine.nodes) > MOST_NODES or not u.mine.nodes:
         return None

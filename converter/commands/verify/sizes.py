@@ -1,8 +1,8 @@
-"""Sizes for inputs that leave some open: small, the same wherever a name stands, and such that the
-network takes them.
+"""Choose sizes for dynamic inputs: small, the same for every occurrence of a symbolic name, and
+accepted by the network.
 
-Language models name sizes that depend on each other (past + seq = total) without saying so; which
-of them do is tried out by inferring the shapes of the whole network.
+Language models have symbolic sizes that depend on each other (past + seq = total) without declaring
+it; the dependencies are found by trial, by inferring the shapes of the whole network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from converter.graph.network import Network
 from converter.passes.fix_inputs import fix_inputs
 
 Shape = tuple[int, ...]
-SMALLEST = 3  # of sizes that several inputs share, or that count integers: 3, 4, 5, ...
+SMALLEST = 3  # of sizes that several inputs share, or of integer inputs: 3, 4, 5, ...
 WIDE = 32  # of any other: enough for most windows
 MOST_TRIED = 200
 
@@ -27,10 +27,10 @@ def shapes_for(
     given: Mapping[str, Sequence[int]] | None = None,
     hints: Mapping[str, Sequence[int | None]] | None = None,
 ) -> dict[str, Shape]:
-    """The shape of each input by its name. `given` by the user are taken as they are, `hints` (of
-    another model's inputs) where the model itself leaves a size open.
+    """Return the shape of each input by its name. Shapes `given` by the user are used unchanged,
+    `hints` (from another model's inputs) where the model itself has a dynamic size.
 
-    UsageError U501 when a shape that is given contradicts the model.
+    Raises UsageError U501 if a given shape contradicts the model.
     """
     dims = {i.name: i.shape for i in model.inputs}
     given, known = dict(given or {}), dict[str, int]()
@@ -87,7 +87,7 @@ def _bind(
 
 
 def _open(model: Network, known: Mapping[str, int]) -> list[str]:
-    """Names of sizes that stand for more than a batch and have no number yet."""
+    """Return the names of dynamic sizes other than the batch that have no number yet."""
     named = [
         d
         for i in model.inputs
@@ -99,13 +99,14 @@ def _open(model: Network, known: Mapping[str, int]) -> list[str]:
 
 
 def _name(name: str, axis: int) -> str:
-    """What an open size of an input is called here when the file has no name for it."""
+    """Return the internal name of a dynamic size that has no name in the file."""
     return f"{name}[{axis}]"
 
 
 def _nameless(model: Network, known: Container[str]) -> list[str]:
-    """`_name` of sizes behind the batch that have none, of integers first, where several inputs
-    have such: one input alone contradicts no other. Those of inputs in `known` are not open.
+    """Return the internal names of nameless sizes after the batch axis, those of integer inputs
+    first, provided that several inputs have such sizes: one input alone contradicts no other.
+    Inputs in `known` have no dynamic sizes.
     """
     integers_first = sorted(model.inputs, key=lambda i: i.dtype.kind not in "iub")
     found = [
@@ -117,7 +118,9 @@ def _nameless(model: Network, known: Container[str]) -> list[str]:
 
 
 def _shared(model: Network, names: Sequence[str]) -> list[str]:
-    """Those that several inputs share, or that count integers: no pictures."""
+    """Return the names that several inputs share, or that occur in integer inputs or sums: they are
+    not sizes of images.
+    """
     uses: Counter[str] = Counter()
     for info in model.inputs:
         for d in info.shape or ():
@@ -127,16 +130,16 @@ def _shared(model: Network, names: Sequence[str]) -> list[str]:
 
 
 def _terms(name: str) -> list[str]:
-    """Of `past + seq` both names."""
+    """Return both names of `past + seq`; empty if it is not a sum."""
     return [t for t in re.split(r"\s*\+\s*", name) if t] if "+" in name else []
 
 
 def _tries(
     model: Network, known: Mapping[str, int], nameless: Sequence[str]
 ) -> Iterator[dict[str, int]]:
-    """Numbers for names, the likeliest first: those that are shared small, then all of them; each
-    its own number, or one the sum of two others; in the end all the same, but one of those that
-    have no name in the file, which may be a sum as well.
+    """Yield numbers for names, the likeliest first: small ones for shared names only, then for all
+    names; distinct or equal numbers, or one the sum of two others; finally the same number for all
+    names, with one nameless size twice as large, as it may be a sum too.
     """
     names = _open(model, known)
     shared = _shared(model, names)
@@ -164,7 +167,9 @@ def _shape(
     own: Sequence[int | None],
     numbers: Mapping[str, int],
 ) -> Shape:
-    """Static sizes as they are; those of `own` where they are open and have no number."""
+    """Return a static shape: declared sizes are kept, dynamic ones without a number are taken from
+    `own`.
+    """
     if declared is None:
         return tuple(d or 1 for d in own)
     shape = []
@@ -188,7 +193,7 @@ def _number(name: str, numbers: Mapping[str, int], otherwise: int) -> int:
 
 
 def _takes(model: Network, shapes: Mapping[str, Shape]) -> bool:
-    """Whether the shapes can be inferred all through the network."""
+    """Return whether the shapes of the whole network can be inferred."""
     try:
         fix_inputs(model.ir.clone(), shapes)
     except ConverterError:

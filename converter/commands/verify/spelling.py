@@ -1,7 +1,6 @@
-"""What a node says, with everything spelled out that may be left out: two nodes that only differ in
-that are the same.
+"""Spell out the defaults of a node: two nodes that only differ in omitted defaults are the same.
 
-Sources: the operators' pages of ONNX 1.21 (opset 21), defaults and forms that mean the same.
+Sources: the operators' pages of ONNX 1.21 (opset 21), defaults and equivalent forms.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from converter.graph.infer import Array, constant, rank_of, shape_of
 from converter.graph.value import optional
 
 Attributes = dict[str, Any]
-Constants = dict[int, Array]  # by place among the operands
+Constants = dict[int, Array]  # by operand index
 
-# attributes that do not change what an operator computes of the outputs that are read
+# attributes that do not affect the outputs that are read
 _IDLE = {"momentum", "stash_type", "training_mode"}
 _WINDOWS = {
     "Conv",
@@ -33,19 +32,19 @@ _WINDOWS = {
 }
 _KERNEL = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "QLinearConv": 3}
 _CELLS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
-_OF_RESULT = {"Unsqueeze", "OneHot"}  # operators whose axes count those of the result
-# operands that may be left out where they are zeros
+_OF_RESULT = {"Unsqueeze", "OneHot"}  # operators whose axes refer to the result
+# operands that default to zeros
 _ZEROS = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization"), (2,)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (3, 5, 6, 7)),
     "Pad": (2,),
 }
 _BIASED = {"Conv", "ConvTranspose"}
-_RESULT_SAYS = {"Reshape": 1, "Expand": 1}  # operand that the shape of the result says, too
+_RESULT_SAYS = {"Reshape": 1, "Expand": 1}  # operand that the shape of the result implies
 
 
 def attributes(node: ir.Node) -> Attributes:
-    """All attributes, those that are left out with their defaults; axes count from 0."""
+    """Return all attributes, with defaults for omitted ones; axes count from 0."""
     found = build.attributes(node)
     if node.domain:
         return found
@@ -56,7 +55,7 @@ def attributes(node: ir.Node) -> Attributes:
     if node.op_type in _CELLS:
         turns = 2 if found.get("direction") == "bidirectional" else 1
         found.setdefault("activations", _CELLS[node.op_type] * turns)
-        found.pop("hidden_size", None)  # the weights say it
+        found.pop("hidden_size", None)  # the weights imply it
     rank = _rank(node)
     if rank and isinstance(found.get("axis"), int):
         found["axis"] %= rank + (node.op_type == "Flatten")
@@ -92,7 +91,7 @@ def _resize(found: Attributes) -> None:
         found.pop("nearest_mode", None)
     if found.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         found.pop("extrapolation_value", None)
-    found.pop("axes", None)  # the factors say them
+    found.pop("axes", None)  # the factors imply them
     found.pop("keep_aspect_ratio_policy", None)
 
 
@@ -102,7 +101,9 @@ def _rank(node: ir.Node) -> int | None:
 
 
 def added_bias(node: ir.Node) -> Array | None:
-    """What alone is added behind a convolution without a bias, one number for each channel."""
+    """Return the bias that a single Add after a convolution without a bias adds, one number per
+    channel.
+    """
     uses = list(node.outputs[0].uses()) if node.op_type in _BIASED and not node.domain else []
     shape = shape_of(node.outputs[0])
     if optional(node, 2) is not None or len(uses) != 1 or shape is None:
@@ -116,8 +117,8 @@ def added_bias(node: ir.Node) -> Array | None:
 
 
 def constants(node: ir.Node) -> Constants:
-    """The constant operands by place; one that is left out as what then stands for it, in one
-    spelling where there are several.
+    """Return the constant operands by index, with defaults for omitted ones, in one form where
+    several are equivalent.
     """
     found = {i: c for i, v in enumerate(node.inputs) if (c := constant(v)) is not None}
     if node.domain:
@@ -137,7 +138,7 @@ def constants(node: ir.Node) -> Constants:
 
 
 def _axes(node: ir.Node, found: Constants, at: int) -> None:
-    """Axes from 0 on, in order; all of them where none are given."""
+    """Replace axes by sorted ones that count from 0; all axes if omitted."""
     rank = _rank(node)
     if rank is None:
         return
@@ -156,7 +157,7 @@ def _squeeze(node: ir.Node, found: Constants) -> None:
 
 
 def _clip(node: ir.Node, found: Constants) -> None:
-    """A bound that no number passes is none."""
+    """Replace a bound that no number exceeds, or an omitted one, by infinity."""
     dtype = node.inputs[0].dtype if node.inputs[0] is not None else None
     if dtype is None or not dtype.is_floating_point():
         return
@@ -168,7 +169,7 @@ def _clip(node: ir.Node, found: Constants) -> None:
 
 
 def _slice(node: ir.Node, found: Constants) -> None:
-    """Starts, ends and steps of all axes, inside the operand."""
+    """Replace starts, ends and steps by those of all axes, clamped to the operand."""
     shape = shape_of(node.inputs[0])
     if shape is None or any(optional(node, i) is not None and i not in found for i in range(1, 5)):
         return
@@ -186,7 +187,7 @@ def _slice(node: ir.Node, found: Constants) -> None:
 
 
 def _pad(node: ir.Node, found: Constants) -> None:
-    """The padding of all axes."""
+    """Replace the padding by that of all axes."""
     rank = rank_of(node.inputs[0])
     if rank is None or 1 not in found or (optional(node, 3) is not None and 3 not in found):
         return
@@ -198,7 +199,7 @@ def _pad(node: ir.Node, found: Constants) -> None:
 
 
 def _factors(node: ir.Node, found: Constants) -> None:
-    """The factors of all axes, whether they are given as such or by sizes."""
+    """Replace factors or sizes by the factors of all axes."""
     before, after = shape_of(node.inputs[0]), shape_of(node.outputs[0])
     if before is None or after is None or 0 in before:
         return
@@ -214,7 +215,7 @@ def _factors(node: ir.Node, found: Constants) -> None:
 
 
 def _sizes(node: ir.Node, found: Constants) -> None:
-    """How long the parts are."""
+    """Replace the lengths of the parts by those of the results."""
     axis = attributes(node).get("axis", 0)
     shapes = [shape_of(o) for o in node.outputs]
     if all(s is not None for s in shapes):

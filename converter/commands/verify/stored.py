@@ -1,4 +1,4 @@
-"""The inverse of Result.as_json: a stored comparison as the values it was made from."""
+"""The inverse of Result.as_json: convert a stored comparison back to a Result."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from converter.io.strict_json import Json
 
 
 def result_of(data: Json) -> Result:
-    """KeyError, TypeError, ValueError or AttributeError when `data` does not follow
-    schemas/report/verify.json.
+    """Return the stored result. Raises KeyError, TypeError, ValueError or AttributeError if `data`
+    does not follow schemas/report/verify.json.
     """
     found: Result = value_of(Result, data)
     return found
 
 
 def value_of(kind: Any, data: Any) -> Any:
-    """A value of the type `kind`, as `dataclasses.asdict` and JSON have made `data` of it: objects
-    are dataclasses, lists are tuples, infinities and NaN are texts. What else stands in an object
-    is left out.
+    """Return the value of the type `kind` that `dataclasses.asdict` and JSON converted to `data`:
+    objects become dataclasses, lists tuples, texts infinities and NaN. Unknown keys of objects are
+    ignored.
     """
     if hints := _fields(kind):
         return kind(**{k: value_of(hints[k], v) for k, v in data.items() if k in hints})
@@ -38,7 +38,7 @@ def value_of(kind: Any, data: Any) -> Any:
 
 
 def _of_type(kind: Any, data: Any) -> Any:
-    """Data as they are; TypeError for those that a field of the type `kind` cannot hold."""
+    """Return the data unchanged; raise TypeError if a field of the type `kind` cannot hold them."""
     known = get_origin(kind) or kind
     if known is Literal:
         right = data in get_args(kind)
@@ -53,5 +53,5 @@ def _of_type(kind: Any, data: Any) -> Any:
 
 @cache
 def _fields(kind: Any) -> Json:
-    """The types of the fields of a dataclass; nothing for any other type."""
+    """Return the types of the fields of a dataclass; empty for any other type."""
     return get_type_hints(kind) if is_dataclass(kind) else {}

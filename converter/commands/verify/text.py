@@ -1,4 +1,4 @@
-"""A comparison for people: the wrong layers before the worst output, on one screen."""
+"""A comparison as text: the wrong layers before the worst output, on one screen."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ALSO = 6  # wrong layers after the first
 
 
 def lines(result: Result) -> Iterator[str]:
-    """The report: what was compared, the first wrong layer and why, the worst output, the
-    verdict.
+    """Yield the report: the compared models, the first wrong layer and the cause, the worst output,
+    the verdict.
     """
     extra = len(result.only_reference) + len(result.only_candidate)
     yield (
@@ -71,7 +71,7 @@ def lines(result: Result) -> Iterator[str]:
 
 
 def headline(result: Result) -> str:
-    """One sentence for where there is room for one."""
+    """Return the result in one sentence."""
     if result.passed:
         return (
             f"{_count(len(result.outputs), 'output')} the same, largest difference "
@@ -97,8 +97,8 @@ def _why(f: Finding) -> str:
 
 
 def error(d: Difference) -> str:
-    """How far off a tensor is: the difference of the element that exceeds its tolerance most, and
-    the length of the whole difference beside that of the tensor.
+    """Describe the error of a tensor: the difference of the element that exceeds its tolerance
+    most, and the L2 norm of the whole difference relative to that of the tensor.
     """
     if d.note and d.max_abs == float("inf"):
         return d.note
@@ -159,7 +159,7 @@ def _worst(o: Output, first: Finding | None, failed: bool) -> str:
 
 
 def _whole(d: Difference) -> str:
-    """What is said of all elements, beside the one that is worst."""
+    """Describe the difference of the whole array, besides that of the worst element."""
     largest = f"at most {d.max_abs:.3g} abs, " if d.max_abs > d.abs_at_index else ""
     ulp = f", {d.ulp:.0f} ulp" if d.ulp > d.ulp_at_index else ""
     return f"whole output: {largest}cosine {d.cos:.6f}{ulp}"

@@ -1,9 +1,9 @@
-"""Pieces of a network in doubles, where that costs little: what is left of a difference there is no
+"""Pieces of a network in doubles, where that is cheap: a difference that remains there is not
 rounding.
 
 Moving inputs and weights by a step does not show a rounding error that is the same for all of them:
-a sum of equal numbers, or a sum in another order. In doubles both are gone, on the very inputs of
-the comparison.
+a sum of equal numbers, or a sum in another order. In doubles both disappear, on exactly the inputs
+of the comparison.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from converter.engines.reference import known_error
 from converter.graph.infer import Array
 from converter.graph.walk import subgraphs
 
-NODES, WEIGHTS = 1000, 1 << 22  # at most, of a piece; weights in elements
+NODES, WEIGHTS = 1000, 1 << 22  # maximum for a piece; weights in elements
 COST = 1 << 26  # multiplications of a piece on one input
-# operators that the evaluator computes element by element in Python, which takes as long as some
-# hundred multiplications
+# operators that the evaluator computes element by element in Python, at the cost of some hundred
+# multiplications
 _SLOW = {
     *("MaxPool", "AveragePool", "LpPool", "ConvTranspose", "Resize", "GridSample", "RoiAlign"),
     *("DeformConv", "MaxRoiPool", "MaxUnpool", "Col2Im", "NonMaxSuppression", "ScatterND"),
@@ -37,8 +37,8 @@ _SLOWNESS = 512
 def in_doubles(
     program: Program, piece: Piece, feeds: Sequence[Mapping[str, Array]]
 ) -> list[list[Array]] | None:
-    """The targets of a piece for each feed, all floats computed as doubles; None where it costs
-    much, or cannot be done.
+    """Compute the targets of a piece for each feed, with all floats as doubles; None if that is
+    expensive or impossible.
     """
     if not _possible(program, piece) or not _cheap(program, piece, feeds):
         return None
@@ -46,7 +46,7 @@ def in_doubles(
         evaluator = _evaluator(program, piece)
         with np.errstate(all="ignore"):
             return [_run(evaluator, piece, feed) for feed in feeds]
-    except Exception:  # the evaluator raises whatever numpy does
+    except Exception:  # the evaluator raises any exception of numpy
         return None
 
 
@@ -138,7 +138,9 @@ def _model(program: Program, piece: Piece) -> onnx.ModelProto:
 
 
 def _convolution() -> Any:
-    """The evaluator's own convolution goes through every element in Python."""
+    """Return a replacement for the evaluator's convolution, which visits every element in
+    Python.
+    """
     from onnx.reference.op_run import OpRun
 
     class Conv(OpRun):

@@ -1,5 +1,5 @@
-"""A network as the data of a drawing: layers with attributes, tensors and weights, what flows
-between them, and how they are folded.
+"""Convert a network to the data of a drawing: layers with attributes, tensors and weights, the
+tensors between them, and the scopes in which they are folded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TEXT = 300  # characters of an attribute
 
 @dataclass
 class Drawing:
-    """`nodes`, `edges`, `scopes` and `weights` are plain data for the page; `places` says which of
-    the nodes is which layer.
+    """The `nodes`, `edges`, `scopes` and `weights` are plain data for the page; `places` maps each
+    layer to the index of its node.
     """
 
     nodes: list[Json] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Drawing:
 
 
 def draw(model: Network, name: str) -> Drawing:
-    """The drawing of a model that is called `name`."""
+    """Draw a model under the name `name`."""
     maker = _Maker(model)
     maker.graph(model.ir.graph, ())
     made = maker.drawing
@@ -61,15 +61,13 @@ def draw(model: Network, name: str) -> Drawing:
 
 
 class _Maker:
-    """Walks through a model in the order of execution; bodies come before the layer that owns
-    them.
-    """
+    """Visit a model in the order of execution; bodies come before the layer that owns them."""
 
     def __init__(self, model: Network) -> None:
         self.drawing = Drawing()
         self.paths: list[tuple[Step, ...]] = []
-        self._made: dict[ir.Value, int] = {}  # value -> the node that it comes from
-        self._known: dict[ir.Value, int] = {}  # constant -> its place in `weights`
+        self._made: dict[ir.Value, int] = {}  # value -> the drawn node that produces it
+        self._known: dict[ir.Value, int] = {}  # constant -> its index in `weights`
         self._parts = _splitter(layer_of(n) for n in all_nodes(model.ir.graph))
         self._size = _sizes(model.ir.graph)
 
@@ -136,7 +134,7 @@ class _Maker:
             self.drawing.edges.append((source, place, f"{value.name} {describe(value)}"))
 
     def _weight(self, value: ir.Value) -> int:
-        """The place of a constant in `weights`, -1 for what is computed."""
+        """Return the index of a constant in `weights`, -1 for computed values."""
         if value.producer() is not None or value.is_graph_input():
             return -1
         if value not in self._known:
@@ -154,7 +152,7 @@ def _plain(value: Any) -> bool:
 
 
 def _sizes(graph: ir.Graph) -> dict[str, bool]:
-    """Layers of the file that are several operators here."""
+    """Return, for each layer of the file, whether it is several operators here."""
     found: dict[str, bool] = {}
     for node in all_nodes(graph):
         layer = node.metadata_props.get("netconv.layer", "")
@@ -164,8 +162,8 @@ def _sizes(graph: ir.Graph) -> dict[str, bool]:
 
 
 def _splitter(names: Iterator[str]) -> Callable[[str], list[str]]:
-    """How the names of a model fall into parts: at `/` and `.`, where many have these, else at
-    `_`.
+    """Return a function that splits the names of a model: at `/` and `.` if many names have these,
+    else at `_`.
     """
     known = list(names)
 

@@ -1,4 +1,4 @@
-"""The page: the data of one or two drawings, and what draws them."""
+"""The page: the data of one or two drawings, and the scripts that draw them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def render(
     result: Result | None = None,
     given: Mapping[str, str] | None = None,
 ) -> str:
-    """A page that needs nothing else. `models` are one or two with their names, `result` is their
-    comparison (with all tensors), `given` names tensors of the second by those of the first.
+    """Return a self-contained page. `models` are one or two with their names, `result` is their
+    comparison (with all tensors), `given` maps names of tensors of the second model to those of the
+    first.
     """
     drawn = [draw(model, name) for name, model in models]
     data: dict[str, Any] = {"models": [d.as_json() for d in drawn]}

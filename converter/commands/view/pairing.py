@@ -1,4 +1,4 @@
-"""Two drawings side by side: which layer is which, what differs in it, and how wrong it is."""
+"""Pair the layers of two drawings, and mark their differences and errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from converter.graph.network import Network
 from converter.graph.walk import all_nodes, subgraphs
 from converter.io.strict_json import Json
 
-# layers of either model, and the names of the first's tensors by those of the second's
+# layers of either model, and names of the second model's tensors -> names of the first's
 Pair = tuple[ir.Node, ir.Node, Mapping[str, str]]
-CAUSES = 8  # that are told of a layer
+CAUSES = 8  # maximum number of causes shown for a layer
 
 
 def pair(
@@ -30,17 +30,17 @@ def pair(
     given: Mapping[str, str] | None = None,
     result: Result | None = None,
 ) -> dict[str, int]:
-    """Marks both drawings: "twin" is the place of a layer in the other, "state" is "changed" with
-    "causes", or "only" where there is none. Counts of the states. Layers are paired as a comparison
-    pairs them; of what is left, those whose names are the same and no others have.
+    """Mark both drawings: "twin" is the index of the paired layer in the other drawing, "state" is
+    "changed" with "causes", or "only" if there is no paired layer. Return the counts of the states.
+    Layers are paired as a comparison pairs them; the remaining ones by names that are unique.
 
-    Models without any output in common have nothing to be marked.
+    Models without any common output are not marked.
     """
     try:
         found = align(a, b, given)
     except NothingComparedError:
         found = Alignment()
-    if result is not None:  # which may have paired more than names and structure tell
+    if result is not None:  # it may have paired more than names and structure do
         found.pairs.update((t.reference, t.candidate) for t in result.tensors)
     left, right = drawn
     back = found.back
@@ -72,8 +72,8 @@ def pair(
 
 
 def _bodies(n: ir.Node, m: ir.Node, back: Mapping[str, str]) -> Iterator[Pair]:
-    """What stands in the bodies of two loops or branches, and in theirs: operators in the same
-    order, and as many others in the place of others.
+    """Yield the pairs of nodes in the bodies of two loops or branches: the same operators in the
+    same order, and differing runs of equal length.
     """
     for key, attribute in n.attributes.items():
         other = m.attributes.get(key)
@@ -99,7 +99,7 @@ def _named(a: Iterable[ir.Value], b: Iterable[ir.Value]) -> dict[str, str]:
 
 
 def _namesakes(a: Side, b: Side, paired: dict[ir.Node, ir.Node]) -> dict[ir.Node, ir.Node]:
-    """What became another operator under its name."""
+    """Pair the remaining nodes whose layers have the same name in both models."""
     taken = set(paired.values())
     left, right = (
         {layer: nodes[0] for layer, nodes in _by_layer(side).items() if len(nodes) == 1}
@@ -125,7 +125,7 @@ def _first(texts: list[str]) -> list[str]:
 
 
 def _ports(drawn: tuple[Drawing, Drawing]) -> None:
-    """Inputs and outputs of the same name."""
+    """Pair inputs and outputs of the same name."""
     known = {(n["port"], n["n"]): i for i, n in enumerate(drawn[1].nodes) if "port" in n}
     for i, node in enumerate(drawn[0].nodes):
         other = known.get((node.get("port"), node["n"]))
@@ -134,11 +134,11 @@ def _ports(drawn: tuple[Drawing, Drawing]) -> None:
 
 
 def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -> dict[str, int]:
-    """Puts the errors of a comparison at the layers of both drawings, and the causes at the layers
-    that are named; counts of the statuses.
+    """Mark the layers of both drawings with the errors of a comparison, and the named layers with
+    the causes. Return the counts of the statuses.
 
-    A layer that is wrong by itself is "wrong" whatever differs in it; else what differs is told
-    first.
+    A layer that is wrong by itself is "wrong" whatever differs in it; for other layers the
+    structural difference takes precedence.
     """
     sides = [
         ({t.reference: t for t in result.tensors}, drawn[0]),
@@ -152,7 +152,7 @@ def colour(reference: Network, result: Result, drawn: tuple[Drawing, Drawing]) -
     layers = list(reference.ir.graph)
     for f in result.findings:
         node = drawn[0].nodes[drawn[0].places[layers[f.index]]]
-        node["state"] = WRONG  # may be one before the tensor that could be compared
+        node["state"] = WRONG  # it may be before the tensor that could be compared
         node["causes"] = _first(list(dict.fromkeys([*f.causes, *node.get("causes", [])])))
     return result.counts()
 

@@ -1,7 +1,7 @@
-"""How the layers of a drawing are folded: by the parts of their names, by the bodies of loops and
-branches, by the layers of the file, and, where many are left side by side, by their order.
+"""Fold the layers of a drawing: by the parts of their names, by the bodies of loops and branches,
+by the layers of the file, and, if many remain side by side, by their order.
 
-A drawing is laid out scope by scope, so that none may hold more than MOST.
+A drawing is laid out scope by scope, so no scope may hold more than MOST.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from converter.io.strict_json import Json
 
-MOST = 64  # boxes beside each other in one scope
+MOST = 64  # boxes side by side in one scope
 PART = 40  # boxes in a part of a long row
-FEWEST = 3  # layers that are worth a scope of their own
+FEWEST = 3  # layers that justify a scope of their own
 PREFIX, LAYER, BODY, RUN = "prefix", "layer", "body", "part"
 Step = tuple[str, str]  # kind and name of a scope
 Edge = tuple[int, int]
@@ -23,7 +23,7 @@ Edge = tuple[int, int]
 
 @dataclass
 class Scope:
-    """`children` are places of layers (int) and scopes, in the order of execution."""
+    """A scope; its `children` are indices of layers (int) and scopes, in the order of execution."""
 
     name: str
     kind: str
@@ -42,8 +42,8 @@ class Scope:
 
 @dataclass
 class Folded:
-    """`scopes` as {"name", "kind", "parent", "closed"}, -1 for the drawing itself; `of` has the
-    scope of each layer. A closed scope is not unfolded at first.
+    """The `scopes` as {"name", "kind", "parent", "closed"}, with the parent -1 for the drawing
+    itself; `of` has the scope of each layer. A closed scope is initially folded.
     """
 
     scopes: list[Json]
@@ -51,8 +51,8 @@ class Folded:
 
 
 def fold(paths: Sequence[Sequence[Step]], kinds: Sequence[str], edges: Iterable[Edge]) -> Folded:
-    """`paths` has the scopes around each layer, from the outside, `kinds` its operator; the layers
-    are in the order of execution, which `edges` (pairs of places) follow.
+    """Fold the layers. `paths` has the scopes around each layer, from the outside, `kinds` its
+    operator; the layers are in the order of execution, which `edges` (pairs of indices) follow.
     """
     root = Scope("", PREFIX)
     for place, path in enumerate(paths):
@@ -69,8 +69,8 @@ def fold(paths: Sequence[Sequence[Step]], kinds: Sequence[str], edges: Iterable[
 
 
 def _dissolve(scope: Scope, kinds: Sequence[str]) -> None:
-    """Takes away scopes by name that hold too little, layers of one operator, or layers that lie
-    far apart: such a prefix tells a kind of layers, not a part of the network.
+    """Remove scopes by name that hold too few layers, layers of one operator only, or layers that
+    are far apart: such a prefix denotes a kind of layers, not a part of the network.
     """
     kept: list[int | Scope] = []
     for child in scope.children:
@@ -98,7 +98,7 @@ def _worth(scope: Scope, kinds: Sequence[str]) -> bool:
 
 
 def _joined(scope: Scope) -> Scope:
-    """A scope whose only content is a scope by name is one with it."""
+    """Merge a scope with its only child if both are scopes by name."""
     while scope.kind == PREFIX and len(scope.children) == 1:
         (child,) = scope.children
         if not isinstance(child, Scope) or child.kind != PREFIX:
@@ -112,8 +112,8 @@ def _first(child: int | Scope) -> int:
 
 
 def _cut(scope: Scope, edges: Sequence[Edge]) -> None:
-    """Long rows are cut into parts, and these into parts again, where few tensors pass."""
-    inner: dict[int, int] = {}  # layer -> place among the children
+    """Cut long sequences into parts, and these into parts again, where few tensors pass."""
+    inner: dict[int, int] = {}  # layer -> index among the children
     for i, c in enumerate(scope.children):
         for leaf in c.leaves() if isinstance(c, Scope) else (c,):
             inner[leaf] = i
@@ -130,7 +130,7 @@ def _cut(scope: Scope, edges: Sequence[Edge]) -> None:
 
 
 def _bounds(count: int, links: Sequence[Edge]) -> list[Edge]:
-    """Ranges of about PART children that few links leave."""
+    """Return ranges of about PART children whose boundaries few edges cross."""
     crossing = [0] * (count + 1)
     for a, b in Counter((min(x, y), max(x, y)) for x, y in links):
         if a != b:
@@ -149,7 +149,7 @@ def _bounds(count: int, links: Sequence[Edge]) -> list[Edge]:
 
 def _range(leaves: Sequence[int]) -> str:
     low, high = min(leaves) + 1, max(leaves) + 1
-    whole = high - low < len(leaves)  # branches of other parts may lie between
+    whole = high - low < len(leaves)  # branches of other parts may be between
     return f"layers {low} to {high}" if whole else f"from layer {low} on"
 
 

@@ -1,4 +1,4 @@
-"""The numbers of a weight as a person wants to see them: range, mean, spread, a histogram."""
+"""The statistics of a weight for people: range, mean, standard deviation, a histogram."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy.typing as npt
 from converter.graph.infer import Array
 
 BINS = 24
-SAMPLED = 1 << 18  # elements that are looked at; of larger weights each n-th
-SHORT = 8  # elements of a constant that are told one by one
+SAMPLED = 1 << 18  # elements that are read; every n-th of larger weights
+SHORT = 8  # elements of a constant that are listed one by one
 
 
 def described(array: Array) -> dict[str, Any]:
-    """ "values" of a short constant; else "low", "high", "mean", "std", the "zeros" and "strange"
-    (infinite or not a number) elements, "bars" between low and high, and "of", how many elements
-    these are about. Texts have none of it.
+    """Return "values" for a short constant; else "low", "high", "mean", "std", the numbers of
+    "zeros" and "strange" (infinite or NaN) elements, "bars" between low and high, and "of", the
+    number of elements that these describe. Texts have no statistics.
     """
     if array.dtype.kind in "OUS":
         return {"values": [str(v) for v in array.reshape(-1)[:SHORT]]}
@@ -31,7 +31,7 @@ def described(array: Array) -> dict[str, Any]:
     if not finite.size:
         return found
     low, high = float(finite.min()), float(finite.max())
-    scale = max(abs(low), abs(high)) or 1.0  # sums of what is near the largest float are none
+    scale = max(abs(low), abs(high)) or 1.0  # sums of numbers near the largest float overflow
     part = finite / scale
     return found | {
         "low": _short(low),
@@ -44,7 +44,9 @@ def described(array: Array) -> dict[str, Any]:
 
 
 def _bars(values: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Counts in BINS equal parts of the range; all in the middle where there is no range."""
+    """Return the counts in BINS equal parts of the range; all in the middle if the range is
+    empty.
+    """
     low, width = values.min(), values.max() - values.min()
     share = (values - low) / width if width else np.full(values.shape, 0.5)
     return np.bincount(np.minimum((share * BINS).astype(np.intp), BINS - 1), minlength=BINS)
