@@ -1,7 +1,7 @@
 """Contexts of rows and custom converters: the layer being read, or the operator being written.
 
-Reading   one foreign layer that is lifted into the graph: typed attributes, operands, constants, and
-          the builder
+Reading   one foreign layer that is lifted into the graph: typed attributes, operands, constants,
+          and the builder
 Writing   one canonical operator that is lowered into layers: attributes with their defaults,
           operands, constants, and `emit`
 

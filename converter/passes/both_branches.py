@@ -76,7 +76,7 @@ def _always(node: ir.Node) -> bool:
 
 
 def compute_both_branches() -> Pass[Context]:
-    """The pass of a pipeline; see `compute_both`."""
+    """Return the pass of a pipeline; see `compute_both`."""
     return Pass(
         "compute-both-branches",
         "Compute both branches of an If and choose between their results",

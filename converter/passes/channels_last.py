@@ -155,7 +155,7 @@ __all__ = [
 
 
 def channels_last() -> Pass[Context]:
-    """The pass of a pipeline; see `to_nhwc`."""
+    """Return the pass of a pipeline; see `to_nhwc`."""
     return Pass(
         "channels-last",
         "Store images channels-last; Transposes remain at the ends",

@@ -134,7 +134,7 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
 
 
 def lower_ranks(most: int) -> Pass[Context]:
-    """The pass of a pipeline; see `collapse_dims`."""
+    """Return the pass of a pipeline; see `collapse_dims`."""
     return Pass(
         "lower-ranks",
         f"Write tensors of more than {most} axes with fewer, between Reshapes",
@@ -143,7 +143,7 @@ def lower_ranks(most: int) -> Pass[Context]:
 
 
 def join_reshape_chains(most: int = 0) -> Pass[Context]:
-    """The pass of a pipeline; see `join_reshapes`."""
+    """Return the pass of a pipeline; see `join_reshapes`."""
     return Pass(
         "join-reshapes",
         "Join Reshapes that follow each other",

@@ -111,7 +111,9 @@ def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 
 def _three(shape: Sequence[int], axis: int) -> list[int]:
-    """What is before the axis, the axis, and what is behind it."""
+    """Return the product of the sizes before the axis, its size, and the product of those after
+    it.
+    """
     return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
 
 

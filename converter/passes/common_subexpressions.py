@@ -68,7 +68,7 @@ def _operand(value: ir.Value | None) -> Any:
 
 
 def share_common() -> Pass[Context]:
-    """The pass of a pipeline; see `eliminate_common_subexpressions`."""
+    """Return the pass of a pipeline; see `eliminate_common_subexpressions`."""
     return Pass(
         "share-common",
         "Compute once what several nodes compute alike",

@@ -253,7 +253,7 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
 
 
 def unpack_constants() -> Pass[Context]:
-    """The pass of a pipeline; see `unpack_bits`."""
+    """Return the pass of a pipeline; see `unpack_bits`."""
     return Pass(
         "unpack-bits",
         "Store constants of packed bits as the numbers that they stand for",
@@ -265,7 +265,7 @@ def decode_weights(
     wanted: Callable[[ir.Value], bool] = lambda value: True,
     applies: Callable[[Any], bool] = lambda context: True,
 ) -> Pass[Any]:
-    """The pass of a pipeline; see `plain_weights`."""
+    """Return the pass of a pipeline; see `plain_weights`."""
     return Pass(
         "decode-weights",
         "Store weights that are computed from constants as their numbers",

@@ -19,8 +19,9 @@ class TransposedWindow(Window):
     reads pads with `extra`, or the begins of pads with a `target` size, or a scheme that results in
     stride * size elements.
 
-    `extends`  whether the layer has an output_padding; if not, it is subtracted from the `pads` that
-               are written, which are negative at the end if the result extends beyond the last window
+    `extends`  whether the layer has an output_padding; if not, it is subtracted from the `pads`
+               that are written, which are negative at the end if the result extends beyond
+               the last window
     `beyond`   whether results that extend beyond the last window can be written
     """
 
