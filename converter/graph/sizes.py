@@ -62,7 +62,9 @@ def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 
 def mirrored(size: int, before: int, after: int) -> Array:
     """Return the indices along an axis of `size` that is extended by its mirror image at both ends,
-    including the edge elements; raise MappingError R110 if it is too short.
+    including the edge elements.
+
+    Raise MappingError R110 if the axis is empty or an amount is negative.
     """
     if min(before, after) < 0 or not size:
         raise MappingError(f"an axis of {size} is padded by {before} and {after}", "R110")

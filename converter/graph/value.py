@@ -251,7 +251,7 @@ def made_of(value: ir.Value | None, op_type: str) -> Value | None:
 
 
 def _by_axis(front: list[Any], behind: list[Any]) -> list[tuple[int, Any]]:
-    """Yield the axes, the first ones and the last ones, with their slices and indices."""
+    """Return the axes, the first ones and the last ones, with their slices and indices."""
     return [*enumerate(front), *enumerate(behind, -len(behind))]
 
 

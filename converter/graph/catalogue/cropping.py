@@ -1,4 +1,4 @@
-"""Boxes cut out of images and resampled. Layout N, C, H, W."""
+"""Crops of boxes from images, resampled. Layout N, C, H, W."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def CropAndResize(
 def _weights(
     b: Builder, boxes: Value, axis: int, size: int, count: int, method: str
 ) -> tuple[Value, Value]:
-    """[n, count, size]: how much of each pixel along the axis goes into each sample; and which
-    samples lie inside, [n, count].
+    """Return the weight of each pixel along the axis in each sample, [n, count, size], and which
+    samples are inside, [n, count].
     """
     first, last = (boxes[:, a : a + 1] for a in (axis, axis + 2))
     if count > 1:

@@ -27,7 +27,7 @@ def CumProd(b: Builder, x: Value, *, axis: int, exclusive: int = 0, reverse: int
 
 
 def _shifted(b: Builder, x: Value, axis: int, by: int, reverse: int) -> Value:
-    """Moved along an axis by `by` places, ones coming in."""
+    """Shift along an axis by `by` elements, filling with ones."""
     kept = (
         b.Slice(x, [by], [np.iinfo(np.int64).max], [axis])
         if reverse
