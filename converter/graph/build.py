@@ -316,7 +316,7 @@ class Builder:
 
 
 class LoopBody(Builder):
-    """One iteration of a Loop:
+    """One iteration of a Loop.
 
     `iteration` is its number (int64, scalar), `states` are the values after the previous iteration,
     of the types and shapes of the initial ones.

@@ -1,4 +1,4 @@
-"""The `netconv` domain: what ONNX cannot say in one node.
+"""The `netconv` domain: operators that ONNX cannot express in one node.
 
 An extension operator *is* a Python function that writes its definition in standard operators:
 
@@ -8,11 +8,11 @@ An extension operator *is* a Python function that writes its definition in stand
         return x / b.Sqrt(b.Max(b.ReduceSum(x * x, axes), b.like(x, eps)))
 
 Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones
-attributes with their defaults. The body may look at the types and shapes of its inputs; how many
-axes it takes for granted, the decorator says: `@extension(x=4, rois=2)`. From this
-one definition come: shape inference, the model-local function that makes an ONNX file
-self-contained (overload = hash of the body, so that bodies for other attributes or ranks do not
-clash), and the expansion for targets that lack the operator.
+attributes with their defaults. The body may inspect the types and shapes of its inputs; the
+decorator declares the ranks that it requires: `@extension(x=4, rois=2)`. This definition is used
+for shape inference, for the model-local function that makes an ONNX file self-contained (overload =
+hash of the body, so that bodies for other attributes or ranks do not clash), and for the expansion
+for targets that lack the operator.
 
 An operator without a definition (random numbers, custom layers) is `@opaque`: its function returns
 only output types.

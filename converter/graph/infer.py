@@ -39,7 +39,7 @@ from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.verify.node import check_attributes, verify_node
 from converter.io.limits import MOST_AXES
 
-__all__ = [  # what is known of values belongs to what is inferred
+__all__ = [  # known values are part of the result of inference
     "KNOWN_LIMIT",
     "RANDOM",
     "Array",

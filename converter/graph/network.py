@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A graph input or output:
+    """A graph input or output.
 
     `shape` has ints, names of symbolic dimensions, or None (unknown).
     """

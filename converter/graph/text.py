@@ -9,9 +9,9 @@ reference.
        relu = Relu (conv)
     }
 
-A reference names an array in the weights that `parse` is given (an .npz, for instance), and says
-which one it was when the text was printed. Provenance and names of the source format are not part
-of the syntax.
+A reference names an array in the weights that `parse_text` is given (an .npz, for instance), with
+the hash that it had when the text was printed. Provenance and names of the source format are not
+part of the syntax.
 """
 
 from __future__ import annotations

@@ -51,20 +51,20 @@ class Value(ir.Value):
     | Python | ONNX |
     |---|---|
     | `x + y`, `x - y`, `x * y`, `x ** y`, `x @ y` | Add, Sub, Mul, Pow, MatMul |
-    | `x / y` | Div, which truncates whole numbers |
-    | `x % y` | Mod of whole numbers, with the sign of the divisor |
+    | `x / y` | Div, which truncates integers |
+    | `x % y` | Mod of integers, with the sign of the divisor |
     | `x < y`, `x <= y`, `x > y`, `x >= y` | Less, LessOrEqual, Greater, GreaterOrEqual |
-    | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of whole numbers |
+    | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of integers |
     | `-x` | Neg |
-    | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are not whole |
-    | `x[..., 3]`, `x[:, 0]` | Gather of one place of an axis, which vanishes |
+    | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are shortened |
+    | `x[..., 3]`, `x[:, 0]` | Gather of one index of an axis, which is removed |
     | `x[:, None]`, `x[..., None]` | Unsqueeze |
 
     A Python number takes the type of the other operand; an array keeps its own, and cannot be
     compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
     `==` and `hash` are those of the object, so that values can be kept in sets and dictionaries:
-    elements are compared by `b.Equal(x, y)`. A comparison is a node, too: `0 < x < 1` does not mean
-    what it says.
+    elements are compared by `b.Equal(x, y)`. A comparison is a node, too: `0 < x < 1` does not
+    work as in mathematics.
     """
 
     __slots__ = ()

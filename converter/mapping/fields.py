@@ -36,7 +36,7 @@ MISSING: Any = REQUIRED
 
 
 class Field:
-    """The base class: it owns nothing and converts nothing. See the module."""
+    """The base class, which owns and converts no parts. See the module."""
 
     names: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()

@@ -33,18 +33,18 @@ Values = ir.Value | Sequence[ir.Value]
 class Rule:
     """A row: one canonical operator <-> one foreign layer.
 
-    `since`/`until`: versions of the foreign format (inclusive) between which the row holds; the
+    `since`/`until`: versions of the foreign format (inclusive) for which the row applies; the
     meaning of the number is the format's (specification version, opset, feature level). `lift_only`
     rows accept spellings that are never written, `lower_only` rows write an operator as a layer
     that is read as another one. `operands` are the names of the layer's operands, in the order of
-    the operator's inputs, where the format has operands by name: `y?` may be left out, `values*`
+    the operator's inputs, for formats with named operands: `y?` may be left out, `values*`
     are all inputs that are left. `given` is a sample context for the laws' test, one entry for each
-    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
-    that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
+    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: an
+    unknown size), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
     constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
-    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
-    `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
-    another one is a prefix: `i64:2,3`, `=f16:4`.
+    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` the result of an operator before it,
+    and at the end `-> 2` two results. Types are the most common that the operator allows; another
+    one is given as a prefix: `i64:2,3`, `=f16:4`.
     Without `given` every required input is `2,3`.
     """
 

@@ -33,7 +33,7 @@ def fix_inputs(
     values: Mapping[str, Any] | None = None,
 ) -> list[Diagnostic]:
     """Set shapes of inputs by their public names, make inputs with `values` constants, infer shapes
-    again, and resolve what these determine. Return warnings.
+    again, and resolve sizes and branches that these determine. Return warnings.
 
     A symbolic dimension is replaced everywhere, in other inputs too. If it would get several sizes,
     only the given shapes are set (U504), and other dimensions with the name stay dynamic. A value

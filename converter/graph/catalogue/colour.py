@@ -1,4 +1,4 @@
-"""towards the nearer neighbor of the same pair."""
+"""Color spaces: RGB images and YUV with chroma at half the resolution, packed into one row."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def YuvToRgb(
 
 def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
     """Upsample [N, 2, h, w] -> [N, 2, height, width]: odd inner rows are means, inner columns are
-    weighted 3 to
+    weighted 3:1 towards the nearer neighbor of the same pair.
     """
     y = b.Gather(colours, arange(height) * (height // 2) // height, axis=2)
     y = b.Gather(y, arange(width) * (width // 2) // width, axis=3)

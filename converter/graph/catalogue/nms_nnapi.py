@@ -192,7 +192,7 @@ def _shifts(h: int, w: int, ratio: list[float]) -> Array:
 
 
 def _from(threshold: float) -> Array:
-    """Return the next smaller number:
+    """Return the next smaller number.
 
     NonMaxSuppression removes overlaps above its threshold, here equal ones are removed, too.
     """

@@ -157,7 +157,7 @@ def interpolated(
     part: Sequence[Value],
     pixel: Callable[[Value, Value], Value],
 ) -> Value:
-    """Return the weighted sum of four neighbors `pixel(column, row)`:
+    """Return the weighted sum of four neighbors `pixel(column, row)`.
 
     `low` and `high` are x and y of the first and of the last of them, `part` is the distance from
     the first.

@@ -8,9 +8,9 @@ from converter.graph.extensions import extension
 
 @extension
 def State(b: Builder, state: Value, initial: Value) -> Value:
-    """The value of a state:
+    """The value of a state.
 
-    `state`, an input of the network that may be left out in the first run, which then uses
+    `state` is an input of the network that may be left out in the first run, which then uses
     `initial`.
     """
     return b.Identity(state)

@@ -1,4 +1,6 @@
-"""Extension operators on images and feature maps. Layout N, C, spatial... unless said otherwise."""
+"""Extension operators on images and feature maps. Layout N, C, spatial... unless declared
+otherwise.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Forms = dict[Perm, ir.Value]
 
 
 class Stored:
-    """The stored forms of values:
+    """The stored forms of values.
 
     `forms[v]` maps an order of v's axes to the value of the new graph that holds v in that order.
     The first is the form in which it is produced.

@@ -21,7 +21,7 @@ Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 
 @record
 class RankChange:
-    """An operator that changes the rank:
+    """An operator that changes the rank.
 
     `reassociation` maps its axes, `carry(b, x, stored, result)` creates it for a stored input.
     """

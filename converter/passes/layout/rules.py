@@ -43,7 +43,7 @@ _OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization",
 
 @record
 class Free:
-    """A rank-preserving operator for any order:
+    """A rank-preserving operator for any order.
 
     `inputs` and `outputs` hold data in one order; `remap` adapts attributes and constant operands
     to it.

@@ -140,7 +140,7 @@ def product(node: ir.Node, b: Builder) -> Value | None:
 
 
 def moved(node: ir.Node, b: Builder) -> Value | None:
-    """Gather integers one by one from the flattened operand:
+    """Gather integers one by one from the flattened operand.
 
     Transpose and strided slices lack these types.
     """
