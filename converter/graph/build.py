@@ -225,7 +225,7 @@ class Builder:
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:
         """Return a scalar constant of the type of `reference`."""
         dtype = array_type(reference)
-        with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+        with np.errstate(over="ignore"):  # out of a narrow type: infinite
             return self.const(held(number, dtype, name), name)
 
     def beside(self, reference: ir.Value, number: float) -> Value:

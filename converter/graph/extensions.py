@@ -86,7 +86,7 @@ class Extension:
 
 
 CATALOGUE: dict[str, Extension] = {}
-SOME = range(1, MOST_AXES + 1)  # axes: the input is no scalar
+SOME = range(1, MOST_AXES + 1)  # ranks of an input that is no scalar
 
 
 @overload

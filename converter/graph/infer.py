@@ -211,7 +211,7 @@ def _data(value: ir.Value | None) -> Array | None:
 def _ask(node: ir.Node, schema: onnx.defs.OpSchema) -> Answer:
     """Run onnx's own inference."""
     proto, names = onnx.NodeProto(op_type=node.op_type, domain=node.domain), {}
-    for i, v in enumerate(node.inputs):  # positional names: foreign names may be empty or repeated
+    for i, v in enumerate(node.inputs):  # foreign names may be empty or repeated
         proto.input.append("" if v is None else f"i{i}")
         if v is not None:
             names[f"i{i}"] = v

@@ -94,8 +94,8 @@ class Network:
                 self.interface[key] = {n: v for n, v in found.items() if keep(n, v)}
 
     def declared_shape(self, name: str, shape: Sequence[int]) -> list[int]:
-        """Return the shape in the graph of an input whose shape is given as its file declares it:
-        as a vector of channels, or as channels, height and width.
+        """Return the shape in the graph of an input, given the shape that its file declares: as a
+        vector of channels, or as channels, height and width.
         """
         sizes = list(shape)
         if name not in self.interface.get("channel_inputs", ()) or len(sizes) not in (1, 3):

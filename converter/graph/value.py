@@ -1,4 +1,4 @@
-"""Values that can be written with: `x * b.Sigmoid(x * 1.702)` for Mul(x, Sigmoid(Mul(x, 1.702))).
+"""Values with Python operators: `x * b.Sigmoid(x * 1.702)` for Mul(x, Sigmoid(Mul(x, 1.702))).
 
 An operator between values is a node, and a node is written by a builder: by the one whose `with`
 block is open (the definitions of extension operators and the rewrites are called inside one). As

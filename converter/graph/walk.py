@@ -163,4 +163,4 @@ def discard(node: ir.Node) -> None:
         graph.remove(node, safe=True)
     finally:
         outputs.data = aside
-    node._inputs = (None,) * count  # as `remove` leaves it: passes meet it in lists made before
+    node._inputs = (None,) * count  # as `remove` does: passes may still list it

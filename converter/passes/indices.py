@@ -62,7 +62,7 @@ _MOVES = frozenset(
         "Pow",  # depends on the base
     }
 )
-_CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # types that no cast wraps
+_CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # casts do not wrap around
 _JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
 
 

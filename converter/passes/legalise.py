@@ -109,7 +109,7 @@ def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Sequence[ir.V
         return found
     for made in reversed(b.made):
         for use in [u for o in made.outputs for u in o.uses()]:
-            use.node.replace_input_with(use.idx, None)  # of a body that was begun; no node has it
+            use.node.replace_input_with(use.idx, None)  # in an unfinished body
         discard(made)
     return None
 

@@ -25,7 +25,7 @@ _T = ir.DataType
 # type -> bits that its significand lacks, exponent of its least normal number, least number that
 # becomes infinite
 _HALVES = {_T.FLOAT16: (13, -14, 65520.0), _T.BFLOAT16: (16, -126, float.fromhex("0x1.ffp127"))}
-_BYTES = (_T.BOOL, _T.INT8, _T.UINT8, _T.INT4, _T.UINT4)  # all their numbers have a half
+_BYTES = (_T.BOOL, _T.INT8, _T.UINT8, _T.INT4, _T.UINT4)  # all values are exact in half precision
 _FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
 
 

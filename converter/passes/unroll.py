@@ -37,7 +37,7 @@ def unroll(
     choices; return whether anything changed. Others are left unchanged.
     """
     names, changed = Names(model), False
-    moved: set[ir.Value] = set()  # of which more is known than when their readers were inferred
+    moved: set[ir.Value] = set()  # better known than when their consumers were inferred
     for graph in all_graphs(model.graph):
         queue = deque(graph)
         while queue:

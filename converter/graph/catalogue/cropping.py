@@ -25,7 +25,7 @@ def CropAndResize(
     """For each of boxes[n, 4] (y1, x1, y2, x2, where 0..1 are the first and the last pixel) of
     image indices[n]: [n, C, crop h, crop w].
 
-    Corners of the box are sampled themselves; a sample outside the image is `extrapolation_value`.
+    The corners of the box are sample points; a sample outside the image is `extrapolation_value`.
     method: BILINEAR or NEAREST. Source: TensorFlow, CropAndResize.
     """
     of_counts(2, crop_size=crop_size)

@@ -72,7 +72,7 @@ def DetectionOutput(
 
     if arm_location is not None:
         boxes = moved(boxes, arm_location)
-        if pixels is not None:  # each decoding divides the boxes that it starts from, made ones too
+        if pixels is not None:  # every decoding divides its priors, including decoded ones
             boxes = boxes / np.array(pixels * 2, np.float32)
     if arm_confidence is not None:
         # the scores are background where the refinement network detects no object

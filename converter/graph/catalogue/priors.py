@@ -43,7 +43,7 @@ def PriorBox(
     """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1
     the variances.
 
-    `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With
+    `layer` and `image` are (height, width). step 0 spreads the cells evenly over the image. With
     scale_all_sizes 0 (the MXNet form) min_size and step are relative to the image height, which
     then must be known, and max_size is ignored; step -1 there means even spreading. Source:
     OpenVINO, PriorBox-8.

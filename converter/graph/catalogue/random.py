@@ -21,7 +21,7 @@ from converter.graph.value import FLOAT, INT64
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
 HALF_BITS = {ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7}  # bits of the mantissa
-MOST = 1 << 16  # numbers that a definition lists
+MOST = 1 << 16  # numbers that are written as constants
 
 
 def _like(shape: ir.Value) -> Types:

@@ -43,8 +43,8 @@ def EmbeddingLookupSparse(
     """Rows params[ids[i]] * weights[i], summed into row rows[i] (SUM), divided by the sum of
     weights (MEAN) or the root of that of their squares (SQRTN).
 
-    `rows` is [n] or [n, d], its first column counts. `count` rows come out; one without members is
-    0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
+    `rows` is [n] or [n, d], of which the first column is used. The result has `count` rows; one
+    without members is 0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
     embedding_lookup_sparse.
     """
     shape = static(params)

@@ -23,7 +23,7 @@ from converter.graph.verify.shapes_of import (
 )
 
 MOST_INDICES = 1 << 20  # constant indices that are inspected
-_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # one term of an Einsum equation
 
 
 def axis_exists(node: ir.Node) -> str | None:

@@ -66,8 +66,8 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
     """Look up four bits of both operands at a time in a table, for targets whose integers have at
     most `4 * count` bits.
 
-    The entries are already shifted to their position; the uppermost four bits are signed. No
-    magnitude in the tables exceeds `largest`, the largest integer of the target.
+    The entries are already shifted to their position; the uppermost four bits are signed. Entries
+    with a magnitude above `largest` are 0, because no result of the target can have them.
     """
     x, y = x_of(node), x_of(node, 1)
     if x.dtype not in (_T.INT32, _T.INT64) or any(_longer(constant(v), 4 * count) for v in (x, y)):

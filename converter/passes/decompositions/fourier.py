@@ -97,7 +97,7 @@ def filtered(node: ir.Node, b: Builder) -> Value | None:
     angle = 2 * np.pi * np.outer(arange(bins), arange(length)) / length
     weight = np.ones(length) if window is None else window.reshape(-1).astype(np.float64)
     cosine, sine = np.cos(angle) * weight, np.sin(angle) * weight
-    of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # to the real part, to the other
+    of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # for each part of the data
     sources = [of_real] if parts == 1 else [of_real, of_imaginary]
     filters = np.stack([np.stack(source) for source in sources], axis=2)
     dtype = array_type(x)

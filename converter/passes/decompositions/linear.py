@@ -15,8 +15,8 @@ MOST_ROWS = 4  # rows of a matrix whose determinant is expanded into 24 products
 
 
 def matmul(node: ir.Node, b: Builder) -> Value | None:
-    """Turn vectors into matrices; merge batch axes into rows if only the first operand has them;
-    give both operands the same rank otherwise.
+    """Turn vectors into matrices; flatten the first operand to rows if the second is a matrix;
+    else expand the batch axes of both.
     """
     x, w, ranks = x_of(node), x_of(node, 1), (rank_of(x_of(node)), rank_of(x_of(node, 1)))
     out = shape_of(node.outputs[0])

@@ -29,11 +29,11 @@ class Stored:
         self._forms: dict[ir.Value, Forms] = {}
         self._views: dict[
             ir.Value, tuple[ir.Value, Perm]
-        ] = {}  # a value that is another one with axes permuted
+        ] = {}  # a value that is a permutation of another one
         self._raised: dict[tuple[ir.Value, int], Forms] = {}
         self.names: dict[
             ir.Value, ir.Value
-        ] = {}  # a value that will vanish -> the value that takes over its name
+        ] = {}  # a value that will be removed -> the one that takes its name
 
     def forms(self, value: ir.Value) -> Forms:
         if value in self._views:

@@ -15,7 +15,7 @@ from converter.graph.infer import shape_of
 from converter.graph.value import Value, operand
 from converter.passes.legalise import Rewrite
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # computed as floats
 # Cephes, atanf (2e-7) and asinf
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
