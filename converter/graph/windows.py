@@ -75,8 +75,8 @@ def same_pads(
     """Return the padding before all axes, then that after them, with which there are ceil(size /
     stride) windows, or `windows` if given; the odd element is at the end if `upper`.
 
-    Raise MappingError X203 if a required size is unknown (None); with a stride of 1 none is
-    required.
+    Raise MappingError X203 if a required size is unknown (None); with a stride of 1 and
+    without `windows` none is required.
     """
     of_length(len(sizes), kernel=kernel, strides=strides)
     of_length(len(sizes), dilations=dilations or strides, windows=windows or strides)

@@ -104,8 +104,8 @@ class Lowering:
         self._name(self.layers[mark:], node)
 
     def _name(self, layers: Sequence[Layer], node: ir.Node) -> None:
-        """Give the operator's name to the layers that produce its results, so that a lookup by name
-        finds the producing layer.
+        """Add a suffix to the names of layers that do not produce a result of the operator, so that
+        a lookup by its name finds the producing layer.
         """
         inner = [x for x in layers if not set(x.outputs) & set(node.outputs)]
         if len(inner) < len(layers):

@@ -44,8 +44,8 @@ def EmbeddingLookupSparse(
     weights (MEAN) or the root of that of their squares (SQRTN).
 
     `rows` is [n] or [n, d], of which the first column is used. The result has `count` rows; one
-    without members is 0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
-    embedding_lookup_sparse.
+    without members is 0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source:
+    TensorFlow, embedding_lookup_sparse.
     """
     shape = static(params)
     if rank_of(rows) != 1:

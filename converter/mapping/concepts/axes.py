@@ -204,8 +204,10 @@ class Axes(Field):
         return axes
 
     def some(self, w: Any) -> Any:
-        """Return computed axes, which must be at least one, or whose absence must have the same
-        meaning in the operator and in the layer.
+        """Return computed axes.
+
+        Raise MappingError X203 unless there is at least one axis, or an empty list means no axes in
+        both the operator and the layer.
         """
         axes = w.input(self.index)
         count = (known_sizes(axes) or [None])[0]

@@ -1,6 +1,6 @@
 """Einsum as Transpose, Reshape, MatMul and ReduceSum.
 
-At most one unknown size per Reshape is required, which it infers itself.
+Each Reshape has at most one unknown size, which it infers itself.
 """
 
 from __future__ import annotations

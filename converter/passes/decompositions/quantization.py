@@ -169,8 +169,9 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
 
 @dataclass(frozen=True)
 class Without:
-    """A cache of integers minus their zero points, as floats, so that unrolled iterations share
-    those of one weight.
+    """A function that subtracts zero points from integers and returns floats.
+
+    Instances compare by value, so that unrolled iterations share the result for one weight.
     """
 
     points: tuple[float, ...]
