@@ -148,7 +148,8 @@ def rounded_up(
     windows: Sequence[int | None],
 ) -> list[int]:
     """Return pads with which windows that round down are as many as with `ceil_mode` and `pads`:
-    the end padding is the overhang of the last window, or less if another window would fit.
+    the end padding is raised to the overhang of the last window, or lowered if another window
+    would fit.
 
     Raise MappingError if a window begins in the end padding, which ONNX leaves out, and X203 if a
     size is unknown (None).
