@@ -1,35 +1,35 @@
 """The shared graph: onnx_ir models with ONNX semantics, opset 21, IR version 10, one spelling per
 operator.
 
-network.py        a graph with what its source file says about inputs and outputs
+network.py        a graph with the source file's description of inputs and outputs
 build.py          Builder: nodes appended to a graph or inserted, inferred at once
 value.py          values with operators: `x * b.Sigmoid(x)`
-lazy_tensor.py    the numbers of a constant, where they lie in a file or how they are computed
+lazy_tensor.py    the elements of a constant, stored in a file or computed on use
 known.py          shapes and values that are known without running the network
 infer.py          type and shape of one node's outputs
 infer_control.py  the same for If, Loop and Scan
-infer_sizes.py    sizes that onnx's inference leaves open although the graph says them
-interpolation.py  the curve of cubic interpolation
-windows.py        padding of sliding windows that is said by name
-demands.py        what attributes must be before something is computed with them
-loops.py          If and Loop of bodies that are functions
+infer_sizes.py    sizes that onnx's inference leaves unknown although the graph determines them
+interpolation.py  source coordinates of a resized axis, and the cubic kernel
+windows.py        sliding windows, and padding that is specified by name
+demands.py        checks of attributes before they are used in computations
+loops.py          If and Loop with bodies that are functions
 recurrent.py      LSTM, GRU and RNN written with simpler operators
-fixed_point.py    products, roots and activations of integers as gemmlowp rounds them
-pools.py          what onnx's inference gets wrong about pooling that rounds up
-shapes.py         fixing input shapes and inferring a whole graph again
-sizes.py          shapes that must be known, and arrays whose size a file says
-verify/           what operators demand beyond onnx's inference
-extensions.py     the domain `netconv`: operators whose definition is a function body in standard
+fixed_point.py    integer products, roots and activations as gemmlowp rounds them
+pools.py          a correction of onnx's inference for pooling that rounds up
+shapes.py         inference over a whole graph
+sizes.py          shapes that must be known, and arrays whose size is read from a file
+verify/           constraints of operators that onnx's inference does not check
+extensions.py     the domain `netconv`: operators defined by a function body of standard
                   operators
 catalogue/        those operators, by theme
 channels_last.py  the domain `netconv.channels_last`: operators on data stored N, spatial..., C
-equal_weights.py  weights of the same bytes, which a file holds once
-generators.py     random bits that engines agree on
+equal_weights.py  weights of equal bytes, which a file stores once
+generators.py     random number generators that engines agree on
 states.py         variables of a file as inputs and outputs
-names.py          unique value names; the names of the source file beside them
+names.py          unique value names, and the names in the source file
 walk.py           every graph and node including sub-graphs
-invariants.py     what a canonical graph promises
-record.py         a lighter dataclass for what tables consist of
+invariants.py     invariants of a canonical graph
+record.py         a lightweight dataclass for entries of tables
 text.py           ONNX's own textual syntax, weights by reference
 """
 

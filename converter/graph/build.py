@@ -1,4 +1,4 @@
-"""Builder: nodes appended to a graph, or inserted before a node, with types and shapes inferred at
+"""Builder: append nodes to a graph, or insert them before a node, with types and shapes inferred at
 once.
 """
 
@@ -42,15 +42,15 @@ from converter.graph.verify.shapes_of import BODY
 R = TypeVar("R")
 Operand = ir.Value | np.ndarray | float | int | bool | None
 Source = dict[str, str]
-AT = "netconv.at"  # of a node: where it is in the ONNX file that was read; it is never written
+AT = "netconv.at"  # of a node: its location in the ONNX file that was read; it is never written
 _FUNCTION = "netconv.function"  # of a graph: it is the body of a function
-# constants that are no tensors yet; to ask whether something follows the protocol of tensors takes
-# longer than all the rest
+# constants that are not tensors yet; checking whether a value follows the tensor protocol takes
+# longer than all other checks
 _PLAIN = (np.ndarray, np.generic, bool, int, float, list, tuple)
 
 
 class WriteNode(Protocol):
-    """Writes a node of one operator: inputs, attributes (None: left out), `name` as a hint for the
+    """Create a node of one operator: inputs, attributes (None: left out), `name` as a hint for the
     output's name.
     """
 
@@ -61,17 +61,18 @@ class WriteNode(Protocol):
 
 
 class Builder:
-    """Writes into one graph.
+    """Create the nodes of one graph.
 
-    `b.Gather(x, i, axis=1)` writes a node of an operator of ONNX or of the extension catalogue and
+    `b.Gather(x, i, axis=1)` creates a node of an operator of ONNX or of the extension catalogue and
     returns its output, `b.Split(x, outputs=2, axis=1)` a tuple of several. Inside `with b:`
-    operators between values (`x * y`, see `Value`) are written by `b`, too. `op`, `ops`, `ext` and
-    `exts` take the operator's name as a string and, in `ops`, its domain. Operands are values, None
-    (an optional input left out), arrays, or Python scalars and lists, which become constants (bool,
-    int64, float32). A number beside a value of which the operator demands the same type takes that
-    type: `b.Max(x, 0)`. `source` is the provenance stamped on each new node (see `provenance`). In
-    a function body (`in_function`, which the graph remembers) constants are Constant nodes,
-    elsewhere initializers.
+    operators between values (`x * y`, see `Value`) are created by `b`, too. `op`, `ops`, `ext` and
+    `exts` take the operator's name as a string and, in `ops`, its domain.
+
+    Operands are values, None (an optional input left out), arrays, or Python scalars and lists,
+    which become constants (bool, int64, float32). A number takes the type of another operand if the
+    operator requires both to have the same type: `b.Max(x, 0)`. `source` is the provenance recorded
+    on each new node (see `provenance`). In a function body (`in_function`, which the graph
+    remembers) constants are Constant nodes, elsewhere initializers.
     """
 
     def __init__(
@@ -97,8 +98,8 @@ class Builder:
         return self.operator(name)
 
     def operator(self, op_type: str) -> WriteNode:
-        """What writes nodes of one operator, of ONNX or else of the extension catalogue:
-        `b.operator(kind)(x, axis=1)`.
+        """Return a function that creates nodes of one operator, of ONNX or else of the extension
+        catalogue: `b.operator(kind)(x, axis=1)`.
         """
         make: Any = self.exts if _domain(op_type) == EXTENSION_DOMAIN else self.ops
 
@@ -112,7 +113,7 @@ class Builder:
         return write
 
     def __enter__(self) -> Self:
-        """Operators between values are written by this builder until the block ends."""
+        """Create operators between values with this builder until the block ends."""
         open_writer(self)
         return self
 
@@ -122,7 +123,7 @@ class Builder:
     def op(
         self, op_type: str, *inputs: Any, domain: str = "", name: str = "", **attributes: Any
     ) -> Value:
-        """One node with one output.
+        """Create one node with one output.
 
         Attributes that are None are left out; `name` is a hint for the output's name.
         """
@@ -137,7 +138,7 @@ class Builder:
         names: Sequence[str] = (),
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """One node with `outputs` outputs."""
+        """Create one node with `outputs` outputs."""
         count = max(outputs, len(names))
         operands = [self._beside(op_type, domain, inputs, i) for i in range(len(inputs))]
         if op_type in VARIADIC and not domain and None in operands:
@@ -161,7 +162,7 @@ class Builder:
         return found
 
     def ext(self, op_type: str, *inputs: Any, name: str = "", **attributes: Any) -> Value:
-        """One operator of the extension catalogue with one output."""
+        """Create one operator of the extension catalogue with one output."""
         return self.exts(op_type, *inputs, names=(name,), **attributes)[0]
 
     def exts(
@@ -172,8 +173,8 @@ class Builder:
         names: Sequence[str] = (),
         **attributes: Any,
     ) -> tuple[Value, ...]:
-        """One operator of the extension catalogue; inside a function body its definition is written
-        out instead.
+        """Create one operator of the extension catalogue; inside a function body, its definition
+        instead.
         """
         if self.in_function:
             from converter.graph import extensions
@@ -184,8 +185,8 @@ class Builder:
         )
 
     def const(self, data: Any, name: str = "const", dtype: Any = None) -> Value:
-        """A constant from an array, a tensor, or Python numbers (int64, float32, bool unless
-        `dtype` says else).
+        """Return a constant from an array, a tensor, or Python numbers (int64, float32, bool unless
+        `dtype` is given).
         """
         tensor = lazy(as_array(data, dtype) if isinstance(data, _PLAIN) else data)
         if self.in_function:
@@ -210,7 +211,7 @@ class Builder:
         )
 
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> Value:
-        """A Reshape; of a constant, the reshaped constant (a view, unless its numbers are
+        """Reshape a value; a constant is reshaped itself (a view, unless its elements are
         computed).
         """
         if value.const_value is not None and value.dtype != ir.DataType.STRING:
@@ -222,14 +223,14 @@ class Builder:
         return self.op("Reshape", value, list(shape))
 
     def like(self, reference: ir.Value, number: float | int, name: str = "const") -> Value:
-        """A scalar constant of the type of `reference`."""
+        """Return a scalar constant of the type of `reference`."""
         dtype = array_type(reference)
-        with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+        with np.errstate(over="ignore"):  # out of a narrow type: infinite
             return self.const(held(number, dtype, name), name)
 
     def beside(self, reference: ir.Value, number: float) -> Value:
-        """The same; a fraction beside whole numbers in a type that the operator will refuse, not
-        cut to an integer.
+        """Return `like(reference, number)`, except that a fraction with an integer `reference` is
+        not truncated, but keeps a type that the operator refuses.
         """
         whole = reference.dtype is not None and reference.dtype.is_integer()
         if whole and not float(number).is_integer():
@@ -239,8 +240,8 @@ class Builder:
     def _beside(
         self, op_type: str, domain: str, inputs: Sequence[Any], index: int
     ) -> ir.Value | None:
-        """Operand `index` as a value: a Python number in the type of an operand for which the
-        operator demands the same type.
+        """Return operand `index` as a value: a Python number takes the type of an operand that the
+        operator requires to have the same type.
         """
         number = inputs[index]
         if isinstance(number, int | float) and not isinstance(number, np.generic):
@@ -258,7 +259,7 @@ class Builder:
 
     @contextlib.contextmanager
     def provenance(self, **source: str) -> Iterator[None]:
-        """Stamps new nodes with where they come from: format=, layer=, type=, where=."""
+        """Record the source of new nodes: format=, layer=, type=, where=."""
         previous, self.source = self.source, {f"netconv.{k}": v for k, v in source.items() if v}
         try:
             yield
@@ -266,23 +267,25 @@ class Builder:
             self.source = previous
 
     def body(self, name: str) -> Builder:
-        """A builder for a sub-graph (If, Loop): same names, same provenance; values of the outer
-        graph may be used freely.
+        """Return a builder for a sub-graph (If, Loop): it shares names and provenance, and values
+        of the outer graph can be used in it.
         """
         inner = Builder(self.inner_graph(name), self.names, in_function=self.in_function)
         inner.source = dict(self.source)
         return inner
 
     def inner_graph(self, name: str) -> ir.Graph:
-        """An empty graph for an attribute of a node."""
+        """Return an empty graph for an attribute of a node."""
         name = self.names.fresh(name)
         graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=name)
         graph.meta[BODY] = True
         return graph
 
     def loop(self, trips: Any, *states: Any) -> LoopBody:
-        """The body of a Loop over `trips` iterations (None: without end), whose first states are
-        `states`. It is written by `LoopBody.end`:
+        """Create the body of a Loop over `trips` iterations (None: without end) with the initial
+        `states`.
+
+        `LoopBody.end` creates the Loop:
 
             with b.loop(10, total) as body:
                 (before,) = body.states
@@ -292,16 +295,16 @@ class Builder:
         return LoopBody(self, trips, states)
 
     def input(self, name: str, dtype: ir.DataType, shape: Sequence[Any] | None) -> Value:
-        """A new input of this builder's graph."""
+        """Add a new input to this builder's graph."""
         value = Value(name=self.names.fresh(name))
         set_type(value, dtype, shape)
         self.graph.inputs.append(value)
         return value
 
     def output(self, *values: ir.Value) -> None:
-        """Declares outputs of this builder's graph.
+        """Declare outputs of this builder's graph.
 
-        An input, a constant or a repeated value gets an Identity in between.
+        An Identity is inserted for an input, a constant or a repeated value.
         """
         for value in values:
             foreign = (
@@ -313,15 +316,17 @@ class Builder:
 
 
 class LoopBody(Builder):
-    """Writes one turn of a Loop: `iteration` is its number (int64, scalar), `states` are what the
-    turn before left, of the types and shapes of the first ones.
+    """One iteration of a Loop.
+
+    `iteration` is its number (int64, scalar), `states` are the values after the previous iteration,
+    of the types and shapes of the initial ones.
     """
 
     def __init__(self, outer: Builder, trips: Any, first: Sequence[Any]) -> None:
         super().__init__(outer.inner_graph("body"), outer.names, in_function=outer.in_function)
         self.source = dict(outer.source)
         self.outer, self.trips = outer, trips
-        self.start: ir.Value | bool = True  # whether there is a first turn
+        self.start: ir.Value | bool = True  # whether there is a first iteration
         self.first = [outer.const(v) if not isinstance(v, ir.Value) else v for v in first]
         self.iteration = self.input("iteration", ir.DataType.INT64, [])
         self.input("going", ir.DataType.BOOL, [])
@@ -335,9 +340,11 @@ class LoopBody(Builder):
         ]
 
     def end(self, *values: ir.Value, going: ir.Value | None = None) -> tuple[Value, ...]:
-        """Writes the Loop. `values` are the states behind a turn, then those that all turns stack
-        along a new first axis; `going`: whether there is another turn. Results: the last states,
-        then what is stacked.
+        """Create the Loop.
+
+        `values` are the states after an iteration, followed by values that are stacked along a new
+        first axis over all iterations. `going`: whether there is another iteration. Return the
+        final states, then the stacked values.
         """
         self.output(self.const(True, "again") if going is None else going, *values)
         count = len(values)
@@ -348,9 +355,7 @@ class LoopBody(Builder):
 
 @functools.cache
 def _domain(op_type: str) -> str | None:
-    """The domain of an operator of this name: ONNX's own, else the catalogue's; None for an unknown
-    one.
-    """
+    """Return the domain of an operator: ONNX's own, else the catalogue's; None if it is unknown."""
     from converter.graph import extensions
 
     if schema_of(op_type) is not None:
@@ -360,9 +365,7 @@ def _domain(op_type: str) -> str | None:
 
 @functools.lru_cache(1024)
 def _same_type(op_type: str, index: int, count: int) -> tuple[int, ...]:
-    """Which of the `count` operands of an operator have the type of operand `index`, whatever that
-    is.
-    """
+    """Return which of the `count` operands must have the same type as operand `index`."""
     schema = schema_of(op_type)
     if schema is None or index >= count:
         return ()
@@ -394,7 +397,9 @@ _AS: dict[Any, tuple[ir.AttributeType, Callable[[Any], Any]]] = {
 
 @functools.lru_cache(1024)
 def _kinds(op_type: str) -> dict[str, tuple[ir.AttributeType, Callable[[Any], Any]]]:
-    """Attribute -> its type and what makes a Python value fit it; schemas answer slowly."""
+    """Return attribute -> its type and a converter from Python values; cached, because schemas are
+    slow.
+    """
     schema = schema_of(op_type)
     return (
         {}
@@ -404,8 +409,8 @@ def _kinds(op_type: str) -> dict[str, tuple[ir.AttributeType, Callable[[Any], An
 
 
 def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[ir.Attr]:
-    """Attributes in the types that the operator's schema declares: 3 for a float attribute is
-    3.0.
+    """Return attributes in the types that the operator's schema declares: 3 for a float attribute
+    becomes 3.0.
     """
     kinds = _kinds(op_type) if domain == "" else {}
     result: list[ir.Attr] = []
@@ -421,7 +426,7 @@ def _attributes(op_type: str, domain: str, attributes: dict[str, Any]) -> list[i
 
 
 def attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute typed by its Python value; arrays become tensors, an empty list a list of
+    """Return an attribute typed by its Python value; arrays become tensors, an empty list a list of
     integers.
     """
     if isinstance(value, np.ndarray):
@@ -440,8 +445,8 @@ def attribute(name: str, value: Any) -> ir.Attr:
 
 
 def _type_of_list(values: Sequence[Any]) -> ir.AttributeType | None:
-    """What onnx_ir finds too, but by asking whether a list follows the protocols of graphs, tensors
-    and types first, which takes longer than the rest.
+    """Return the type that onnx_ir would determine, without first checking whether a list follows
+    the protocols of graphs, tensors and types, which takes longer than the rest.
     """
     for kind, found in (
         (int, ir.AttributeType.INTS),
@@ -454,8 +459,8 @@ def _type_of_list(values: Sequence[Any]) -> ir.AttributeType | None:
 
 
 def writing(write: Callable[..., R]) -> Callable[..., R]:
-    """For a function (b, *values) that may be called outside of `with b:`: opens it, and gives the
-    values operators.
+    """Decorate a function (b, *values) that may be called outside of `with b:`: open the block, and
+    add operators to the values.
     """
 
     @functools.wraps(write)
@@ -467,14 +472,14 @@ def writing(write: Callable[..., R]) -> Callable[..., R]:
 
 
 def new_model(name: str = "main") -> tuple[ir.Model, Builder]:
-    """An empty canonical model and a builder for it."""
+    """Return an empty canonical model and a builder for it."""
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET, EXTENSION_DOMAIN: 1}, name=name)
     return ir.Model(graph, ir_version=IR_VERSION, producer_name="netconv"), Builder(graph, Names())
 
 
 def open_builder() -> Builder:
-    """The builder whose `with` block is open: for functions that write nodes as operators between
-    values do, without being handed a builder.
+    """Return the builder whose `with` block is open, for functions that create nodes without having
+    a builder argument.
     """
     builder = writer()
     assert isinstance(builder, Builder)
@@ -482,7 +487,7 @@ def open_builder() -> Builder:
 
 
 def builder_before(node: ir.Node, names: Names, source: ir.Node | None = None) -> Builder:
-    """A builder that inserts in front of `node`, with its provenance or that of `source`."""
+    """Return a builder that inserts before `node`, with its provenance or that of `source`."""
     assert isinstance(node.graph, ir.Graph)
     b = Builder(node.graph, names, before=node)
     b.source = _source_of(source or node)
@@ -490,7 +495,9 @@ def builder_before(node: ir.Node, names: Names, source: ir.Node | None = None) -
 
 
 class RecordingBuilder(Builder):
-    """A builder before a node, with its provenance, that remembers what it placed."""
+    """A builder that inserts before a node, with its provenance, and records the nodes that it
+    inserted.
+    """
 
     def __init__(self, graph: ir.Graph, names: Names, before: ir.Node) -> None:
         super().__init__(graph, names, before=before)
@@ -507,23 +514,23 @@ def _source_of(node: ir.Node) -> Source:
 
 
 def same_attrs(node: ir.Node, *without: str) -> dict[str, Any]:
-    """The attributes as they are, of any type, for another node."""
+    """Return the attributes unchanged, of any type, for another node."""
     return {k: a for k, a in node.attributes.items() if k not in without}
 
 
 def attrs_of(node: ir.Node) -> dict[str, Any]:
-    """Attribute values as Python values (ints, floats, str, lists, numpy arrays, graphs)."""
+    """Return attribute values as Python values (ints, floats, str, lists, numpy arrays, graphs)."""
     return {a.name: _plain(a) for a in node.attributes.values()}
 
 
 def attributes(node: ir.Node) -> dict[str, Any]:
-    """The same, those that are left out with the defaults of their operator."""
+    """Return attribute values as `attrs_of` does, including the defaults of the operator."""
     return {**defaults(node.op_type, node.domain), **attrs_of(node)}
 
 
 @functools.cache
 def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
-    """The attributes that have a default in ONNX's schema or in the extension catalogue."""
+    """Return the attributes that have a default in ONNX's schema or in the extension catalogue."""
     if schema_of(op_type, domain) is not None:
         return {n: _plain(a) for n, a in declared_defaults(op_type, domain).items()}
     from converter.graph.extensions import lookup
@@ -535,7 +542,7 @@ def defaults(op_type: str, domain: str = "") -> dict[str, Any]:
 
 @functools.cache
 def declared_defaults(op_type: str, domain: str) -> dict[str, ir.Attr]:
-    """The attributes that have a default in ONNX's schema."""
+    """Return the attributes that have a default in ONNX's schema."""
     schema = schema_of(op_type, domain)
     return {
         n: ir.serde.deserialize_attribute(a.default_value)

@@ -1,9 +1,9 @@
 """The channels-last dialect: ONNX operators whose data inputs and outputs are stored as N,
 spatial..., C.
 
-`LAYOUT_SENSITIVE` says which operators have such a variant and which of their inputs and outputs
-carry data in that layout; weights and other operands keep ONNX's own layout in the graph (a writer
-permutes them when it streams them out).
+`LAYOUT_SENSITIVE` lists the operators with such a variant, and which of their inputs and outputs
+carry data in that layout. Weights and other operands keep ONNX's own layout in the graph (a writer
+permutes them when it writes them).
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _BASE = "base_domain"  # attribute on the variant of an extension operator
 
 
 def to_nhwc(rank: int) -> list[int]:
-    """The permutation N, C, spatial -> N, spatial, C: `stored[i] = canonical[perm[i]]`."""
+    """Return the permutation N, C, spatial -> N, spatial, C: `stored[i] = canonical[perm[i]]`."""
     return [0, *range(2, rank), 1]
 
 
 def to_nchw(rank: int) -> list[int]:
-    """The permutation N, spatial, C -> N, C, spatial."""
+    """Return the permutation N, spatial, C -> N, C, spatial."""
     return [0, rank - 1, *range(1, rank - 1)]
 
 
@@ -78,7 +78,9 @@ def is_channels_last(node: ir.Node) -> bool:
 
 
 def base_domain(node: ir.Node) -> str:
-    """The domain of the operator that this node (a channels-last variant or not) is about."""
+    """Return the domain of the node's operator or, for a channels-last variant, of the original
+    operator.
+    """
     return (
         node.attributes[_BASE].as_string()
         if is_channels_last(node) and _BASE in node.attributes
@@ -89,8 +91,8 @@ def base_domain(node: ir.Node) -> str:
 
 
 def ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Which inputs and outputs of the node carry layout; None for an operator without such a
-    variant.
+    """Return the inputs and outputs of the node that carry layout; None for an operator without a
+    channels-last variant.
     """
     return LAYOUT_SENSITIVE.get((base_domain(node), node.op_type))
 
@@ -98,7 +100,7 @@ def ports(node: ir.Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 def write_body(
     b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]
 ) -> tuple[ir.Value, ...]:
-    """The definition of a channels-last variant: Transpose, the operator, Transpose."""
+    """Write the definition of a channels-last variant: Transpose, the operator, Transpose."""
     found = ports(node)
     assert found is not None, node.op_type
     data_in, data_out = found
@@ -117,8 +119,9 @@ def write_body(
 
 
 def infer_channels_last(node: ir.Node) -> None:
-    """Output types of a channels-last variant: those of its operator on data in ONNX's order. Says
-    what inferring its definition says, without writing it.
+    """Infer the output types of a channels-last variant from its operator on data in ONNX's order.
+
+    The result is the same as inference on the variant's definition, which is not created.
     """
     found = ports(node)
     assert found is not None, node.op_type
@@ -141,8 +144,8 @@ def infer_channels_last(node: ir.Node) -> None:
 
 
 def _stand_in(value: ir.Value, order: Callable[[int], list[int]] | None) -> ir.Value:
-    """A value of the same type whose axes lie as `order` says; in the same order also with the same
-    numbers, if they are known.
+    """Return a value of the same type with permuted axes; if `order` is the identity, with the same
+    known elements.
     """
     if order is not None:
         return ir.Value(type=value.type, shape=_ordered(value, order))

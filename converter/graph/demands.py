@@ -1,5 +1,5 @@
-"""What attributes must be before something is computed with them; what a damaged file says instead
-is refused (MappingError R110).
+"""Checks of attributes before they are used in computations; invalid values in damaged files raise
+MappingError R110.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ Numbers = float | Sequence[float]
 
 
 def at_least(least: float, **attributes: Numbers) -> None:
-    """Refuses attributes that are, or have, a number below `least` or NaN."""
+    """Refuse attributes that are, or contain, a number below `least` or NaN."""
     for name, v in _numbers(attributes):
         if not v >= least:
             raise MappingError(f"{name}={v} is less than {least}", "R110")
 
 
 def above(limit: float, **attributes: Numbers) -> None:
-    """Refuses attributes that are, or have, a number that is not above `limit`."""
+    """Refuse attributes that are, or contain, a number that is not above `limit`."""
     for name, v in _numbers(attributes):
         if not v > limit:
             raise MappingError(f"{name}={v} is not above {limit}", "R110")
 
 
 def not_zero(**attributes: Numbers) -> None:
-    """Refuses attributes that are, or have, 0 or NaN: something is divided by them."""
+    """Refuse attributes that are, or contain, 0 or NaN, because they are used as divisors."""
     for name, v in _numbers(attributes):
         if not (v < 0 or v > 0):
             raise MappingError(f"{name}={v} cannot be a divisor", "R110")
 
 
 def of_length(n: int, **attributes: Sequence[object]) -> None:
-    """Refuses lists that do not have `n` elements."""
+    """Refuse lists that do not have `n` elements."""
     for name, given in attributes.items():
         if len(given) != n:
             raise MappingError(f"{name} has {len(given)} elements, {n} are needed", "R110")
 
 
 def of_counts(n: int, **attributes: Sequence[float]) -> None:
-    """Refuses lists that are not `n` whole numbers of at least 1."""
+    """Refuse lists that are not `n` integers of at least 1."""
     of_length(n, **attributes)
     for name, v in _numbers(attributes):
         if isinstance(v, float):
@@ -54,15 +54,16 @@ def of_counts(n: int, **attributes: Sequence[float]) -> None:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front; MappingError R110 where there is none."""
+    """Return an axis counted from the front; raise MappingError R110 if it is out of range."""
     if not -rank <= axis < max(rank, 1):
         raise MappingError(f"axis {axis} does not exist in rank {rank}", "R110")
     return axis + rank if axis < 0 else axis
 
 
 def shaped(array: np.ndarray[Any, Any], *shape: int, what: str) -> np.ndarray[Any, Any]:
-    """The elements in another shape, which may have one -1; MappingError R110 where there are
-    more or fewer.
+    """Reshape an array; the shape may have one -1.
+
+    Raise MappingError R110 if the number of elements differs.
     """
     try:
         return array.reshape(shape)
@@ -73,8 +74,9 @@ def shaped(array: np.ndarray[Any, Any], *shape: int, what: str) -> np.ndarray[An
 
 
 def floating_type(value: ir.Value) -> np.dtype[Any]:
-    """The numpy type of floating-point data, float32 where it is not known; MappingError R105
-    where the data are others.
+    """Return the numpy type of floating-point data, float32 if it is unknown.
+
+    Raise MappingError R105 for other data.
     """
     if value.dtype is not None and not value.dtype.is_floating_point():
         raise MappingError(f"the input is {value.dtype.name.lower()}, not floating-point", "R105")
@@ -82,7 +84,10 @@ def floating_type(value: ir.Value) -> np.dtype[Any]:
 
 
 def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
-    """A number, or a list of numbers, in a numpy type; MappingError R110 where it has no such."""
+    """Return a number, or a list of numbers, in a numpy type.
+
+    Raise MappingError R110 if the type cannot represent it.
+    """
     try:
         return np.array(value, dtype)
     except (ValueError, TypeError, OverflowError):
@@ -90,7 +95,7 @@ def held(value: Any, dtype: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def _numbers(attributes: Mapping[str, Numbers]) -> Iterator[tuple[str, float]]:
-    """Each number with the name of its attribute."""
+    """Yield each number with the name of its attribute."""
     for name, given in attributes.items():
         for v in given if isinstance(given, Sequence) else [given]:
             yield name, v

@@ -1,4 +1,4 @@
-"""Weights of the same bytes, which a file holds once."""
+"""Weights of equal bytes, which a file stores once."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from converter.graph.lazy_tensor import Array, LazyTensor
 
 T = TypeVar("T")
 
-_SAMPLES = 64  # elements that are looked at before whole weights are compared
-_MOST = 4  # weights of one sample that are compared in full
+_SAMPLES = 64  # elements that are compared before whole weights are
+_MOST = 4  # weights with the same sample that are compared in full
 _PART = 1 << 22  # bytes that are compared at once
-_SMALL = 1 << 12  # bytes that a function makes to be compared
+_SMALL = 1 << 12  # bytes that a function computes for a comparison
 
 
 class EqualWeights(Generic[T]):
-    """What was made of the first of the weights that store the same bytes: its place in a file.
+    """A cache of the results for weights (such as their location in a file), shared by weights of
+    equal bytes.
 
-    Weights are the same when they are the same bytes of memory or file, or equal in content. A few
-    elements tell most weights apart, so that only equal ones are read as a whole. Large weights
-    that a function computes are compared by the function alone.
+    Weights are equal if they are the same bytes in memory or in a file, or have equal contents. A
+    sample of elements distinguishes most weights, so that whole weights are rarely compared. Large
+    computed weights are compared only by the function that computes them.
     """
 
     def __init__(self) -> None:
-        # the weights are kept, so that no other comes to lie at their address
+        # holding on to the weights prevents the reuse of their addresses
         self._by_place: dict[LazyTensor, T] = {}
         self._by_sample: dict[tuple[Any, ...], list[tuple[Array, T]]] = {}
 
     def once(self, weight: LazyTensor, make: Callable[[], T]) -> T:
-        """What `make` gave for the first weight of these bytes; it is called for new ones only."""
+        """Return the result of `make` for the first weight of these bytes; call it only for new
+        ones.
+        """
         if weight not in self._by_place:
             self._by_place[weight] = self._by_content(weight, make)
         return self._by_place[weight]
@@ -40,7 +43,7 @@ class EqualWeights(Generic[T]):
         if weight.length > _SMALL and not weight.is_view():
             return make()
         array = weight.stored()
-        # the numbers of an element type of a format's own need not be written as they are stored
+        # elements of a format's own type may be stored differently
         kind = (weight.element, weight.size) if weight.element else ()
         alike = self._by_sample.setdefault((*kind, *_sample(array)), [])
         for other, made in alike:
@@ -53,14 +56,16 @@ class EqualWeights(Generic[T]):
 
 
 def _sample(array: Array) -> tuple[Any, ...]:
-    """Some elements in C order, the same ones in each shape of as many elements."""
+    """Return some elements in C order, the same ones for each shape of the same size."""
     places = np.linspace(0, array.size - 1, min(array.size, _SAMPLES)).astype(np.int64)
     chosen = array[np.unravel_index(places, array.shape)] if array.ndim else array
     return array.size, array.itemsize, chosen.tobytes()
 
 
 def _equal(first: Array, second: Array) -> bool:
-    """Whether two arrays of as many elements of one size have the same bytes in C order."""
+    """Return whether two arrays with the same number and size of elements have equal bytes in C
+    order.
+    """
     if first.shape != second.shape:
         first, second = first.reshape(-1), second.reshape(-1)
     if first.ndim == 0 or first.nbytes <= _PART:

@@ -1,4 +1,4 @@
-"""The `netconv` domain: what ONNX cannot say in one node.
+"""The `netconv` domain: operators that ONNX cannot express in one node.
 
 An extension operator *is* a Python function that writes its definition in standard operators:
 
@@ -8,11 +8,11 @@ An extension operator *is* a Python function that writes its definition in stand
         return x / b.Sqrt(b.Max(b.ReduceSum(x * x, axes), b.like(x, eps)))
 
 Positional parameters are inputs (default None: optional; *xs: variadic), keyword-only ones
-attributes with their defaults. The body may look at the types and shapes of its inputs; how many
-axes it takes for granted, the decorator says: `@extension(x=4, rois=2)`. From this
-one definition come: shape inference, the model-local function that makes an ONNX file
-self-contained (overload = hash of the body, so that bodies for other attributes or ranks do not
-clash), and the expansion for targets that lack the operator.
+attributes with their defaults. The body may inspect the types and shapes of its inputs; the
+decorator declares the ranks that it requires: `@extension(x=4, rois=2)`. This definition is used
+for shape inference, for the model-local function that makes an ONNX file self-contained (overload =
+hash of the body, so that bodies for other attributes or ranks do not clash), and for the expansion
+for targets that lack the operator.
 
 An operator without a definition (random numbers, custom layers) is `@opaque`: its function returns
 only output types.
@@ -60,20 +60,20 @@ class Extension:
     body: Body
     inputs: tuple[str, ...]
     variadic: bool
-    attributes: dict[str, Any]  # name -> default; inspect.Parameter.empty when required
+    attributes: dict[str, Any]  # name -> default; inspect.Parameter.empty if required
     doc: str
     opaque: bool = False
-    required: int = 0  # inputs without a default
+    required: int = 0  # number of inputs without a default
     present: frozenset[str] = frozenset()  # inputs that may not be left out
-    ranks: Mapping[str, range] = field(default_factory=dict)  # of the inputs that must have them
+    ranks: Mapping[str, range] = field(default_factory=dict)  # of the inputs that require them
 
     def contradiction(self, node: ir.Node) -> str:
-        """Why the operator cannot have the inputs and attributes of `node`; "" when it can."""
+        """Return why the operator cannot have the inputs and attributes of `node`; "" if it can."""
         count, most = len(node.inputs), len(self.inputs)
         if count < self.required or not (self.variadic or count <= most):
             return f"{count} inputs, {self.name} has {self.required} to {most}"
         for i, v in enumerate(node.inputs):
-            name = self.inputs[min(i, most - 1)]  # a variadic parameter is the last
+            name = self.inputs[min(i, most - 1)]  # a variadic parameter is the last one
             if v is None and name in self.present:
                 return f"{self.name} without {name!r}"
             needed, found = self.ranks.get(name), rank_of(v)
@@ -86,7 +86,7 @@ class Extension:
 
 
 CATALOGUE: dict[str, Extension] = {}
-SOME = range(1, MOST_AXES + 1)  # axes: the input is no scalar
+SOME = range(1, MOST_AXES + 1)  # ranks of an input that is no scalar
 
 
 @overload
@@ -94,8 +94,8 @@ def extension(body: Body, /) -> Body: ...
 @overload
 def extension(**ranks: int | range) -> Callable[[Body], Body]: ...
 def extension(body: Body | None = None, /, **ranks: int | range) -> Any:
-    """Enters `body` into the catalogue under its own name; `ranks` are the numbers of axes that
-    it needs of its inputs.
+    """Register `body` in the catalogue under its own name; `ranks` are the ranks that it requires
+    of its inputs.
     """
     if body is None:
         return partial(_enter, opaque=False, ranks=ranks)
@@ -103,7 +103,7 @@ def extension(body: Body | None = None, /, **ranks: int | range) -> Any:
 
 
 def opaque(types: Body) -> Body:
-    """Enters an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype,
+    """Register an operator that cannot be computed; `types(*inputs, **attributes)` returns [(dtype,
     shape), ...].
     """
     return _enter(types, opaque=True)
@@ -155,7 +155,7 @@ def catalogue() -> dict[str, Extension]:
 def write_body(
     b: Builder, name: str, inputs: Sequence[ir.Value | None], attributes: dict[str, Any]
 ) -> tuple[Value, ...]:
-    """Writes the definition of an extension operator with `b`; raises KeyError for an unknown or
+    """Write the definition of an extension operator with `b`; raise KeyError for an unknown or
     opaque one.
     """
     entry = lookup(name)
@@ -175,14 +175,16 @@ def can_expand(node: ir.Node) -> bool:
 
 
 def expand(node: ir.Node, names: Names) -> None:
-    """Replaces an extension node by its definition, in place."""
+    """Replace an extension node by its definition, in place."""
     b = builder_before(node, names)
     results = _write(b, node, list(node.inputs))
     replace(node, results, b)
 
 
 def replace(node: ir.Node, results: Sequence[ir.Value | None], b: Builder) -> None:
-    """Lets `results` take the place, names and uses of the node's outputs, and removes the node."""
+    """Replace the node's outputs by `results`, which take their names and uses, and remove the
+    node.
+    """
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     taken: set[ir.Value] = set()
@@ -228,7 +230,7 @@ def _write(b: Builder, node: ir.Node, inputs: Sequence[ir.Value | None]) -> tupl
 
 
 def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
-    """A function graph with one input per distinct input of the node, typed, and with its known
+    """Return a function graph with one typed input per distinct input of the node, with its known
     values.
     """
     graph = ir.Graph([], [], nodes=[], opset_imports={"": OPSET}, name=node.op_type)
@@ -247,7 +249,7 @@ def _scratch(node: ir.Node) -> tuple[Builder, list[ir.Value | None]]:
 
 
 def infer(node: ir.Node) -> None:
-    """Output types of an extension node: those of its definition."""
+    """Infer the output types of an extension node from its definition."""
     entry = lookup(node.op_type)
     if entry is None:
         return
@@ -267,15 +269,16 @@ def infer(node: ir.Node) -> None:
 
 
 def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
-    """The model-local function that defines this node, named by the hash of its body (a letter
-    first: numbers do not parse).
+    """Return the model-local function that defines this node, named by the hash of its body.
+
+    The name begins with a letter, because numbers do not parse.
     """
     b, formal = _scratch(node)
     results = _write(b, node, formal)
     b.output(*(r for r in results[: len(node.outputs)]))
     if len(node.inputs) != len(
         b.graph.inputs
-    ):  # an optional input left out in the middle still needs its place
+    ):  # an optional input that is left out in the middle still needs its position
         b.graph.inputs.clear()
         b.graph.inputs.extend(
             v if v is not None else ir.Value(name=b.names.fresh("unused")) for v in formal
@@ -285,7 +288,7 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
     _name_inner_values(b.graph, node.op_type)
     for v in b.graph.all_nodes():
         v.metadata_props.clear()
-    import hashlib  # brings OpenSSL, which a conversion without such operators does not need
+    import hashlib  # hashlib loads OpenSSL, which a conversion without such operators does not need
 
     text = hashlib.sha256()
     for n in all_nodes(b.graph):
@@ -297,11 +300,10 @@ def function_for(node: ir.Node, spell: Spelling | None = None) -> ir.Function:
 
 
 def _name_inner_values(graph: ir.Graph, kind: str) -> None:
-    """Names for the values of If and Loop bodies that the model around the function will hardly
-    have.
+    """Give the values of If and Loop bodies names that are unlikely to occur in the model.
 
-    Who puts a function in place of its call renames what the function itself holds; a value of a
-    body would hide one of its name that the function is given.
+    Inlining a function renames its own values, but a value of a body would hide one of the same
+    name that is passed to the function.
     """
     for node in graph:
         for body in subgraphs(node):
@@ -311,10 +313,10 @@ def _name_inner_values(graph: ir.Graph, kind: str) -> None:
 
 
 def bind(model: ir.Model, spell: Spelling | None = None) -> None:
-    """Attaches the function of every extension node to the model and points the node at it (before
+    """Attach the function of every extension node to the model, and refer to it in the node (before
     saving or running).
 
-    `spell` rewrites each body, in place, for who is to run it.
+    `spell` rewrites each body, in place, for the runtime.
     """
     for key in [k for k in model.functions if k[0] in (EXTENSION_DOMAIN, CHANNELS_LAST_DOMAIN)]:
         del model.functions[key]
@@ -327,9 +329,7 @@ def bind(model: ir.Model, spell: Spelling | None = None) -> None:
 
 
 def unbind(model: ir.Model) -> None:
-    """The inverse of `bind`: catalogue operators lose function and overload (the catalogue defines
-    them).
-    """
+    """Undo `bind`: catalogue operators lose function and overload (the catalogue defines them)."""
     for key in [
         k
         for k in model.functions
@@ -345,7 +345,9 @@ def unbind(model: ir.Model) -> None:
 def expand_all(
     model: ir.Model, names: Names, keep: Callable[[ir.Node], bool] = lambda n: False
 ) -> None:
-    """Expands every extension operator that has a definition and that `keep` does not claim."""
+    """Expand every extension operator that has a definition, except those for which `keep` is
+    true.
+    """
     while found := [
         n for n in all_nodes(model.graph) if can_expand(n) and not keep(n)
     ]:  # definitions may use other extension operators

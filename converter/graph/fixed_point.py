@@ -1,8 +1,8 @@
 """Fixed-point arithmetic as gemmlowp and TensorFlow Lite define it, bit for bit.
 
-In a graph, integers are carried by doubles: each operation is written such that no intermediate
-number needs more than their 53 bits. Functions of values write with the builder whose `with`
-block is open. Logistic and hyperbolic tangent of 16 bits are tables over all their inputs.
+In a graph, integers are represented by doubles: each operation is written such that no intermediate
+number needs more than their 53 bits. Functions of values use the builder whose `with` block is
+open. Logistic and hyperbolic tangent of 16 bits are tables over all their inputs.
 
 Sources: gemmlowp, fixedpoint.h; TensorFlow Lite, common.h.
 """
@@ -23,13 +23,13 @@ from converter.graph.value import Value, with_operators
 T = ir.DataType
 Number = int | Value
 INT16_RANGE = (-32768, 32767)
-HALF_ROOT_OF_2 = 1518500250  # sqrt(1/2) with 31 bits after the point
+HALF_ROOT_OF_2 = 1518500250  # sqrt(1/2) with 31 fractional bits
 
 # numbers -----------------------------------------------------------------------------------------
 
 
 def multiplier_of(factor: float) -> tuple[int, int]:
-    """A positive factor as multiplier * 2 ** (shift - 31), the multiplier of 31 bits."""
+    """Return a positive factor as multiplier * 2 ** (shift - 31), with a multiplier of 31 bits."""
     fraction, shift = math.frexp(factor)
     multiplier = math.floor(fraction * 2**31 + 0.5)
     return (multiplier // 2, shift + 1) if multiplier == 2**31 else (multiplier, shift)
@@ -40,23 +40,23 @@ def _limited(x: Array) -> Array:
 
 
 def _product(x: Array, y: Any) -> Array:
-    """The upper half of twice the product of 16-bit numbers, rounded, halves upward."""
+    """Return the upper half of twice the product of 16-bit numbers, rounded, ties upward."""
     return _limited((x * y + (1 << 14)) >> 15)
 
 
 def _divided(x: Array, bits: int) -> Array:
-    """x / 2 ** bits, rounded, halves away from zero."""
+    """Return x / 2 ** bits, rounded, ties away from zero."""
     return np.asarray(np.sign(x) * ((np.abs(x) + (1 << bits >> 1)) >> bits))
 
 
 def _short(number: int) -> int:
-    """A constant of 32 bits in 16 bits."""
+    """Return a constant of 32 bits rounded to 16 bits."""
     return int(_divided(np.asarray(number), 16))
 
 
 def _exponential(x: Array, integer_bits: int) -> Array:
-    """exp(x) in Q0.15 of x <= 0 with so many bits before the point: a polynomial around -1/8 for
-    what is left of a quarter, then a factor for each bit of the rest.
+    """Return exp(x) in Q0.15 for x <= 0 with `integer_bits` integer bits: a polynomial around -1/8
+    for the remainder modulo a quarter, times a factor for each higher bit.
     """
     fraction = 15 - integer_bits
     quarter = 1 << (fraction - 2)
@@ -78,7 +78,9 @@ def _exponential(x: Array, integer_bits: int) -> Array:
 
 
 def _inverse(x: Array) -> Array:
-    """2 / (1 + x) in Q2.13 of x in Q0.15 from 0 to 1, by three steps of Newton's method."""
+    """Return 2 / (1 + x) in Q2.13 for x in Q0.15 from 0 to 1, by three iterations of Newton's
+    method.
+    """
     half = (x + 32767 + 1) >> 1
     y = _short(1515870810) + _product(half, _short(-1010580540))
     for _ in range(3):
@@ -88,7 +90,7 @@ def _inverse(x: Array) -> Array:
 
 @functools.cache
 def logistic_table() -> Array:
-    """1 / (1 + exp(-x)) in Q0.15 of each x in Q3.12, from the least to the largest."""
+    """Return 1 / (1 + exp(-x)) in Q0.15 for each x in Q3.12, in ascending order."""
     x = np.arange(-32768, 32768)
     positive = _limited(_inverse(_exponential(-np.abs(x), 3)) << 1)
     y = np.where(x > 0, positive, 32767 - positive)
@@ -97,7 +99,7 @@ def logistic_table() -> Array:
 
 @functools.cache
 def tanh_table(integer_bits: int) -> Array:
-    """tanh(x) in Q0.15 of each x of 16 bits with so many, 0 to 6, before the point."""
+    """Return tanh(x) in Q0.15 for each 16-bit x with `integer_bits`, 0 to 6, integer bits."""
     x = np.arange(-32768, 32768)
     power = _exponential(-np.abs(x), integer_bits + 1)
     amount = _limited((_inverse(power) - (1 << 13)) << 2)
@@ -116,7 +118,7 @@ def floor(x: Value) -> Value:
 
 
 def toward_zero(x: Value) -> Value:
-    """The number without its fraction."""
+    """Truncate towards zero."""
     b = open_builder()
     return b.Sign(x) * b.Floor(b.Abs(x))
 
@@ -126,17 +128,17 @@ def limited(x: Value, low: float, high: float) -> Value:
 
 
 def looked_up(x: Value, table: Array, name: str) -> Value:
-    """The elements of a table over all numbers of 16 bits."""
+    """Look up elements in a table over all 16-bit numbers."""
     b = open_builder()
     index = b.Cast(x + 32768, to=T.INT64)
     return double(b.Gather(b.const(table, name), index, axis=0))
 
 
 def high_product(x: Value, y: Number) -> Value:
-    """The upper half of twice the product of 32-bit numbers, rounded, halves upward.
+    """Return the upper half of twice the product of 32-bit numbers, rounded, ties upward.
 
-    A double does not hold the product: `y` is cut into parts of 16 bits, of which the lower one
-    only adds its carry.
+    A double cannot represent the product, so `y` is split into 16-bit parts, of which the lower one
+    only contributes its carry.
     """
     high: Number
     if isinstance(y, int):
@@ -150,23 +152,24 @@ def high_product(x: Value, y: Number) -> Value:
 
 
 def divided(x: Value, factor: float | Value) -> Value:
-    """x times a factor that is 2 ** -bits, rounded, halves away from zero."""
+    """Return x times a factor 2 ** -bits, rounded, ties away from zero."""
     b = open_builder()
     return b.Sign(x) * b.Floor(b.Abs(x) * factor + 0.5)
 
 
 def scaled(x: Value, factor: float) -> Value:
-    """x times a factor, which is rounded to 31 bits."""
+    """Return x times a factor that is rounded to 31 bits."""
     multiplier, shift = multiplier_of(factor)
     y = high_product(x * 2.0**shift if shift > 0 else x, multiplier)
     return divided(y, 2.0**shift) if shift < 0 else y
 
 
 def inverse_root(x: Value) -> tuple[Value, Value]:
-    """1 / sqrt(x) of whole x >= 0: a multiplier of 31 bits, and the power of two for its product.
+    """Return 1 / sqrt(x) for integers x >= 0: a multiplier of 31 bits, and the power of two for its
+    product.
 
-    x is brought to [2 ** 27, 2 ** 29) by powers of four, then five steps of Newton's method follow
-    with three bits before the point. 0 counts as 1.
+    x is scaled to [2 ** 27, 2 ** 29) by powers of four, followed by five iterations of Newton's
+    method with three integer bits. 0 is treated as 1.
     """
     b = open_builder()
     large = b.Cast(x >= 2.0**29, to=T.DOUBLE)

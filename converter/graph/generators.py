@@ -1,4 +1,4 @@
-"""Generators of random bits that engines agree on: what seeds give, number by number."""
+"""Random number generators that engines agree on: the exact numbers for given seeds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ LOW, HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def philox(key: int, counter: int, count: int) -> Array:
-    """`count` numbers uint32 of Philox4x32-10 (J. Salmon et al., Parallel random numbers: as easy
-    as 1, 2, 3) from block 0 of a 64-bit counter on.
+    """Return `count` uint32 numbers of Philox4x32-10, starting at block 0 of a 64-bit counter.
+
+    Source: J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3.
     """
     block = np.arange(-(-count // 4), dtype=np.uint64)
     state = [
@@ -34,7 +35,7 @@ def philox(key: int, counter: int, count: int) -> Array:
 
 
 def mersenne(seed: int, count: int) -> Array:
-    """`count` numbers uint32 of the Mersenne twister MT19937 seeded with the low 32 bits of one
-    number.
+    """Return `count` uint32 numbers of the Mersenne twister MT19937 seeded with the low 32 bits of
+    one number.
     """
     return np.random.RandomState(seed & 0xFFFFFFFF).randint(0, 1 << 32, count, np.uint32)

@@ -1,8 +1,8 @@
 """Types and shapes of one node's outputs.
 
-onnx's own inference does the standard operators (7 us a node). Values that are known without
-running the network (known.py) are remembered on the value, so that Reshape(x, Concat(Shape(..),
-..)) has a shape as soon as it is built.
+onnx's own inference handles the standard operators (7 us per node). Values that are known without
+running the network (known.py) are cached on the value, so that Reshape(x, Concat(Shape(..), ..))
+has a shape as soon as it is built.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from converter.graph.pools import ROUNDED, without_windows_in_padding
 from converter.graph.verify.node import check_attributes, verify_node
 from converter.io.limits import MOST_AXES
 
-__all__ = [  # what is known of values belongs to what is inferred
+__all__ = [  # known values are part of the result of inference
     "KNOWN_LIMIT",
     "RANDOM",
     "Array",
@@ -71,7 +71,7 @@ _LIKE_INPUT = {"GroupNormalization", "MeanVarianceNormalization"}
 def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
     for version in (
         (OPSET,) if domain == "" else (5, 3, 1)
-    ):  # of ai.onnx.ml the newest that has the operator
+    ):  # for ai.onnx.ml the newest version that has the operator
         with contextlib.suppress(onnx.defs.SchemaError):
             schema = onnx.defs.get_schema(op_type, version, domain)
             if domain == "" or not schema.deprecated:
@@ -80,7 +80,7 @@ def schema_of(op_type: str, domain: str = "") -> onnx.defs.OpSchema | None:
 
 
 def infer(node: ir.Node) -> None:
-    """Sets type and shape of the outputs (in place), as far as the inputs tell."""
+    """Infer the type and shape of the outputs, in place, as far as the inputs determine them."""
     if node.op_type in ("If", "Loop", "Scan") and node.domain == "":
         from converter.graph import infer_control
 
@@ -105,7 +105,7 @@ def infer(node: ir.Node) -> None:
 
 
 def demand_few_axes(shape: Sized) -> None:
-    """InferenceError where there are more axes than engines and formats have."""
+    """Raise InferenceError for ranks that exceed those of engines and formats."""
     if len(shape) > MOST_AXES:
         raise InferenceError(f"a tensor of {len(shape)} axes, at most {MOST_AXES} are read")
 
@@ -156,21 +156,19 @@ def _infer_standard(node: ir.Node) -> None:
         without_windows_in_padding(node)
 
 
-# what onnx found for an operator with these attributes and inputs: networks ask the same thing
-# again and again
+# cached answers of onnx for an operator with these attributes and inputs, because networks repeat
+# them
 Answer = list[tuple[ir.TypeProtocol | None, list[Any] | None]]
 _ANSWERS: dict[Any, Answer] = {}
 _MOST_ANSWERS = 4096
 _HASHABLE = {
     getattr(ir.AttributeType, n) for n in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
 }
-_SMALL = (
-    64  # elements of float constants that may say something about shapes (scales, ends of a range)
-)
+_SMALL = 64  # elements of float constants that may determine shapes (scales, ends of a range)
 
 
 def _question(node: ir.Node) -> Any:
-    """Everything that the outputs' types and shapes depend on, as a key; None where that is more
+    """Return everything on which the outputs' types and shapes depend, as a key; None if it is more
     than a few numbers.
     """
     attributes: list[Any] = []
@@ -200,7 +198,7 @@ def _dims(shape: ir.Shape | None) -> tuple[Any, ...] | None:
 
 
 def _data(value: ir.Value | None) -> Array | None:
-    """The value of an input, where inference may want it."""
+    """Return the value of an input if inference may need it."""
     array = known(value)
     return (
         array
@@ -211,9 +209,9 @@ def _data(value: ir.Value | None) -> Array | None:
 
 
 def _ask(node: ir.Node, schema: onnx.defs.OpSchema) -> Answer:
-    """onnx's own inference."""
+    """Run onnx's own inference."""
     proto, names = onnx.NodeProto(op_type=node.op_type, domain=node.domain), {}
-    for i, v in enumerate(node.inputs):  # positional names: foreign names may be empty or repeated
+    for i, v in enumerate(node.inputs):  # foreign names may be empty or repeated
         proto.input.append("" if v is None else f"i{i}")
         if v is not None:
             names[f"i{i}"] = v

@@ -1,4 +1,4 @@
-"""What comes out of control flow: as graph.infer does for other operators."""
+"""Inference for control flow, as graph.infer does for other operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from converter.graph.value import optional
 
 
 def infer(node: ir.Node) -> None:
-    """Types and shapes of an If or a Loop, from its bodies."""
+    """Infer types and shapes of an If or a Loop from its bodies."""
     bodies = {
         a.name: a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH
     }
@@ -49,7 +49,9 @@ def infer(node: ir.Node) -> None:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Whether the body of a Loop never ends it: its condition is true, or handed on as it came."""
+    """Return whether the body of a Loop never ends it: its condition is true, or passed through
+    unchanged.
+    """
     condition: ir.Value | None = body.outputs[0]
     while (
         condition is not None

@@ -1,4 +1,4 @@
-"""Sizes that onnx's own inference leaves open although the graph says them."""
+"""Sizes that onnx's own inference leaves unknown although the graph determines them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from converter.graph.known import KNOWN_LIMIT, InferenceError, known, shape_of, 
 from converter.graph.value import optional, producer_of
 from converter.graph.verify.shapes_of import attribute
 
-_SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # which operand says the sizes
+_SIZED = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}  # the operand that specifies the sizes
 
 
 def _infer_sizes(node: ir.Node) -> None:
-    """onnx takes the sizes that these are given all together or not at all; some may be known."""
+    """Infer individual known sizes of operators for which onnx uses a sizes operand only as a
+    whole.
+    """
     given, out = node.inputs[_SIZED[node.op_type]], node.outputs[0]
     if given is None or out.shape is None or known(given) is not None:
         return
     sizes = sizes_in(given)
-    # 1 leaves the operand's size as it is, 0 and -1 mean something else
+    # 1 preserves the operand's size; 0 and -1 have other meanings
     least = 2 if node.op_type == "Expand" else 1
     if sizes is not None and len(sizes) == len(out.shape):
         out.shape = ir.Shape(
@@ -33,7 +35,9 @@ def _infer_sizes(node: ir.Node) -> None:
 
 
 def sizes_of_parts(split: ir.Node) -> list[int] | None:
-    """Along its axis, what SplitToSequence makes of its operand; None where only run time knows."""
+    """Return the sizes of the parts of a SplitToSequence along its axis; None if they are known
+    only at run time.
+    """
     x, given = split.inputs[0], optional(split, 1)
     sizes, axis = known(given), int(attribute(split, "axis", 0))
     if (
@@ -52,7 +56,7 @@ def sizes_of_parts(split: ir.Node) -> list[int] | None:
 
 
 def _infer_part(node: ir.Node) -> None:
-    """onnx knows the sizes of parts only where all are alike."""
+    """Infer the sizes of parts, which onnx only knows if all are equal."""
     split, place = (
         producer_of(node.inputs[0]),
         known(node.inputs[1]),
@@ -73,7 +77,7 @@ def _infer_part(node: ir.Node) -> None:
 
 
 def _infer_scalar(node: ir.Node) -> None:
-    """onnx gives a GatherND that finds one element no shape; it is ()."""
+    """Infer the shape () of a GatherND that selects one element, which onnx leaves unknown."""
     data, index = (shape_of(v) for v in node.inputs)
     if (
         node.outputs[0].shape is None
@@ -85,8 +89,8 @@ def _infer_scalar(node: ir.Node) -> None:
 
 
 def _infer_sized(node: ir.Node, x: ir.Value | None, sizes: ir.Value) -> None:
-    """Of the computed sizes of a Resize some may be known; of those that are constant, onnx leaves
-    the result open where one is 0.
+    """Infer a Resize by sizes, of which some may be computed; onnx also leaves the result unknown
+    if a constant one is 0.
     """
     found, policy = sizes_in(sizes), attribute(node, "keep_aspect_ratio_policy", "stretch")
     if found is None or policy != "stretch" or x is None or x.shape is None:
@@ -100,8 +104,8 @@ def _infer_sized(node: ir.Node, x: ir.Value | None, sizes: ir.Value) -> None:
 
 
 def _infer_resized(node: ir.Node) -> None:
-    """Sizes of a Resize by factors as engines compute them: in float32, where 6 * 0.8333333 is 5;
-    onnx rounds the exact product down to 4. Of sizes that are computed some may be known.
+    """Infer a Resize by factors as engines compute it: in float32, where 6 * 0.8333333 is 5,
+    whereas onnx rounds the exact product down to 4. Some sizes may be computed.
     """
     x, factors, sizes = node.inputs[0], known(optional(node, 2)), optional(node, 3)
     if sizes is not None and (known(sizes) is None or shape_of(node.outputs[0]) is None):
@@ -128,7 +132,7 @@ def _infer_resized(node: ir.Node) -> None:
 
 
 def _infer_found(node: ir.Node) -> None:
-    """In nothing no element is found: onnx leaves open how many."""
+    """Infer that no element is found in an empty operand; onnx leaves the number unknown."""
     x, axis = node.inputs[0], attribute(node, "axis", None)
     shape = shape_of(x)
     if shape is None or 0 not in shape:

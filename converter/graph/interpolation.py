@@ -1,5 +1,5 @@
-"""Where the elements of a resized axis come from, what lies between them, and the curve of cubic
-interpolation.
+"""Source coordinates of the elements of a resized axis, linear interpolation between elements, and
+the cubic interpolation kernel.
 
 Sources: the formulas of ONNX's Resize; R. Keys, Cubic convolution interpolation for digital image
 processing (1981), where `a` is cubic_coeff_a of ONNX's Resize.
@@ -35,11 +35,11 @@ def coordinates(
     part: tuple[float, float] | None = None,
     dtype: type[np.float32] | type[np.float64] = np.float64,
 ) -> Array:
-    """Where each of `result` elements of an axis lies in the source of `size` elements, which may
-    be outside of it: [result], `dtype`.
+    """Return the source coordinate of each of `result` elements of an axis of `size` elements,
+    which may be outside of it: [result], `dtype`.
 
-    `rule` is a coordinate_transformation_mode, `part` the start and the end that
-    tf_crop_and_resize takes of the axis. MappingError for a rule that ONNX does not have.
+    `rule` is a coordinate_transformation_mode, `part` the start and the end that tf_crop_and_resize
+    uses along the axis. Raise MappingError for a rule that ONNX does not have.
     """
     i, one = arange(result, dtype=dtype), dtype
     half, scale = one(0.5), one(factor)
@@ -65,7 +65,7 @@ def coordinates(
 
 
 def aspect_factor(policy: str, sizes: Sequence[int], wanted: Sequence[float]) -> float:
-    """The one factor of axes of these sizes that keep their aspect: with `not_larger` no result is
+    """Return the common factor of axes that keep their aspect ratio: with `not_larger` no result is
     larger than `wanted`, with `not_smaller` none is smaller.
     """
     ratios = [m / n for m, n in zip(wanted, sizes, strict=True)]
@@ -73,8 +73,8 @@ def aspect_factor(policy: str, sizes: Sequence[int], wanted: Sequence[float]) ->
 
 
 def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:
-    """Numbers between two neighbours of an axis of a known size, at coordinates that are known;
-    beyond its ends lie these.
+    """Interpolate linearly along an axis of known size at known coordinates; coordinates outside
+    are clamped.
     """
     sizes = known_sizes(x) or []
     last = (sizes[axis] or 1) - 1
@@ -90,7 +90,9 @@ def between(b: Builder, x: ir.Value, axis: int, places: Array) -> Value:
 
 
 def rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
-    """The factors in Cast(Floor(Cast(Shape(x)) * factors)), which sizes may be computed as."""
+    """Return the factors in Cast(Floor(Cast(Shape(x)) * factors)), a form in which sizes may be
+    computed.
+    """
     product = maker(made_of(made_of(sizes, "Cast"), "Floor"), "Mul")
     if product is None or made_of(made_of(product.inputs[0], "Cast"), "Shape") is not x:
         return None
@@ -98,12 +100,14 @@ def rounded_down(x: ir.Value, sizes: ir.Value | None) -> Array | None:
 
 
 def cubic_factors(a: float, inner: bool) -> tuple[float, ...]:
-    """The polynomial in the distance, the highest power first: of 0..1 (`inner`), or of 1..2."""
+    """Return the polynomial in the distance, the highest power first: for 0..1 (`inner`), or for
+    1..2.
+    """
     return (a + 2, -(a + 3), 0.0, 1.0) if inner else (a, -5 * a, 8 * a, -4 * a)
 
 
 def cubic(distance: Array, a: float) -> Array:
-    """The weights of neighbours at these distances."""
+    """Return the weights of neighbors at these distances."""
     d = np.abs(distance)
     near, far = (np.polyval(cubic_factors(a, inner), d) for inner in (True, False))
     return np.where(d <= 1, near, np.where(d < 2, far, 0))

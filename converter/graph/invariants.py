@@ -1,4 +1,4 @@
-"""What a canonical graph promises; checked after every lift and pass in the tests."""
+"""Invariants of a canonical graph; the tests check them after every lift and pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from converter.graph.infer import schema_of
 
 
 def violations(model: ir.Model) -> list[str]:
-    """Everything that is wrong with the graph, as sentences; empty for a canonical graph."""
+    """Return all violations as sentences; empty for a canonical graph."""
     found: list[str] = []
     if model.ir_version != IR_VERSION or model.graph.opset_imports.get("") != OPSET:
         found.append(f"ir version {model.ir_version}, opset {model.graph.opset_imports.get('')}")

@@ -1,5 +1,6 @@
-"""What is known of values without running the network: shapes, constants, and the values of shape
-arithmetic, which are remembered on the value.
+"""Values that are known without running the network: shapes, constants, and shape arithmetic.
+
+They are cached on the value.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Array = npt.NDArray[Any]
 Arrays = dict[str, Array]  # by name
 KNOWN_LIMIT = 4096  # elements; shape arithmetic is small, weights are not evaluated here
 _KNOWN = "netconv.known"
-# operators of ONNX whose results are other ones each time
+# operators of ONNX whose results differ in every run
 RANDOM = frozenset(
     {
         "RandomNormal",
@@ -30,10 +31,10 @@ RANDOM = frozenset(
     }
 )
 _CHOICES = {"Gather", "Slice"}
-_SAME_SIZES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # of one axis or none
+_SAME_SIZES = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"}  # on data of one axis or none
 _UNKNOWN_SIZE = np.iinfo(np.int64).min
 _NOT_EVALUATED = {"If", "Loop", "Scan", "Dropout", *RANDOM}
-_PACKED = (ir.DataType.INT4, ir.DataType.UINT4)  # compact weights, no shape arithmetic
+_PACKED = (ir.DataType.INT4, ir.DataType.UINT4)  # compact weights, not shape arithmetic
 
 
 class InferenceError(Exception):
@@ -41,11 +42,11 @@ class InferenceError(Exception):
 
 
 def shape_of(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The static shape, or None when rank or a dimension is unknown, or there is no value."""
+    """Return the static shape; None if the rank or a dimension is unknown, or there is no value."""
     if value is None or value.shape is None:
         return None
     dims = value.shape.dims
-    for d in dims:  # a loop: this is asked more often than anything else
+    for d in dims:  # an explicit loop, because this is called more often than any other function
         if not isinstance(d, int):
             return None
     return dims  # type: ignore[return-value]
@@ -56,7 +57,9 @@ def rank_of(value: ir.Value | None) -> int | None:
 
 
 def known(value: ir.Value | None) -> Array | None:
-    """The value as an array when it is a small constant or computed from such; None otherwise."""
+    """Return the value as an array if it is a small constant or computed from such; None
+    otherwise.
+    """
     if value is None:
         return None
     if value.const_value is not None:
@@ -70,13 +73,13 @@ def set_known(value: ir.Value, array: Array) -> None:
 
 
 def forget_known(value: ir.Value) -> None:
-    """What was remembered of the value no longer holds: an operand of its node was replaced."""
+    """Drop the cached value, because an operand of the node was replaced."""
     value.meta.pop(_KNOWN, None)
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """The array of an initializer of any size (a view, not a copy), or a known value; None for
-    activations.
+    """Return the array of an initializer of any size (a view, not a copy), or a known value; None
+    for activations.
     """
     if value is not None and value.const_value is not None:
         return value.const_value.numpy()
@@ -84,13 +87,15 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
-    """Sets what is given and not None; dimensions are ints, names or None."""
+    """Set the type and the shape, except those that are None; dimensions are ints, names or
+    None.
+    """
     if dtype is not None:
         value.type = ir.TensorType(dtype)
     if shape is not None:
         if any(
             isinstance(d, int) and d < 0 for d in shape
-        ):  # onnx's inference does not survive some of these
+        ):  # onnx's inference crashes on some of these
             raise InferenceError(
                 f"the shape {list(shape)} of {value.name!r} has a negative dimension"
             )
@@ -98,7 +103,7 @@ def set_type(value: ir.Value, dtype: ir.DataType | None, shape: Any) -> None:
 
 
 def evaluate_outputs(node: ir.Node) -> None:
-    """Remembers the outputs' values when they follow from known inputs and are small."""
+    """Cache the outputs' values if they follow from known inputs and are small."""
     if node.domain or node.op_type in _NOT_EVALUATED or any(subgraphs(node)):
         return
     if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype in _PACKED:
@@ -122,7 +127,7 @@ def evaluate_outputs(node: ir.Node) -> None:
 
 
 def _evaluate_choice(node: ir.Node, values: list[Array | None]) -> None:
-    """A choice of sizes that are known does not wait for the others."""
+    """Evaluate a selection of known sizes even if other sizes are unknown."""
     found, out = _chosen(node, values), node.outputs[0]
     shape = shape_of(out)
     if shape is None or found is None or len(found) != math.prod(shape):
@@ -132,8 +137,10 @@ def _evaluate_choice(node: ir.Node, values: list[Array | None]) -> None:
 
 
 def sizes_in(value: ir.Value | None, depth: int = 8) -> list[int | None] | None:
-    """The elements of a vector of sizes, None for those that are not known; None where not even
-    their number is. `depth`: how many operators are looked through.
+    """Return the elements of a vector of sizes, None for unknown ones; None if not even their
+    number is known.
+
+    `depth`: how many operators to follow back.
     """
     array = known(value)
     if array is not None:
@@ -151,7 +158,7 @@ def sizes_in(value: ir.Value | None, depth: int = 8) -> list[int | None] | None:
 
 
 def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
-    """The same of the result of an operator that only moves sizes."""
+    """Return the sizes, as `sizes_in` does, for the result of an operator that only moves sizes."""
     first = node.inputs[0] if node.inputs else None
     if node.op_type == "Shape" and first is not None and first.shape is not None:
         dims = list(first.shape)[_int(node, "start", 0) : _int(node, "end", None)]
@@ -169,10 +176,10 @@ def _sizes_of(node: ir.Node, depth: int) -> list[int | None] | None:
 
 
 def _chosen(node: ir.Node, values: list[Array | None], depth: int = 8) -> list[int] | None:
-    """What a Gather or Slice takes of sizes, of which some are not known (_UNKNOWN_SIZE)."""
+    """Return the sizes that a Gather or Slice selects; some may be unknown (_UNKNOWN_SIZE)."""
     x = node.inputs[0]
     if x is None or x.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
-        return None  # no sizes, of which there may be thousands
+        return None  # these are not sizes, and there may be thousands
     sizes = sizes_in(x, depth)
     if sizes is None or rank_of(x) != 1:
         return None
@@ -197,7 +204,7 @@ def _int(node: ir.Node, name: str, default: int | None) -> int | None:
 
 
 def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
-    """Runs one standard node on arrays with onnx's reference; an empty list when the reference
+    """Run one standard node on arrays with onnx's reference; return an empty list if the reference
     cannot.
     """
     from onnx.reference import ReferenceEvaluator
@@ -211,6 +218,6 @@ def evaluate(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
             results = ReferenceEvaluator(proto).run(
                 None, {f"i{i}": v for i, v in enumerate(inputs) if v is not None}
             )
-    except Exception:  # the reference's own limits: the value merely stays unknown
+    except Exception:  # limits of the reference: the value merely stays unknown
         return []
     return [np.asarray(r) for r in results] if all(not isinstance(r, list) for r in results) else []

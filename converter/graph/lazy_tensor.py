@@ -1,4 +1,4 @@
-"""The numbers of a constant, from the file they are read from to the file they are written to."""
+"""The elements of a constant, from the file they are read from to the file they are written to."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Source = Array | Callable[[], Array]
 
 
 class LazyTensor(ir.LazyTensor):
-    """A constant's element type and shape, and where its bytes are.
+    """A constant with an element type, a shape, and a source of its bytes.
 
-    `source` is an array of any strides (as a rule a view of a mapped file), or a function that
-    computes one whenever it is needed and keeps nothing. Types of less than a byte lie packed in
-    uint8, as ONNX packs them, or one element in each item of the array. Without `dtype` and `shape`
-    they are those of the array.
+    `source` is an array with any strides (usually a view of a mapped file), or a function that
+    computes one on every use and caches nothing. Types of less than a byte are packed in uint8, as
+    in ONNX, or have one element per item of the array. `dtype` and `shape` default to those of the
+    array.
 
-    `element` is a format's own name for the type in which the bytes are stored, "" where `dtype`
-    says it; where numbers of `dtype` have to be computed from such bytes, `decode` does so, as many
-    or more than `shape` has.
+    `element` is a format's own name for the type in which the bytes are stored, "" if that is
+    `dtype`. If elements of `dtype` have to be computed from such bytes, `decode` does so; it may
+    return more elements than `shape` has.
 
-    Two weights are equal when they are the same bytes of memory or file, or of the same function,
-    of the same `element`, and of as many numbers.
+    Two weights are equal if they have the same bytes in memory or in a file, or the same function,
+    and the same `element` and number of elements.
     """
 
     def __init__(
@@ -60,26 +60,30 @@ class LazyTensor(ir.LazyTensor):
 
     @classmethod
     def of(cls, tensor: ir.TensorProtocol) -> LazyTensor:
-        """Any tensor, but text."""
+        """Return any tensor except text as a lazy tensor."""
         if isinstance(tensor, LazyTensor):
             return tensor
         return cls(tensor.numpy, tensor.dtype, tensor.shape.numpy(), tensor.name or "")
 
     def numpy(self) -> Array:
-        """The numbers in their shape: a view of the source unless they have to be computed."""
+        """Return the elements in their shape: a view of the source unless they have to be
+        computed.
+        """
         return super().numpy() if self._array is None else self._array
 
     @property
     def length(self) -> int:
-        """How many bytes are stored."""
+        """The number of bytes that are stored."""
         if self.decode is not None and isinstance(self.source, np.ndarray):
             return self.source.nbytes
         return self.nbytes
 
     def stored(self) -> Array:
-        """The array whose elements in C order are the stored bytes, little endian, of any strides:
-        not copied but for another byte order or packing. AssertionError when a function made
-        another number of bytes than was announced.
+        """Return the array whose elements in C order are the stored bytes, little endian, with any
+        strides.
+
+        It is only copied to change the byte order or packing. Raise AssertionError if a function
+        computed a different number of bytes than declared.
         """
         array = self.source() if callable(self.source) else self.source
         if self.decode is None and self.dtype.bitwidth < 8 and array.dtype != np.uint8:
@@ -93,17 +97,17 @@ class LazyTensor(ir.LazyTensor):
         )
 
     def is_view(self) -> bool:
-        """Whether `stored` takes no memory: neither computes nor packs."""
+        """Return whether `stored` allocates no memory: it neither computes nor packs."""
         if callable(self.source) or self.source.dtype.byteorder == ">":
             return False
         return self.decode is not None or self.dtype.bitwidth >= 8 or self.source.dtype == np.uint8
 
     def bytes(self) -> npt.NDArray[np.uint8]:
-        """The stored bytes, flat; a view of the source where that is contiguous."""
+        """Return the stored bytes, flat; a view of the source if that is contiguous."""
         return np.ascontiguousarray(self.stored()).reshape(-1).view(np.uint8)
 
     def reshaped(self, shape: Sequence[int], name: str | None = None) -> LazyTensor:
-        """The same bytes in another shape, which may have one -1."""
+        """Return the same bytes in another shape, which may have one -1."""
         if -1 in shape:
             rest = self.size // -math.prod(shape)
             shape = [rest if d == -1 else d for d in shape]
@@ -113,8 +117,8 @@ class LazyTensor(ir.LazyTensor):
         return LazyTensor(source, self.dtype, shape, name, element=self.element, decode=self.decode)
 
     def transposed(self, perm: Sequence[int] | None = None) -> LazyTensor:
-        """The numbers with their axes in another order, reversed without `perm`: a view, unless
-        they have to be computed.
+        """Return the elements with permuted axes, reversed without `perm`: a view, unless they have
+        to be computed.
         """
         order = tuple(reversed(range(len(self.shape))) if perm is None else perm)
         if self._array is not None:
@@ -123,8 +127,8 @@ class LazyTensor(ir.LazyTensor):
         return self.derived(Permuted(order), shape=[dims[i] for i in order])
 
     def untransposed(self) -> LazyTensor | None:
-        """The matrices whose last two axes were exchanged to make these, where these are a view of
-        them or computed from them; None otherwise.
+        """Return the original matrices if these are a view of them, or computed from them, with the
+        last two axes exchanged; None otherwise.
         """
         rank = len(self.shape)
         if rank < 2:
@@ -148,9 +152,10 @@ class LazyTensor(ir.LazyTensor):
         dtype: ir.DataType | None = None,
         shape: Sequence[int] | None = None,
     ) -> LazyTensor:
-        """What `change` makes of the numbers, computed when it is needed; of the same type and
-        shape unless others are given. Two are equal when the same `change` makes them of equal
-        tensors.
+        """Return the result of `change` on the elements, computed on use; type and shape are
+        unchanged unless given.
+
+        Two are equal if the same `change` is applied to equal tensors.
         """
         return LazyTensor(
             _Derived(self, change),
@@ -160,20 +165,20 @@ class LazyTensor(ir.LazyTensor):
         )
 
     def decoded(self) -> LazyTensor:
-        """The same numbers, stored as `dtype` says: those of a format's own type are computed when
-        they are needed.
+        """Return the same elements, stored as `dtype`: those of a format's own type are computed on
+        use.
         """
         return self if self.decode is None else self.derived(np.asarray)
 
     def called(self, element: str) -> LazyTensor:
-        """The same bytes under a format's own name for their type."""
+        """Return the same bytes with a format's own name for their type."""
         dims = self.shape.numpy()
         return LazyTensor(self.source, self.dtype, dims, self.name, element=element)
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """Where the stored bytes are, in memory or in a mapped file: the same for two weights that
-        are the same bytes.
+        """The location of the stored bytes, in memory or in a mapped file, which is equal for two
+        weights with the same bytes.
         """
         source = self.source
         if callable(source):
@@ -195,7 +200,7 @@ class LazyTensor(ir.LazyTensor):
 
 @dataclass(frozen=True)
 class _Derived:
-    """A function of the numbers of a tensor."""
+    """A function of the elements of a tensor."""
 
     tensor: LazyTensor
     change: Callable[[Array], Array]
@@ -206,7 +211,7 @@ class _Derived:
 
 @dataclass(frozen=True)
 class Permuted:
-    """The change of the order of axes, for `derived`."""
+    """A permutation of axes, for `derived`."""
 
     order: tuple[int, ...]
 
@@ -216,7 +221,7 @@ class Permuted:
 
 @dataclass(frozen=True)
 class Converted:
-    """The change of numbers to another type, for `derived`."""
+    """A conversion to another type, for `derived`."""
 
     dtype: ir.DataType
 
@@ -225,8 +230,8 @@ class Converted:
 
 
 def lazy(data: Array | ir.TensorProtocol) -> ir.TensorProtocol:
-    """The lazy tensor of an array or of another tensor; text, whose elements have no size, stays
-    as it is.
+    """Return the lazy tensor of an array or of another tensor; text, whose elements have no size,
+    is returned unchanged.
     """
     if not isinstance(data, np.ndarray):
         return data if data.dtype == ir.DataType.STRING else LazyTensor.of(data)
@@ -254,5 +259,5 @@ _WHOLE_BYTES = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8, "uint2": np
 
 
 def whole_bytes(array: Array) -> Array:
-    """Numbers of 2 or 4 bits as numbers of 8; others as they are."""
+    """Return 2-bit and 4-bit numbers as 8-bit numbers; others unchanged."""
     return array.astype(_WHOLE_BYTES.get(array.dtype.name, array.dtype), copy=False)

@@ -1,5 +1,5 @@
-"""Choices and loops of formats whose bodies are lists of layers of their own: `If` and `Loop` of
-functions that write such a body.
+"""`If` and `Loop` for formats whose bodies are lists of layers: functions that write such a
+body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Body = Callable[[Builder, Sequence[ir.Value]], Sequence[ir.Value]]  # its result
 
 
 def truth(b: Builder, value: ir.Value) -> Value:
-    """A condition, which has one element, without axes."""
+    """Return a condition, which has one element, as a scalar."""
     if value.dtype != ir.DataType.BOOL:
         value = b.Cast(value, to=int(ir.DataType.BOOL))
     if value.shape is not None and not len(value.shape):
@@ -29,8 +29,8 @@ def truth(b: Builder, value: ir.Value) -> Value:
 def choice(
     b: Builder, condition: ir.Value, inputs: Sequence[ir.Value], bodies: Sequence[Body], count: int
 ) -> tuple[Value, ...]:
-    """What the first body gives of `inputs` where the condition holds, else what the second one
-    does; `count` results.
+    """Return the `count` results of the first body if the condition holds, else those of the
+    second.
     """
     branches = []
     for write in bodies:
@@ -45,8 +45,11 @@ def choice(
 def while_loop(
     b: Builder, states: Sequence[ir.Value], condition: Body, step: Body
 ) -> tuple[Value, ...]:
-    """The states after as many steps as the condition holds before. Their sizes may change from
-    step to step; those that stay are found by writing the body once more.
+    """Return the states after the last iteration of a loop that checks the condition before each
+    one.
+
+    Sizes of states may change between iterations; sizes that stay the same are found by writing the
+    body a second time.
     """
     shapes = [_sizes(v) for v in states]
     for _ in range(3):
@@ -71,7 +74,7 @@ def _sizes(value: ir.Value) -> list[Any] | None:
 
 
 def _common(a: list[Any] | None, b: list[Any] | None) -> list[Any] | None:
-    """What two shapes have in common."""
+    """Return a shape with the dimensions that two shapes have in common."""
     if a is None or b is None or len(a) != len(b):
         return None
     return [x if x == y else None for x, y in zip(a, b, strict=True)]

@@ -1,4 +1,4 @@
-"""Value names: unique inside a model; the names of the source format live beside them."""
+"""Value names that are unique in a model; the names in the source file are stored separately."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ _PUBLIC = "netconv.name"
 
 
 class Names:
-    """Hands out value names that no other value of the model has. Amortised constant time per
-    name.
-    """
+    """A generator of unique value names in a model, in amortized constant time per name."""
 
     def __init__(self, model: ir.Model | None = None) -> None:
         self._taken: set[str] = set()
@@ -28,7 +26,7 @@ class Names:
                 self._taken.update(o.name for n in graph for o in n.outputs if o.name)
 
     def fresh(self, hint: str) -> str:
-        """`hint` itself when free, else `hint_1`, `hint_2`, ..."""
+        """Return `hint` itself if it is unused, else `hint_1`, `hint_2`, ..."""
         hint = hint or "v"
         name, count = hint, self._next.get(hint, 0)
         while name in self._taken:
@@ -40,8 +38,8 @@ class Names:
 
 
 def tell_nodes_apart(model: ir.Model) -> None:
-    """No two nodes of a graph have one name, which runtimes refuse; what a node is called in its
-    source file is kept first.
+    """Give the nodes of each graph distinct names, which runtimes require; their names in the
+    source file are recorded first.
     """
     for graph in all_graphs(model.graph):
         own = {n.name for n in graph if n.name == n.metadata_props.get("netconv.layer")}
@@ -59,15 +57,15 @@ def tell_nodes_apart(model: ir.Model) -> None:
 
 
 def public_name(value: ir.Value) -> str:
-    """The name of a graph input or output as the source file spells it (names there need not be
-    unique).
+    """Return the name of a graph input or output as the source file spells it (such names need not
+    be unique).
     """
     return value.metadata_props.get(_PUBLIC) or value.name or ""
 
 
 def unique(names: list[str]) -> list[str]:
-    """Names of outputs for a dict: a repeated one gets a number (Core ML lets two outputs share
-    one).
+    """Return names of outputs that are unique in a dict: a repeated one gets a number (Core ML
+    permits duplicates).
     """
     seen: dict[str, int] = {}
     result = []
@@ -78,12 +76,12 @@ def unique(names: list[str]) -> list[str]:
 
 
 def place_of(node: ir.Node) -> Where:
-    """The layer of the source that a node came from, as a place for diagnostics."""
+    """Return the location of a node's source layer, for diagnostics."""
     return Where(layer=node.metadata_props.get("netconv.layer", ""), kind=node.op_type)
 
 
 def fresh_public_name(graph: ir.Graph, name: str) -> str:
-    """`name`, or the first of NAME_1, NAME_2 ... that no input or output has."""
+    """Return `name`, or the first of NAME_1, NAME_2 ... that no input or output has."""
     taken = {public_name(v) for v in (*graph.inputs, *graph.outputs)}
     names = (name if i == 0 else f"{name}_{i}" for i in range(len(taken) + 1))
     return next(n for n in names if n not in taken)

@@ -1,4 +1,4 @@
-"""Network: a graph in ONNX's operators, together with what its source file says about inputs and
+"""Network: a graph of ONNX operators, with the source file's description of its inputs and
 outputs.
 """
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A graph input or output: `shape` holds ints, names of symbolic dimensions, or None
-    (unknown).
+    """A graph input or output.
+
+    `shape` has ints, names of symbolic dimensions, or None (unknown).
     """
 
     name: str
@@ -42,15 +43,15 @@ class TensorInfo:
 
 @record
 class Network:
-    """A network: `ir` is the shared graph, `format` where it came from, `notes` the warnings of
+    """A network: `ir` is the shared graph, `format` its source format, `notes` the warnings of
     reading it.
 
-    Names, layouts and types of inputs and outputs are those of the source file. `interface` carries
-    what formats say about the boundary beyond tensors (labels, images), by format, for writers that
-    have a place for it. For all formats, `defaults` are values of inputs that may be left out, and
-    `states` the output that is the next value of such an input, by names, `shapes` what is meant
-    where an input's sizes are open and nobody chooses, and `complex` the names of inputs and
-    outputs of complex numbers, which the graph has as pairs on a last axis.
+    Names, layouts and types of inputs and outputs are those of the source file. `interface` has
+    properties of inputs and outputs beyond tensors (labels, images), by format, for writers that
+    can store them. Common to all formats are `defaults`, the values of inputs that may be left out;
+    `states`, which maps such inputs to the output with their next value; `shapes`, the default
+    shapes of inputs with dynamic sizes; and `complex`, the names of complex inputs and outputs,
+    which the graph represents as pairs along a last axis.
     """
 
     ir: ir.Model
@@ -63,8 +64,8 @@ class Network:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The states that a target with variables has as such: inputs that may be left out, and the
-        outputs that are their next values, by names.
+        """The states for targets with variables: inputs that may be left out, with the outputs that
+        are their next values, by names.
         """
         return dict(self.interface.get("states", {}))
 
@@ -77,8 +78,8 @@ class Network:
         return tuple(_info(v) for v in self.ir.graph.outputs)
 
     def tidy(self) -> None:
-        """Drops values, states and shapes of inputs and outputs that the graph no longer has, and
-        values of other sizes than these have.
+        """Remove defaults, states and shapes of inputs and outputs that the graph no longer has,
+        and defaults of other sizes.
         """
         inputs = {i.name: i.shape for i in self.inputs}
         outputs = {o.name for o in self.outputs}
@@ -93,7 +94,7 @@ class Network:
                 self.interface[key] = {n: v for n, v in found.items() if keep(n, v)}
 
     def declared_shape(self, name: str, shape: Sequence[int]) -> list[int]:
-        """The shape of an input of the graph, of one that is given as its file declares it: as a
+        """Return the shape in the graph of an input, given the shape that its file declares: as a
         vector of channels, or as channels, height and width.
         """
         sizes = list(shape)
@@ -102,7 +103,7 @@ class Network:
         return [1, 1, *sizes, *[1] * (3 - len(sizes))]
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """What is known of inputs and outputs under their new names."""
+        """Rename inputs and outputs in everything that is known about them."""
 
         def new(name: Any) -> Any:
             return names.get(name, name) if isinstance(name, str) else name
@@ -116,8 +117,8 @@ class Network:
                 self.interface[key] = type(self.interface[key])(map(new, self.interface[key]))
 
     def check_feeds(self, feeds: dict[str, Any]) -> Arrays:
-        """The feeds as arrays of the declared types, by input name; image inputs given as height,
-        width, channel are turned.
+        """Return the feeds as arrays of the declared types, by input name; images fed as height,
+        width, channel are transposed.
         """
         infos = {i.name: i for i in self.inputs}
         optional = {k for k in self.interface.get("defaults", {}) if k in infos}
@@ -149,22 +150,22 @@ class Network:
             return array.astype(object)
         if array.dtype.kind == "c" and info.dtype.kind == "f":
             array = as_pairs(array)
-        if array.dtype == np.bool_:  # kernels count on 1 for true
+        if array.dtype == np.bool_:  # kernels rely on true being stored as 1
             array = np.asarray(array.view(np.uint8) != 0)
         array = array.astype(info.dtype, copy=False)
         rank = None if info.shape is None else len(info.shape)
-        if rank is not None and array.ndim < rank:  # (C,H,W) is fed where [1,1,C,H,W] is declared
+        if rank is not None and array.ndim < rank:  # accept (C,H,W) for a declared [1,1,C,H,W]
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
         return array
 
     def outside(self, results: Arrays) -> Arrays:
-        """Results of a run as users know them: complex numbers where the file has such."""
+        """Return the results of a run for users: complex numbers if the file declares them."""
         named = self.interface.get("complex", ())
         return {n: as_complex(v) if n in named else v for n, v in results.items()}
 
     def _is_picture(self, info: TensorInfo, array: Array) -> bool:
-        """Whether `array` has the order height, width, channel although [..,C,H,W] is declared: an
-        image input, or bytes whose shape says so.
+        """Return whether `array` is in the order height, width, channel although [..,C,H,W] is
+        declared: an image input, or bytes of such a shape.
         """
         if array.ndim != 3 or info.shape is None or len(info.shape) < 3:
             return False
@@ -179,7 +180,7 @@ class Network:
 
 
 def _takes(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> bool:
-    """Whether an array of a shape can be fed where another is declared."""
+    """Return whether an array of a shape can be fed to an input of the declared shape."""
     return declared is None or (
         len(declared) == len(shape)
         and all(not isinstance(d, int) or d == s for d, s in zip(declared, shape, strict=True))
@@ -187,12 +188,12 @@ def _takes(declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]
 
 
 def as_pairs(array: Array) -> Array:
-    """Complex numbers as pairs of their parts on a last axis."""
+    """Return complex numbers as pairs of real and imaginary part along a last axis."""
     return np.stack([array.real, array.imag], axis=-1)
 
 
 def as_complex(pairs: Array) -> Array:
-    """Pairs on the last axis as complex numbers."""
+    """Return pairs along the last axis as complex numbers."""
     wide = pairs.dtype == np.float64
     return (pairs[..., 0] + 1j * pairs[..., 1]).astype(np.complex128 if wide else np.complex64)
 

@@ -1,4 +1,4 @@
-"""What onnx's inference gets wrong about pooling that rounds up."""
+"""A correction of onnx's inference for pooling that rounds up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ ROUNDED = {"AveragePool", "LpPool", "MaxPool"}
 
 
 def without_windows_in_padding(node: ir.Node) -> None:
-    """A last window that begins behind the data and its first padding is left out (MaxPool,
-    `ceil_mode`); onnx's inference counts it.
+    """Leave out a last window that begins after the data and its begin padding (MaxPool,
+    `ceil_mode`), which onnx's inference counts.
     """
     x, auto_pad = node.inputs[0], attribute(node, "auto_pad", "NOTSET")
     if not attribute(node, "ceil_mode", 0) or auto_pad != "NOTSET":

@@ -1,4 +1,4 @@
-"""A lighter dataclass for what tables consist of."""
+"""A lightweight dataclass for entries of tables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ C = TypeVar("C")
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
 def record(cls: type[C]) -> type[C]:
-    """A dataclass that is never changed, by convention, and is equal to nothing but itself.
+    """Decorate a dataclass that is immutable by convention and compares by identity.
 
-    Python needs five times as long to make a class that is frozen and can be compared and shown; a
-    conversion makes about a hundred of them when it starts.
+    Python takes five times as long to create a class that is frozen and has comparison and repr; a
+    conversion creates about a hundred of these classes at its start.
     """
     return dataclass(eq=False, repr=False)(cls)

@@ -1,11 +1,12 @@
-"""LSTM, GRU and RNN written with simpler operators: the products with the data at once, then step
-after step in matrix products and activations.
+"""LSTM, GRU and RNN written with simpler operators: the products with the data at once, then one
+time step after the other in matrix products and activations.
 
-before:  Y, Y_h = GRU(X[3,B,I], ..)      after:  P = MatMul(X, W); h1 = step(P[0], h0); h2 =
-step(P[1], h1); h3 = step(P[2], h2); Y = Concat(h1, h2, h3)
+before:  Y, Y_h = GRU(X[3,B,I], ..)
+after:   P = MatMul(X, W); h1 = step(P[0], h0); h2 = step(P[1], h1); h3 = step(P[2], h2)
+         Y = Concat(h1, h2, h3)
 
-Source: ONNX operators LSTM, GRU, RNN (opset 14). A sequence that is shorter than others keeps its
-state behind its end and gives zeros there.
+Source: ONNX operators LSTM, GRU, RNN (opset 14). After its end, a shorter sequence keeps its state
+and its outputs are zeros.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from converter.graph.record import record
 from converter.graph.value import Value, array_type, known_sizes, operands
 
 Function = Callable[[Builder, Value], Value]
-# writes one step: the builder, the products with the data [batch, gates], the states [batch, size]
-# -> the new states, of which the first is the output
+# A function that writes one time step: the builder, the products with the data [batch, gates], the
+# states [batch, size] -> the new states, of which the first is the output.
 Step = Callable[[Builder, Value, Sequence[Value]], list[Value]]
 _DEFAULTS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-# alpha and beta of those activations that have them
+# alpha and beta of activations that have them
 _ALPHA = {
     "Affine": 1.0,
     "LeakyRelu": 0.01,
@@ -44,8 +45,9 @@ _KNOWN = {"Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *_ALPHA}
 @record
 class Recurrent:
     """One of the three operators: its name, attributes and operands (X, W, R, B, sequence_lens,
-    initial_h, initial_c, P), None for those that are left out. `cell_clip` limits the cell state
-    to +-cell_clip; 0 is no limit.
+    initial_h, initial_c, P), None for those that are left out.
+
+    `cell_clip` limits the cell state to +-cell_clip; 0 means no limit.
     """
 
     kind: str
@@ -60,10 +62,13 @@ class Recurrent:
 
 @record
 class Direction:
-    """One direction of an operator, time in front.
+    """One direction of an operator, with time as the first axis.
 
-    The products of the data with the weights of all gates `rows` [time, batch, gates], the first
-    states [batch, size], how long sequences are (None: as long as there are steps), one step.
+    `rows`      the products of the data with the weights of all gates, [time, batch, gates]
+    `states`    the initial states, [batch, size]
+    `lengths`   the lengths of the sequences; None if all have the full length
+    `step`      writes one time step
+    `backward`  whether time is reversed
     """
 
     rows: Value
@@ -73,15 +78,13 @@ class Direction:
     backward: bool
 
 
-# writes all steps: Y [time, batch, size], then the states behind the last step
+# writes all time steps: Y [time, batch, size], then the final states
 Steps = Callable[[Builder, Direction], Sequence[Value]]
 
 
 @writing
 def written(b: Builder, *, layer: Recurrent, steps: Steps) -> list[Value] | None:
-    """Y, Y_h and of an LSTM Y_c as the operator gives them; None where its activations are not
-    known.
-    """
+    """Return Y, Y_h and for an LSTM Y_c as the operator does; None if an activation is unknown."""
     functions, (x, w, r, *_) = gate_functions(layer.kind, layer.attrs), layer.operands
     if functions is None or x is None or w is None or r is None or shape_of(r) is None:
         return None
@@ -99,8 +102,9 @@ def written(b: Builder, *, layer: Recurrent, steps: Steps) -> list[Value] | None
 
 
 def _without_steps(b: Builder, way: Direction, found: Sequence[Value]) -> Sequence[Value]:
-    """The last states of a sequence without steps are zeros, as onnxruntime and OpenVINO have them,
-    whatever the initial ones are; the specification does not say.
+    """Set the final states of empty sequences to zeros, whatever the initial states are.
+
+    The specification does not define them; onnxruntime and OpenVINO return zeros.
     """
     lengths = constant(way.lengths)
     if way.lengths is None or (lengths is not None and (lengths > 0).all()):
@@ -113,7 +117,7 @@ def _without_steps(b: Builder, way: Direction, found: Sequence[Value]) -> Sequen
 def _direction(
     b: Builder, layer: Recurrent, x: Value, d: int, functions: list[Function]
 ) -> Direction:
-    """Direction `d` of a layer whose data are x [time, batch, features]."""
+    """Return direction `d` of a layer with data x [time, batch, features]."""
     attrs, (_, w, r, bias, lengths, *states, peepholes) = layer.attrs, layer.operands
     assert w is not None and r is not None
     _, _, size = shape_of(r) or (0, 0, 0)
@@ -141,7 +145,7 @@ def _direction(
 
 
 def unrolled(b: Builder, way: Direction) -> list[Value]:
-    """All steps, whose number is known, one behind the other."""
+    """Write all time steps, whose number must be known, one after the other."""
     (time, *_), results = shape_of(way.rows) or (0,), {}
     states: Sequence[Value] = way.states
     for t in reversed(range(time)) if way.backward else range(time):
@@ -153,7 +157,7 @@ def unrolled(b: Builder, way: Direction) -> list[Value]:
 
 
 def in_a_loop(b: Builder, way: Direction) -> list[Value]:
-    """A Loop over the steps."""
+    """Write a Loop over the time steps."""
     (time, *_) = known_sizes(way.rows) or (None,)
     steps = b.Gather(b.Shape(way.rows), 0) if time is None else b.const(time)
     with b.loop(steps, *way.states) as body:
@@ -167,8 +171,9 @@ def in_a_loop(b: Builder, way: Direction) -> list[Value]:
 def _within(
     b: Builder, way: Direction, t: Value | int, new: Sequence[Value], old: Sequence[Value]
 ) -> tuple[Sequence[Value], Value]:
-    """The states behind step `t`, and its output: what they were, and zeros, behind the end of a
-    sequence.
+    """Return the states after time step `t`, and its output.
+
+    After the end of a sequence, the states are unchanged and the output is zero.
     """
     if way.lengths is None:
         return new, new[0]
@@ -178,7 +183,7 @@ def _within(
 
 
 def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
-    """Entry `d` of axis 0 without that axis; matrices may be turned."""
+    """Return entry `d` along axis 0, without that axis; matrices are transposed if `turned`."""
     array = constant(value)
     if array is not None:
         return b.const(np.ascontiguousarray(array[d].T if turned else array[d]), str(value.name))
@@ -187,7 +192,9 @@ def entry(b: Builder, value: ir.Value, d: int, turned: bool = False) -> Value:
 
 
 def _products(b: Builder, x: Value, w: Value, bias: Value | None) -> Value:
-    """x [time, batch, features] @ w + bias, as one product of matrices where sizes are known."""
+    """Return x [time, batch, features] @ w + bias, as a single matrix product if the sizes are
+    known.
+    """
     shape, width = shape_of(x), shape_of(w)
     if shape is None or width is None:
         return plus(x @ w, bias)
@@ -198,8 +205,8 @@ def _products(b: Builder, x: Value, w: Value, bias: Value | None) -> Value:
 def _initial(
     b: Builder, given: Value | None, d: int, like: Value, size: int, batch_first: bool
 ) -> Value:
-    """The first state [batch, size] of direction `d`: zeros where none is given, as many as `like`
-    [time, batch, ...] has.
+    """Return the initial state [batch, size] of direction `d`: by default zeros, with the batch
+    size of `like` [time, batch, ...].
     """
     if given is not None:
         return entry(b, b.Transpose(given, perm=[1, 0, 2]) if batch_first else given, d)
@@ -210,15 +217,15 @@ def _initial(
 
 
 def _joined(b: Builder, ways: Sequence[Value], axis: int) -> Value:
-    """What the directions give, along a new axis."""
+    """Stack the results of the directions along a new axis."""
     parts = [b.Unsqueeze(v, [axis]) for v in ways]
     return parts[0] if len(parts) == 1 else b.Concat(*parts, axis=axis)
 
 
 @record
 class _Cell:
-    """What is behind one step: the weights of the state, turned for products from the left, what
-    is added behind them, and the functions of the gates.
+    """The constants of a time step: the recurrent weights, transposed for multiplication from the
+    left, the biases and peepholes, and the activations of the gates.
     """
 
     size: int
@@ -230,7 +237,7 @@ class _Cell:
     clip: float
 
     def of_state(self, h: Value) -> Value:
-        """The part of the state in all gates."""
+        """Return the contribution of the state to all gates."""
         return plus(h @ self.r, self.bias)
 
 
@@ -258,8 +265,8 @@ def lstm_gates(
     coupled: bool,
     cell_clip: float = 0.0,
 ) -> list[Value]:
-    """The next state and cell, [batch, size], from the sums that go into the gates, in the order i,
-    o, f, c; peepholes i, o, f.
+    """Return the next state and cell, [batch, size], from the sums of the gates in the order i, o,
+    f, c; peepholes are i, o, f.
     """
     f, g, out = functions
     i, o, forget, new = (_gate(b, total, size, k) for k in range(4))
@@ -276,7 +283,10 @@ def _gate(b: Builder, x: Value, size: int, i: int) -> Value:
 
 
 def _gru(b: Builder, cell: _Cell) -> Step:
-    """Gates in the order z, r, h. What is cut from weights and biases is cut once for all steps."""
+    """Write a GRU with gates in the order z, r, h.
+
+    Weights and biases are sliced once for all time steps.
+    """
     (f, g), size, linear = cell.functions, cell.size, cell.attrs.get("linear_before_reset", 0)
     ends = ((0, 2 * size), (2 * size, 3 * size))
     z_r, last = (b.Slice(cell.r, [start], [end], [1]) for start, end in ends)
@@ -304,19 +314,20 @@ _STEPS = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
 
 
 def plus(x: Value, y: Value | None) -> Value:
-    """x + y, or x where there is no y."""
+    """Return x + y, or x if y is None."""
     return x if y is None else x + y
 
 
 def clipped(b: Builder, x: Value, limit: float) -> Value:
-    """x between -limit and limit; 0 is no limit."""
+    """Clip x to -limit..limit; a limit of 0 means no limit."""
     return b.Clip(x, -limit, limit) if limit > 0 else x
 
 
 def gate_functions(kind: str, attrs: dict[str, Any]) -> list[list[Function]] | None:
-    """The activations of each direction; None where one of them is not known.
+    """Return the activations of each direction; None if one of them is unknown.
 
-    Alphas and betas go to those that have some, in order; what is left out has its default.
+    Alphas and betas are assigned in order to the activations that have them; missing ones have
+    defaults.
     """
     ways = 2 if attrs.get("direction") == "bidirectional" else 1
     names = list(attrs.get("activations") or _DEFAULTS[kind] * ways)
@@ -328,7 +339,7 @@ def gate_functions(kind: str, attrs: dict[str, Any]) -> list[list[Function]] | N
         float(attrs.get("clip") or 0),
     )
     count = len(_DEFAULTS[kind])
-    # what the last function of an LSTM takes is the cell state, which engines do not clip
+    # the last function of an LSTM is applied to the cell state, which engines do not clip
     made = [
         _function(name, _parameters(name, alphas, betas), 0.0 if i % count == 2 else clip)
         for i, name in enumerate(names)
@@ -342,7 +353,7 @@ def _parameters(name: str, alphas: Iterator[float], betas: Iterator[float]) -> d
 
 
 def _function(name: str, p: dict[str, Any], clip: float) -> Function:
-    """`clip` bounds what goes in."""
+    """Return the activation; `clip` limits its input."""
 
     def apply(b: Builder, x: Value) -> Value:
         x = clipped(b, x, clip)

@@ -1,4 +1,4 @@
-"""Inference over a whole graph: after reading, and again when input shapes are fixed."""
+"""Inference over a whole graph: after reading, and again after input shapes have been fixed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from converter.graph.infer import InferenceError, forget_known, infer, known, sh
 from converter.graph.names import public_name
 from converter.graph.walk import all_nodes, subgraphs
 
-# inputs that switch something on, or count: no data
+# types of inputs that are switches or counts rather than data
 _DECIDING = {ir.DataType.BOOL, ir.DataType.INT32, ir.DataType.INT64}
 _FEW = 8  # elements
-_FURTHEST = 2000  # values that are looked at for what decides others
+_FURTHEST = 2000  # values that are searched for inputs that determine others
 
 
 def infer_all(model: ir.Model) -> None:
-    """Types and shapes of all values, sub-graphs before their owners. Declared shapes stay where
-    inference knows less.
+    """Infer types and shapes of all values, sub-graphs before their owners.
+
+    Declared shapes are kept where inference knows less.
     """
     infer_graph(model.graph)
 
@@ -30,8 +31,9 @@ def infer_graph(graph: ir.Graph) -> None:
 
 
 def infer_again(node: ir.Node, branch: Callable[[ir.Graph], None] = infer_graph) -> None:
-    """Infers a node with its bodies, those that are no loop's with `branch`. What is declared stays
-    where inference knows less.
+    """Infer a node with its bodies, using `branch` for bodies other than those of loops.
+
+    Declared shapes are kept where inference knows less.
     """
     if node.op_type == "Loop" and not node.domain:
         _infer_loop_body(node)
@@ -44,8 +46,9 @@ def infer_again(node: ir.Node, branch: Callable[[ir.Graph], None] = infer_graph)
 
 
 def _infer_branches(node: ir.Node, branch: Callable[[ir.Graph], None]) -> None:
-    """The bodies of a choice. One that is never taken, because the condition is known, need not
-    fit.
+    """Infer the bodies of an If.
+
+    A branch that is never taken, because the condition is known, need not be valid.
     """
     choice = node.op_type == "If" and not node.domain
     condition = known(node.inputs[0]) if choice else None
@@ -62,18 +65,20 @@ def _infer_branches(node: ir.Node, branch: Callable[[ir.Graph], None]) -> None:
 
 
 def taken_branch(node: ir.Node, condition: bool) -> ir.Graph:
-    """The branch of a choice that a condition takes."""
+    """Return the branch of an If that is taken for a condition."""
     return node.attributes["then_branch" if condition else "else_branch"].as_graph()
 
 
 def freezing(values: Iterable[ir.Value | None]) -> str:
-    """How the numbers of inputs that may decide `values` are given; "" where there are none."""
+    """Return the command-line options that fix inputs which may determine `values`; "" if there are
+    none.
+    """
     return " ".join(f"--freeze {name}=VALUE" for name in deciding_inputs(values))
 
 
 def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
-    """The public names of inputs whose numbers, not only their sizes, may decide `values`: few
-    integers or truth values, on which these depend by anything but sizes.
+    """Return the public names of inputs whose elements, not only their sizes, may determine
+    `values`: small integer or boolean inputs on which these depend other than by sizes.
     """
     queue = [v for v in values if v is not None]
     seen: set[ir.Value] = set()
@@ -97,8 +102,8 @@ def deciding_inputs(values: Iterable[ir.Value | None]) -> list[str]:
 
 
 def _infer_loop_body(node: ir.Node) -> None:
-    """What is carried has the type of its initial value, and those of its dimensions that the body
-    gives back.
+    """Give each loop state the type of its initial value, and those of its dimensions that the body
+    preserves.
     """
     body = next(subgraphs(node))
     assumed: list[tuple[ir.Value, ir.Value]] = []
@@ -116,7 +121,7 @@ def _infer_loop_body(node: ir.Node) -> None:
     infer_graph(body)
     while any(
         [_give_up(formal, after) for formal, after in assumed]
-    ):  # all of them: a list; every round gives up a dimension
+    ):  # a list, so that all are evaluated; every round drops a dimension
         for out, shape in declared.items():
             forget_known(out)
             out.shape = shape
@@ -124,8 +129,8 @@ def _infer_loop_body(node: ir.Node) -> None:
 
 
 def _give_up(formal: ir.Value, after: ir.Value) -> bool:
-    """Whether dimensions of `formal` had to be forgotten because the body does not give them
-    back.
+    """Drop the dimensions of `formal` that the body does not preserve; return whether there were
+    any.
     """
     if formal.shape is None:
         return False
@@ -142,7 +147,7 @@ def _give_up(formal: ir.Value, after: ir.Value) -> bool:
 
 
 def forget(graph: ir.Graph) -> None:
-    """Drops inferred shapes and known values of all nodes' outputs."""
+    """Drop inferred shapes and known values of all nodes' outputs."""
     for node in all_nodes(graph):
         for out in node.outputs:
             forget_known(out)
@@ -150,7 +155,7 @@ def forget(graph: ir.Graph) -> None:
 
 
 def keep_better(out: ir.Value, type_: ir.TypeProtocol | None, shape: ir.Shape | None) -> None:
-    """Lets a declared type and shape stay where inference knows less."""
+    """Restore a declared type and shape where inference knows less."""
     if out.type is None:
         out.type = type_
     if shape is not None and (

@@ -1,5 +1,5 @@
-"""Sizes that must be known, and arrays that are made because a number in a file says so: none may
-fill the memory.
+"""Sizes that must be known, and arrays whose size is read from a file: none may exhaust the
+memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FIX_INPUTS = "fix the shapes with --inputs"
 
 
 def rank(value: ir.Value, what: str = "the input") -> int:
-    """How many axes a value has; MappingError X203 where that is not known."""
+    """Return the rank of a value; raise MappingError X203 if it is unknown."""
     found = rank_of(value)
     if found is None:
         raise MappingError(f"the rank of {what} is unknown", "X203", FIX_INPUTS)
@@ -28,8 +28,10 @@ def rank(value: ir.Value, what: str = "the input") -> int:
 def static(
     value: ir.Value, what: str = "the input", axes: int | None = None, least: int = 0
 ) -> tuple[int, ...]:
-    """The shape of a value; MappingError X203 where a size is not known, R105 where there are not
-    so many `axes`, or not at `least` so many.
+    """Return the static shape of a value.
+
+    Raise MappingError X203 if a size is unknown, and R105 unless the rank is `axes`, or at least
+    `least`.
     """
     found = shape_of(value)
     if found is None:
@@ -41,8 +43,8 @@ def static(
 
 
 def demand_small(*sizes: int) -> None:
-    """InferenceError when a table of these sizes, which a file asks for, would fill the memory (or
-    when one of them is below zero).
+    """Raise InferenceError if a table of these sizes, which a file specifies, would exhaust the
+    memory, or if a size is negative.
     """
     if min(sizes, default=0) < 0 or math.prod(sizes) > LARGEST:
         raise InferenceError(
@@ -51,7 +53,7 @@ def demand_small(*sizes: int) -> None:
 
 
 def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Array:
-    """numpy.arange, for bounds that may come from a file."""
+    """Return numpy.arange for bounds that may come from a file."""
     bounds: Any = (0, first, step) if last is None else (first, last, step)
     demand_small(max(0, math.ceil((bounds[1] - bounds[0]) / step)))
     found: Array = np.arange(*bounds, dtype=dtype)
@@ -59,8 +61,10 @@ def arange(first: Any, last: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 
 
 def mirrored(size: int, before: int, after: int) -> Array:
-    """The indices along an axis of `size` that is continued by its mirror image at both ends, the
-    end itself included; MappingError R110 where that cannot be.
+    """Return the indices along an axis of `size` that is extended by its mirror image at both ends,
+    including the edge elements.
+
+    Raise MappingError R110 if the axis is empty or an amount is negative.
     """
     if min(before, after) < 0 or not size:
         raise MappingError(f"an axis of {size} is padded by {before} and {after}", "R110")

@@ -1,5 +1,5 @@
-"""Variables of a file as states of the network: an input that may be left out and then has the
-value at the start, and an output that is what the variable holds afterwards.
+"""Variables of a file as states of the network: an optional input, which defaults to the initial
+value, and an output with the variable's final value.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from converter.graph.record import record
 
 @record
 class State:
-    """What a variable holds: `value` now, None before it is assigned; `initial` at the start.
+    """The value of a variable: `value` now, None before it is assigned; `initial` at the start.
 
-    `source` is the graph's input that stands for it, once it was read.
+    `source` is the graph's input for it, once it has been read.
     """
 
     name: str
@@ -32,7 +32,7 @@ class State:
 
 @record
 class Hashtable:
-    """Keys and as many values, None before they are set; they never change afterwards."""
+    """Keys and their values, None before they are set; they never change afterwards."""
 
     keys: Array | None = None
     values: Array | None = None
@@ -40,10 +40,10 @@ class Hashtable:
 
 @record
 class Variables:
-    """States of the network, each an input that may be left out and an output `NAME_out`.
+    """The states of the network, each an optional input and an output `NAME_out`.
 
-    `b` writes into the main graph, whose inputs they are. `tables` are by their numbers in the
-    file.
+    `b` writes into the main graph, whose inputs they are. `tables` are indexed by their numbers in
+    the file.
     """
 
     b: Builder
@@ -51,7 +51,7 @@ class Variables:
     tables: dict[int, Hashtable] = field(default_factory=dict)
 
     def read(self, state: State) -> ir.Value:
-        """The value of a state; the first time that at the start."""
+        """Return the value of a state; the first read returns its input."""
         if state.value is None:
             if state.initial is None:
                 raise MappingError(f"the variable {state.name!r} is read before it is assigned")
@@ -65,9 +65,10 @@ class Variables:
         return state.value
 
     def deliver(self, names: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Outputs of all states that the network reads and changes, by the names of inputs; one
-        that nothing needs is no input, either. `names`: what outputs of states are called, where
-        a file says so.
+        """Add outputs for all states that the network reads and changes, and return them by the
+        names of inputs.
+
+        Unused inputs are removed. `names`: names of the states' outputs that the file declares.
         """
         found = {}
         for state in self.states.values():
@@ -84,7 +85,7 @@ class Variables:
         return found
 
     def defaults(self) -> dict[str, Array]:
-        """The values at the start, by the names of inputs."""
+        """Return the initial values, by the names of inputs."""
         return {
             public_name(s.source): s.initial
             for s in self.states.values()
@@ -96,7 +97,7 @@ class Variables:
 
 
 def begun_states(graph: ir.Graph) -> dict[str, ir.Node]:
-    """The State operators of a graph, by the public names of the inputs that they read."""
+    """Return the State operators of a graph, by the public names of the inputs that they read."""
     return {public_name(v): n for n in graph if is_begun(n) and (v := n.inputs[0]) is not None}
 
 

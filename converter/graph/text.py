@@ -9,9 +9,9 @@ reference.
        relu = Relu (conv)
     }
 
-A reference names an array in the weights that `parse` is given (an .npz, for instance), and says
-which one it was when the text was printed. Provenance and names of the source format are not part
-of the syntax.
+A reference names an array in the weights that `parse_text` is given (an .npz, for instance), with
+the hash that it had when the text was printed. Provenance and names of the source format are not
+part of the syntax.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.shapes import infer_all
 from converter.graph.walk import all_graphs
 
-INLINE = 16  # elements of a constant that is still written out
+INLINE = 16  # elements of a constant that is still printed inline
 _NO_LITERALS = {
     ir.DataType.COMPLEX64,
     ir.DataType.COMPLEX128,
@@ -42,13 +42,15 @@ _NO_LITERALS = {
     ir.DataType.UINT2,
     ir.DataType.FLOAT4E2M1,
 }
-_DIGITS = 16  # of the hash that are shown
-_GIVEN_NAME = re.compile(r"node_\w+_\d+")  # what onnx_ir calls a node that has no name
+_DIGITS = 16  # digits of the hash that are shown
+_GIVEN_NAME = re.compile(r"node_\w+_\d+")  # onnx_ir's name for a node without one
 
 
 def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> str:
-    """The graph as text. `types`: intermediate values are listed with types and shapes; `inline`:
-    the longest constant written out.
+    """Return the graph as text.
+
+    `types`: list intermediate values with types and shapes; `inline`: the size of the largest
+    constant that is printed inline.
     """
     clone = model.clone()
     hashes: dict[str, str] = {}
@@ -65,7 +67,7 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
     for part in _graphs(proto.graph):
         for node in part.node:
             if _GIVEN_NAME.fullmatch(node.name):
-                node.ClearField("name")  # an empty one would be printed
+                node.ClearField("name")  # an empty name would be printed
         known = {c.name for c in part.initializer}
         kept = [v for v in part.value_info if types and v.name not in known]
         del part.value_info[:]
@@ -79,11 +81,11 @@ def print_text(model: ir.Model, *, types: bool = True, inline: int = INLINE) -> 
 
 
 def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Model:
-    """The graph that `text` describes, with types and shapes inferred.
+    """Parse the graph in `text`, and infer types and shapes.
 
-    `weights` holds the arrays that the text refers to; None stands for zeros of the right type and
-    shape. ReadError R101 for text that does not parse, R110 for a weight that is absent or that is
-    not the one the text was printed with.
+    `weights` has the arrays to which the text refers; None stands for zeros of the right type and
+    shape. Raise ReadError R101 for invalid text, and R110 for a weight that is absent or differs
+    from the one with which the text was printed.
     """
     try:
         proto = onnx.parser.parse_model(text)
@@ -113,7 +115,7 @@ def parse_text(text: str, weights: Mapping[str, Array] | None = None) -> ir.Mode
 
 
 def weights_of(model: ir.Model, inline: int = INLINE) -> Arrays:
-    """The arrays that the text of the model refers to, by name (views)."""
+    """Return the arrays to which the text of the model refers, by name (views)."""
     values = [v for g in all_graphs(model.graph) for v in g.initializers.values()]
     return {
         str(v.name): t.numpy()
@@ -123,7 +125,7 @@ def weights_of(model: ir.Model, inline: int = INLINE) -> Arrays:
 
 
 def _graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
-    """The graph and its sub-graphs."""
+    """Return the graph and its sub-graphs."""
     inner = [a.g for n in graph.node for a in n.attribute if a.type == onnx.AttributeProto.GRAPH]
     return [graph, *(g for body in inner for g in _graphs(body))]
 
@@ -154,7 +156,7 @@ def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> 
                 f"the weights {name!r} have shape {list(array.shape)}, the text says {list(shape)}",
             )
         )
-    if array.dtype.kind == "V":  # what .npz makes of types that numpy does not know
+    if array.dtype.kind == "V":  # .npz stores types unknown to numpy as void
         array = array.view(dtype.numpy())
     if array.dtype != dtype.numpy():
         raise ReadError(
@@ -174,7 +176,7 @@ def _weight(constant: onnx.TensorProto, weights: Mapping[str, Array] | None) -> 
 
 
 def _reason(error: Exception) -> str:
-    """The parser's message, which comes as bytes in some versions, without its line breaks."""
+    """Return the parser's message, which some versions return as bytes, without its line breaks."""
     text = error.args[0] if error.args else ""
     return " ".join(
         (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).split()

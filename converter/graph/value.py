@@ -1,4 +1,4 @@
-"""Values that can be written with: `x * b.Sigmoid(x * 1.702)` for Mul(x, Sigmoid(Mul(x, 1.702))).
+"""Values with Python operators: `x * b.Sigmoid(x * 1.702)` for Mul(x, Sigmoid(Mul(x, 1.702))).
 
 An operator between values is a node, and a node is written by a builder: by the one whose `with`
 block is open (the definitions of extension operators and the rewrites are called inside one). As
@@ -19,14 +19,14 @@ from converter.errors import MappingError
 
 T = TypeVar("T")
 MAX = (1 << 63) - 1
-# the types that definitions and rewrites cast to
+# the types to which definitions and rewrites cast
 FLOAT, INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 INT64, BOOL = ir.DataType.INT64, ir.DataType.BOOL
 Operand = ir.Value | npt.NDArray[Any] | np.generic | float
 
 
 class Writer(Protocol):
-    """What an operator needs of a builder."""
+    """The part of a builder that operators on values need."""
 
     def operator(self, op_type: str) -> Callable[..., Value]: ...
     def beside(self, reference: ir.Value, number: float, /) -> Value: ...
@@ -36,12 +36,12 @@ _WRITERS: ContextVar[tuple[Writer, ...]] = ContextVar("netconv.writers", default
 
 
 def open_writer(writer: Writer) -> None:
-    """From now on operators between values are written by `writer`."""
+    """Create operators between values with `writer` from now on."""
     _WRITERS.set((*_WRITERS.get(), writer))
 
 
 def close_writer() -> None:
-    """Undoes the last `open_writer`."""
+    """Undo the last `open_writer`."""
     _WRITERS.set(_WRITERS.get()[:-1])
 
 
@@ -51,24 +51,24 @@ class Value(ir.Value):
     | Python | ONNX |
     |---|---|
     | `x + y`, `x - y`, `x * y`, `x ** y`, `x @ y` | Add, Sub, Mul, Pow, MatMul |
-    | `x / y` | Div, which truncates whole numbers |
-    | `x % y` | Mod of whole numbers, with the sign of the divisor |
+    | `x / y` | Div, which truncates integers |
+    | `x % y` | Mod of integers, with the sign of the divisor |
     | `x < y`, `x <= y`, `x > y`, `x >= y` | Less, LessOrEqual, Greater, GreaterOrEqual |
-    | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of whole numbers |
+    | `x & y`, `x \\| y`, `x ^ y`, `~x` | And, Or, Xor, Not; BitwiseAnd .. of integers |
     | `-x` | Neg |
-    | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are not whole |
-    | `x[..., 3]`, `x[:, 0]` | Gather of one place of an axis, which vanishes |
+    | `x[:, 2:5]`, `x[..., -1:]`, `x[::-1]` | Slice of the axes that are shortened |
+    | `x[..., 3]`, `x[:, 0]` | Gather of one index of an axis, which is removed |
     | `x[:, None]`, `x[..., None]` | Unsqueeze |
 
     A Python number takes the type of the other operand; an array keeps its own, and cannot be
     compared from the left (NumPy turns `array < x` into `x > array`: write `b.Less(array, x)`).
     `==` and `hash` are those of the object, so that values can be kept in sets and dictionaries:
-    elements are compared by `b.Equal(x, y)`. A comparison is a node, too: `0 < x < 1` does not mean
-    what it says.
+    elements are compared by `b.Equal(x, y)`. A comparison is a node, too: `0 < x < 1` does not
+    work as in mathematics.
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy leaves `array * value` to the value
+    __array_ufunc__ = None  # makes NumPy leave `array * value` to the value
     __iter__ = None  # a value with slices is no sequence
 
     def __add__(self, other: Operand) -> Value:
@@ -153,7 +153,7 @@ class Value(ir.Value):
         return writer().operator("Unsqueeze")(y, new) if new else y
 
     def _chosen(self, front: list[Any], behind: list[Any]) -> Value:
-        """What slices and indices take of the first and of the last axes."""
+        """Apply slices and indices to the first and to the last axes."""
         chosen = _by_axis(front, behind)
         write, x = writer().operator, self
         parts = [
@@ -164,7 +164,7 @@ class Value(ir.Value):
         if parts:
             starts, ends, sliced, steps = (list(column) for column in zip(*parts, strict=True))
             x = write("Slice")(x, starts, ends, sliced, *(() if set(steps) == {1} else (steps,)))
-        # from the middle to both ends, so that axes that vanish do not move the others
+        # from the middle to both ends, so that removed axes do not shift the others
         for axis, index in sorted(chosen, key=lambda pair: -abs(pair[0])):
             if not isinstance(index, slice):
                 x = write("Gather")(x, index, axis=axis)
@@ -182,12 +182,10 @@ def with_operators(value: ir.Value) -> Value: ...
 @overload
 def with_operators(value: T) -> T: ...
 def with_operators(value: Any) -> Any:
-    """The same object, with operators: values that onnx_ir or a reader made have none.
+    """Add operators to a value that onnx_ir or a reader created, and return the same object.
 
-    Anything else is left as it is.
-
-    The value takes the class `Value`, which adds no data; so its identity, uses and place in
-    dictionaries stay.
+    The value's class is changed to `Value`, which adds no data, so its identity, uses and
+    dictionary entries are preserved. Other objects are returned unchanged.
     """
     if type(value) is ir.Value:
         value.__class__ = Value
@@ -195,18 +193,18 @@ def with_operators(value: Any) -> Any:
 
 
 def stack(values: Iterable[ir.Value], axis: int = -1) -> Value:
-    """Values beside each other along a new axis, as in NumPy."""
+    """Stack values along a new axis, as in NumPy."""
     write = writer().operator
     return write("Concat")(*(write("Unsqueeze")(v, [axis]) for v in values), axis=axis)
 
 
 def optional(node: ir.Node, index: int) -> Value | None:
-    """Operand `index` of a node, if it has one."""
+    """Return operand `index` of a node, or None if it is left out."""
     return with_operators(node.inputs[index]) if index < len(node.inputs) else None
 
 
 def operand(node: ir.Node, index: int = 0) -> Value:
-    """Operand `index` of a node; MappingError when it is left out."""
+    """Return operand `index` of a node; raise MappingError if it is left out."""
     value = optional(node, index)
     if value is None:
         raise MappingError(f"input {index} is absent")
@@ -214,53 +212,57 @@ def operand(node: ir.Node, index: int = 0) -> Value:
 
 
 def operands(node: ir.Node, count: int) -> list[Any]:
-    """All operands of a node, `count` at least; None for each that is left out."""
+    """Return all operands of a node, at least `count`; None for each that is left out."""
     found = [with_operators(v) for v in node.inputs]
     return found + [None] * (count - len(found))
 
 
 def array_type(value: ir.Value) -> np.dtype[Any]:
-    """The elements' type in numpy; that of float32 where it is not known."""
+    """Return the elements' numpy type; float32 if it is unknown."""
     return (value.dtype or ir.DataType.FLOAT).numpy()
 
 
 def known_sizes(value: ir.Value | None) -> list[int | None] | None:
-    """The sizes, None for those that are not known; None for all where not even the rank is."""
+    """Return the sizes, None for unknown ones; None if not even the rank is known."""
     if value is None or value.shape is None:
         return None
     return [d if isinstance(d, int) else None for d in value.shape]
 
 
 def producer_of(value: ir.Value | None) -> ir.Node | None:
-    """The node that computes a value; None for an operand that is left out, too."""
+    """Return the node that computes a value; None for inputs, constants, and operands that are left
+    out.
+    """
     return None if value is None else value.producer()
 
 
 def maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """The standard operator `op_type` that makes a value, if it does."""
+    """Return the producer of a value if it is the standard operator `op_type`, else None."""
     node = producer_of(value)
     return node if node is not None and node.op_type == op_type and not node.domain else None
 
 
 def made_of(value: ir.Value | None, op_type: str) -> Value | None:
-    """The first operand of the standard operator `op_type` that makes a value, if it does."""
+    """Return the first operand of a value's producer if that is the standard operator `op_type`,
+    else None.
+    """
     node = maker(value, op_type)
     return None if node is None else optional(node, 0)
 
 
 def _by_axis(front: list[Any], behind: list[Any]) -> list[tuple[int, Any]]:
-    """What belongs to the first and to the last axes, with these."""
+    """Return the axes, the first ones and the last ones, with their slices and indices."""
     return [*enumerate(front), *enumerate(behind, -len(behind))]
 
 
 def _bounds(part: slice) -> tuple[int, int]:
-    """Start and end of a slice; what it leaves out reaches as far as there are elements."""
+    """Return start and end of a slice; omitted bounds extend to the end of the axis."""
     first, last = (0, MAX) if part.step is None or part.step > 0 else (-1, -MAX)
     return first if part.start is None else part.start, last if part.stop is None else part.stop
 
 
 def writer() -> Writer:
-    """The builder whose `with` block is open."""
+    """Return the builder whose `with` block is open."""
     writers = _WRITERS.get()
     if not writers:
         raise RuntimeError("an operator between values outside of a builder's with block")
@@ -278,12 +280,12 @@ def _reflected(op_type: str, x: Value, other: Operand) -> Value:
 
 
 def _logical(op_type: str, x: Value) -> str:
-    """Of whole numbers the operator on their bits."""
+    """Return the name of the operator; for integers that of the bitwise operator."""
     return op_type if x.dtype in (None, ir.DataType.BOOL) else f"Bitwise{op_type}"
 
 
 def _operand(x: Value, other: Operand) -> Any:
-    """`other` as an operand beside `x`: a number in the type of `x`."""
+    """Convert `other` to an operand for use with `x`: a number takes the type of `x`."""
     if isinstance(other, ir.Value | np.ndarray | np.generic):
         return other
     if not isinstance(other, int | float):

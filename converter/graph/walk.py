@@ -1,5 +1,5 @@
-"""The one walker over graphs and the sub-graphs of If, Loop and Scan, and changes that do not walk
-through all the outputs of a graph.
+"""The walkers over graphs and the sub-graphs of If, Loop and Scan, and changes that do not scan all
+outputs of a graph.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import onnx_ir as ir
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in (
-        node.attributes.data.values()
-    ):  # the mapping itself makes every attribute a look-up of its own
+    for (
+        attribute
+    ) in node.attributes.data.values():  # the mapping itself performs a lookup per attribute
         if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
             yield attribute.as_graph()
 
 
 def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """`graph`, then its sub-graphs, depth first."""
+    """Yield `graph`, then its sub-graphs, depth first."""
     yield graph
     for node in graph:
         for (
             attribute
-        ) in node.attributes.data.values():  # `subgraphs` written out: many passes walk here
+        ) in node.attributes.data.values():  # `subgraphs` written out, because many passes use this
             if attribute.type is ir.AttributeType.GRAPH and not attribute.is_ref():
                 yield from all_graphs(attribute.as_graph())
 
 
 def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Nodes in execution order; those of a sub-graph come before the node that owns it."""
+    """Yield nodes in execution order; those of a sub-graph come before the node that owns it."""
     for node in graph:
         for inner in subgraphs(node):
             yield from all_nodes(inner)
@@ -38,7 +38,7 @@ def all_nodes(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def outer_reads(body: ir.Graph) -> list[ir.Value]:
-    """The values from outside that a graph and the graphs in it read, each once."""
+    """Return the outer values that a graph and its sub-graphs read, each once."""
     inside = set(all_graphs(body))
     read = [v for n in all_nodes(body) for v in n.inputs if v is not None]
     read += [v for g in all_graphs(body) for v in g.outputs]
@@ -46,25 +46,27 @@ def outer_reads(body: ir.Graph) -> list[ir.Value]:
 
 
 def captured(body: ir.Graph) -> list[ir.Value]:
-    """What a graph and the graphs in it read of what is computed outside, each once; constants are
-    written where they are read.
+    """Return the outer values other than constants that a graph and its sub-graphs read, each once;
+    constants are written where they are read.
     """
     return [v for v in outer_reads(body) if v.const_value is None]
 
 
 def reads(node: ir.Node) -> list[ir.Value]:
-    """The values that a node needs: its operands and what its sub-graphs read from outside."""
+    """Return the values that a node needs: its operands and the outer values that its sub-graphs
+    read.
+    """
     operands = [v for v in node.inputs if v is not None]
     return [*operands, *(v for g in subgraphs(node) for v in outer_reads(g))]
 
 
 def is_needed(value: ir.Value) -> bool:
-    """Whether a node reads the value, or it is an output of its graph."""
+    """Return whether the value has a consumer, or is an output of its graph."""
     return bool(value.uses()) or value.is_graph_output()
 
 
 def release(node: ir.Node) -> None:
-    """Takes the sub-graphs of a node that is given up apart, so that they no longer count as users
+    """Dismantle the sub-graphs of a node that is removed, so that they no longer count as consumers
     of outer values.
     """
     for body in subgraphs(node):
@@ -73,7 +75,7 @@ def release(node: ir.Node) -> None:
 
 
 def take_over(old: ir.Value, new: ir.Value) -> None:
-    """Lets `new` take the place of `old` with its readers and among the outputs of the graph."""
+    """Replace `old` by `new`, for its consumers and among the outputs of the graph."""
     replace_outputs(old, new)
     replace_uses([(old, new)])
 
@@ -89,9 +91,9 @@ def replace_outputs(old: ir.Value, new: ir.Value) -> None:
 
 
 def replace_uses(pairs: Sequence[tuple[ir.Value, ir.Value]]) -> None:
-    """Replace the first value of each pair by the second, wherever a node uses it.
+    """Replace the first value of each pair by the second, for all its consumers.
 
-    Each user gets its new inputs at once: one by one, n values that one node uses cost n times the
+    All inputs of a consumer are replaced at once: replacing n values individually costs n times the
     number of its inputs.
     """
     changes: dict[ir.Node, dict[int, ir.Value | None]] = {}
@@ -103,14 +105,14 @@ def replace_uses(pairs: Sequence[tuple[ir.Value, ir.Value]]) -> None:
         replace_inputs(user, found)
 
 
-FEW = 8  # inputs of a node that onnx_ir may replace one by one
+FEW = 8  # inputs of a node that may be replaced individually with onnx_ir
 
 
 def replace_inputs(node: ir.Node, changes: Mapping[int, ir.Value | None]) -> None:
-    """Replace the inputs of a node at the given positions.
+    """Replace the inputs of a node at the given indices.
 
-    Many at once: onnx_ir's `replace_input_with` and `resize_inputs` make the tuple of all inputs
-    anew for each one that changes.
+    Many are replaced at once, because onnx_ir's `replace_input_with` and `resize_inputs` rebuild
+    the tuple of all inputs for each change.
     """
     if len(node.inputs) <= FEW:
         for index, value in changes.items():
@@ -127,7 +129,7 @@ def replace_inputs(node: ir.Node, changes: Mapping[int, ir.Value | None]) -> Non
 
 
 def set_inputs(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
-    """Give a node these inputs in place of all that it has."""
+    """Replace all inputs of a node by these."""
     detach(node)
     node._inputs = tuple(inputs)
     for index, value in enumerate(inputs):
@@ -136,13 +138,13 @@ def set_inputs(node: ir.Node, inputs: Sequence[ir.Value | None]) -> None:
 
 
 def detach(node: ir.Node) -> None:
-    """Take all inputs of a node away; it has none afterwards."""
+    """Remove all inputs of a node."""
     replace_inputs(node, dict.fromkeys(range(len(node.inputs))))
     node._inputs = ()
 
 
 def discard(node: ir.Node) -> None:
-    """Removes a node whose results nobody needs; ValueError where somebody does."""
+    """Remove a node whose results are unused; raise ValueError if they are used."""
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     if any(o.is_graph_output() for o in node.outputs):
@@ -154,11 +156,11 @@ def discard(node: ir.Node) -> None:
     aside, outputs.data = (
         outputs.data,
         [],
-    )  # `remove` would look through thousands of outputs for each of as many nodes
+    )  # `remove` would search thousands of outputs for each of as many nodes
     count = len(node.inputs)
     detach(node)
     try:
         graph.remove(node, safe=True)
     finally:
         outputs.data = aside
-    node._inputs = (None,) * count  # as `remove` leaves it: passes meet it in lists made before
+    node._inputs = (None,) * count  # as `remove` does: passes may still list it

@@ -1,7 +1,7 @@
-"""Sliding windows: what their numbers may be, and the padding that is said by name, SAME_UPPER and
+"""Sliding windows: valid parameters, and padding that is specified by name, SAME_UPPER and
 SAME_LOWER of ONNX.
 
-What each format calls them is its own; how much it is, is here.
+Each format has its own names for the schemes; the amounts are computed here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from converter.errors import MappingError
 from converter.graph.demands import at_least, of_length
 
-LARGEST = 1 << 31  # of one attribute that counts
+LARGEST = 1 << 31  # limit of sizes and strides
 FIX = "fix the inputs with --inputs"
 SAME = ("SAME_UPPER", "SAME_LOWER")
-WIDEST = 1 << 24  # of the padding under a window: engines walk through it
+WIDEST = 1 << 24  # limit of the padding of a window, because engines iterate over it
 
 
 def window_fault(
@@ -24,8 +24,9 @@ def window_fault(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> str | None:
-    """Why there is no such window, or None; all of its numbers count elements, None in the kernel
-    is one that is not known.
+    """Return why a window is invalid, or None.
+
+    All numbers count elements; None in the kernel is an unknown size.
     """
     n = len(kernel)
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
@@ -47,17 +48,17 @@ def window_fault(
 
 
 def overhang(size: int, kernel: int, stride: int, dilation: int, windows: int) -> int:
-    """By how many elements `windows` windows reach beyond an axis of `size`; negative where they
-    leave some over.
+    """Return by how many elements `windows` windows extend beyond an axis of `size`; negative if
+    elements are left over.
 
-    Of a transposed convolution, whose windows lie on the result (`size`) and are as many as the
-    data: what of the whole result is cut off.
+    For a transposed convolution, whose windows lie on the result (`size`) and are as many as the
+    data elements: the amount by which the full result is cropped.
     """
     return (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
 
 
 def of_all_axes(pads: Sequence[int]) -> list[int]:
-    """Padding of the spatial axes as that of all: none of the batch and the channels."""
+    """Return padding of the spatial axes as padding of all axes: none for batch and channels."""
     n = len(pads) // 2
     return [0, 0, *pads[:n], 0, 0, *pads[n:]]
 
@@ -71,10 +72,11 @@ def same_pads(
     *,
     upper: bool = True,
 ) -> list[int]:
-    """The padding in front of all axes, then that behind, with which there are ceil(size / stride)
-    windows, or as many as `windows` says; the odd element is behind if `upper`.
+    """Return the padding before all axes, then that after them, with which there are ceil(size /
+    stride) windows, or `windows` if given; the odd element is at the end if `upper`.
 
-    MappingError X203 where a size (None) is not known that matters: with a stride of 1 it does not.
+    Raise MappingError X203 if a required size is unknown (None); with a stride of 1 and
+    without `windows` none is required.
     """
     of_length(len(sizes), kernel=kernel, strides=strides)
     of_length(len(sizes), dilations=dilations or strides, windows=windows or strides)
@@ -93,11 +95,11 @@ def same_pads(
 def transposed_pads(
     attrs: Mapping[str, Any], sizes: Sequence[int | None], kernel: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """The pads and the output_padding of a ConvTranspose whose attributes may have auto_pad and
-    output_shape instead.
+    """Return the pads and the output_padding of a ConvTranspose, whose attributes may have auto_pad
+    and output_shape instead.
 
-    The odd element is cut off at the end with SAME_UPPER, else at the begin. MappingError X203
-    where an output_shape is given and a size (None) is not known.
+    The odd element is cropped at the end with SAME_UPPER, else at the beginning. Raise MappingError
+    X203 if an output_shape is given and a size is unknown (None).
     """
     n = len(kernel)
     scheme, wanted = attrs.get("auto_pad") or "NOTSET", attrs.get("output_shape")
@@ -118,9 +120,10 @@ def transposed_pads(
 def split_cut(
     begins: Sequence[int], totals: Sequence[int], extra: Sequence[int] = ()
 ) -> tuple[list[int], list[int]]:
-    """The pads and the output_padding of a ConvTranspose of which `totals` elements are cut off,
-    `begins` of them before each axis; where fewer than none are left for the end, output_padding
-    grows.
+    """Return the pads and the output_padding of a ConvTranspose that crops `totals` elements,
+    `begins` of them before each axis.
+
+    If the amount at the end is negative, output_padding grows.
     """
     ends = [t - b for t, b in zip(totals, begins, strict=True)]
     more = [e + max(0, -n) for e, n in zip(extra or [0] * len(ends), ends, strict=True)]
@@ -128,8 +131,8 @@ def split_cut(
 
 
 def halves(totals: Sequence[int], upper: bool = True) -> list[int]:
-    """The padding in front of all axes, then that behind; the odd one behind if `upper`. Totals
-    below 0 are no padding.
+    """Split totals into the padding before all axes, then that after them; the odd element is at
+    the end if `upper`. Negative totals count as 0.
     """
     totals = [max(0, t) for t in totals]
     small, big = [t // 2 for t in totals], [t - t // 2 for t in totals]
@@ -144,11 +147,12 @@ def rounded_up(
     dilations: Sequence[int] | None,
     windows: Sequence[int | None],
 ) -> list[int]:
-    """Pads with which windows that round down are as many as with `ceil_mode` and `pads`: as much
-    more behind as the last window reaches over, or less where one more would fit.
+    """Return pads with which windows that round down are as many as with `ceil_mode` and `pads`:
+    the end padding is raised to the overhang of the last window, or lowered if another window
+    would fit.
 
-    MappingError where a window begins in the padding behind, which ONNX leaves out, and X203 where
-    a size (None) is not known.
+    Raise MappingError if a window begins in the end padding, which ONNX leaves out, and X203 if a
+    size is unknown (None).
     """
     found, n = list(pads), len(sizes)
     for i, (size, k, s, count) in enumerate(zip(sizes, kernel, strides, windows, strict=True)):

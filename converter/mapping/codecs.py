@@ -1,9 +1,9 @@
-"""Inverse pairs of functions on one value: `lift` makes the canonical value of a foreign one,
-`lower` the other way.
+"""Codecs: inverse pairs of functions on one value, in which `lift` maps a foreign value to the
+canonical one and `lower` maps it back.
 
 A row names the codec of an attribute by a Python type (`int`, `float`, `bool`, `str`, `list` of
-integers, `Floats`, `tuple` of words): how a value of this type is spelt is a matter of the format,
-which says it once (its `spelling`).
+integers, `Floats`, `tuple` of words). Each format declares once, in its `spelling`, how it spells
+values of these types.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from converter.graph.record import record
 
 
 class Floats(list[float]):
-    """As a kind: a list of numbers; as a default: one whose elements are numbers even if they look
-    like integers.
+    """A list of numbers.
+
+    As a default value it remains a list of floats even if its elements look like integers.
     """
 
 
@@ -40,7 +41,7 @@ class Codec:
 
 
 def is_single(value: float) -> bool:
-    """Whether a number, rounded to float32, is finite."""
+    """Return whether a number is finite after rounding to float32."""
     import numpy as np
 
     with np.errstate(over="ignore"):
@@ -48,8 +49,8 @@ def is_single(value: float) -> bool:
 
 
 def number_text(value: float) -> str:
-    """The shortest decimal that reads back as the same float32 when it is one, else as the same
-    float64; `2` for 2.0.
+    """Return the shortest decimal that parses to the same float32 or, if the number is no float32,
+    to the same float64. 2.0 becomes `2`.
     """
     import numpy as np
 
@@ -68,8 +69,9 @@ _NUMBER = re.compile(
 
 
 def int_of(value: Any) -> int:
-    """An integer of 64 bits. ValueError for a text that only Python takes for one: underscores,
-    digits of other scripts.
+    """Parse a 64-bit integer.
+
+    Raise ValueError for text that only Python accepts: underscores, digits of other scripts.
     """
     found = int(value) if not isinstance(value, str) or _INTEGER.fullmatch(value) else None
     if found is None or not -(1 << 63) <= found < 1 << 63:
@@ -78,7 +80,7 @@ def int_of(value: Any) -> int:
 
 
 def float_of(value: Any) -> float:
-    """A number; texts as strictly as int_of."""
+    """Parse a number; text is parsed as strictly as by `int_of`."""
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
         raise ValueError(f"{value[:60]!r} is not a number")
     return float(value)
@@ -107,7 +109,7 @@ int_text = Codec(lambda v: int_of(str(v)), lambda v: str(int(v)))
 
 
 def enum(table: Mapping[Any, Any]) -> Codec:
-    """canonical value -> foreign value, both ways; the table must be one-to-one."""
+    """Return a codec of a one-to-one table: canonical value -> foreign value."""
     back = {v: k for k, v in table.items()}
     assert len(back) == len(table), f"enum table is not one-to-one: {table}"
 
@@ -131,7 +133,9 @@ bool_text = Codec(
 
 
 def unset(default: float) -> Codec:
-    """A number of a format that does not tell zero from nothing said: zero stands for `default`."""
+    """Return a codec for a format that does not distinguish zero from an absent number: zero means
+    `default`.
+    """
 
     def lower(value: Any) -> float:
         if not value:
@@ -162,7 +166,7 @@ def _list(of: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     return lift
 
 
-# of formats whose files say of each value what it is
+# for formats whose files store the type of each value
 PLAIN: Mapping[Kind, Codec] = {
     int: Codec(integer_of, int),
     float: Codec(number_of, float),
@@ -175,7 +179,9 @@ PLAIN: Mapping[Kind, Codec] = {
 
 
 def codec_of(kind: Kind | Codec, spelling: Mapping[Kind, Codec]) -> Codec:
-    """A codec as it is; of a kind, how the format spells it."""
+    """Return a codec unchanged, and for a kind the codec that the format's spelling assigns to
+    it.
+    """
     if isinstance(kind, Codec):
         return kind
     return next(spelling[base] for base in kind.__mro__ if base in spelling)

@@ -1,11 +1,11 @@
-"""What the parts of a row and custom converters see of a layer that is read and of an operator that
-is written.
+"""Contexts of rows and custom converters: the layer being read, or the operator being written.
 
-Reading   one foreign layer on its way into the graph: typed attributes, operands, constants, and
-the builder Writing   one canonical operator on its way into layers: attributes with their defaults,
-operands, constants, and `emit`
+Reading   one foreign layer that is lifted into the graph: typed attributes, operands, constants,
+          and the builder
+Writing   one canonical operator that is lowered into layers: attributes with their defaults,
+          operands, constants, and `emit`
 
-A format subclasses them where it knows more, such as the revision of an operation set.
+A format subclasses them if it has more information, such as the version of an operation set.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIX_INPUTS, rank, static = sizes.FIX_INPUTS, sizes.rank, sizes.static
 
 
 class Row(Protocol):
-    """A rule, as contexts see it."""
+    """The interface of a rule that contexts use."""
 
     @property
     def op(self) -> str: ...
@@ -48,7 +48,7 @@ class Row(Protocol):
 
 
 class Layers(Protocol):
-    """What collects the layers that are written, as contexts see it."""
+    """The interface of the collection of written layers that contexts use."""
 
     name: str
     version: int
@@ -74,15 +74,15 @@ class Layers(Protocol):
 
 
 class Reading:
-    """One layer of a foreign format on its way into the graph.
+    """One layer of a foreign format that is lifted into the graph.
 
     `layer`    the layer, with the graph's values as its inputs
-    `b`        the builder, for nodes in front of the operator and behind it
-    `version`  of the layer: an operation set, a specification version; 0 where the format has none
+    `b`        the builder, for nodes before and after the operator
+    `version`  of the layer: an operation set, a specification version; 0 if the format has none
     `node`     the canonical operator that the fields of a row complete; only while a row is applied
-    `outputs`  how many outputs that operator gets
-    `ready`    values that exist already and are the results: then no operator is made
-    `rule`     the row that is applied, or was the last one
+    `outputs`  how many outputs that operator has
+    `ready`    existing values that are the results, in which case no operator is created
+    `rule`     the row that is being applied, or the last one that was
     """
 
     node: Node
@@ -109,7 +109,9 @@ class Reading:
     # attributes ----------------------------------------------------------------------------------
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
-        """The canonical value of what stands under `key`; MappingError R110 when it makes none."""
+        """Convert the value of `key` to its canonical form; raise MappingError R110 if it is
+        invalid.
+        """
         try:
             return codec_of(kind, self.spelling).lift(value)
         except (ValueError, TypeError, OverflowError):
@@ -118,7 +120,9 @@ class Reading:
             raise MappingError(f"{key}: {e}", e.code) from None
 
     def attr(self, key: str, kind: Kind | Codec, default: Any = REQUIRED) -> Any:
-        """An attribute of the layer; without a default it must be there."""
+        """Return an attribute of the layer; raise MappingError R110 if it is absent and has no
+        default.
+        """
         if key in self.layer.attrs:
             return self.parse(key, self.layer.attrs[key], kind)
         if default is REQUIRED:
@@ -126,28 +130,29 @@ class Reading:
         return default
 
     def count(self, key: str, default: Any = REQUIRED) -> int:
-        """An integer attribute of at least 1."""
+        """Return an integer attribute, which must be at least 1."""
         n = int(self.attr(key, int, default))
         at_least(1, **{key: n})
         return n
 
     def count_list(self, key: str, n: int, default: Any = REQUIRED) -> list[int]:
-        """A list attribute of `n` integers of at least 1."""
+        """Return a list attribute of `n` integers, each at least 1."""
         found: list[int] = self.attr(key, list, default)
         of_counts(n, **{key: found})
         return found
 
     def number_list(self, key: str, n: int, default: Any = REQUIRED) -> list[float]:
-        """A list attribute of `n` numbers."""
+        """Return a list attribute of `n` numbers."""
         found: list[float] = self.attr(key, Floats, default)
         of_length(n, **{key: found})
         return found
 
     def attributes(self, *ignored: str, **kinds: Any) -> SimpleNamespace:
-        """Several attributes at once: a type makes one required, a default says its type.
+        """Return several attributes at once: a type makes one required, a default value implies its
+        type.
 
-        A keyword `exclude_pad` also stands for the spelling `exclude-pad`. An attribute of the
-        layer that is neither asked for nor ignored is the error R111.
+        A keyword `exclude_pad` also matches the key `exclude-pad`. Raise MappingError R111 if the
+        layer has an attribute that is neither requested nor ignored.
         """
         spelled = {name.replace("-", "_"): name for name in self.layer.attrs}
         for key in spelled:
@@ -163,15 +168,17 @@ class Reading:
     # operands ------------------------------------------------------------------------------------
 
     def input(self, index: int) -> Value:
-        """Operand `index`; MappingError R105 when it is left out."""
+        """Return operand `index`; raise MappingError R105 if it is left out."""
         value = self.optional(index)
         if value is None:
             raise MappingError(f"input {index} is absent", "R105")
         return value
 
     def inputs(self, least: int, most: int | None = None) -> list[ir.Value | None]:
-        """The inputs of the operator so far; MappingError R105 unless they are `least` to `most`
-        (by default as many).
+        """Return the current inputs of the operator.
+
+        Raise MappingError R105 unless there are `least` to `most` of them (by default exactly
+        `least`).
         """
         inputs, most = self.node.inputs, least if most is None else most
         if not least <= len(inputs) <= most:
@@ -184,7 +191,9 @@ class Reading:
         return with_operators(inputs[index]) if index < len(inputs) else None
 
     def known(self, value: ir.Value | None, what: str) -> Array:
-        """The elements of an operand that must be known when converting."""
+        """Return the elements of an operand; raise MappingError X202 if they are unknown at
+        conversion time.
+        """
         array = known(value)
         if array is None:
             message = f"{what} must be known when converting"
@@ -196,8 +205,8 @@ class Reading:
         return whole_numbers(self.known(self.optional(index), what), what)
 
     def integers(self, source: str | int, what: str, default: Any = REQUIRED) -> list[int]:
-        """The integers under a key of the layer, or those of the constant operand at a position; a
-        single one is a list of one.
+        """Return the integers of an attribute of the layer (`source` is its key) or of a constant
+        operand (`source` is its index). A single integer is returned as a list.
         """
         if isinstance(source, int):
             absent = default is not REQUIRED and self.optional(source) is None
@@ -213,7 +222,7 @@ class Reading:
         return float(np.asarray(array).reshape(-1)[0])
 
     def rank(self, value: ir.Value | int = 0, what: str = "the input") -> int:
-        """How many axes a value, or operand number `value`, has."""
+        """Return the rank of a value, or of operand number `value`."""
         return rank(self.input(value) if isinstance(value, int) else value, what)
 
     def static(
@@ -223,13 +232,15 @@ class Reading:
         axes: int | None = None,
         least: int = 0,
     ) -> tuple[int, ...]:
-        """The sizes of a value, or of operand number `value`, of so many axes."""
+        """Return the static shape of a value, or of operand number `value`, which must have `axes`
+        axes (if given) and at least `least`.
+        """
         return static(self.input(value) if isinstance(value, int) else value, what, axes, least)
 
     # nodes ---------------------------------------------------------------------------------------
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
-        """`value` in another type; constants stay constants."""
+        """Cast a value to another type; constants stay constants."""
         if value.dtype == dtype:
             return with_operators(value)
         array = known(value) if value.const_value is not None else None
@@ -238,12 +249,13 @@ class Reading:
         return self.b.op("Cast", value, to=int(dtype))
 
     def reshape(self, value: ir.Value, shape: Sequence[int]) -> Value:
-        """A Reshape; of a constant, the reshaped constant."""
+        """Reshape a value; a constant stays a constant."""
         return self.b.reshaped(value, shape)
 
     def transpose(self, value: ir.Value, perm: Sequence[int]) -> Value:
-        """A Transpose; of a constant, the transposed constant (a view, unless its numbers are
-        computed).
+        """Transpose a value.
+
+        A constant stays a constant: a view, unless its elements are computed.
         """
         if list(perm) == list(range(len(perm))):
             return with_operators(value)
@@ -255,25 +267,28 @@ class Reading:
     # rows ----------------------------------------------------------------------------------------
 
     def begin(self, rule: Row) -> None:
-        """A row is applied: its operator with the layer's inputs is what the fields complete."""
+        """Start to apply a row: set `node` to its operator with the layer's inputs, for the fields
+        to complete.
+        """
         last = self.channels_last and (rule.domain, rule.op) in LAYOUT_SENSITIVE
         self.node = Node(rule.op, rule.domain, inputs=Operands(self.layer.inputs), last=last)
         self.outputs, self._behind = max(1, len(self.layer.outputs)), []
         self.ready, self.rule = None, rule
 
     def bind(self, operands: Sequence[str]) -> None:
-        """The operator's inputs, of operands that the layer has by these names: see
-        `Rule.operands`. Formats whose layers have such operands say how.
+        """Set the operator's inputs to the layer's operands of these names; see `Rule.operands`.
+
+        Formats whose layers have named operands override it.
         """
         raise TypeError(f"{type(self).__name__} has no operands by name: {operands}")
 
     def set(self, **attrs: Any) -> None:
-        """Attributes of the operator."""
+        """Set attributes of the operator."""
         self.node.attrs |= attrs
 
     @property
     def data(self) -> Value:
-        """The first input of the operator so far; MappingError R105 when it is left out."""
+        """The current first input of the operator; raises MappingError R105 if it is left out."""
         value = self.node.input(0)
         if value is None:
             raise MappingError("input 0 is absent", "R105")
@@ -284,25 +299,29 @@ class Reading:
         self.node.set_input(0, value)
 
     def set_input(self, index: int, operand: Any) -> None:
-        """Input `index` of the operator; arrays and Python numbers become constants."""
+        """Set input `index` of the operator; arrays and Python numbers become constants."""
         self.node.set_input(index, self.b.value(operand))
 
     def set_inputs(self, *operands: Any) -> None:
-        """The inputs of the operator; arrays and Python numbers become constants."""
+        """Set the inputs of the operator; arrays and Python numbers become constants."""
         self.node.inputs = [self.b.value(v) for v in operands]
 
     def then(self, step: Callable[[Results], Results]) -> None:
-        """When the node is there: the results of the layer, of those of the node; steps run in
-        order.
+        """Register a function that maps the node's results to the layer's results.
+
+        It is called after the node has been created; several functions are called in order.
         """
         self._behind.append(step)
 
     def behind(self, step: Callable[[Value], ir.Value]) -> None:
-        """When the node is there: the first result of the layer, of that of the node."""
+        """Register a function that maps the node's first result to the layer's first result.
+
+        It is called after the node has been created.
+        """
         self.then(lambda results: [step(with_operators(results[0])), *results[1:]])
 
     def emit(self) -> Results:
-        """The results of the row: the node in the graph, and what stands behind it."""
+        """Create the node and the nodes after it, and return the results of the row."""
         results = self._made() if self.ready is None else self.ready
         for step in self._behind:
             results = step(results)
@@ -319,7 +338,7 @@ class Reading:
 
 
 class Writing:
-    """One canonical operator on its way into foreign layers.
+    """One canonical operator that is lowered into foreign layers.
 
     `node`   the operator, its attributes with the defaults of its schema
     `layer`  the layer that the fields of a row complete; only while a row is applied
@@ -335,11 +354,11 @@ class Writing:
     # attributes ----------------------------------------------------------------------------------
 
     def spell(self, value: Any, kind: Kind | Codec) -> Any:
-        """A canonical value as the format spells it."""
+        """Convert a canonical value to the format's spelling."""
         return codec_of(kind, self.spelling).lower(value)
 
     def set(self, **attrs: Any) -> None:
-        """Attributes of the layer of a row, spelled by their Python type."""
+        """Set attributes of the row's layer, spelled according to their Python types."""
         self.layer.attrs |= {k: self.spell(v, type(v)) for k, v in attrs.items()}
 
     def attr(self, name: str, default: Any = REQUIRED) -> Any:
@@ -357,44 +376,44 @@ class Writing:
 
     @property
     def origin(self) -> tuple[str, str]:
-        """The format that the operator was read from, and the kind of its layer there."""
+        """The format from which the operator was read, and the kind of its layer there."""
         node = self.out.producer()
         source = {} if node is None else node.metadata_props
         return source.get("netconv.format", ""), source.get("netconv.type", "")
 
     def input(self, index: int) -> ir.Value:
-        """Operand `index`; MappingError when it is left out."""
+        """Return operand `index`; raise MappingError if it is left out."""
         value = self.node.input(index)
         if value is None:
             raise MappingError(f"input {index} is absent")
         return value
 
     def used(self, index: int) -> bool:
-        """Whether somebody reads result `index` of the operator."""
+        """Return whether result `index` of the operator has a consumer or is a graph output."""
         return any(v.uses() or v.is_graph_output() for v in self.node.outputs[index : index + 1])
 
     @property
     def data(self) -> ir.Value:
-        """The first operand; MappingError when it is left out."""
+        """The first operand; raises MappingError if it is left out."""
         return self.input(0)
 
     def optional(self, index: int) -> ir.Value | None:
         return self.node.input(index)
 
     def has(self, index: int) -> bool:
-        """Whether operand `index` is there."""
+        """Return whether operand `index` is present."""
         return self.optional(index) is not None
 
     def constant(self, index: int, what: str) -> Array:
-        """A constant operand; refused where it is computed or left out."""
+        """Return a constant operand; raise MappingError if it is computed or left out."""
         array = constant(self.node.input(index))
         if array is None:
             raise MappingError(f"{what} must be constant")
         return array
 
     def constant_tensor(self, index: int) -> LazyTensor | None:
-        """A constant operand, whose numbers may be computed only while they are written; None where
-        it is computed when the network runs.
+        """Return a constant operand, whose elements may be computed lazily; None if it is computed
+        at run time.
         """
         value = self.node.input(index)
         if value is not None and value.const_value is not None:
@@ -403,14 +422,16 @@ class Writing:
         return None if array is None else LazyTensor(array)
 
     def ints(self, index: int, what: str, default: Iterable[int] | None = None) -> list[int]:
-        """The whole numbers of a constant operand, or `default` where it is left out."""
+        """Return the integers of a constant operand, or `default` if it is left out."""
         if default is not None and not self.has(index):
             return list(default)
         return whole_numbers(self.constant(index, what), what)
 
     def untransposed(self, index: int) -> ir.Value | None:
-        """The constant matrices whose last two axes were exchanged to make operand `index`, where
-        that is a view of them: a layer that transposes by itself leaves them as they are stored.
+        """Return the stored matrices if operand `index` is a constant view of them with the last
+        two axes exchanged, otherwise None.
+
+        A layer that transposes by itself can use them as they are stored.
         """
         value = self.input(index)
         tensor = value.const_value
@@ -424,15 +445,15 @@ class Writing:
         return static(self.input(index), what)
 
     def needs(self, version: int) -> None:
-        """Refuses what the version that is written does not have yet."""
+        """Raise MappingError X206 if the format version that is written is older than `version`."""
         if self.version and self.version < version:
             raise MappingError(f"{self.node.op} needs version {version}", "X206")
 
     # rows ----------------------------------------------------------------------------------------
 
     def begin(self, rule: Row) -> None:
-        """A row is applied: its layer, with the inputs that no field owns, is what the fields
-        complete.
+        """Start to apply a row: set `layer` to its layer with the inputs that no field owns, for
+        the fields to complete.
         """
         taken = rule.owned("inputs")
         inputs = [v for i, v in enumerate(self.node.inputs) if i not in taken]
@@ -442,42 +463,46 @@ class Writing:
         self.layer, self._behind = Layer(rule.kind, name, inputs=inputs, outputs=outputs), []
 
     def bind(self, operands: Sequence[str]) -> None:
-        """Gives the inputs of the layer these names; the counterpart of `Reading.bind`."""
+        """Assign these names to the layer's inputs; the counterpart of `Reading.bind`."""
         raise TypeError(f"{type(self).__name__} has no operands by name: {operands}")
 
     def set_inputs(self, *operands: Any) -> None:
-        """The inputs of the layer of a row; arrays, integers and lists of integers become
+        """Set the inputs of the row's layer; arrays, integers and lists of integers become
         constants.
         """
         self.layer.inputs = [self.operand(v) for v in operands]
 
     def then(self, step: Callable[[], object]) -> None:
-        """When the layer is there: layers behind it; steps run in order."""
+        """Register a function that adds layers after the row's layer; several are called in
+        order.
+        """
         self._behind.append(step)
 
     def set_operand(self, index: int, value: ir.Value | None) -> None:
-        """Operand `index` of the layer of a row."""
+        """Set operand `index` of the row's layer."""
         inputs = self.layer.inputs
         inputs.extend([None] * (index + 1 - len(inputs)))
         inputs[index] = value
 
     def set_integers(self, source: str | int, value: int | list[int], what: str) -> None:
-        """Integers under a key of the layer of a row, or as the operand at a position."""
+        """Store integers in the row's layer, as an attribute or, if `source` is an index, as an
+        operand.
+        """
         if isinstance(source, str):
             self.set(**{source: value})
         else:
             self.set_operand(source, self.index_constant(value, what))
 
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
-        """Positions, axes or sizes as a constant operand, in the type that the format has."""
+        """Return a constant operand of indices, axes or sizes, in the type that the format uses."""
         return self.const(np.asarray(value, np.int64), what)
 
     def indices(self, value: ir.Value) -> ir.Value:
-        """Positions, axes or sizes that are computed, in the type that the format has."""
+        """Return computed indices, axes or sizes in the type that the format uses."""
         return value
 
     def emit_layer(self) -> None:
-        """The layer of the row, and what stands behind it."""
+        """Append the row's layer and the layers after it."""
         self.low.check(self.layer)
         self.low.layers.append(self.layer)
         for step in self._behind:
@@ -486,8 +511,9 @@ class Writing:
     def result(
         self, name: str = "result", dtype: ir.DataType | None = None, index: int = 0
     ) -> ir.Value:
-        """A value that the layer of the row writes instead of the operator's own result, which a
-        layer behind it makes.
+        """Return a new value that the row's layer writes instead of the operator's result.
+
+        A later layer computes the operator's result from it.
         """
         own = self.layer.outputs[index]
         shape = None if own.shape is None else list(own.shape)
@@ -495,15 +521,15 @@ class Writing:
         return self.layer.outputs[index]
 
     def mark(self) -> Any:
-        """For `undo`: what was written so far."""
+        """Return a marker of the layers written so far, for `undo`."""
         return len(self.low.layers)
 
     def undo(self, mark: Any) -> None:
-        """Takes back what was written since."""
+        """Remove the layers written since `mark`."""
         del self.low.layers[mark:]
 
     def note(self, message: str) -> None:
-        """Tells the user what becomes of the operator, which is written."""
+        """Add a warning about the operator, which is written nevertheless."""
         own = Where(layer=self.low.name, kind=self.node.op)
         self.low.notes.append(Diagnostic("X207", message, "warning", own))
 
@@ -512,19 +538,19 @@ class Writing:
     def temporary(
         self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None = None
     ) -> ir.Value:
-        """A value between two layers of this operator."""
+        """Return a new value between two layers of this operator."""
         return self.low.value(name, dtype, shape)
 
     def const(self, array: Any, name: str = "const") -> ir.Value:
-        """A constant operand of a layer: an array, a tensor, or Python integers (int64)."""
+        """Return a constant operand of a layer: an array, a tensor, or Python integers (int64)."""
         return self.low.constant(array, name)
 
     def like(self, value: ir.Value, number: float) -> ir.Value:
-        """One number as a constant of the type of another value."""
+        """Return one number as a constant of the type of another value."""
         return self.const(np.array(number, (value.dtype or ir.DataType.FLOAT).numpy()))
 
     def operand(self, value: Any) -> ir.Value | None:
-        """A value as it is; arrays, integers and lists of integers become constants."""
+        """Return a value unchanged; arrays, integers and lists of integers become constants."""
         return value if value is None or isinstance(value, ir.Value) else self.const(value)
 
     def emit(
@@ -535,7 +561,9 @@ class Writing:
         shape: Sequence[Any] | None = None,
         **attrs: Any,
     ) -> ir.Value:
-        """One more layer with one result, of the type of its first operand unless `dtype` says."""
+        """Append a layer with one result, which has the type of the first operand unless `dtype` is
+        given.
+        """
         inputs = [self.operand(v) for v in operands]
         first = inputs[0].dtype if inputs and inputs[0] is not None else None
         result = self.temporary(kind.lower(), dtype or first, shape)
@@ -549,9 +577,10 @@ class Writing:
         outputs: Sequence[ir.Value] | None = None,
         **attrs: Any,
     ) -> Layer:
-        """One more layer; its results are those of the operator unless `outputs` says.
+        """Append a layer; its results are those of the operator unless `outputs` is given.
 
-        Attributes that are None are left out, the others are spelled by their Python type.
+        Attributes that are None are left out; the others are spelled according to their Python
+        types.
         """
         results = list(self.node.outputs if outputs is None else outputs)
         spelled = {k: self.spell(v, type(v)) for k, v in attrs.items() if v is not None}
@@ -561,5 +590,5 @@ class Writing:
 def whole_numbers(array: Array, what: str) -> list[int]:
     try:
         return [int(v) for v in array.reshape(-1)]
-    except (ValueError, OverflowError):  # of what is no number, or infinite
+    except (ValueError, OverflowError):  # not a number, or infinite
         raise MappingError(f"{what} must be whole numbers", "R110") from None

@@ -1,5 +1,6 @@
-"""The exceptions by which a layer or an operator is refused. Any other exception inside a mapping
-is a fault of the program.
+"""The exceptions that refuse a layer or an operator.
+
+Any other exception inside a mapping is a bug in netconv.
 """
 
 from __future__ import annotations
@@ -7,13 +8,12 @@ from __future__ import annotations
 from converter.errors import MappingError
 from converter.graph.infer import InferenceError
 
-# weights are views of the file: it is a size that a damaged layer asks for which exhausts the
-# memory
+# weights are views of the file, so memory is only exhausted by a size in a damaged layer
 CONVERSION_ERRORS = (MappingError, InferenceError, MemoryError)
 
 
 def code_message_help(e: Exception) -> tuple[str, str, str]:
-    """What the diagnostic of a layer says about one of CONVERSION_ERRORS."""
+    """Return the code, message and help of the diagnostic for one of CONVERSION_ERRORS."""
     if isinstance(e, MappingError):
         return e.code, str(e), e.help
     if isinstance(e, InferenceError):

@@ -1,17 +1,17 @@
 """The parts of a row.
 
-A field owns something on either side and carries it across: `lift` reads the foreign layer and
-completes the canonical node, `lower` the other way. What it owns is declared, so that a leftover is
-noticed:
+A field owns parts of the operator and of the layer, and converts them in both directions: `lift`
+reads the foreign layer and completes the canonical node, `lower` does the reverse. It declares the
+parts that it owns, so that leftovers are detected:
 
 `names`   attributes of the operator          `keys`   attributes of the layer
-`inputs`  positions of the operator's inputs  `blobs`  weights of the layer
+`inputs`  indices of the operator's inputs    `blobs`  weights of the layer
 
-`ignored` are those of `names` that the layer cannot say and that are dropped on purpose; a note
-says so where the operator has one of them.
+`ignored` are the `names` that the layer cannot express and that are dropped on purpose; a note
+tells the user if an operator has one of them.
 
-A field may also put nodes or layers beside those of the row: in front of it at once, behind it with
-`then` of the context.
+A field may also add nodes or layers to those of the row: before it at once, after it with `then` of
+the context.
 """
 
 from __future__ import annotations
@@ -36,24 +36,28 @@ MISSING: Any = REQUIRED
 
 
 class Field:
-    """Owns nothing and carries nothing; see the module."""
+    """The base class, which owns and converts no parts. See the module."""
 
     names: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     blobs: tuple[str, ...] = ()
     inputs: tuple[int, ...] = ()
     ignored: tuple[str, ...] = ()
-    folds: bool = False  # what it owns comes back in another form that computes the same
+    folds: bool = False  # the parts it owns are lifted into another form that computes the same
 
     def lift(self, r: Any) -> None:
-        """Completes `r.node` with what the field owns of `r.layer`; `r` is the format's Reading."""
+        """Complete `r.node` with the parts of `r.layer` that the field owns; `r` is the format's
+        Reading.
+        """
 
     def lower(self, w: Any) -> None:
-        """Completes `w.layer` with what the field owns of `w.node`; `w` is the format's Writing."""
+        """Complete `w.layer` with the parts of `w.node` that the field owns; `w` is the format's
+        Writing.
+        """
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Attribute equality: numbers by value (1 == "1" is not decided here), lists element by
+    """Compare attributes: numbers by value (1 == "1" is not decided here), lists element by
     element.
     """
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
@@ -69,12 +73,12 @@ class Attr(Field):
     """An attribute of the operator <-> one of the layer, through a codec or by its type.
 
     `key`           the same as `name` if left out
-    `default`       what the layer means when the key is absent; MISSING makes it required, None
-                    says nothing to the operator
-    `node_default`  what the operator means without it (the defaults of ONNX's schema need not be
-                    repeated)
-    `omit`          do not write the key when it equals `default`
-    `since`         the version from which on layers have the key: older ones mean `default`
+    `default`       the value if the layer does not have the key; MISSING makes the key required,
+                    None leaves the operator's attribute unset
+    `node_default`  the value if the operator does not have the attribute (the defaults of ONNX's
+                    schema need not be repeated)
+    `omit`          do not write the key if it equals `default`
+    `since`         the first version in which layers have the key: older ones mean `default`
     """
 
     name: str
@@ -109,7 +113,8 @@ class Attr(Field):
 
 
 def attrs(**kinds: Any) -> tuple[Attr, ...]:
-    """Attributes of one name on both sides: a type makes one required, a default says its type.
+    """Return attributes with the same name on both sides: a type makes one required, a default
+    value implies its type.
 
     attrs(count=int, clip=False, framework="") is a required integer, a flag and a word.
     """
@@ -125,8 +130,9 @@ def attrs(**kinds: Any) -> tuple[Attr, ...]:
 
 @record
 class Fixed(Field):
-    """The layer always has this value, by which the row is told from others. `absent`: it may also
-    be left out when reading.
+    """A constant value of the layer that identifies the row.
+
+    `absent`: it may be left out when reading.
     """
 
     key: str
@@ -150,8 +156,8 @@ class Fixed(Field):
 
 
 class Nested(Field):
-    """Fields of a message inside the layer's: the key holds a dictionary, without which no row is
-    meant.
+    """Fields of a message nested in the layer's: the key holds a dictionary, without which the row
+    does not match.
     """
 
     def __init__(self, key: str, *fields: Field) -> None:
@@ -189,7 +195,9 @@ class Nested(Field):
 
 @record
 class Only(Field):
-    """The operator may have the attribute only with this value; the layer cannot say it."""
+    """An attribute that the operator may only have with this value, because the layer cannot
+    express others.
+    """
 
     name: str
     value: Any
@@ -209,9 +217,7 @@ class Only(Field):
 
 @record
 class Ignore(Field):
-    """Keys that say nothing about the meaning (informative, redundant with shapes); never
-    written.
-    """
+    """Keys without a meaning (informative, or redundant with shapes); they are never written."""
 
     keys: tuple[str, ...] = ()
 
@@ -222,9 +228,7 @@ def ignore(*keys: str) -> Ignore:
 
 @record
 class Always(Field):
-    """A key that is written with one value whatever the operator is, and says nothing when it is
-    read.
-    """
+    """A key that is always written with the same value, and ignored when reading."""
 
     key: str
     value: Any
@@ -238,8 +242,8 @@ class Always(Field):
 
 @record
 class Implied(Field):
-    """Attributes of the operator that the layer need not say, since the rest of it says them or
-    they mean nothing.
+    """Attributes of the operator that the layer need not store, because they follow from the rest
+    of it or have no meaning.
     """
 
     names: tuple[str, ...] = ()
@@ -247,10 +251,10 @@ class Implied(Field):
 
 @record
 class Group(Field):
-    """Several attributes at once; both directions in one expression.
+    """Several attributes at once; one expression for each direction.
 
-    `lift_(r)` returns attributes of the operator, `lower_(w)` those of the layer; both may look at
-    the values of inputs and outputs (types, shapes), never further.
+    `lift_(r)` returns attributes of the operator, `lower_(w)` those of the layer. Both may inspect
+    the types and shapes of inputs and outputs, but nothing beyond these.
     """
 
     names: tuple[str, ...] = ()
@@ -273,7 +277,7 @@ class Group(Field):
 
 
 def pads(begin: str, end: str, kind: Kind | Codec = same) -> Group:
-    """ONNX pads=[b0,b1,..,e0,e1,..] <-> two lists."""
+    """Return a field for ONNX's pads=[b0,b1,..,e0,e1,..] <-> two lists."""
 
     def lift(r: Reading) -> dict[str, Any]:
         found = r.layer.attrs
@@ -288,8 +292,9 @@ def pads(begin: str, end: str, kind: Kind | Codec = same) -> Group:
 
 
 def spread(name: str, *keys: str, kind: Kind | Codec = same, default: Any = REQUIRED) -> Group:
-    """[a, b, ...] <-> scalars under `keys` in the same order; `default` is what those that are left
-    out mean.
+    """Return a field for [a, b, ...] <-> scalars under `keys` in the same order.
+
+    `default` is the value of scalars that are left out.
     """
     defaults = {} if default is REQUIRED else {name: [default] * len(keys)}
 
@@ -310,11 +315,9 @@ def spread(name: str, *keys: str, kind: Kind | Codec = same, default: Any = REQU
 
 @record
 class Const(Field):
-    """A constant *input* of the operator <-> an attribute of the layer (axes, bounds, amounts of
-    padding ...).
+    """A constant *input* of the operator <-> an attribute of the layer (axes, bounds, padding ...).
 
-    `node_default`  value for the layer when the input is left out (MISSING: then the key is not
-                    written)
+    `node_default`  value for the layer if the input is left out (MISSING: the key is not written)
     `default`       as in Attr
     `dtype`         of the canonical constant; None means the type of input 0
     """
@@ -357,7 +360,7 @@ class Const(Field):
 
 
 def _dtype(node: Node) -> np.dtype[Any]:
-    """The type of input 0."""
+    """Return the type of input 0; float32 if it is left out."""
     first = node.input(0)
     return np.dtype(np.float32) if first is None else array_type(first)
 
@@ -394,9 +397,9 @@ class AttrInput(Field):
     Split ...).
 
     `dtype`    of the layer's constant; None means the type of input 0
-    `shape`    of the layer's constant, when the attribute is one number
-    `default`  what the layer means without the input; MISSING makes it required
-    `omit`     do not write the input when the attribute equals `default`
+    `shape`    of the layer's constant, if the attribute is one number
+    `default`  the value if the layer does not have the input; MISSING makes it required
+    `omit`     do not write the input if the attribute equals `default`
     """
 
     name: str
@@ -448,11 +451,11 @@ class AttrInput(Field):
 
 @record
 class Weight(Field):
-    """A constant input of the operator <-> a blob of the layer; `perm` takes the axes to the
-    layer's order (a view, nothing is copied).
+    """A constant input of the operator <-> a blob of the layer.
 
-    `perm` may be a function of the rank. `optional`: the input and the blob may both be absent.
-    `shape(r)`: the shape in the operator's order of a blob that is stored flat.
+    `perm` permutes the axes to the layer's order (a view, nothing is copied); it may be a function
+    of the rank. `optional`: the input and the blob may both be absent. `shape(r)`: the shape, in
+    the operator's order, of a blob that is stored flat.
     """
 
     blob: str
@@ -516,8 +519,9 @@ def _reshape(array: Any, shape: Sequence[int], blob: str) -> Any:
 
 @record
 class Ports(Field):
-    """Another order of activations: input i of the layer is input `order[i]` of the operator
-    (constant ones that a field owns are not counted in).
+    """A permutation of activations: input i of the layer is input `order[i]` of the operator.
+
+    Constant inputs that a field owns are not counted.
     """
 
     order: tuple[int, ...]
@@ -531,12 +535,13 @@ class Ports(Field):
 
 @record
 class InputType(Field):
-    """Inputs that the operator wants of one type, and the layer takes in others: a Cast in front
-    when reading.
+    """Inputs that the operator requires in one type while the layer accepts others: reading inserts
+    a Cast before the operator.
 
-    Constants stay constants. `dtype` None: the operator takes any type; `also`: it takes these
-    types, too. `flat`: the operator wants one axis, `scalar`: none, the layer takes either.
-    `written`: the type that the layer takes, by `cast` of the format's Writing.
+    Constants stay constants. `dtype` None: the operator accepts any type; `also`: further types
+    that it accepts. `flat`: the operator requires a vector, `scalar`: a scalar; the layer accepts
+    either. `written`: the type that the layer requires, converted by `cast` of the format's
+    Writing.
     """
 
     positions: tuple[int, ...]
@@ -565,14 +570,17 @@ class InputType(Field):
 
 
 def any_type(*positions: int) -> InputType:
-    """Inputs that are taken in whatever type they have; without positions all of them."""
+    """Return a field for inputs that are accepted in any type; without positions, for all
+    inputs.
+    """
     return InputType(positions or tuple(range(64)), None)
 
 
 @record
 class Outputs(Field):
-    """The layer always has outputs of these types (None: that of input 0); the operator may leave
-    out the last ones.
+    """Outputs that the layer always has, of these types (None: the type of input 0).
+
+    The operator may leave out the last ones.
     """
 
     types: tuple[ir.DataType | None, ...]
@@ -588,10 +596,11 @@ class Outputs(Field):
 
 @record
 class OutputType(Field):
-    """A key of the layer says the type of outputs, which the operator gives in `dtype`: a Cast
-    behind it when reading.
+    """A key of the layer that specifies the type of outputs, which the operator computes in
+    `dtype`: reading inserts a Cast after it.
 
-    `codec` is of the numbers of ONNX's data types; `default` what the layer means without the key.
+    `codec` converts the numbers of ONNX's data types; `default` is the type if the layer lacks the
+    key.
     """
 
     key: str
@@ -618,8 +627,10 @@ class OutputType(Field):
 
 @record
 class Detail(Field):
-    """What rows have that no other field says, in short functions: `read(r)` completes `r.node` as
-    `lift` of a field does, `write(w)` completes `w.layer` as `lower` does. It owns what they use.
+    """Short functions for details of a row that no other field covers.
+
+    `read(r)` completes `r.node` as `lift` of a field does, `write(w)` completes `w.layer` as
+    `lower` does. The field owns the parts that these functions use.
     """
 
     read: Callable[[Any], None] | None = None
@@ -644,10 +655,10 @@ class Detail(Field):
 
 @record
 class Guard(Field):
-    """A condition on shapes, types or versions; the reason is the refusal's text.
+    """A condition on shapes, types or versions; `reason` is the message of the refusal.
 
-    `lower_if(w)` and `lift_if(r)` return whether the row applies; they are asked before any other
-    field. `code` is that of the refusal.
+    `lower_if(w)` and `lift_if(r)` return whether the row applies; they are called before any other
+    field. `code` is the code of the refusal.
     """
 
     reason: str
@@ -665,7 +676,7 @@ class Guard(Field):
 
 
 class FirstResult(Guard):
-    """The layer gives the first result only, so that nobody may read the others."""
+    """A condition that only the first result has consumers, because the layer has no others."""
 
     def lower(self, w: Writing) -> None:
         if any(map(w.used, range(1, len(w.node.outputs)))):
@@ -675,12 +686,12 @@ class FirstResult(Guard):
 
 @record
 class Hook(Field):
-    """The one thing about a row that no field says; see `op` in rules.py, whose options these are.
+    """Functions for the irregular part of a row; see `op` in rules.py, which has them as options.
 
-    `before_lift(r)`      changes `r.node`, with nodes in front of it, or gives its first input
-    `after_lift(r, y)`    the first result of the layer, of that of the node
-    `before_lower(w)`     changes `w.layer`, with layers in front of it
-    `after_lower(w)`      layers behind it
+    `before_lift(r)`      changes `r.node`, inserts nodes before it, or returns its first input
+    `after_lift(r, y)`    returns the layer's first result, given the node's first result
+    `before_lower(w)`     changes `w.layer`, or inserts layers before it
+    `after_lower(w)`      adds layers after it
     """
 
     before_lift: Callable[[Any], ir.Value | None] | None = None

@@ -1,4 +1,4 @@
-"""Which activation stands behind an operator, for targets whose operators carry one."""
+"""Activations that follow an operator, for targets whose operators have a fused activation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from converter.graph.value import optional
 
 
 def only_user(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads a value, which nothing else needs."""
+    """Return the only consumer of a value; None if it has several, or is needed outside its
+    graph.
+    """
     nodes = [u.node for u in value.uses()]
     if len(nodes) != 1 or value.is_graph_output() or nodes[0].graph is not value.graph:
         return None
@@ -18,7 +20,7 @@ def only_user(value: ir.Value) -> ir.Node | None:
 
 
 def activation_of(node: ir.Node) -> str:
-    """Relu, Relu1 (-1..1) or Relu6 for a Relu or Clip, "" for every other node."""
+    """Return Relu, Relu1 (-1..1) or Relu6 for a Relu or Clip, "" for every other node."""
     if node.domain == "" and node.op_type == "Relu":
         return "Relu"
     if node.domain != "" or node.op_type != "Clip":

@@ -1,5 +1,5 @@
-"""What a format knows about operators in one value, and lifting a list of layers into a graph with
-all refusals collected.
+"""Lifting a list of layers into a graph, with all refusals collected, and the declaration of the
+operators of a format.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from converter.mapping.target import Target
 
 @record
 class FormatMapping:
-    """Everything a format knows about operators.
+    """The operators of a format.
 
     `table`          rows and custom converters
-    `target`         what the format holds of a graph, whatever the operators are
+    `target`         the constraints on a graph that do not depend on operators
     `spelling`       how the format spells a value of a Python type
     `channels_last`  the format's layout-sensitive layers are channels-last
     `reading`, `writing`: the contexts of its layers
@@ -43,8 +43,10 @@ class FormatMapping:
     lowering: type[Lowering] = Lowering
 
     def reason_against(self, node: ir.Node, version: int = 0) -> MappingError | None:
-        """Why no row can say `node` as it is; None where one can. The rows are the declaration of
-        what is legal: they are applied to a layer that nobody keeps.
+        """Return the reason why no row can lower `node` as it is, or None if one can.
+
+        The rows define which operators are legal: they are applied to a layer that is then
+        discarded.
         """
         try:
             self.lowering(self, version).lower(node)
@@ -54,16 +56,16 @@ class FormatMapping:
 
 
 def refuse(problems: Sequence[Diagnostic]) -> None:
-    """Raises UnsupportedError with all of `problems`, if any."""
+    """Raise UnsupportedError with all of `problems`, if any."""
     errors = [d for d in problems if d.level == "error"]
     if errors:
         raise UnsupportedError(errors)
 
 
 class Lifting:
-    """Lifts layers one after the other into `builder`.
+    """Lift layers one after the other into `builder`.
 
-    A layer that cannot be lifted is noted in `problems`; layers that depend on it are passed over
+    A layer that cannot be lifted is recorded in `problems`; layers that depend on it are skipped
     silently.
     """
 
@@ -78,7 +80,7 @@ class Lifting:
         return m.reading(layer, self.builder, self.version, m.spelling, m.channels_last)
 
     def layer(self, layer: Layer) -> list[ir.Value] | None:
-        """The output values of `layer`, or None when it was refused (see `problems`)."""
+        """Return the output values of `layer`, or None if it was refused (see `problems`)."""
         b, where = self.builder, layer.where
         place = str(where.path or where.line or "")
         with b.provenance(format=self.format, layer=layer.name, type=layer.kind, where=place):
@@ -90,12 +92,12 @@ class Lifting:
         return None
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of `layer` by the table; MappingError when it is refused."""
+        """Return the results of `layer` by the table; raise MappingError if it is refused."""
         return self.mapping.table.lift(self.reading(layer))
 
     @contextlib.contextmanager
     def noting(self, where: Where) -> Iterator[None]:
-        """What cannot be lifted inside is noted in `problems` with its place."""
+        """Record conversion errors raised inside in `problems`, with their location."""
         try:
             yield
         except CONVERSION_ERRORS as e:

@@ -21,7 +21,7 @@ from converter.mapping.rules import Table
 
 
 class LayerTable(Protocol):
-    """What a format knows about the layers that it writes: a part of a `FormatMapping`."""
+    """The layers that a format can write: a part of a `FormatMapping`."""
 
     @property
     def table(self) -> Table: ...
@@ -32,7 +32,7 @@ class LayerTable(Protocol):
 
 
 class Lowering:
-    """Collects the layers of a graph; `name` is that of the operator that is being written."""
+    """Collect the layers of a graph; `name` is the name of the operator that is being written."""
 
     def __init__(self, mapping: LayerTable, version: int = 0) -> None:
         self.mapping, self.version, self.spelling = mapping, version, mapping.spelling
@@ -58,12 +58,13 @@ class Lowering:
         return layer
 
     def check(self, layer: Layer) -> None:
-        """Refuses a layer whose types, sizes or numbers of axes the format does not have; a format
-        says which.
+        """Refuse a layer whose types, sizes or ranks the format does not support.
+
+        A format overrides it.
         """
 
     def value(self, name: str, dtype: ir.DataType | None, shape: Iterable[Any] | None) -> ir.Value:
-        """A new intermediate value between two layers of one node."""
+        """Return a new intermediate value between two layers of one node."""
         self._count += 1
         return ir.Value(
             name=f"{name}.{self._count}",
@@ -72,7 +73,7 @@ class Lowering:
         )
 
     def constant(self, array: Any, name: str = "const") -> ir.Value:
-        """A constant operand of a layer: an array, a tensor, or Python integers (int64)."""
+        """Return a constant operand of a layer: an array, a tensor, or Python integers (int64)."""
         if isinstance(array, int | list | tuple | range):
             array = np.asarray(array, np.int64)
         plain = isinstance(array, np.ndarray | np.generic)
@@ -82,7 +83,7 @@ class Lowering:
         return value
 
     def node(self, node: ir.Node) -> None:
-        """Appends the layers of `node`, or notes why it has none."""
+        """Append the layers of `node`, or record why it cannot be written."""
         mark = len(self.layers)
         try:
             self.lower(node)
@@ -95,7 +96,7 @@ class Lowering:
         mark = len(self.layers)
         try:
             self.lower_view(view_of(node))
-        except InferenceError as e:  # a table that would be too large, mostly
+        except InferenceError as e:  # usually a table that would be too large
             raise MappingError(str(e)) from None
         except MemoryError:
             message = "what stands for it is too large to be written out"
@@ -103,8 +104,8 @@ class Lowering:
         self._name(self.layers[mark:], node)
 
     def _name(self, layers: Sequence[Layer], node: ir.Node) -> None:
-        """Of several layers those that make the results have the operator's name, so that who looks
-        for it finds what it computes.
+        """Add a suffix to the names of layers that do not produce a result of the operator, so that
+        a lookup by its name finds the producing layer.
         """
         inner = [x for x in layers if not set(x.outputs) & set(node.outputs)]
         if len(inner) < len(layers):
@@ -116,12 +117,12 @@ class Lowering:
         return self.mapping.writing(node, self)
 
     def lower_view(self, node: Node) -> None:
-        """Appends the layers of an operator that need not stand in any graph."""
+        """Append the layers of an operator that need not be part of a graph."""
         self.mapping.table.lower(self.writing(node))
 
 
 def view_of(node: ir.Node) -> Node:
-    """The detached view of a graph node that rows and custom converters look at."""
+    """Return the detached view of a graph node, which rows and custom converters use."""
     attrs = {k: v for k, v in attrs_of(node).items() if k != "base_domain"}
     inputs, outputs = list(node.inputs), list(node.outputs)
     return Node(node.op_type, base_domain(node), attrs, inputs, outputs, is_channels_last(node))
@@ -129,7 +130,7 @@ def view_of(node: ir.Node) -> Node:
 
 def refusal(node: ir.Node, error: MappingError) -> Diagnostic:
     props = node.metadata_props
-    place = props.get("netconv.where", "")  # a line, or a path inside the file
+    place = props.get("netconv.where", "")  # a line number, or a path inside the file
     is_line = place.isdecimal() and place.isascii() and len(place) < 10
     where = Where(
         line=int(place) if is_line else 0,

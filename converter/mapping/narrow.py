@@ -1,4 +1,4 @@
-"""Types that a target lacks, and what carries their values instead."""
+"""Types that a target lacks, and the narrower types that replace them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from converter.graph.record import record
 
 @record
 class Narrowing:
-    """Types that a target lacks and what it carries instead, such as INT64 -> INT32.
+    """Types that a target lacks and their replacements, such as INT64 -> INT32.
 
-    Constants are checked value by value; an activation gets one warning X205, since its values are
-    known only at run time.
+    Constants are checked value by value. An activation produces one warning X205, because its
+    values are known only at run time.
     """
 
     table: Mapping[ir.DataType, ir.DataType]
@@ -27,7 +27,7 @@ class Narrowing:
     _warned: set[ir.Value] = field(default_factory=set)
 
     def dtype(self, value: ir.Value) -> ir.DataType:
-        """The type in which `value` is written."""
+        """Return the type in which `value` is written."""
         own = value.dtype or ir.DataType.FLOAT
         narrow = self.table.get(own)
         if narrow is None:
@@ -46,8 +46,9 @@ class Narrowing:
         return narrow
 
     def array(self, tensor: ir.TensorProtocol, name: str = "") -> Array:
-        """The constant in the type in which it is written; MappingError X204 when a value does not
-        survive.
+        """Return the constant in the type in which it is written.
+
+        Raise MappingError X204 if a value cannot be represented.
         """
         narrow = self.table.get(tensor.dtype)
         return (
@@ -58,15 +59,14 @@ class Narrowing:
 
 
 def narrow_array(array: Array, dtype: np.dtype, name: str) -> Array:
-    """`array` as `dtype`; floats may round, but neither overflow nor lose an integer."""
+    """Cast `array` to `dtype`; floats may be rounded, but neither overflow nor lose an integer."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = array.astype(dtype)
     if np.dtype(dtype).kind == "f" and array.dtype.kind == "f":
         lost = np.isinf(result.astype(np.float64)) & ~np.isinf(array.astype(np.float64))
     else:
-        changed = (result < 0) != (
-            array < 0
-        )  # there and back, 2^32 - 1 as a signed number would be itself again
+        # a round trip alone does not detect that 2^32 - 1 becomes a negative number
+        changed = (result < 0) != (array < 0)
         lost = ((result.astype(array.dtype) != array) | changed) & ~(_is_nan(array))
     if lost.any():
         raise MappingError(

@@ -12,7 +12,7 @@ from converter.graph.record import record
 
 
 class Operands(list[ir.Value | None]):
-    """The inputs of a layer that is read: one that is asked for and not there refuses the layer."""
+    """The inputs of a layer that is read; accessing an absent one refuses the layer."""
 
     def __getitem__(self, index: Any) -> Any:
         try:
@@ -22,9 +22,7 @@ class Operands(list[ir.Value | None]):
 
 
 class Parameters(dict[str, Any]):
-    """Attributes or weights of a layer that is read: one that is asked for and not there refuses
-    the layer.
-    """
+    """Attributes or weights of a layer that is read; accessing an absent one refuses the layer."""
 
     def __missing__(self, key: str) -> Any:
         raise MappingError(f"required attribute {key!r} is absent", "R110")
@@ -32,8 +30,9 @@ class Parameters(dict[str, Any]):
 
 @record
 class Node:
-    """A canonical operator. Inputs and outputs are values of the shared graph (they know type and
-    shape).
+    """A canonical operator.
+
+    Inputs and outputs are values of the shared graph, with types and shapes.
     """
 
     op: str
@@ -55,10 +54,10 @@ class Node:
 class Layer:
     """A layer of a foreign format.
 
-    `attrs` are its parameters as the codec gives them, `blobs` its weights (arrays, never copied),
-    inputs and outputs the values of the shared graph that its activations are. On lifting,
-    `outputs` holds what the file declares about them (types and shapes; may be empty); on lowering,
-    the values that the layer writes. Two layers that say the same are still two.
+    `attrs` are its parameters as the codec reads them, `blobs` its weights (arrays, never copied),
+    inputs and outputs the values of the shared graph for its activations. When lifting, `outputs`
+    are the types and shapes that the file declares (may be empty); when lowering, the values that
+    the layer writes. Layers compare by identity.
     """
 
     kind: str
@@ -68,4 +67,4 @@ class Layer:
     inputs: list[ir.Value | None] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
     where: Where = field(default_factory=Where)
-    extra: Any = None  # the codec's own node, for special pairs
+    extra: Any = None  # the codec's own node, for special cases

@@ -1,5 +1,5 @@
-"""What a format says of its operators: rows, custom converters where no row can say it, and the
-table that finds them.
+"""Declarations of a format's operators: rows, custom converters for operators that rows cannot
+express, and the table that looks them up.
 
 RULES = [
     *ops("Abs Ceil=Ceiling Exp"),                                        # pure renames
@@ -33,18 +33,18 @@ Values = ir.Value | Sequence[ir.Value]
 class Rule:
     """A row: one canonical operator <-> one foreign layer.
 
-    `since`/`until`: versions of the foreign format (inclusive) between which the row holds; the
+    `since`/`until`: versions of the foreign format (inclusive) for which the row applies; the
     meaning of the number is the format's (specification version, opset, feature level). `lift_only`
     rows accept spellings that are never written, `lower_only` rows write an operator as a layer
     that is read as another one. `operands` are the names of the layer's operands, in the order of
-    the operator's inputs, where the format has operands by name: `y?` may be left out, `values*`
+    the operator's inputs, for formats with named operands: `y?` may be left out, `values*`
     are all inputs that are left. `given` is a sample context for the laws' test, one entry for each
-    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: a size
-    that is not known), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
+    canonical input, in the canonical layout: `1,4,8,8` an activation of that shape (`n`: an
+    unknown size), `=6,4,3,3` a constant of that shape (`=` alone: a scalar), `=[1,-1]` that
     constant, `=(6)` that scalar, `?` an input left out, `$0` the same as input 0, `#0` the first
-    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` what an operator before it makes,
-    `-> 2` after them all: two results. Types are the most ordinary that the operator allows;
-    another one is a prefix: `i64:2,3`, `=f16:4`.
+    input of the graph, `MatMul(2,3;=3,4)` or `Sigmoid($0)` the result of an operator before it,
+    and at the end `-> 2` two results. Types are the most common that the operator allows; another
+    one is given as a prefix: `i64:2,3`, `=f16:4`.
     Without `given` every required input is `2,3`.
     """
 
@@ -65,12 +65,12 @@ class Rule:
 
     @property
     def ignored(self) -> set[str]:
-        """Attributes of the operator that are dropped on purpose."""
+        """The attributes of the operator that are dropped on purpose."""
         return {name for f in self.fields for name in f.ignored}
 
     def lift(self, r: Reading) -> list[ir.Value]:
-        """The results of the layer, as nodes of the graph; MappingError when the row does not
-        apply.
+        """Return the results of the layer, as nodes of the graph; raise MappingError if the row
+        does not apply.
         """
         r.begin(self)
         with r.b:  # fields and hooks may write `x * y`
@@ -81,7 +81,7 @@ class Rule:
             return r.emit()
 
     def lower(self, w: Writing) -> None:
-        """Appends the layers of the operator; MappingError when the row does not apply."""
+        """Append the layers of the operator; raise MappingError if the row does not apply."""
         w.begin(self)
         for step in self._steps(lambda f: f.lower):
             step(w)
@@ -94,8 +94,8 @@ class Rule:
     def _steps(
         self, of: Callable[[Field], Callable[[Any], None]]
     ) -> Iterator[Callable[[Any], None]]:
-        """Conditions first, so that nothing is made for a row that does not apply, then operands
-        that have names.
+        """Yield the callbacks of the fields in one direction: conditions first, so that nothing is
+        created for a row that does not apply, then named operands.
         """
 
         def condition(context: Any) -> None:
@@ -113,8 +113,8 @@ class Rule:
         yield from (of(f) for f in self.fields if not isinstance(f, Guard | Fixed | Only))
 
     def owned(self, side: str) -> set[Any]:
-        """What the fields own: their `names`, `keys`, `blobs` or `inputs`; and as keys the names of
-        operands.
+        """Return the parts that the fields own: their `names`, `keys`, `blobs` or `inputs`; keys
+        include the names of operands.
         """
         bound = {n.rstrip("?*") for n in self.operands} if side == "keys" else set()
         return bound.union(k for f in self.fields for k in getattr(f, side))
@@ -128,8 +128,8 @@ class Rule:
 
 @record
 class Custom:
-    """A converter that is no row: functions that read layers of `kinds`, and that write operators
-    `ops` ((domain, name)).
+    """A custom converter: functions that read layers of `kinds`, and that write operators `ops`
+    ((domain, name)).
     """
 
     kinds: tuple[str, ...] = ()
@@ -160,8 +160,9 @@ def op(
     after_lower: Callable[[Any], None] | None = None,
     **options: Any,
 ) -> Rule:
-    """A row. `name` may carry a domain: "netconv::ShuffleChannels". The hooks are those of
-    fields.Hook; they run after all fields.
+    """Return a row. `name` may include a domain: "netconv::ShuffleChannels".
+
+    The hooks are those of fields.Hook; they run after all fields.
     """
     domain, _, short = name.rpartition("::")
     hooks = (before_lift, after_lift, before_lower, after_lower)
@@ -171,7 +172,7 @@ def op(
 
 
 def ops(pairs: str, *fields: Field, **options: Any) -> list[Rule]:
-    """Rows that share their fields:  ops("Relu=ReLU Abs Exp")."""
+    """Return rows that share their fields:  ops("Relu=ReLU Abs Exp")."""
     split = (p.partition("=") for p in pairs.split())
     return [op(a, b or a.rpartition("::")[2], *fields, **options) for a, _, b in split]
 
@@ -184,17 +185,15 @@ def custom(
     since: int = 0,
     until: int = FOREVER,
 ) -> Custom:
-    """A custom converter; several operators or kinds stand in one text, with spaces between
-    them.
-    """
+    """Return a custom converter; `names` and `kinds` may list several, separated by spaces."""
     split = (n.rpartition("::") for n in names.split())
     ops = tuple((domain, name) for domain, _, name in split)
     return Custom(tuple(kinds.split()), ops, lift, lower, since, until)
 
 
 class Table:
-    """Rows and custom converters by operator and by layer; the first that applies wins, order is
-    priority.
+    """Rows and custom converters by operator and by layer, in order of priority: the first that
+    applies is used.
     """
 
     def __init__(self, entries: Iterable[Rule | Custom]) -> None:
@@ -217,19 +216,19 @@ class Table:
             self._ops[name].append(e)
 
     def ops(self) -> set[tuple[str, str]]:
-        """The operators that are written."""
+        """The operators that can be written."""
         return set(self._ops)
 
     def entries_for(self, name: str, domain: str = "") -> Sequence[Rule | Custom]:
-        """What may write an operator."""
+        """Return the rows and converters that may write an operator."""
         return self._ops.get((domain, name), ())
 
     def kinds(self) -> set[str]:
-        """The layer kinds that are read."""
+        """The layer kinds that can be read."""
         return set(self._kinds)
 
     def operators(self) -> dict[str, str]:
-        """What the layer kinds that are read become: the operators of their rows, or
+        """Return a map from each readable layer kind to the operators of its rows, or to
         "(special)".
         """
         found = {}
@@ -239,15 +238,16 @@ class Table:
         return found
 
     def lift(self, r: Reading) -> list[ir.Value]:
-        """The results of a layer; MappingError X201 when there is no row, else the best row's
-        reason.
+        """Return the results of a layer.
+
+        Raise MappingError: X201 if there is no row, otherwise the reason of the row that fits best.
         """
         kind = r.layer.kind
         return self._first(self._kinds.get(kind, []), kind, r.version, lambda e: e.lift(r))  # type: ignore[no-any-return]
 
     def lower(self, w: Writing) -> None:
-        """Appends the layers of an operator, whose attributes are filled up with its schema's
-        defaults.
+        """Append the layers of an operator, after adding its schema's defaults to its
+        attributes.
         """
         node, mark = w.node, w.mark()
         w.node = filled(node)
@@ -280,7 +280,9 @@ class Table:
 
 
 def _reasons(errors: Sequence[MappingError]) -> Iterable[str]:
-    """Each reason once; of rows that one key tells apart, all its values that are known."""
+    """Yield each reason once, merging reasons of rows that differ in the value of one key into a
+    list of the known values.
+    """
     known: dict[tuple[str, str], list[str]] = defaultdict(list)
     for e in errors:
         if e.choice is not None:
@@ -297,6 +299,6 @@ def _reasons(errors: Sequence[MappingError]) -> Iterable[str]:
 
 
 def filled(node: Node) -> Node:
-    """The node with the defaults of its schema."""
+    """Return the node with the defaults of its schema added."""
     attrs = {**defaults(node.op, node.domain), **node.attrs}
     return Node(node.op, node.domain, attrs, node.inputs, node.outputs, node.last)

@@ -1,4 +1,4 @@
-"""What a format and its engines can hold of a graph, whatever its operators are."""
+"""Constraints of a format and its engines on a graph that do not depend on its operators."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOT_A_TENSOR = {ir.SequenceType: "a sequence", ir.OptionalType: "an optional val
 
 @record
 class Target:
-    """What no rewriting changes about a network, and a format either holds or refuses.
+    """Properties of a network that no rewriting changes, and that a format supports or refuses.
 
     `name`         the format, as refusals call it
     `types`        of inputs and outputs; None: every tensor
-    `floats_only`  what computes integers in float32, which holds 24 bits of them; "" where nothing
-                   does
-    `fed`          what needs at least one input; "" where networks of constants alone run too
+    `floats_only`  the engine that computes integers in float32, which is exact up to 24 bits; "" if
+                   there is none
+    `fed`          the engine that requires at least one input; "" if none is required
     """
 
     name: str = ""
@@ -35,8 +35,9 @@ class Target:
     fed: str = ""
 
     def refusals(self, model: ir.Model) -> list[Diagnostic]:
-        """X202 for everything that the target cannot hold. Shapes are not looked at: see
-        `dynamic_values`, after loops are unrolled.
+        """Return X202 for everything that the target cannot represent.
+
+        Shapes are not checked here: see `dynamic_values`, which runs after loops are unrolled.
         """
         found = [
             Diagnostic(
@@ -56,7 +57,9 @@ class Target:
         return found
 
     def _foreign(self, value: ir.Value) -> str:
-        """What an input or output is that the target does not have; "" where it has it."""
+        """Return a description of an input or output that the target does not support; "" if it
+        does.
+        """
         for type_, what in NOT_A_TENSOR.items():
             if isinstance(value.type, type_):
                 return what
@@ -66,7 +69,7 @@ class Target:
 
 
 def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
-    """X202 for hashes, where every bit of an integer counts, in a target that computes in
+    """Return X202 for hashes, which need every bit of an integer, in a target that computes in
     float32.
     """
     message = (
@@ -80,8 +83,9 @@ def whole_integers(model: ir.Model, target: str) -> list[Diagnostic]:
 
 
 def dynamic_values(model: ir.Model) -> list[Diagnostic]:
-    """X203 for every value whose shape is not static: first the inputs, and only when all of these
-    are fixed the others.
+    """Return X203 for every value without a static shape.
+
+    Inputs are reported first; other values only if all inputs are static.
     """
     dynamic = [v for v in model.graph.inputs if shape_of(v) is None]
     help = "fix the inputs with --inputs NAME:1,3,224,224"

@@ -1,5 +1,5 @@
-"""Choices whose condition only run time knows, for targets without branches: both are computed, and
-one result is taken.
+"""Compute both branches of an If whose condition is only known at run time, and select one result,
+for targets without branches.
 
 before:  y = If(c) { Mul(x, 2) } { Neg(x) }        after:  y = Where(c, Mul(x, 2), Neg(x))
 """
@@ -18,15 +18,15 @@ from converter.graph.walk import release, subgraphs
 from converter.passes.pipeline import Context, Pass
 from converter.passes.unroll import inlined
 
-# what fails, or may take long, where a branch is computed that was not meant to be
+# operators that may fail or take long if they run although their branch is not taken
 _GUARDED = {*RANDOM, "Loop", "If", "Gather", "GatherND", "GatherElements", "ScatterND"}
 _GUARDED |= {"ScatterElements", "OneHot", "Range", "Expand", "Tile"}
-_OF_INTEGERS = {"Div", "Mod"}  # fail for a divisor of 0
+_OF_INTEGERS = {"Div", "Mod"}  # fail if the divisor is 0
 
 
 def compute_both(model: ir.Model) -> None:
-    """Rewrites, in place, the choices of the main graph whose branches give results of the same
-    known shapes by operators that can always be computed, inner ones first.
+    """Rewrite, in place, each If of the main graph whose branches have results of the same known
+    shapes and contain only operators that are safe to run in any case. Inner ones come first.
     """
     if _compute_both(model.graph, Names(model)):
         infer_all(model)
@@ -68,7 +68,7 @@ def _harmless(choice: ir.Node, branches: list[ir.Graph]) -> bool:
 
 
 def _always(node: ir.Node) -> bool:
-    """Whether a node can be computed whatever its operands hold."""
+    """Return whether a node can be computed whatever the values of its operands are."""
     of_integers = node.op_type in _OF_INTEGERS and not (
         node.outputs[0].dtype is not None and node.outputs[0].dtype.is_floating_point()
     )
@@ -76,7 +76,7 @@ def _always(node: ir.Node) -> bool:
 
 
 def compute_both_branches() -> Pass[Context]:
-    """The pass of a pipeline; see `compute_both`."""
+    """Return the pass of a pipeline; see `compute_both`."""
     return Pass(
         "compute-both-branches",
         "Compute both branches of an If and choose between their results",

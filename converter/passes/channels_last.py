@@ -1,16 +1,16 @@
-"""The layout pass: every value gets the order of axes in which it is stored, all at once; both
-directions.
+"""The layout pass: assign an order of axes in which each value is stored, for the whole graph at
+once, in either direction.
 
 before:  x -> Conv -> Relu -> Add(Conv) -> Flatten -> Gemm -> y
-(N, C, H, W)
+         (N, C, H, W)
 after:   x -> Transpose -> Conv' -> Relu -> Add(Conv') -> Reshape -> Gemm with permuted weights -> y
-(N, H, W, C)
+         (N, H, W, C)
 
-`to_nhwc` turns layout-sensitive operators into their channels-last twins (domain
-netconv.channels_last), `to_nchw` the twins into plain operators. Values in between take the order
-that leaves the fewest Transposes (passes/layout/). A Transpose of the source is not kept but
-understood: its result is the same stored data with other axes in mind, and it is written out only
-where a user needs it.
+`to_nhwc` replaces layout-sensitive operators by their channels-last variants (domain
+netconv.channels_last), `to_nchw` replaces these variants by plain operators. Values in between take
+the order that needs the fewest Transposes (passes/layout/). A Transpose of the source is not
+copied: its result is treated as the same stored data with permuted axes, and a Transpose is only
+inserted where a consumer needs it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from converter.passes.pipeline import Context, Pass
 def to_nhwc(
     model: ir.Model, io_layout: str = "keep", kept: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Turns an N, C, spatial graph into N, spatial, C, in place; returns a warning for each input
-    and output that is turned.
+    """Convert an N, C, spatial graph to N, spatial, C, in place; return a warning for each input
+    and output that is transposed.
 
-    io_layout "keep": graph inputs and outputs stay as they are, behind at most one Transpose each.
-    "native": images, which are inputs and outputs of four axes that a layout-sensitive operator
-    reads or makes, are turned with the rest, and `metadata_props["netconv.permutation"]` of the
-    value says so ("0,2,3,1"); all others, and those of the public names `kept`, stay.
+    io_layout "keep": graph inputs and outputs are unchanged, with at most one Transpose each.
+    "native": images (inputs and outputs of rank 4 that a layout-sensitive operator consumes or
+    produces) are transposed with the rest, and `metadata_props["netconv.permutation"]` of the value
+    records it ("0,2,3,1"); all others, and those with the public names `kept`, are unchanged.
     """
     assert io_layout in ("keep", "native"), io_layout
     _turn(model, last=True, turns=lambda v: io_layout == "native" and public_name(v) not in kept)
@@ -68,8 +68,8 @@ def _text(dims: Sequence[object]) -> str:
 
 
 def to_nchw(model: ir.Model) -> None:
-    """Turns a graph of channels-last twins into plain operators on N, C, spatial, in place; graph
-    inputs and outputs stay as they are.
+    """Convert a graph of channels-last variants to plain operators on N, C, spatial, in place;
+    graph inputs and outputs are unchanged.
     """
     _turn(model, last=False, turns=lambda _: False)
 
@@ -79,11 +79,11 @@ def restore_boundary(
     permutations: Mapping[str, Sequence[int]],
     of_outputs: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Undoes io_layout "native": inputs and outputs (by public name) become canonical again, behind
-    Transposes.
+    """Undo io_layout "native": make inputs and outputs (by public name) canonical again by
+    inserting Transposes.
 
-    A permutation says: stored axis i is canonical axis perm[i]. Names that the graph does not have
-    are passed over. `of_outputs`: those of the outputs, where an output may have the name of an
+    In a permutation, stored axis i is canonical axis perm[i]. Names that are not in the graph are
+    skipped. `of_outputs`: the permutations of the outputs, for outputs that have the name of an
     input.
     """
     of_outputs = permutations if of_outputs is None else of_outputs
@@ -111,12 +111,14 @@ def restore_boundary(
 
 
 def count_transposes(model: ir.Model) -> int:
-    """How many Transposes the graph has, sub-graphs included."""
+    """Return the number of Transposes in the graph and its sub-graphs."""
     return sum(n.op_type == "Transpose" and n.domain == "" for n in all_nodes(model.graph))
 
 
 def boundary_permutation(value: ir.Value) -> Perm | None:
-    """How a graph input or output is stored, when it is not stored as the source has it."""
+    """Return the permutation in which a graph input or output is stored, or None if it is stored as
+    in the source.
+    """
     text = value.metadata_props.get(PERMUTATION)
     return tuple(int(a) for a in text.split(",")) if text else None
 
@@ -153,7 +155,7 @@ __all__ = [
 
 
 def channels_last() -> Pass[Context]:
-    """The pass of a pipeline; see `to_nhwc`."""
+    """Return the pass of a pipeline; see `to_nhwc`."""
     return Pass(
         "channels-last",
         "Store images channels-last; Transposes remain at the ends",

@@ -1,11 +1,11 @@
-"""Tensors with more axes than a target has, in fewer: neighbours that an operator treats alike are
-one axis, axes of length 1 are none.
+"""Reduce the rank of tensors with more axes than a target supports: adjacent axes that an operator
+treats alike are merged, axes of length 1 are removed.
 
 before:  Transpose(x[2,3,4,5,6], perm 0,1,4,2,3)
 after:   Reshape(Transpose(Reshape(x, [6,20,6]), perm 0,2,1), [2,3,6,4,5])
 
-Each operator then stands between Reshapes; those that meet become one, and the high rank between
-them is gone. Shapes are static; of a Transpose one dimension may be unknown.
+Each operator is wrapped in Reshapes; adjacent Reshapes are then merged, which removes the high rank
+between them. Shapes are static, except that a Transpose may have one unknown dimension.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
 def collapse_dims(model: ir.Model, most: int) -> None:
-    """In place. What keeps more than `most` axes, an input for example, is left for the target to
-    refuse.
+    """Reduce ranks to `most` in place.
+
+    Values that cannot be reduced, such as inputs, are left for the target to refuse.
     """
     names = Names(model)
     high = [n for graph in all_graphs(model.graph) for n in graph if highest_rank(n) > most]
@@ -39,7 +40,7 @@ def collapse_dims(model: ir.Model, most: int) -> None:
         b = builder_before(node, names)
         try:
             results = on_fewer_axes(node, b, most)
-        except InferenceError:  # pieces that do not fit: what was written is dead
+        except InferenceError:  # the shapes do not fit; nodes created so far are dead
             results = None
         if results is not None:
             replace(node, results, b)
@@ -52,8 +53,8 @@ def highest_rank(node: ir.Node) -> int:
 
 
 def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
-    """The node's results by operators on at most `most` axes between Reshapes; None where that is
-    not known.
+    """Return the node's results, computed on at most `most` axes between Reshapes; None if that is
+    not possible.
     """
     handler = None if node.domain else HANDLERS.get(node.op_type)
     if handler is None or optional(node, 0) is None:
@@ -71,13 +72,13 @@ def on_fewer_axes(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None
 
 
 def _open_shape(value: ir.Value) -> list[int] | None:
-    """The shape as Reshape takes it, -1 for the one dimension that may be unknown."""
+    """Return the shape as a Reshape operand, with -1 for the one dimension that may be unknown."""
     found = None if value.shape is None else [d if isinstance(d, int) else -1 for d in value.shape]
     return found if found is not None and 0 not in found and found.count(-1) < 2 else None
 
 
 def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
-    """A Transpose of which one dimension is unknown: the batch, mostly."""
+    """Rewrite a Transpose with one unknown dimension, usually the batch."""
     x = operand(node)
     sizes = _open_shape(x)
     if sizes is None:
@@ -95,7 +96,9 @@ def _turned(node: ir.Node, b: Builder, most: int) -> list[ir.Value] | None:
 
 
 def with_fewer_axes(table: Rewrites, most: int) -> Rewrites:
-    """A target's rewrites, before each of them that for operators on too many axes."""
+    """Return a target's rewrites, each preceded by the rewrite that reduces the rank of its
+    operator.
+    """
 
     def either(other: Rewrite | None) -> Rewrite:
         def rewrite(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
@@ -112,7 +115,7 @@ def _reshapes(node: ir.Node) -> bool:
 
 
 def join_reshapes(model: ir.Model, most: int = 0) -> None:
-    """Reshapes of Reshapes become one where there are more than `most` axes between them."""
+    """Merge consecutive Reshapes that have a value with more than `most` axes between them."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
@@ -131,7 +134,7 @@ def join_reshapes(model: ir.Model, most: int = 0) -> None:
 
 
 def lower_ranks(most: int) -> Pass[Context]:
-    """The pass of a pipeline; see `collapse_dims`."""
+    """Return the pass of a pipeline; see `collapse_dims`."""
     return Pass(
         "lower-ranks",
         f"Write tensors of more than {most} axes with fewer, between Reshapes",
@@ -140,7 +143,7 @@ def lower_ranks(most: int) -> Pass[Context]:
 
 
 def join_reshape_chains(most: int = 0) -> Pass[Context]:
-    """The pass of a pipeline; see `join_reshapes`."""
+    """Return the pass of a pipeline; see `join_reshapes`."""
     return Pass(
         "join-reshapes",
         "Join Reshapes that follow each other",

@@ -1,5 +1,7 @@
-"""How each operator works on fewer axes. A handler gives the results in any shape of at most `most`
-axes; see collapse_dims.py for the rest.
+"""How each operator is computed on fewer axes.
+
+A handler returns the results in any shape of at most `most` axes; see collapse_dims.py for the
+rest.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ _OF_ONE_AXIS = [
     "Gather",
     "Concat",
 ]
-# of one element: itself; others take its root or logarithm
+# the identity on a single element, unlike reductions that take its root or logarithm
 _OF_ONE = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"})
 
 
 def runs(kinds: Sequence[Hashable], sizes: Sequence[int]) -> list[list[int]]:
-    """Neighbouring axes of one kind, axes of length 1 left out."""
+    """Group adjacent axes of one kind, leaving out axes of length 1."""
     found: list[list[int]] = []
     for i, kind in enumerate(kinds):
         if sizes[i] == 1:
@@ -67,7 +69,7 @@ def _merged(sizes: Sequence[int], groups: list[list[int]]) -> list[int]:
 
 
 def _unary(node: ir.Node, b: Builder, most: int) -> Values:
-    """On the shape that the data had before a Reshape, else on one axis."""
+    """Compute on the shape that the data had before a Reshape, or else on one axis."""
     before = maker(node.inputs[0], "Reshape")
     source = before.inputs[0] if before is not None and before.graph is node.graph else None
     if source is None or not 0 < (rank_of(source) or 0) <= most or shape_of(source) is None:
@@ -79,7 +81,7 @@ def _broadcast(node: ir.Node, b: Builder, most: int) -> Values | None:
     values, out = [v for v in node.inputs if v is not None], _shape(node.outputs[0])
     full = [(1,) * (len(out) - len(_shape(v))) + _shape(v) for v in values]
     groups = runs([tuple(s[i] == 1 for s in full) for i in range(len(out))], out)
-    if len(groups) > most:  # along too many axes: repeated first
+    if len(groups) > most:  # broadcast over too many axes: expand first
         flat = [v if _shape(v) in ((), out) else b.Expand(v, list(out)) for v in values]
         if flat == values:
             return None
@@ -97,11 +99,11 @@ def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
     gone = set(range(len(shape))) if everything else {int(a) % len(shape) for a in axes.reshape(-1)}
     groups = runs([i in gone for i in range(len(shape))], shape)
     over = [k for k, group in enumerate(groups) if group[0] in gone]
-    if len(groups) > most:  # one axis after the other, where that gives the same
+    if len(groups) > most:  # reduce one axis at a time, if that has the same result
         if node.op_type not in _OF_ONE or len(gone) == 1:
             return None
         return [reduce(lambda y, axis: b.op(node.op_type, y, [axis]), sorted(gone), x)]
-    if not over:  # axes of length 1 alone
+    if not over:  # only axes of length 1
         if node.op_type in _OF_ONE:
             return [x]
         return [b.op(node.op_type, reshaped(b, x, [math.prod(shape), 1]), [1], keepdims=0)]
@@ -109,12 +111,14 @@ def _reduction(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 
 def _three(shape: Sequence[int], axis: int) -> list[int]:
-    """What is before the axis, the axis, and what is behind it."""
+    """Return the product of the sizes before the axis, its size, and the product of those after
+    it.
+    """
     return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]
 
 
 def _along(node: ir.Node, b: Builder, most: int) -> Values:
-    """Operators of one axis, Gather and Concat among them."""
+    """Rewrite operators that work along one axis, including Gather and Concat."""
     shape = _shape(node.inputs[0])
     axis = attributes(node)["axis"] % len(shape)
     data = node.inputs if node.op_type == "Concat" else node.inputs[:1]
@@ -128,7 +132,7 @@ def _along(node: ir.Node, b: Builder, most: int) -> Values:
 
 
 def _scaled(node: ir.Node, b: Builder, most: int) -> Values | None:
-    """Quantising: one scale for all, or one for each place of an axis."""
+    """Rewrite quantization with a single scale, or with one scale per element of an axis."""
     shape, scale, others = _shape(node.inputs[0]), _shape(node.inputs[1]), node.inputs[1:]
     if len(scale) > 1:
         return None
@@ -153,7 +157,7 @@ def _cumulative(node: ir.Node, b: Builder, most: int) -> Values | None:
 def _each(
     node: ir.Node, b: Builder, steps: Sequence[tuple[int, Callable[[ir.Value], ir.Value]]]
 ) -> Values:
-    """Axis after axis, `step` on [before, axis, behind]."""
+    """Apply `step` to one axis after the other, on data of shape [before, axis, after]."""
     x: ir.Value = operand(node)
     shape = list(_shape(x))
     for axis, step in steps:
@@ -199,7 +203,7 @@ def _pad(node: ir.Node, b: Builder, most: int) -> Values | None:
 
 
 def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
-    """Tile and Expand."""
+    """Rewrite Tile and Expand."""
     x: ir.Value = operand(node)
     before, after = _shape(x), _shape(node.outputs[0])
     full = (1,) * (len(after) - len(before)) + before
@@ -213,8 +217,8 @@ def _repeated(node: ir.Node, b: Builder, most: int) -> Values:
 
 
 def neighbours(sizes: Sequence[int], perm: Sequence[int]) -> list[list[int]]:
-    """The axes in their new order, those that stay neighbours together, axes of length 1 left
-    out.
+    """Return the axes in their new order, grouping those that stay adjacent and leaving out axes of
+    length 1.
     """
     kept = [i for i in range(len(sizes)) if sizes[i] != 1]
     found: list[list[int]] = []
@@ -227,7 +231,7 @@ def neighbours(sizes: Sequence[int], perm: Sequence[int]) -> list[list[int]]:
 
 
 def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
-    """Axes that stay neighbours are one; where too many are left, one after the other comes to the
+    """Merge axes that stay adjacent; if too many are left, move one after the other to the
     front.
     """
     x: ir.Value = operand(node)
@@ -249,7 +253,9 @@ def _transpose(node: ir.Node, b: Builder, most: int) -> Values:
 
 
 def _product(node: ir.Node, b: Builder, most: int) -> Values | None:
-    """Matrices in one axis of batches; a vector is a row before a matrix, a column after it."""
+    """Merge the batch axes of a MatMul; a vector becomes a row as first operand, a column as second
+    one.
+    """
     vectors = [len(_shape(v)) == 1 for v in node.inputs]
     out = _shape(node.outputs[0])
     batch = out[: len(out) - 2 + sum(vectors)]

@@ -1,4 +1,4 @@
-"""No operator is written twice for the same value.
+"""Merge nodes that compute the same value.
 
 before:  Mul(Reshape(x, [6]), Reshape(x, [6]))      after:  r = Reshape(x, [6]); Mul(r, r)
 """
@@ -21,7 +21,9 @@ _OTHER_EACH_TIME = RANDOM | {"Dropout"}
 
 
 def eliminate_common_subexpressions(model: ir.Model) -> None:
-    """In place: nodes with the same inputs and attributes as one before them in their graph go."""
+    """Remove, in place, nodes with the same inputs and attributes as an earlier node of their
+    graph.
+    """
     for graph in all_graphs(model.graph):
         made: dict[Any, ir.Node] = {}
         for node in list(graph):
@@ -58,7 +60,7 @@ def _key(node: ir.Node) -> Any:
 
 
 def _operand(value: ir.Value | None) -> Any:
-    """The value itself, or what a small constant holds."""
+    """Return the value itself, or the contents of a small constant."""
     tensor = None if value is None or value.is_graph_input() else value.const_value
     if tensor is None or tensor.nbytes > _SMALL or tensor.dtype == ir.DataType.STRING:
         return value
@@ -66,7 +68,7 @@ def _operand(value: ir.Value | None) -> Any:
 
 
 def share_common() -> Pass[Context]:
-    """The pass of a pipeline; see `eliminate_common_subexpressions`."""
+    """Return the pass of a pipeline; see `eliminate_common_subexpressions`."""
     return Pass(
         "share-common",
         "Compute once what several nodes compute alike",

@@ -1,5 +1,5 @@
-"""Sizes that are known only when the network runs, computed from shapes: for targets that compute
-with shapes as with any numbers.
+"""Computation of sizes that are known only at run time, for targets that treat shapes like any
+other tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ D = ir.DataType
 
 
 def flatten(node: ir.Node, b: Builder) -> Value | None:
-    """Two sizes, of which one is not known: that of the shape is computed."""
+    """Flatten to two axes, of which one size is unknown and computed from the shape."""
     x, rank, axis = x_of(node), rank_of(x_of(node)), int(attrs_of(node).get("axis", 1))
     if rank is None or axis % (rank or 1) == 0:
         return None
@@ -25,7 +25,7 @@ def flatten(node: ir.Node, b: Builder) -> Value | None:
 
 
 def shape(node: ir.Node, b: Builder) -> Value | None:
-    """A part of a shape."""
+    """Compute a part of a shape."""
     a = attrs_of(node)
     start, end = a.get("start", 0), a.get("end")
     if not start and end is None:
@@ -38,10 +38,12 @@ def size(node: ir.Node, b: Builder) -> Value | None:
 
 
 def gathered_slice(node: ir.Node, b: Builder, axes: list[int]) -> Value:
-    """before: Slice(x, start, end, axes, step)    after: Gather(x, Range(start, end, step), axis)
+    """Rewrite a Slice with one Gather per axis.
 
-    for each of the axes, the bounds counted from the front and inside of the axis; where the size
-    of the result is known, as many places from the start.
+    before: Slice(x, start, end, axes, step)    after: Gather(x, Range(start, end, step), axis)
+
+    The bounds are counted from the front and clamped to the axis. If the size of the result is
+    known, it determines the number of indices from the start.
     """
     x, shape = x_of(node), b.Cast(b.Shape(x_of(node)), to=D.INT64)
     sizes = node.outputs[0].shape or ()

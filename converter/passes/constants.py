@@ -1,5 +1,5 @@
-"""Computing what is constant although it is written as nodes: compact weights that some layer needs
-as plain numbers.
+"""Evaluation of nodes that only depend on constants: compact weights that a layer needs as plain
+numbers.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _FOLDABLE = {
 
 
 def _foldable(value: ir.Value, depth: int) -> ir.Node | None:
-    """The node that makes a value, where it is one that is computed here."""
+    """Return the producer of a value if this module can evaluate it."""
     node = value.producer()
     known = node is not None and depth <= _DEEPEST and node.op_type in _FOLDABLE
     return node if known else None
 
 
 def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
-    """Whether `evaluate_constant` would give an array, told without computing anything."""
+    """Return whether `evaluate_constant` would return an array, without computing anything."""
     if value is None or value.const_value is not None or constant(value) is not None:
         return value is not None
     node = _foldable(value, depth)
@@ -60,7 +60,7 @@ def is_constant(value: ir.Value | None, depth: int = 0) -> bool:
 
 
 def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
-    """The array of a value that depends on constants only; None for activations."""
+    """Return the array of a value that depends only on constants; None for activations."""
     found = constant(value)
     if found is not None or value is None:
         return found
@@ -75,15 +75,17 @@ def evaluate_constant(value: ir.Value | None, depth: int = 0) -> Array | None:
 
 
 def holds_numbers(node: ir.Node) -> bool:
-    """Whether a node computes numbers or codes and not shapes: compact weights stay as they are,
-    shape arithmetic is folded.
+    """Return whether a node computes numbers or codes rather than shapes: compact weights are
+    preserved, shape arithmetic is folded.
     """
     return any(o.dtype not in (ir.DataType.INT64, ir.DataType.BOOL) for o in node.outputs)
 
 
 def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
-    """uint8 numbers of `bits` bits each, the first in the most significant bits of the first byte,
-    or ("lsb") in the least significant ones.
+    """Unpack uint8 numbers of `bits` bits each.
+
+    The first number is in the most significant bits of the first byte or, with order "lsb", in the
+    least significant ones.
     """
     stream = np.unpackbits(
         np.ascontiguousarray(packed), bitorder="big" if order == "msb" else "little"
@@ -94,8 +96,10 @@ def unpack(packed: Array, bits: int, order: str = "msb") -> Array:
 
 
 def unpack_bits(model: ir.Model) -> None:
-    """Constants that are stored as a stream of numbers of a few bits as such of eight, in place:
-    for a target that has no such streams and would take them apart whenever it runs.
+    """Unpack, in place, constants that are stored as a stream of numbers of a few bits into 8-bit
+    numbers.
+
+    For targets without such streams, which would otherwise unpack them in every run.
     """
     names = Names(model)
     for node in list(all_nodes(model.graph)):
@@ -106,11 +110,11 @@ def unpack_bits(model: ir.Model) -> None:
 
 
 def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda value: True) -> None:
-    """Replaces what is computed from constants alone by its values, in place: a target without
-    compact weights stores plain numbers.
+    """Replace values computed from constants alone by plain constants, in place, for a target
+    without compact weights.
 
-    Only results that something else reads are kept, not the steps in between; of those, the
-    `wanted` ones.
+    Of the `wanted` results, only those with a consumer outside the computation are stored, not the
+    intermediate values.
     """
     fixed = _fixed(model)
     legalise(
@@ -140,12 +144,12 @@ def plain_weights(model: ir.Model, wanted: Callable[[ir.Value], bool] = lambda v
     remove_dead_code(model)
 
 
-MANY = 1 << 16  # elements that are not kept
+MANY = 1 << 16  # elements above which results are computed lazily
 
 
 @dataclass(frozen=True)
 class _Dequantised:
-    """What a DequantizeLinear makes of integers; scales of 32 bits, `block` 0 without blocks."""
+    """A lazy DequantizeLinear of integers with 32-bit scales; `block` is 0 without blocks."""
 
     scale: LazyTensor
     zero: LazyTensor | None
@@ -166,7 +170,7 @@ class _Dequantised:
             scales = scales if scales.size == 1 else scales.reshape(shape)
             zeros = zeros if zeros is None or zeros.size == 1 else zeros.reshape(shape)
             parts, scales, zeros = [real], scales[None], zeros if zeros is None else zeros[None]
-        for i, part in enumerate(parts):  # views, so that nothing is as large as the numbers twice
+        for i, part in enumerate(parts):  # views, which avoids a second copy of all elements
             if zeros is not None:
                 part -= zeros[i]
             part *= scales[i]
@@ -174,9 +178,10 @@ class _Dequantised:
 
 
 def lazily(value: ir.Value | None, least: int = MANY) -> LazyTensor | None:
-    """`least` or more numbers of 32 bits that follow from constants, computed whenever they are
-    needed and not kept; None for fewer, for activations, and for what other operators make than
-    those that compact weights stand behind.
+    """Return at least `least` 32-bit numbers that depend only on constants, as a tensor that is
+    computed on every use and not cached.
+
+    None for fewer numbers, for activations, and for operators that do not occur in compact weights.
     """
     shape = shape_of(value)
     if value is None or shape is None or math.prod(shape) < least:
@@ -211,7 +216,7 @@ def _dequantised(node: ir.Node, shape: tuple[int, ...]) -> LazyTensor | None:
 
 
 def _fixed(model: ir.Model) -> set[ir.Value]:
-    """The values that depend on constants alone."""
+    """Return the values that depend only on constants."""
     found: set[ir.Value] = set()
     for node in all_nodes(model.graph):
         pure = node.op_type not in RANDOM and node.inputs and not any(subgraphs(node))
@@ -221,7 +226,7 @@ def _fixed(model: ir.Model) -> set[ir.Value]:
 
 
 def _computed(value: ir.Value, known: dict[ir.Value, Array | None]) -> Array | None:
-    """The array of a fixed value; each step is computed once."""
+    """Return the array of a fixed value; each intermediate value is computed once."""
     if value.const_value is not None:
         return value.const_value.numpy()
     if value not in known:
@@ -248,7 +253,7 @@ def _results(node: ir.Node, inputs: list[Array | None]) -> list[Array]:
 
 
 def unpack_constants() -> Pass[Context]:
-    """The pass of a pipeline; see `unpack_bits`."""
+    """Return the pass of a pipeline; see `unpack_bits`."""
     return Pass(
         "unpack-bits",
         "Store constants of packed bits as the numbers that they stand for",
@@ -260,7 +265,7 @@ def decode_weights(
     wanted: Callable[[ir.Value], bool] = lambda value: True,
     applies: Callable[[Any], bool] = lambda context: True,
 ) -> Pass[Any]:
-    """The pass of a pipeline; see `plain_weights`."""
+    """Return the pass of a pipeline; see `plain_weights`."""
     return Pass(
         "decode-weights",
         "Store weights that are computed from constants as their numbers",

@@ -1,10 +1,10 @@
-"""Copies what is computed of constants alone into the bodies that read it.
+"""Copy values that depend only on constants into the bodies that use them.
 
 before:  w = DequantizeLinear(...); Loop { y = MatMul(x, w) }
 after:   Loop { w = DequantizeLinear(...); y = MatMul(x, w) }
 
-Bodies that are closed get outer values as inputs. A runtime that folds constants does not look
-through these, and may not compile what it then finds there.
+A body without access to outer values receives them as inputs. A runtime that folds constants does
+not see through these inputs, and may fail to compile the operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from converter.passes.dead_code import remove_dead_code
 
 
 def copy_constants_into_bodies(model: ir.Model) -> None:
-    """Copy in place; what only bodies have read is removed outside."""
+    """Copy in place; nodes outside that only bodies used are removed."""
     names: Names | None = None
     for body in list(all_graphs(model.graph))[1:]:
         outer = _outer_constants(body)
@@ -43,7 +43,7 @@ def copy_constants_into_bodies(model: ir.Model) -> None:
 
 
 def _outer_constants(body: ir.Graph) -> list[ir.Value]:
-    """What the nodes of a body itself and its outputs read of values that other graphs compute of
+    """Return the outer values that the nodes and outputs of a body use and that depend only on
     constants.
     """
     read = [v for n in body for v in n.inputs] + list(body.outputs)

@@ -1,5 +1,5 @@
-"""Convolutions and pools over three axes on planes, for targets whose windows have two: channels
-and depth are one axis.
+"""Rewrite convolutions and pools over three axes for targets whose windows have two: channels and
+depth are merged into one axis.
 
 before:  Conv(x[1,3,8,16,16], w[4,3,2,3,3])
 after:   Conv(x[1,24,16,16], w'[28,24,3,3]), w' zero where a channel lies outside the window
@@ -20,12 +20,12 @@ from converter.graph.build import Builder, attributes
 from converter.graph.infer import Array, constant, shape_of
 from converter.graph.value import optional
 
-LARGEST = 1 << 24  # elements of the weights that are written out
+LARGEST = 1 << 24  # elements of the expanded weights
 
 
 def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
-    """Conv and ConvTranspose: each pair of a depth that is read and one that is written has the
-    weights of its distance, or none.
+    """Rewrite Conv and ConvTranspose: each pair of an input depth and an output depth has the
+    weights of their distance in the window, or zeros.
     """
     a, weights = attributes(node), constant(node.inputs[1])
     x, y = (
@@ -51,7 +51,7 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
     )
     full = _by_channels(
         weights, a["group"], turned
-    )  # [written channels, read channels, depth, height, width]
+    )  # [output channels, input channels, depth, height, width]
     flat = np.zeros((y[1], y[2], x[1], x[2], *full.shape[3:]), full.dtype)
     for k in range(full.shape[2]):
         for i in range(x[2] if turned else y[2]):
@@ -87,8 +87,8 @@ def convolution(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | No
 
 
 def _by_channels(weights: Array, group: int, turned: bool) -> Array:
-    """[written, read, depth, height, width] of one group for all: zero between channels of
-    different groups.
+    """Return the weights [output, input, depth, height, width] of a single group, with zeros
+    between channels of different groups.
     """
     parts = np.split(weights, group)
     parts = [p.swapaxes(0, 1) for p in parts] if turned else parts
@@ -100,8 +100,8 @@ def _by_channels(weights: Array, group: int, turned: bool) -> Array:
 
 
 def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
-    """The mean or the largest over planes, then over depths; as many of a window's places count in
-    each plane of it.
+    """Rewrite a mean or maximum over planes and then over depths; each plane of a window has the
+    same number of elements.
     """
     a = attributes(node)
     x = shape_of(node.inputs[0])
@@ -132,7 +132,7 @@ def pool(node: ir.Node, b: Builder, most: int) -> Sequence[ir.Value] | None:
 
 
 def _of_plane(a: dict[str, Any]) -> dict[str, Any]:
-    """Kernel, strides, dilations and pads without those of the depth."""
+    """Return kernel, strides, dilations and pads without those of the depth."""
     found = {
         name: list(a[name])[1:] for name in ("kernel_shape", "strides", "dilations") if a.get(name)
     }

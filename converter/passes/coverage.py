@@ -1,4 +1,4 @@
-"""Which operators a target has no way to write, whatever their types and attributes are."""
+"""Operators that a target can never write, whatever their types and attributes are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.decompositions.random import ENDS
 from converter.passes.legalise import Rewrites
 
-# what reading leaves in no graph, or a pass takes out of every graph with the sequence it makes
+# operators that readers never create, or that a pass always removes together with their sequence
 NEVER_WRITTEN = {
     "Constant",
     "Scan",
@@ -29,20 +29,22 @@ NEVER_WRITTEN = {
 
 
 def _end_of(name: tuple[str, str], own: Set[tuple[str, str]]) -> tuple[str, str]:
-    """The operator that the decompositions of `name` lead to, or the first that is among `own`."""
+    """Return the operator at which the decompositions of `name` end, or the first one that is in
+    `own`.
+    """
     while name not in own and ENDS.get(name, name) != name:
         name = ENDS[name]
     return name
 
 
 def absent_operators(table: Table, rewrites: Rewrites) -> list[str]:
-    """The operators of ONNX and of the catalogue that no entry of `table` writes, and for which
-    there is neither a rewrite of the target nor a common decomposition nor a definition in other
+    """Return the operators of ONNX and of the catalogue that no entry of `table` writes, and that
+    have neither a rewrite of the target nor a common decomposition nor a definition by other
     operators.
     """
     candidates = {(EXTENSION_DOMAIN, name) for name in catalogue()}
     defined = {(EXTENSION_DOMAIN, name) for name, e in catalogue().items() if not e.opaque}
-    schemas: Any = onnx.defs.get_all_schemas_with_history()  # whose stubs lack the functions
+    schemas: Any = onnx.defs.get_all_schemas_with_history()  # onnx's type stubs lack the functions
     for schema in schemas:
         if schema.domain or schema.since_version > OPSET or schema.deprecated:
             continue

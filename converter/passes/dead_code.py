@@ -1,4 +1,4 @@
-"""Removes nodes whose results nobody uses and initializers that nobody reads.
+"""Remove nodes whose results are unused, and unused initializers.
 
 before:  y = Relu(x); z = Exp(x); return y        after:  y = Relu(x); return y
 """
@@ -27,7 +27,7 @@ def unread_initializers(model: ir.Model) -> set[ir.Value]:
 
 
 def remove_unread_initializers(model: ir.Model, kept: Collection[ir.Value]) -> None:
-    """All that nobody reads but those that are `kept`."""
+    """Remove unused initializers, except those in `kept`."""
     for graph in all_graphs(model.graph):
         for value in _unread(graph):
             if value not in kept:

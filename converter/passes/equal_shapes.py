@@ -1,4 +1,4 @@
-"""Operands in the shape of the result, for targets whose layers do not broadcast.
+"""Expand operands to the shape of the result, for targets whose layers do not broadcast.
 
 before:  Y = Where(C[1,n], X[m,n], 0)        after:  Y = Where(Expand(C, [m,n]), X, zeros[m,n])
 """
@@ -16,7 +16,7 @@ from converter.graph.value import Value, operand
 
 
 def equal_shapes(node: ir.Node, b: Builder) -> Value | None:
-    """None where the operands have the shape of the result, or that is not known."""
+    """Return None if the operands already have the shape of the result, or if it is unknown."""
     operands = [operand(node, i) for i in range(len(node.inputs))]
     shape = shape_of(node.outputs[0])
     if shape is None or all(shape_of(v) == shape for v in operands):
@@ -26,7 +26,7 @@ def equal_shapes(node: ir.Node, b: Builder) -> Value | None:
 
 def _expanded(b: Builder, value: Value, shape: Sequence[int]) -> Value:
     array, maker = constant(value), value.producer()
-    # what is dequantised stays stored integers
+    # quantized weights stay quantized
     if array is not None and (maker is None or maker.op_type != "DequantizeLinear"):
         return b.const(np.ascontiguousarray(np.broadcast_to(array, shape)), str(value.name))
     return value if shape_of(value) == tuple(shape) else b.Expand(value, list(shape))

@@ -1,5 +1,4 @@
-"""Keeps only what lies between some tensors: those behind it become the outputs, those before it
-the inputs.
+"""Extract the part of a graph between given tensors, which become its inputs and outputs.
 
 before:  a = Conv(x); b = Relu(a); c = Softmax(b); return c
 after, keeping b:               a = Conv(x); b = Relu(a); return b
@@ -20,13 +19,13 @@ from converter.passes.dead_code import remove_dead_code
 def extract_subgraph(
     model: ir.Model, outputs: Sequence[str], starts: Sequence[str] = ()
 ) -> list[str]:
-    """Makes the named tensors (or the results of the named layers) the outputs, in that order, and
-    those of `starts` inputs behind the others; inputs that nothing needs go. Without `outputs` they
-    stay.
+    """Make the named tensors (or the results of the named layers) the outputs, in that order, and
+    those of `starts` inputs, after the other inputs.
 
-    Returns the names that were not found, or that cannot be inputs because their type or shape is
-    not known or nothing that is kept depends on them; the model is unchanged when there are any of
-    the first two kinds.
+    Unused inputs are removed. Without `outputs` the outputs are unchanged. Return the names that
+    were not found, or that cannot be inputs because their type or shape is unknown or because no
+    remaining output depends on them; if there are any of the first two kinds, the model is
+    unchanged.
     """
     graph = model.graph
     by_layer = {
@@ -55,7 +54,7 @@ def extract_subgraph(
 
 
 def _start(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
-    """An input with the name of a tensor, which takes its place."""
+    """Create an input that replaces a tensor and takes its name."""
     name = str(value.name)
     value.name = names.fresh(f"{name}_before")
     start = ir.Value(name=name, type=value.type, shape=value.shape)
@@ -65,9 +64,7 @@ def _start(graph: ir.Graph, value: ir.Value, names: Names) -> ir.Value:
 
 
 def rename_boundary(model: ir.Model, names: Mapping[str, str]) -> list[str]:
-    """Gives inputs and outputs other names, by those that they have; the names that none of them
-    has.
-    """
+    """Rename inputs and outputs; return the names that do not exist."""
     values = {public_name(v): v for v in (*model.graph.outputs, *model.graph.inputs)}
     for old, new in names.items():
         if old in values:

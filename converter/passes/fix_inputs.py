@@ -1,7 +1,7 @@
-"""Gives inputs the shapes and the values that are asked for.
+"""Set shapes and values of inputs as requested.
 
-before:  main(x[N,8], k) { If(k == 2) {...} }        after (x is [1,8], k is 2):  main(x[1,8]) { ...
-}
+before:  main(x[N,8], k) { If(k == 2) {...} }
+after (x is [1,8], k is 2):  main(x[1,8]) { ... }
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def fix_inputs(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any] | None = None,
 ) -> list[Diagnostic]:
-    """Sets shapes of inputs by their public names, makes inputs with `values` constants, and infers
-    again; what shapes and values decide is decided. Returns warnings.
+    """Set shapes of inputs by their public names, make inputs with `values` constants, infer shapes
+    again, and resolve sizes and branches that these determine. Return warnings.
 
-    A symbolic dimension gets its number everywhere it is named, in other inputs too; where it
-    would get several, the given shapes hold (U504), and what else has the name stays open. A value
-    is an array, nested lists, or a number, which fills an input whose shape is known. UsageError
-    U501 for names that no input has, for a shape that contradicts the declared rank, a fixed
-    dimension or the operators, and for a value that the input's type cannot hold.
+    A symbolic dimension is replaced everywhere, in other inputs too. If it would get several sizes,
+    only the given shapes are set (U504), and other dimensions with the name stay dynamic. A value
+    is an array, nested lists, or a number that fills an input of known shape. Raise UsageError U501
+    for unknown input names, for a shape that contradicts the declared rank, a fixed dimension or
+    the operators, and for a value that the input's type cannot represent.
     """
     values = values or {}
     by_name = {public_name(v): v for v in model.graph.inputs}
@@ -86,7 +86,7 @@ def fix_inputs(
 
 
 def _pad_by_numbers(node: ir.Node) -> None:
-    """Make padding explicit that depends on sizes, where these are known."""
+    """Replace auto_pad, which depends on sizes, by explicit padding if the sizes are known."""
     a, (size, weights) = attributes(node), [shape_of(v) for v in (*node.inputs, None)[:2]]
     transposed, mode = node.op_type == "ConvTranspose", a["auto_pad"]
     kernel = a.get("kernel_shape") or (weights or ())[2:]
@@ -135,11 +135,13 @@ def _contradiction(name: str, sizes: set[int]) -> Diagnostic:
 
 
 def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
-    """The value in the type that the input declares, and in its shape where it is one number."""
+    """Return the value in the input's declared type, expanded to its shape if it is a single
+    number.
+    """
     dtype = array_type(value)
     try:
         array = np.asarray(given, object if value.dtype == ir.DataType.STRING else None)
-    except ValueError:  # lists of different lengths
+    except ValueError:  # nested lists of different lengths
         raise _refused(f"the value of the input {name!r} is no array") from None
     if value.dtype != ir.DataType.STRING:
         array = _of_type(array, dtype, name)
@@ -148,9 +150,7 @@ def _as_declared(value: ir.Value, name: str, given: Any) -> Array:
 
 
 def _of_type(array: Array, dtype: np.dtype[Any], name: str) -> Array:
-    """The same numbers in another type; UsageError where they are not the same any more. Floats
-    are rounded.
-    """
+    """Cast to another type; floats may be rounded. Raise UsageError if another number changes."""
     if array.dtype.kind not in "biuf":
         raise _refused(f"the input {name!r} is of {dtype}, its value {array.tolist()!r} is not")
     with np.errstate(all="ignore"):

@@ -1,13 +1,13 @@
-"""Replaces values that are known without running the network by constants.
+"""Replace values that are known without running the network by constants.
 
 before:  s = Shape(x[1,3,8,8]); n = Gather(s, 0); y = Reshape(x, Concat(n, -1))
 after:   y = Reshape(x, [1, -1])
 before:  n = Gather(Shape(NonZero(x[8])), 1)
 after:   n = ReduceSum(x != 0)
 
-Shape arithmetic is known from inference; other nodes with constant inputs are computed up to
-`limit` output elements, or whatever their size where the result is a view of the constant. Weights
-behind a DequantizeLinear stay compact, whatever moves them.
+Shape arithmetic is known from inference. Other nodes with constant inputs are computed up to
+`limit` output elements, or at any size if the result is a view of the constant. Weights after a
+DequantizeLinear stay compact even if they are reshaped or transposed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LAYOUTS = {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Transpose
 def fold(
     model: ir.Model, limit: int = 1 << 20, keep: Callable[[ir.Node], bool] = lambda node: False
 ) -> None:
-    """Folds in place; nodes for which `keep` is true stay (compact weights, say)."""
+    """Fold in place, except nodes for which `keep` is true (compact weights, for example)."""
     names = Names(model)
     compact: set[ir.Value] = set()
     for graph in all_graphs(model.graph):
@@ -51,10 +51,10 @@ def fold(
                 continue
             if op_type == "Reshape" and "allowzero" in node.attributes:
                 sizes = known(optional(node, 1))
-                if sizes is not None and sizes.all():  # targets know no other meaning of 0
+                if sizes is not None and sizes.all():  # targets may interpret a 0 differently
                     node.attributes.pop("allowzero")
             if op_type == "Transpose" and rank_of(node.inputs[0]) in (0, 1) and not keep(node):
-                # engines expect two axes; nothing is to be transposed
+                # engines expect two axes; nothing has to be transposed
                 replace(node, [operand(node)], builder_before(node, names))
                 continue
             if (
@@ -88,16 +88,16 @@ def _empty(value: ir.Value | None) -> bool:
 
 
 def _leave_out_empty(node: ir.Node) -> None:
-    """Operands without elements, as exporters write them (x[:0]), add nothing; few targets have
-    such tensors.
-    """
+    """Remove operands without elements, which exporters create (x[:0]) and few targets support."""
     kept = [v for v in node.inputs if not _empty(v)]
     if 0 < len(kept) < len(node.inputs):
         set_inputs(node, kept)
 
 
 def _count(node: ir.Node, names: Names) -> bool:
-    """Shape(NonZero(x)) is [rank, how many], a sum: targets with static shapes have no NonZero."""
+    """Replace Shape(NonZero(x)), which is [rank, count], by a sum: static targets have no
+    NonZero.
+    """
     made = maker(node.inputs[0], "NonZero")
     x = None if made is None else operand(made)
     if x is None or x.shape is None:
@@ -112,15 +112,13 @@ def _count(node: ir.Node, names: Names) -> bool:
 
 
 def _stored(node: ir.Node) -> ir.TensorProtocol | None:
-    """The first operand, where it is a constant."""
+    """Return the first operand if it is a constant."""
     first = optional(node, 0)
     return None if first is None else first.const_value
 
 
 def _moved(node: ir.Node) -> LazyTensor | None:
-    """The result of what gives computed numbers another shape or order, which are still computed
-    when they are needed.
-    """
+    """Return a lazy constant in another shape or order, which is still computed on use."""
     x = _stored(node)
     if node.op_type not in _LAYOUTS or node.domain or not isinstance(x, LazyTensor):
         return None
@@ -149,17 +147,18 @@ def _values(node: ir.Node, limit: int) -> Sequence[np.ndarray | LazyTensor] | No
     ):
         return None
     inputs = [constant(v) for v in node.inputs]
-    # exporters write the axis as a list of one, which kernels take and the reference does not
+    # exporters write the axis as a one-element list, which kernels accept and the reference does
+    # not
     if node.op_type == "CumSum" and inputs[1] is not None:
         inputs[1] = inputs[1].reshape(())
     if node.op_type == "Identity" and inputs[0] is not None:
-        return [inputs[0]]  # evaluated, it would be a copy
+        return [inputs[0]]  # evaluating it would copy it
     return evaluate(node, inputs) or None
 
 
 def _is_view(node: ir.Node) -> bool:
-    """Whether the result is the bytes of a constant in another shape or order, which takes no
-    memory however large it is.
+    """Return whether the result is a view of a constant in another shape or order, which takes no
+    memory at any size.
     """
     x = _stored(node)
     if node.op_type not in _LAYOUTS or not isinstance(x, LazyTensor) or x.dtype.bitwidth < 8:
@@ -175,7 +174,7 @@ def _is_view(node: ir.Node) -> bool:
 def replace_by_constants(
     node: ir.Node, arrays: Sequence[np.ndarray | LazyTensor], names: Names
 ) -> None:
-    """Replace the outputs of a node by constants; of an output of the graph, by an Identity."""
+    """Replace the outputs of a node by constants; an output of the graph by an Identity of one."""
     b = builder_before(node, names)
     for out, array in zip(node.outputs, arrays, strict=False):
         if out.is_graph_output():
@@ -195,7 +194,7 @@ def _none(node: ir.Node) -> bool:
 
 
 def fold_constants(keep: Callable[[ir.Node], bool] = _none, limit: int = 1 << 20) -> Pass[Context]:
-    """The pass of a pipeline; see `fold`."""
+    """Return the pass of a pipeline; see `fold`."""
     return Pass(
         "fold-constants",
         "Compute what depends on constants and known shapes alone",

@@ -1,11 +1,11 @@
-"""Replaces values without elements, and what follows from them, by constants.
+"""Replace values without elements, and results that depend only on them, by constants.
 
 before:  Y[2,0] = Gather(X[3,0], [1,2])         after:  Y = a constant of shape [2,0]
 before:  Y[2,3] = MatMul(A[2,0], B[0,3])        after:  Y = zeros [2,3]
 before:  Y[2] = ReduceMax(X[2,0], axes=[1])     after:  Y = [-inf, -inf]
 
-Engines seldom expect axes of size 0: they divide by the size, read memory that nobody has written,
-or give the largest finite number for infinity. Only shapes that are known are looked at.
+Engines seldom handle axes of size 0: they divide by the size, read uninitialized memory, or return
+the largest finite number instead of infinity. Only known shapes are considered.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from converter.graph.walk import all_graphs, is_needed, subgraphs
 from converter.passes.dead_code import remove_dead_code
 from converter.passes.pipeline import Context, Pass
 
-LARGEST = 1 << 20  # elements of a constant that holds one number; more of them are an Expand
+LARGEST = 1 << 20  # elements above which a uniform constant is written as an Expand
 _BITS = 8  # elements of fewer bits are weights
 
 
 def fold_empty(model: ir.Model, storable: bool = True) -> None:
-    """Fold in place. `storable`: whether the target has constants without elements; without them
-    only what has elements is folded.
+    """Fold in place.
+
+    `storable`: whether the target has constants without elements; if not, only values with elements
+    are folded.
     """
     names: Names | None = None
     for graph in all_graphs(model.graph):
@@ -55,7 +57,9 @@ def _is_empty(value: ir.Value | None) -> bool:
 
 
 def _is_pure(node: ir.Node) -> bool:
-    """Whether the operator always gives the same; a constant and an Identity of one stay."""
+    """Return whether the operator is deterministic; constants and their Identities are left
+    alone.
+    """
     if any(subgraphs(node)) or is_begun(node) or (not node.domain and node.op_type in RANDOM):
         return False
     first = optional(node, 0)
@@ -65,7 +69,7 @@ def _is_pure(node: ir.Node) -> bool:
 
 
 def _is_certain(node: ir.Node, storable: bool) -> bool:
-    """Whether types and shapes of all results that are needed are known, and their elements."""
+    """Return whether the types, shapes and elements of all used results are known."""
     rule = None if node.domain else _OF_NOTHING.get(node.op_type)
     for out in filter(is_needed, node.outputs):
         dtype, shape = out.dtype, shape_of(out)
@@ -90,7 +94,7 @@ def _numpy(value: ir.Value) -> np.dtype:
 
 
 def _filled(node: ir.Node, b: Builder, number: object) -> Value:
-    """The result of a node, each element of which is `number`."""
+    """Return the result of a node, filled with `number`."""
     out = node.outputs[0]
     shape, one = shape_of(out) or (), np.array(number, _numpy(out))
     if math.prod(shape) > LARGEST:
@@ -99,7 +103,7 @@ def _filled(node: ir.Node, b: Builder, number: object) -> Value:
 
 
 def _sum_of_nothing(node: ir.Node, b: Builder) -> Value:
-    """Zeros, to which a Gemm adds its third operand, and a window its bias."""
+    """Return zeros, plus the third operand of a Gemm or the bias of a convolution."""
     zeros, addend = _filled(node, b, 0), None
     if node.op_type in ("Gemm", "Conv", "ConvTranspose"):
         addend = optional(node, 2)
@@ -120,7 +124,7 @@ def _is_sum_of_nothing(node: ir.Node) -> bool:
 
 
 def _neutral(node: ir.Node) -> object | None:
-    """What a reduction over an axis without elements begins with; None where it has no such."""
+    """Return the neutral element of a reduction over an empty axis; None if it has none."""
     dtype = operand(node).dtype
     if dtype is None:
         return None
@@ -143,12 +147,12 @@ def _begun(node: ir.Node, b: Builder) -> Value:
 
 
 def _is_reduction_of_nothing(node: ir.Node) -> bool:
-    """A result with elements of an operand without has lost each axis of size 0."""
+    """Return whether a non-empty result of an empty operand has lost every axis of size 0."""
     return _is_empty(node.inputs[0]) and _neutral(node) is not None
 
 
 def _padding(node: ir.Node, b: Builder) -> Value:
-    """A constant Pad of nothing is its constant alone."""
+    """Return the padding value alone, the result of a constant Pad of an empty operand."""
     value = optional(node, 2)
     if value is None:
         return _filled(node, b, 0)
@@ -162,8 +166,8 @@ def _is_padding_alone(node: ir.Node) -> bool:
 class _Rule:
     """How a result with elements follows from operands without.
 
-    applies: whether the result is certain for a node
-    write: writes it
+    applies: whether the result of a node is certain
+    write: creates it
     """
 
     def __init__(
@@ -182,7 +186,7 @@ _OF_NOTHING = {
 
 
 def fold_empty_values(storable: bool = True) -> Pass[Context]:
-    """The pass of a pipeline; see `fold_empty`."""
+    """Return the pass of a pipeline; see `fold_empty`."""
     return Pass(
         "fold-empty",
         "Replace values without elements, and sums of none, by constants",

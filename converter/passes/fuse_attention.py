@@ -1,9 +1,9 @@
-"""Attention of its parts, for targets that have it as one operator.
+"""Fuse attention from its parts, for targets with an attention operator.
 
 before: s = MatMul(q * 0.5, Transpose(k)); y = MatMul(Softmax(s + mask), v)
 after: y = ScaledDotProductAttention(q, k, v, mask, scale=0.5)
 
-Scores may be scaled in front of the product, on either side, or behind it.
+The scale may be applied to either operand of the first product, or to its result.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from converter.passes.pipeline import Pass
 
 
 def fuse_attention(model: ir.Model) -> None:
-    """In place: all products behind a Softmax whose operands have one rank of three axes or
-    more.
+    """Fuse in place every product after a Softmax whose operands have the same rank of at least
+    3.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
@@ -41,7 +41,7 @@ def fuse_attention(model: ir.Model) -> None:
 
 @dataclass
 class Parts:
-    """Operands of an attention; `turned` is k with its last two axes changed."""
+    """The operands of an attention; `turned` is k with its last two axes exchanged."""
 
     q: ir.Value
     turned: ir.Value
@@ -56,7 +56,7 @@ class Parts:
 
 
 def key_of(b: Builder, turned: ir.Value) -> ir.Value:
-    """k of k'; a Transpose that makes k' of other axes, too, makes k of them."""
+    """Return k for a transposed k; a Transpose that also permutes other axes is adjusted."""
     node, rank = turned.producer(), rank_of(turned) or 2
     swap = [*range(rank - 2), rank - 1, rank - 2]
     if node is None or node.op_type != "Transpose" or node.inputs[0] is None:
@@ -69,7 +69,7 @@ def key_of(b: Builder, turned: ir.Value) -> ir.Value:
 
 
 def parts_of(node: ir.Node) -> Parts | None:
-    """The parts of the attention that ends in this product."""
+    """Return the operands of the attention that ends in this product."""
     weights, v = node.inputs
     softmax = made_by(weights, "Softmax")
     if softmax is None or v is None or rank_of(v) is None:
@@ -95,19 +95,21 @@ def parts_of(node: ir.Node) -> Parts | None:
 
 
 def made_by(value: ir.Value | None, kind: str) -> ir.Node | None:
-    """The operator of this kind that makes a value which only one node reads."""
+    """Return the producer of a value if it is this operator and the value has a single consumer."""
     node = maker(value, kind)
     return node if value is not None and only_user(value) is not None else None
 
 
 def scaled(value: ir.Value | None) -> tuple[ir.Node | None, float]:
-    """The MatMul behind whose result a factor stands, or none, and the factor."""
+    """Return the MatMul whose result is scaled, or None, and the scale."""
     inner, factor = unscaled(value)
     return made_by(inner, "MatMul"), factor
 
 
 def unscaled(value: ir.Value | None) -> tuple[Value | None, float]:
-    """A value without the constant factor by which a Mul or Div, read by one node, changes it."""
+    """Return a value without the constant factor of a Mul or Div with a single consumer, and the
+    factor.
+    """
     for kind in ("Mul", "Div"):
         node = made_by(value, kind)
         if node is None:
@@ -122,7 +124,7 @@ def unscaled(value: ir.Value | None) -> tuple[Value | None, float]:
 
 
 def fuse_attentions(applies: Callable[[Any], bool] = lambda context: True) -> Pass[Any]:
-    """The pass of a pipeline; see `fuse_attention`."""
+    """Return the pass of a pipeline; see `fuse_attention`."""
     return Pass(
         "fuse-attention",
         "Write products and the Softmax between them as one operator of attention",

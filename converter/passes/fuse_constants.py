@@ -1,9 +1,10 @@
-"""Constants that stand behind an operator move into it, and normalisations get the form that needs
-no other axes in front.
+"""Fuse constants into the preceding operator, and rewrite normalizations so that they need no
+Reshapes.
 
-before:  Conv -> Add(c[1,C,1,1])      Reshape -> InstanceNormalization(1, 0) -> Mul(g[K]) ->
-Add(b[K]) -> Reshape
-after:   Conv(bias c)                 LayerNormalization(g, b) over the last axis
+before:  Conv -> Add(c[1,C,1,1])
+after:   Conv(bias c)
+before:  Reshape -> InstanceNormalization(1, 0) -> Mul(g[K]) -> Add(b[K]) -> Reshape
+after:   LayerNormalization(g, b) over the last axis
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _NORMS = {"LayerNormalization", "InstanceNormalization"}
 
 
 def fuse_constants(model: ir.Model) -> None:
-    """In place; floats may round otherwise, by less than one unit in the last place of a sum."""
+    """Fuse in place; results may differ by less than one unit in the last place of a sum."""
     _merge(model, _merged)
 
 
 def fuse_biases(model: ir.Model) -> None:
-    """Only constants that are added behind a Conv, ConvTranspose, MatMul or Gemm; in place."""
+    """Fuse, in place, only constants added to the result of a Conv, ConvTranspose, MatMul or
+    Gemm.
+    """
     _merge(
         model,
         lambda node, b: (
@@ -67,7 +70,9 @@ def _merged(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _behind(node: ir.Node, b: Builder, kinds: set[str]) -> ir.Value | None:
-    """An Add or Mul of a constant behind an operator of these kinds that nobody else reads."""
+    """Return the fused form of an Add or Mul of a constant after one of these operators, of which
+    it must be the single consumer.
+    """
     for x, other in (node.inputs, node.inputs[::-1]):
         c, before = constant(other), producer_of(x)
         if (
@@ -92,7 +97,9 @@ def _only(value: ir.Value) -> bool:
 
 
 def along(c: Array, shape: Sequence[int], axis: int) -> Array | None:
-    """`c` as a vector along one axis of data of `shape`; None where it varies along others."""
+    """Return `c` as a vector along one axis of data of `shape`; None if it varies along other
+    axes.
+    """
     if not axis < len(shape) or c.ndim > len(shape):
         return None
     full = c.reshape((1,) * (len(shape) - c.ndim) + c.shape)
@@ -128,7 +135,9 @@ def _biased(before: ir.Node, c: Array, b: Builder) -> ir.Value | None:
 
 
 def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
-    """Scale and shift of a normalisation: along its channels, or along its one normalised axis."""
+    """Fuse scale and shift into a normalization, along its channels or along its single normalized
+    axis.
+    """
     shape, scale, shift = (
         shape_of(before.outputs[0]),
         constant(before.inputs[1]),
@@ -153,7 +162,9 @@ def _scaled(before: ir.Node, op: str, c: Array, b: Builder) -> ir.Value | None:
 
 
 def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Statistics over one row: the last axis alone is longer than 1 behind the channels."""
+    """Rewrite as LayerNormalization if only the last of the axes after the channels is longer than
+    1.
+    """
     shape, scale, shift = (
         shape_of(node.outputs[0]),
         constant(node.inputs[1]),
@@ -179,7 +190,9 @@ def _as_layer(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Mean and variance over the last axis, or over all axes behind the channels."""
+    """Fuse a normalization with mean and variance over the last axis, or over all axes after the
+    channels.
+    """
     x, a = node.inputs[0], attributes(node)
     shape = shape_of(x)
     if (
@@ -209,7 +222,9 @@ def _normalised(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Channels split into groups, the two axes swapped, and joined again."""
+    """Fuse a split of the channels into groups, a swap of the two axes, and a merge into one
+    operator.
+    """
     turn = maker(node.inputs[0], "Transpose")
     split = None if turn is None else maker(turn.inputs[0], "Reshape")
     if turn is None or split is None:
@@ -236,8 +251,8 @@ def _shuffled(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Reshapes around a normalisation of the last axis that only put axes of 1 in front of it and
-    take them away again.
+    """Remove Reshapes that only add and remove leading axes of size 1 around a normalization of the
+    last axis.
     """
     inner = maker(node.inputs[0], "LayerNormalization")
     if inner is None or len(inner.outputs) > 1 or not _only(inner.outputs[0]):
@@ -261,7 +276,7 @@ def _unfolded(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def merge_constants() -> Pass[Context]:
-    """The pass of a pipeline; see `fuse_constants`."""
+    """Return the pass of a pipeline; see `fuse_constants`."""
     return Pass(
         "merge-constants",
         "Merge constant factors and sums into the layers before them",
@@ -270,7 +285,7 @@ def merge_constants() -> Pass[Context]:
 
 
 def merge_biases() -> Pass[Context]:
-    """The pass of a pipeline; see `fuse_biases`."""
+    """Return the pass of a pipeline; see `fuse_biases`."""
     return Pass(
         "merge-biases",
         "Merge constants that are added after a layer into its bias",

@@ -1,6 +1,7 @@
-"""One spatial axis as two, for targets that know images only: [N, C, L] is an image of height 1.
+"""Insert a height axis for operators with one spatial axis, for targets with 2-D operators only:
+[N, C, L] becomes an image of height 1.
 
-One Reshape on either side, where collapse_dims would take along the layers around.
+Only one Reshape is needed on either side, whereas collapse_dims would also affect adjacent layers.
 
 before:  Y = Conv(X[N,C,L], W[M,C,k], strides=[s])
 after:   I = Reshape(X, [N,C,1,L]); J = Conv(I, W[M,C,1,k], strides=[1,s]); Y = Reshape(J, ..)
@@ -18,8 +19,8 @@ _SPATIAL = ("kernel_shape", "strides", "dilations", "output_padding", "output_sh
 
 
 def image_of(node: ir.Node, b: Builder) -> tuple[Value, list[int]] | None:
-    """The data as images, and the shape of the result; None unless there is one spatial axis, and
-    the shapes are static.
+    """Return the data as images, and the shape of the result; None unless the shapes are static and
+    have one spatial axis.
     """
     shape, target = shape_of(operand(node)), shape_of(node.outputs[0])
     if shape is None or target is None or len(shape) != 3:
@@ -28,7 +29,7 @@ def image_of(node: ir.Node, b: Builder) -> tuple[Value, list[int]] | None:
 
 
 def window_over_images(node: ir.Node, b: Builder) -> Value | None:
-    """A convolution, a pooling or a normalisation over one spatial axis."""
+    """Rewrite a convolution, a pooling or a normalization over one spatial axis."""
     found = image_of(node, b)
     if found is None:
         return None
@@ -39,7 +40,7 @@ def window_over_images(node: ir.Node, b: Builder) -> Value | None:
         a["pads"] = [0, before, 0, after]
     if node.op_type in ("Conv", "ConvTranspose"):
         w = operand(node, 1)
-        # what is computed, of stored integers perhaps, stays so
+        # computed weights, for example dequantized ones, stay computed
         array = constant(w) if w.producer() is None else None
         high = None if array is None else b.const(array[:, :, None], str(w.name))
         rest[0] = b.Unsqueeze(w, [2]) if high is None else high

@@ -1,4 +1,4 @@
-"""Indices that may count from the end, for targets whose look-ups count from the front only.
+"""Convert indices that may count from the end, for targets whose lookups only count from the front.
 
 before:  Gather(x[5,3], i)
 after:   Gather(x[5,3], Where(i < 0, i + 5, i))
@@ -15,7 +15,7 @@ from converter.graph.infer import constant, known, shape_of
 from converter.graph.value import known_sizes, operand, producer_of
 from converter.mapping.fields import Guard
 
-_DEPTH = 24  # operators that are looked at behind an index
+_DEPTH = 24  # operators that are followed back from an index
 _ALWAYS = frozenset(
     [
         "ArgMax",
@@ -59,16 +59,17 @@ _MOVES = frozenset(
         "Floor",
         "Ceil",
         "Round",
-        "Pow",  # of the base
+        "Pow",  # depends on the base
     }
 )
-_CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # types that no cast wraps
+_CAST = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.BOOL)  # casts do not wrap around
 _JOINS = frozenset({"Add", "Mul", "Min", "Concat"})
 
 
 def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool = False) -> bool:
-    """Whether no element can be below zero, as far as the operators that make the value tell;
-    Where(i < 0, i + n, i) counts as such, unless it has to be `proven`: an i below -n stays so.
+    """Return whether the producers of a value guarantee that no element is negative.
+
+    Where(i < 0, i + n, i) is accepted unless `proven`, because an i below -n stays negative.
     """
     if value is None or depth == 0:
         return False
@@ -93,7 +94,7 @@ def never_negative(value: ir.Value | None, depth: int = _DEPTH, *, proven: bool 
     )
 
 
-# of rows for OneHot, where the layer has indices below zero nowhere
+# for rows of OneHot, if the layer accepts no negative indices
 NOT_NEGATIVE = Guard(
     "indices below zero, which count from the end, have no counterpart",
     lambda w: never_negative(w.optional(0)),
@@ -131,7 +132,9 @@ def _makes_none(node: ir.Node, value: ir.Value, never: Callable[[ir.Value | None
 
 
 def _wraps(node: ir.Node) -> bool:
-    """Where(i < 0, .., i): what is made of the negative ones is meant to have none."""
+    """Return whether a node is Where(i < 0, .., i), which is meant to replace the negative
+    indices.
+    """
     if node.op_type != "Where":
         return False
     test = producer_of(node.inputs[0])
@@ -147,10 +150,10 @@ def _wraps(node: ir.Node) -> bool:
 
 
 def cut_axes(axis: int, data: ir.Value, indices: ir.Value, scatter: bool = False) -> list[int]:
-    """The axes beside the one of a GatherElements or ScatterElements along which the indices have
-    fewer places than the data.
+    """Return the axes, other than that of a GatherElements or ScatterElements, along which the
+    indices are shorter than the data.
 
-    Where the data is open and the indices are not, a gather may have to be cut; of a scatter
+    If only the size of the data is dynamic, a gather is assumed to need slicing; for a scatter
     nothing is known.
     """
     sizes, places = known_sizes(data) or [], known_sizes(indices) or []
@@ -162,15 +165,15 @@ def cut_axes(axis: int, data: ir.Value, indices: ir.Value, scatter: bool = False
 
 
 def cut_elements(node: ir.Node, b: Builder) -> ir.Value | None:
-    """The data of a GatherElements cut to the places that the indices have along the other axes,
-    for targets that want equal sizes there.
+    """Slice the data of a GatherElements to the size of the indices along the other axes, for
+    targets that require equal sizes there.
     """
     x, indices, axis = operand(node), operand(node, 1), attributes(node)["axis"]
     axes, shape = cut_axes(axis, x, indices), shape_of(indices)
     if not axes or shape is None:
         return None
     cut = b.Slice(x, [0] * len(axes), [shape[i] for i in axes], axes)
-    if cut.shape is not None:  # open axes of the data have as many places at least
+    if cut.shape is not None:  # dynamic axes of the data are at least as long
         cut.shape = ir.Shape([shape[i] if i in axes else d for i, d in enumerate(cut.shape)])
     return b.GatherElements(cut, indices, axis=axis)
 
@@ -178,9 +181,11 @@ def cut_elements(node: ir.Node, b: Builder) -> ir.Value | None:
 def batched_gather_orders(
     rank: int, depth: int, axis: int, batch: int
 ) -> tuple[list[int], list[int]]:
-    """A Gather along `axis` whose data, of `rank` axes, and indices, of `depth` axes, share `batch`
-    leading ones, as a GatherND: the order of the data's axes in front of it, the axis behind those
-    that are shared, and the order behind it, which brings the axes of the result to their places.
+    """Return the permutations that express a Gather along `axis` as a GatherND with `batch` shared
+    leading axes, for data of rank `rank` and indices of rank `depth`.
+
+    The first permutation is applied to the data, and moves the axis after the shared ones; the
+    second one is applied to the result.
     """
     order = [*range(batch), axis, *(i for i in range(batch, rank) if i != axis)]
     own, rest = list(range(batch, depth)), list(range(depth, depth + rank - 1 - batch))
@@ -188,13 +193,15 @@ def batched_gather_orders(
 
 
 def from_front(b: Builder, index: ir.Value, extent: int | ir.Value) -> ir.Value:
-    """The index counted from the front of an axis of `extent` entries, a number or an int64 [1]."""
+    """Convert indices to count from the front of an axis of size `extent`, a number or an int64
+    [1].
+    """
     size = b.Cast(extent, to=index.dtype) if isinstance(extent, ir.Value) else b.like(index, extent)
     return b.Where(index < b.like(index, 0), index + size, index)
 
 
 def one_hot(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A OneHot of known depth whose indices count from the front."""
+    """Rewrite a OneHot of known depth to use non-negative indices."""
     index, depth = node.inputs[0], known(node.inputs[1])
     if index is None or depth is None or depth.size != 1 or never_negative(index):
         return None

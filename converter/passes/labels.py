@@ -1,4 +1,4 @@
-"""Text that only names classes leaves the network.
+"""Remove text that only names classes from the network.
 
 before:  label = Gather(["cat", "dog"], ArgMax(p)); return p, label        after:  return p
 """
@@ -15,17 +15,19 @@ from converter.passes.dead_code import remove_dead_code
 from converter.passes.legalise import legalise
 from converter.passes.pipeline import Context, Pass
 
-LABELS = "netconv.labels"  # of the model: output -> its table of labels, as JSON
+LABELS = "netconv.labels"  # metadata of the model: output -> its table of labels, as JSON
 _SAME = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 _SHOWN = 12  # labels in a message
 
 
 def take_out_labels(model: ir.Model) -> list[Diagnostic]:
-    """Outputs of text that are looked up in a table go, in place, and the tables become metadata of
-    the model. The last output is not lost: in its place is the index of the label. Returns notes.
+    """Remove text outputs that are looked up in a table, in place, and store the tables as metadata
+    of the model. Return notes.
+
+    If it would leave no output, the index of the label replaces the text.
     """
     graph, notes, tables = model.graph, [], {}
-    # operators of ai.onnx.ml look their labels up themselves
+    # operators of ai.onnx.ml contain their own labels
     legalise(model, lambda n: any(o.dtype == ir.DataType.STRING for o in n.outputs), {})
     for out in list(graph.outputs):
         found = _lookup(out) if out.dtype == ir.DataType.STRING else None
@@ -64,7 +66,7 @@ def _note(name: str, labels: list[str], said: str) -> Diagnostic:
 
 
 def _lookup(out: ir.Value) -> tuple[list[str], ir.Value] | None:
-    """The table and the index of Gather(table, index)."""
+    """Return the table and the index of Gather(table, index)."""
     node = out.producer()
     while node is not None and node.op_type in _SAME and not node.domain and node.inputs[0]:
         node = node.inputs[0].producer()
@@ -83,7 +85,7 @@ def _lookup(out: ir.Value) -> tuple[list[str], ir.Value] | None:
 
 
 def take_out_class_names() -> Pass[Context]:
-    """The pass of a pipeline; see `take_out_labels`."""
+    """Return the pass of a pipeline; see `take_out_labels`."""
     return Pass(
         "take-out-labels",
         "Take out outputs of text that only name classes",

@@ -1,9 +1,10 @@
-"""Rewrites what a target cannot express, node by node, until it can or nobody knows how.
+"""Rewrite operators that a target does not support, one node at a time, until all are supported or
+no rewrite applies.
 
-For each node that the target refuses, in this order: the target's own rewrite, the common
-decomposition, the definition of the extension operator, the function body that ONNX itself gives
-for the operator. New nodes are looked at in turn. A node that stays refused is left for the
-lowering to report with the target's own reason.
+For each node that the target refuses, the first rewrite that applies is used, in this order: the
+target's own rewrite, the common decomposition, the definition of the extension operator, the
+function body in ONNX's schema. New nodes are legalized in turn. A node that stays refused is left
+for the lowering to report with the target's own reason.
 """
 
 from __future__ import annotations
@@ -31,10 +32,9 @@ from converter.passes.pipeline import Context, Pass
 
 Rewrite = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Rewrites = Mapping[tuple[str, str], Rewrite]
-# elements of a tensor from which nothing is rewritten: constants that count its places would fill
-# the memory
+# elements of a tensor above which nothing is rewritten: per-element constants would exhaust memory
 LARGE = 1 << 27
-MAX_DEPTH = 12  # a rewrite of a rewrite of ...: longer chains are cycles
+MAX_DEPTH = 12  # rewrites of rewrites: longer chains are assumed to be cycles
 
 
 def legalise(
@@ -43,8 +43,10 @@ def legalise(
     rewrites: Rewrites,
     stuck: Callable[[ir.Node], None] | None = None,
 ) -> None:
-    """Rewrites in place. `refused(node)` tells whether the target cannot express the node as it is;
-    `stuck` hears of what stays refused.
+    """Rewrite in place.
+
+    `refused(node)` returns whether the target cannot express the node as it is; `stuck` is called
+    for each node that could not be legalized.
     """
     names = Names(model)
     for graph in all_graphs(model.graph):
@@ -61,7 +63,7 @@ def legalise(
 
 
 def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
-    """The nodes that replace `node`; empty when no rewrite applies."""
+    """Return the nodes that replace `node`; empty if no rewrite applies."""
     if any(math.prod(shape_of(v) or ()) >= LARGE for v in (*node.inputs, *node.outputs)):
         return []
     name = node.domain, node.op_type
@@ -73,12 +75,14 @@ def _rewrite(node: ir.Node, names: Names, rewrites: Rewrites) -> list[ir.Node]:
 
 
 def rewritten(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node]:
-    """Replaces a node by what one rewrite gives; the new nodes, none when it does not apply."""
+    """Replace a node by the results of one rewrite; return the new nodes, none if it does not
+    apply.
+    """
     return _replaced(node, names, rewrite) or []
 
 
 def _replaced(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node] | None:
-    """The same; None when it does not apply."""
+    """Replace a node as `rewritten` does, but return None if the rewrite does not apply."""
     assert isinstance(node.graph, ir.Graph)
     b = RecordingBuilder(node.graph, names, node)
     results = _attempt(rewrite, node, b)
@@ -89,8 +93,9 @@ def _replaced(node: ir.Node, names: Names, rewrite: Rewrite) -> list[ir.Node] | 
 
 
 def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Sequence[ir.Value | None] | None:
-    """What a rewrite gives for all outputs that are used; None, and nothing in the graph, where it
-    does not apply.
+    """Return a rewrite's results for all outputs that are used.
+
+    If it does not apply, return None and leave nothing in the graph.
     """
     for value in node.inputs:
         with_operators(value)
@@ -104,13 +109,13 @@ def _attempt(step: Rewrite, node: ir.Node, b: RecordingBuilder) -> Sequence[ir.V
         return found
     for made in reversed(b.made):
         for use in [u for o in made.outputs for u in o.uses()]:
-            use.node.replace_input_with(use.idx, None)  # of a body that was begun; no node has it
+            use.node.replace_input_with(use.idx, None)  # in an unfinished body
         discard(made)
     return None
 
 
 def either(first: Rewrite, second: Rewrite) -> Rewrite:
-    """The first that applies."""
+    """Return a rewrite that tries `first`, then `second`."""
 
     def both(node: ir.Node, b: Builder) -> ir.Value | Sequence[ir.Value | None] | None:
         found = first(node, b)
@@ -120,8 +125,8 @@ def either(first: Rewrite, second: Rewrite) -> Rewrite:
 
 
 def _whole(node: ir.Node, results: Sequence[ir.Value | None]) -> bool:
-    """Whether every output that somebody uses has a replacement: a function body may stay empty for
-    types that it does not know.
+    """Return whether every used output has a replacement: a function body may be empty for types
+    that it does not support.
     """
     return all(
         new is not None or not is_needed(old)
@@ -138,10 +143,11 @@ def _definition(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None:
-    """The body that ONNX's schema gives for operators such as Gelu, Mish or LayerNormalization;
-    None where there is none that could be written out.
+    """Inline the body in ONNX's schema of operators such as Gelu, Mish or LayerNormalization.
+
+    Return None if there is no body that can be inlined.
     """
-    # onnx's stubs do not know the function members
+    # onnx's type stubs lack the function members
     schema: Any = schema_of(node.op_type, node.domain)
     if schema is None or node.domain or any(subgraphs(node)):
         return None
@@ -167,12 +173,12 @@ def onnx_function(node: ir.Node, b: Builder) -> Sequence[ir.Value | None] | None
         for n in body.node
         for a in n.attribute
     ):
-        return None  # the body decides by its inputs; no writer gains by that
+        return None  # the body branches on its inputs, which helps no target
     return _inline(body, node, b)
 
 
 def _constant_of(attributes: Mapping[str, ir.Attr]) -> Any:
-    """The array of a Constant node's one attribute."""
+    """Return the array of a Constant node's single attribute."""
     (a,) = attributes.values()
     if a.name == "value":
         return a.as_tensor().numpy()
@@ -218,8 +224,9 @@ C = TypeVar("C", bound=Context)
 
 
 def legalize(refused: Callable[[ir.Node, C], bool], rewrites: Rewrites) -> Pass[C]:
-    """The pass of a pipeline; see `legalise`. `refused(node, context)`: whether the format has no
-    layer for the node.
+    """Return the pass of a pipeline; see `legalise`.
+
+    `refused(node, context)`: whether the format has no layer for the node.
     """
     return Pass(
         "legalize",

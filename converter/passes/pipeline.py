@@ -1,9 +1,9 @@
-"""Passes as a list: what happens to a graph on its way into a format, in order.
+"""Passes as a list: the rewrites of a graph before it is written to a format, in order.
 
 Each format has a `PIPELINE` of such passes, all with the same signature: they change a model in
-place and share a Context. Like the passes of onnx_ir, one may have a pre-condition (`requires`) and
-a post-condition (`ensures`); what does not hold is a refusal. `observing` shows every pass that
-runs to somebody who wants to see what it changes (`netconv explain pipeline`).
+place and share a Context. Like the passes of onnx_ir, a pass may have a pre-condition (`requires`)
+and a post-condition (`ensures`), whose violation refuses the model. `observing` calls an observer
+around every pass (`netconv explain pipeline`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @record
 class Context:
-    """What the passes of one conversion share: the network that is written, whose graph stays as it
-    is, the layout of inputs and outputs that was asked for, and the warnings so far.
+    """The state that the passes of one conversion share: the network that is written, whose graph
+    is not changed, the requested layout of inputs and outputs, and the warnings so far.
     """
 
     network: Network
@@ -37,9 +37,7 @@ class Context:
 
     @property
     def attempt(self) -> str:
-        """Which of several attempts this is, of a format that tries versions; "" where it does
-        not.
-        """
+        """The current attempt of a format that tries several versions; "" for other formats."""
         return ""
 
 
@@ -56,8 +54,10 @@ def _always(context: Any) -> bool:
 
 @record
 class Pass(Generic[C]):
-    """One change of a graph, in place. `effect` says in a line what it does; `applies` whether a
-    conversion has it; `requires` and `ensures` give what does not hold before and after it.
+    """One change of a graph, in place.
+
+    `effect` describes it in one line; `applies` returns whether a conversion needs it; `requires`
+    and `ensures` return violations before and after it.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Pass(Generic[C]):
     ensures: Callable[[ir.Model, C], Iterable[Diagnostic]] = _nothing
 
     def __call__(self, model: ir.Model, context: C) -> None:
-        """UnsupportedError where a condition does not hold."""
+        """Run the pass; raise UnsupportedError if a condition is violated."""
         refuse([*self.requires(model, context)])
         self.call(model, context)
         refuse([*self.ensures(model, context)])
@@ -86,7 +86,7 @@ _OBSERVER: ContextVar[Observer] = ContextVar("observer", default=_unobserved)
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Every pass that runs inside is run within what `observer` gives for it."""
+    """Run every pass inside within the context manager that `observer` returns for it."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -95,8 +95,9 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def run_passes(passes: Sequence[Pass[C]], model: ir.Model, context: C) -> None:
-    """Runs the passes that apply, in order. UnsupportedError where a condition of one does not
-    hold; the model is half changed then.
+    """Run the passes that apply, in order.
+
+    Raise UnsupportedError if a condition is violated; the model is then partially rewritten.
     """
     observer = _OBSERVER.get()
     for each in passes:
@@ -108,12 +109,14 @@ def run_passes(passes: Sequence[Pass[C]], model: ir.Model, context: C) -> None:
 def change(
     name: str, effect: str, of: Callable[[ir.Model], object], **conditions: Any
 ) -> Pass[Any]:
-    """A pass that is a function of the model alone; `conditions` are other fields of Pass."""
+    """Return a pass that is a function of the model alone; `conditions` are other fields of
+    Pass.
+    """
     return Pass(name, effect, lambda model, _: of(model), **conditions)
 
 
 def check_target(target: Target) -> Pass[Context]:
-    """The pre-condition of a whole pipeline."""
+    """Return the pre-condition of a whole pipeline."""
     return Pass(
         "check-target",
         "Refuse types and networks that the format does not have, whatever the operators are",
@@ -123,7 +126,9 @@ def check_target(target: Target) -> Pass[Context]:
 
 
 def check_static_shapes() -> Pass[Context]:
-    """What formats of static shapes demand as soon as all shapes are known that will be."""
+    """Return the check of formats with static shapes, for use after all inferable shapes are
+    known.
+    """
     from converter.mapping.target import dynamic_values
 
     return Pass(

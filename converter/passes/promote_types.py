@@ -1,4 +1,4 @@
-"""Computes in wider types what a target has no operator for in the node's own types.
+"""Compute in wider types if a target lacks an operator for the node's types.
 
 before:  y = Add(a: int8, b: int8)
 after:   y = Cast(Add(Cast(a, int32), Cast(b, int32)), int8)
@@ -20,11 +20,10 @@ from converter.graph.walk import replace_inputs, take_over
 
 Signature = Mapping[
     str, AbstractSet[ir.DataType]
-]  # type parameter of the operator's schema -> types that the target takes
+]  # type parameter of the operator's schema -> types that the target supports
 _T = ir.DataType
 FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
-# type -> types to compute in, the best first; all hold every value as long as the target leaves
-# such a choice
+# type -> wider types, in order of preference; if possible, they represent every value
 WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     **dict.fromkeys((_T.FLOAT16, _T.BFLOAT16, *FLOAT8), (_T.FLOAT, _T.DOUBLE)),
     _T.FLOAT: (_T.DOUBLE,),
@@ -41,7 +40,7 @@ WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     _T.INT64: (_T.DOUBLE, _T.FLOAT, _T.INT32),
     _T.UINT64: (_T.INT64, _T.DOUBLE, _T.FLOAT),
 }
-# what the second type does not hold of the first
+# values of the first type that the second cannot represent
 NARROWER = {
     (_T.DOUBLE, _T.FLOAT),
     *((t, w) for t in (_T.INT64, _T.UINT64) for w in WIDER[t]),
@@ -54,8 +53,8 @@ Types = Sequence[ir.DataType | None]
 
 
 def parameters(node: ir.Node, schema: Any = None) -> dict[str, ir.DataType]:
-    """Type parameters of the node's schema (opset 21's unless another is given) -> the tensor types
-    that they have here.
+    """Return the type parameters of the node's schema (of opset 21 by default) and their tensor
+    types.
     """
     schema = schema or schema_of(node.op_type)
     return (
@@ -66,7 +65,7 @@ def parameters(node: ir.Node, schema: Any = None) -> dict[str, ir.DataType]:
 
 
 def tensor_types(values: Sequence[ir.Value | None]) -> tuple[ir.DataType | None, ...]:
-    """The types of those values that are tensors."""
+    """Return the types of those values that are tensors."""
     return tuple(
         v.type.dtype if v is not None and isinstance(v.type, ir.TensorType) else None
         for v in values
@@ -74,7 +73,7 @@ def tensor_types(values: Sequence[ir.Value | None]) -> tuple[ir.DataType | None,
 
 
 def parameters_among(schema: Any, inputs: Types, outputs: Types) -> dict[str, ir.DataType]:
-    """Type parameters of a schema -> what they are, of an operator with these types of inputs and
+    """Return the type parameters of a schema and their types, for these types of inputs and
     outputs.
     """
     found: dict[str, ir.DataType] = {}
@@ -86,8 +85,8 @@ def parameters_among(schema: Any, inputs: Types, outputs: Types) -> dict[str, ir
 
 
 def parameter(formals: Sequence[Any], index: int) -> str:
-    """The type parameter of an input or output; "" where the schema has none (or the operand came
-    in a later version).
+    """Return the type parameter of an input or output; "" if the schema has none, or if a later
+    version added the operand.
     """
     if index < len(formals):
         return str(formals[index].type_str)
@@ -105,8 +104,8 @@ def takes(signature: Signature, types: Mapping[str, ir.DataType]) -> bool:
 def promote_types(
     node: ir.Node, signatures: Sequence[Signature], names: Names, schema: Any = None
 ) -> bool:
-    """Puts Casts around the node for the signature that needs the least change; whether there was
-    one.
+    """Insert Casts around the node for the signature that needs the least change; return whether
+    there was one.
     """
     schema = schema or schema_of(node.op_type)
     plan = wider(parameters(node, schema), signatures)
@@ -118,8 +117,8 @@ def promote_types(
 def wider(
     types: Mapping[str, ir.DataType], signatures: Sequence[Signature]
 ) -> dict[str, ir.DataType] | None:
-    """Other types for some parameters, those of the signature that needs the least change; None
-    where there is none.
+    """Return other types for some parameters, those of the signature that needs the least change;
+    None if there is none.
     """
     found = []
     for signature in signatures:
@@ -162,7 +161,7 @@ def _cast(node: ir.Node, plan: Mapping[str, ir.DataType], names: Names, schema: 
 
 
 def _narrow(node: ir.Node, out: ir.Value, target: ir.DataType, names: Names) -> None:
-    """`out` is computed as `target`; its readers see the old type behind a Cast."""
+    """Compute `out` as `target`, and insert a Cast to the old type for its consumers."""
     assert isinstance(node.graph, ir.Graph) and out.dtype is not None
     cast = ir.Node("", "Cast", [out], [ir.AttrInt64("to", int(out.dtype))], num_outputs=1)
     result = cast.outputs[0]

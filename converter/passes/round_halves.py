@@ -1,12 +1,13 @@
-"""Rounds in floats what a target without half types would carry on unrounded.
+"""Round to half precision in floats, for targets without half types that would keep the unrounded
+value.
 
 before:  y = Cast(x, FLOAT16)
 after:   y = Cast(the number of half precision that is nearest to x, as a float, FLOAT16)
 
-All that follows is exact in float32 but the one subtraction that rounds, to nearest with ties to
-even, at the last place that the half type has: with t = 2^k * x, the difference t - x keeps the
-places that x loses when k bits are dropped, and t - (t - x) is x without them. Below the least
-normal number t is a constant, so that the places do not move.
+All operations are exact in float32 except the one subtraction that rounds, to nearest with ties to
+even, at the last bit of the half type: with t = 2^k * x, the difference t - x keeps the bits that x
+loses when k bits are dropped, and t - (t - x) is x without them. Below the least normal number t is
+a constant, so that the bit positions do not move.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from converter.passes.constants import is_constant
 from converter.passes.pipeline import Context, Pass
 
 _T = ir.DataType
-# type -> bits of a float32's significand that it lacks, exponent of its least normal number, least
-# number that becomes infinite
+# type -> bits that its significand lacks, exponent of its least normal number, least number that
+# becomes infinite
 _HALVES = {_T.FLOAT16: (13, -14, 65520.0), _T.BFLOAT16: (16, -126, float.fromhex("0x1.ffp127"))}
-_BYTES = (_T.BOOL, _T.INT8, _T.UINT8, _T.INT4, _T.UINT4)  # all their numbers have a half
+_BYTES = (_T.BOOL, _T.INT8, _T.UINT8, _T.INT4, _T.UINT4)  # all values are exact in half precision
 _FLOAT8 = (_T.FLOAT8E4M3FN, _T.FLOAT8E4M3FNUZ, _T.FLOAT8E5M2, _T.FLOAT8E5M2FNUZ)
 
 
 def rounds(node: ir.Node) -> bool:
-    """Whether the node is a Cast to half precision that may change a number."""
+    """Return whether the node is a Cast to half precision that may change a number."""
     return (
         node.op_type == "Cast"
         and not node.domain
@@ -39,13 +40,13 @@ def rounds(node: ir.Node) -> bool:
 
 
 def may_round(before: ir.DataType | None, to: ir.DataType | None) -> bool:
-    """Whether numbers of one type, as those of a half type, may be others."""
+    """Return whether conversion from one type to a half type may change numbers."""
     return to in _HALVES and before not in (*_BYTES, *_FLOAT8, _T.STRING, to)
 
 
 def half_is_enough(weights: np.ndarray) -> bool:
-    """Whether half precision loses no more of these numbers than their last places: none becomes
-    infinite, and the largest is no subnormal number.
+    """Return whether half precision only rounds these numbers: none becomes infinite, and the
+    largest is not subnormal.
     """
     if weights.dtype.kind != "f" or not np.isfinite(weights).all():
         return False
@@ -54,7 +55,7 @@ def half_is_enough(weights: np.ndarray) -> bool:
 
 
 def round_halves(model: ir.Model) -> None:
-    """In place, for activations; a constant is rounded by whoever computes it."""
+    """Round activations in place; constants are rounded when they are evaluated."""
     names = Names(model)
     for graph in all_graphs(model.graph):
         for node in list(graph):
@@ -66,13 +67,15 @@ def round_halves(model: ir.Model) -> None:
 
 
 def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
-    """The numbers of half precision nearest to `value`, as float32: ties to even, infinities beyond
-    the largest, signed zeros, NaN where it was.
+    """Return the numbers of half precision nearest to `value`, as float32.
+
+    Ties round to even; numbers beyond the largest become infinite; signed zeros and NaN are
+    preserved.
     """
     dropped, least, limit = _HALVES[to]
     x = value if value is not None and value.dtype == _T.FLOAT else b.Cast(value, to=_T.FLOAT)
     size = b.Abs(x)
-    spacing = 2.0 ** (least - 23 + dropped)  # of the numbers below the least normal one
+    spacing = 2.0 ** (least - 23 + dropped)  # of numbers below the least normal one
     far = b.Greater(size, 2.0**64) if least < -100 else None  # 2^k * x would be infinite
     z = x if far is None else b.Where(far, b.Mul(x, 2.0**-64), x)
     t = b.Where(b.Less(size, 2.0**least), 1.5 * 2**23 * spacing, b.Mul(z, 2.0**dropped))
@@ -80,13 +83,13 @@ def rounded(b: Builder, value: ir.Value | None, to: ir.DataType) -> ir.Value:
     y = y if far is None else b.Where(far, b.Mul(y, 2.0**64), y)
     y = b.Where(
         b.Greater(size, spacing / 2), y, b.Mul(x, y)
-    )  # where y is 0; the product has the sign of x
+    )  # if y is 0, the product has the sign of x
     result: ir.Value = b.Where(b.Less(size, limit), y, b.Mul(x, 2.0**127))  # NaN is not less either
     return result
 
 
 def round_to_halves() -> Pass[Context]:
-    """The pass of a pipeline; see `round_halves`."""
+    """Return the pass of a pipeline; see `round_halves`."""
     return Pass(
         "round-halves",
         "Round to half precision by operators of single precision",

@@ -1,4 +1,4 @@
-"""Equal weights become one.
+"""Merge equal weights.
 
 before:  y = MatMul(MatMul(x, v), w), v and w with the same numbers
 after:   y = MatMul(MatMul(x, v), v)
@@ -19,7 +19,7 @@ LEAST = 1 << 12  # bytes: smaller ones keep their names
 
 
 def share_weights(model: ir.Model) -> None:
-    """Initializers of one type, one shape and the same bytes, in place; each graph by itself."""
+    """Merge, in place, initializers of the same type, shape and bytes, separately in each graph."""
     for graph in all_graphs(model.graph):
         shared: dict[Any, EqualWeights[ir.Value]] = defaultdict(EqualWeights)
         for value in list(graph.initializers.values()):

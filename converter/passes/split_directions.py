@@ -1,4 +1,4 @@
-"""Recurrent operators of two directions as two operators, for targets that have them in one.
+"""Split bidirectional recurrent operators into two, for targets with unidirectional ones.
 
 before:  Y, Y_h = GRU(X, W[2,..], R[2,..], direction="bidirectional")
 after:   F, F_h = GRU(X, W[:1], R[:1]); B, B_h = GRU(X, W[1:], R[1:], direction="reverse");
@@ -16,8 +16,9 @@ from converter.graph.value import operand
 
 
 def split_directions(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """A bidirectional LSTM, GRU or RNN as two of one direction, for targets that have these; alphas
-    and betas do not say which direction they belong to.
+    """Split a bidirectional LSTM, GRU or RNN into a forward and a reverse operator.
+
+    Operators with alphas or betas are not split, as these cannot be assigned to a direction.
     """
     attrs = attrs_of(node)
     factors = attrs.get("activation_alpha") or attrs.get("activation_beta")
@@ -39,7 +40,7 @@ def split_directions(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def _half(b: Builder, value: ir.Value | None, d: int, axis: int) -> ir.Value | None:
-    """What direction `d` has of an operand whose directions are along `axis`."""
+    """Return the part of an operand for direction `d`; the directions are along `axis`."""
     array = constant(value)
     if value is None or array is None:
         return value if value is None else b.Slice(value, [d], [d + 1], [axis])
@@ -47,8 +48,10 @@ def _half(b: Builder, value: ir.Value | None, d: int, axis: int) -> ir.Value | N
 
 
 def forward_alone(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """Each direction as a forward operator, the second one on reversed time, for targets that know
-    no other; sequences must be whole, and time in front.
+    """Rewrite each direction as a forward operator, the reverse one on reversed time, for targets
+    without reverse operators.
+
+    Sequences must not have individual lengths, and time must be the first axis.
     """
     attrs = attrs_of(node)
     if attrs.pop("direction", "forward") != "reverse":

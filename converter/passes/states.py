@@ -1,8 +1,8 @@
-"""States of a network: inputs that the next run gets from outputs of this one.
+"""States of a network: inputs that receive the value of an output of the previous run.
 
 before:  main(x[N,4], past[N,t,4]) => (y, present)
 after:   the same, and `past` is State(past, Expand(0, [N, 0, 4])), which `interface` pairs with
-`present`
+         `present`
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from converter.passes.extract_subgraph import extract_subgraph
 
 
 def settle(network: Network) -> None:
-    """Initial values that turned out to be constant become defaults of the inputs, in place; one
-    that the sizes of its input exclude is dropped.
+    """Turn constant initial values into defaults of the inputs, in place; one that contradicts the
+    shape of its input is dropped.
     """
     begun = begun_states(network.ir.graph)
     for name, node in begun.items():
@@ -41,14 +41,14 @@ def settle(network: Network) -> None:
 
 
 def _excluded(value: ir.Value, initial: ir.Value | None) -> bool:
-    """Whether no initial value of this shape can be fed to an input."""
+    """Return whether no initial value of this shape can be fed to an input."""
     if value.shape is None or initial is None or initial.shape is None:
         return False
     return len(value.shape) != len(initial.shape) or _differ(value, initial)
 
 
 def _differ(one: ir.Value, other: ir.Value) -> bool:
-    """Whether two values, whose ranks are known, have different sizes that are both known."""
+    """Return whether two values of known rank have a dimension with different known sizes."""
     return any(
         isinstance(a, int) and isinstance(b, int) and a != b
         for a, b in zip(one.shape or (), other.shape or (), strict=False)
@@ -56,11 +56,12 @@ def _differ(one: ir.Value, other: ir.Value) -> bool:
 
 
 def declare_states(network: Network, pairs: Mapping[str, str]) -> None:
-    """Makes inputs states whose next values are outputs, by public names; all begin with zeros.
+    """Declare inputs as states whose next values are outputs, by public names; all begin with
+    zeros.
 
-    An open dimension begins with the size that another input has in the dimension of the same name
-    (where dimensions have no names: the first ones, as a batch), else empty, as a cache. UsageError
-    U501 for names that the network does not have, and for pairs of different types or ranks.
+    A dynamic dimension starts with the size of the dimension of the same name in another input
+    (without names: that of the first dimension, as the batch), else with 0, as in a cache. Raise
+    UsageError U501 for unknown names, and for pairs of different types or ranks.
     """
     graph = network.ir.graph
     inputs = {public_name(v): v for v in graph.inputs}
@@ -111,7 +112,7 @@ def _begin_with_zeros(
         return
     sizes_ = [None if s is None else b.Shape(s[0], start=s[1], end=s[1] + 1) for s in sources]
     some = next(s for s in sizes_ if s is not None)
-    # a 0 that is computed: of one that is written OpenVINO's CPU plugin takes the variable to be
+    # the 0 is computed, because for a constant 0 OpenVINO's CPU plugin assumes that the variable is
     # always empty
     parts = [
         b.const([d]) if isinstance(d, int) else b.Sub(some, some) if size is None else size
@@ -127,7 +128,9 @@ def _begin_with_zeros(
 def _place_of(
     dim: int | ir.SymbolicDim, at: int, others: list[ir.Value]
 ) -> tuple[ir.Value, int] | None:
-    """Which axis of which other input tells the size of the open dimension `dim`, the axis `at`."""
+    """Return another input and the axis that determines the size of the dynamic dimension `dim` at
+    axis `at`.
+    """
     if isinstance(dim, int):
         return None
     for value in others:
@@ -139,7 +142,7 @@ def _place_of(
 
 
 def initial_values(network: Network) -> dict[str, ir.Model]:
-    """Networks that compute what states begin with, where that depends on other inputs: by the
+    """Return networks that compute initial values of states that depend on other inputs, by the
     public names of the states. Each has one output.
     """
     found = {}

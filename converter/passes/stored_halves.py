@@ -1,7 +1,7 @@
-"""Weights that a file stores in half precision and computes with in full.
+"""Weights that a file stores in half precision but computes with in single precision.
 
-Readers whose format has no operator between the two widen them, and leave a note with the model.
-Writers store them as halves again, where no number changes:
+Readers of formats without an operator between the two widen them, and record it in the model.
+Writers store them as halves again, if no number changes:
 
 before:  y = MatMul(x, w)        after:  y = MatMul(x, Cast(the halves of w, FLOAT))
 """
@@ -19,18 +19,20 @@ from converter.passes.pipeline import Context, Pass
 from converter.passes.share_weights import share_weights
 
 D = ir.DataType
-NOTE = "netconv.weights"  # in the metadata of a model: the type of its weights in the file
+NOTE = "netconv.weights"  # metadata of a model: the type of its weights in the file
 HALVES = {"f16": D.FLOAT16, "bf16": D.BFLOAT16}
-LEAST = 16  # elements of what is a weight, and no number of arithmetic
+LEAST = 16  # elements of a weight, as opposed to a small constant
 
 
 def note_halves(model: ir.Model, dtype: ir.DataType) -> None:
-    """Leaves the note that the source stores its weights so."""
+    """Record the type in which the source stores its weights."""
     model.metadata_props[NOTE] = next(name for name, d in HALVES.items() if d == dtype)
 
 
 def stored_half(model: ir.Model) -> ir.DataType | None:
-    """The half-precision type in which the source stores its weights; None when they are whole."""
+    """Return the half-precision type in which the source stores its weights; None if it does
+    not.
+    """
     if noted := HALVES.get(model.metadata_props.get(NOTE, "")):
         return noted
     found = {
@@ -47,7 +49,7 @@ def is_weight(tensor: ir.TensorProtocol) -> bool:
 
 
 def survives(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
-    """Whether every number is one of the narrower type."""
+    """Return whether every number can be represented in the narrower type."""
     array = tensor.numpy()
     with np.errstate(over="ignore"):
         narrow = array.astype(dtype.numpy())
@@ -55,8 +57,8 @@ def survives(tensor: ir.TensorProtocol, dtype: ir.DataType) -> bool:
 
 
 def stored_bytes(tensor: ir.TensorProtocol, half: ir.DataType | None) -> int:
-    """How many bytes a file takes for a tensor whose weights it stores in this half-precision
-    type; None: in their own.
+    """Return the number of bytes of a tensor in a file that stores weights in this half-precision
+    type; with None, in their own types.
     """
     if half is not None and is_weight(tensor) and survives(tensor, half):
         return 2 * tensor.size
@@ -64,8 +66,8 @@ def stored_bytes(tensor: ir.TensorProtocol, half: ir.DataType | None) -> int:
 
 
 def store_halves(model: ir.Model, dtype: ir.DataType | None) -> None:
-    """Weights of whose numbers each is one of this half-precision type as such, in place, and
-    equal ones as one; None where there is none.
+    """Store weights that this half-precision type represents exactly in it, in place, and merge
+    equal ones; with None, do nothing.
     """
     if dtype is None:
         return
@@ -85,7 +87,7 @@ def store_halves(model: ir.Model, dtype: ir.DataType | None) -> None:
 
 
 def keep_stored_halves() -> Pass[Context]:
-    """Weights of a source that stores them as FLOAT16 are such in the graph, too."""
+    """Return the pass that stores weights as FLOAT16 again if the source does."""
 
     def call(model: ir.Model, context: Context) -> None:
         if stored_half(context.network.ir) == D.FLOAT16:

@@ -1,4 +1,4 @@
-"""ONNX's non-maximum suppression with that of Core ML; no common decomposition writes it."""
+"""ONNX's non-maximum suppression by Core ML's layer; there is no common decomposition."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LOWEST = -3.0e38
 
 
 def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
-    """boxes [B,N,4], scores [B,C,N] -> rows (batch, class, box): each class of each image is one
-    element of the layer's batch.
+    """Rewrite boxes [B,N,4] and scores [B,C,N] to rows (batch, class, box): each class of each
+    image is one batch element of the layer.
 
-    The layer gives the best box where none survives; such a box is told by its score.
+    The layer returns the best box even if no box survives; its score identifies this case.
     """
     boxes, scores = node.inputs[:2]
     size = shape_of(scores) if scores is not None else None
@@ -56,7 +56,7 @@ def non_max_suppression(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _centred(b: Builder, boxes: Value) -> Value:
-    """[y1,x1,y2,x2] of any two opposite corners as [centre x, centre y, width, height]."""
+    """Convert [y1,x1,y2,x2] of any two opposite corners to [center x, center y, width, height]."""
     y1, x1, y2, x2 = b.Split(boxes, outputs=4, axis=2, num_outputs=4)
     centre = [(p + q) * 0.5 for p, q in ((x1, x2), (y1, y2))]
     return b.Concat(

@@ -1,4 +1,4 @@
-"""Transposed convolutions whose padding is not the same at both ends."""
+"""Transposed convolutions with different padding at each end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from converter.passes.decompositions.activations import x_of
 
 
 def transposed(node: ir.Node, b: Builder) -> Value | None:
-    """Without padding, which is cut off behind; places beyond the image are zeros and the bias."""
+    """Convolve without padding and crop the result; elements beyond the image are zeros plus the
+    bias.
+    """
     if (given := optional(node, 2)) is not None and constant(given) is None:
         return None
     a, x, shape = attrs_of(node), x_of(node), shape_of(node.outputs[0])

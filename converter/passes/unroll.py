@@ -1,9 +1,10 @@
-"""Loops whose number of turns is known, and choices whose condition is known, written out.
+"""Unroll loops with a known number of iterations, and inline the taken branch of choices with a
+known condition.
 
 before:  Loop(3, true, s) { s' = s * 2 }          after:  s1 = s * 2; s2 = s1 * 2; s3 = s2 * 2
 
-What stands behind is inferred anew on the way: a choice often depends on the sizes that the choice
-before it gives.
+Later nodes are inferred again on the way, because a condition often depends on sizes that an
+earlier choice determines.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from converter.graph.value import optional
 from converter.graph.walk import all_graphs, release, subgraphs
 from converter.passes.pipeline import Context, Pass
 
-LONGEST = 256  # turns
-LARGEST = 20_000  # nodes that may come out of one loop
+LONGEST = 256  # iterations
+LARGEST = 20_000  # maximum number of nodes after unrolling one loop
 
 Env = dict[ir.Value, ir.Value]
 
@@ -32,11 +33,11 @@ Env = dict[ir.Value, ir.Value]
 def unroll(
     model: ir.Model, wanted: Callable[[ir.Node], bool] = lambda node: True, longest: int = LONGEST
 ) -> bool:
-    """Writes out, in place, what can be of what is wanted, loops of at most `longest` turns;
-    whether anything changed. What cannot be stays as it is.
+    """Unroll, in place, the wanted loops of at most `longest` iterations, and inline the wanted
+    choices; return whether anything changed. Others are left unchanged.
     """
     names, changed = Names(model), False
-    moved: set[ir.Value] = set()  # of which more is known than when their readers were inferred
+    moved: set[ir.Value] = set()  # better known than when their consumers were inferred
     for graph in all_graphs(model.graph):
         queue = deque(graph)
         while queue:
@@ -59,7 +60,7 @@ def unroll(
 
 
 def never_runs(node: ir.Node) -> bool:
-    """Whether a loop is known to have no iteration."""
+    """Return whether a loop is known to have no iterations."""
     if node.op_type != "Loop" or node.domain:
         return False
     trips, go = (known(optional(node, i)) for i in range(2))
@@ -67,11 +68,11 @@ def never_runs(node: ir.Node) -> bool:
 
 
 def infer_and_choose(model: ir.Model) -> None:
-    """Types and shapes of all values of a model of which nothing is inferred yet, where choices are
-    written out as soon as their condition is known. InferenceError for nodes that do not fit.
+    """Infer types and shapes of all values of a model without any, and inline the taken branch of
+    each choice as soon as its condition is known. Raise InferenceError for invalid nodes.
 
-    The branch that is not taken need not fit the shapes, and what stands behind a choice is
-    inferred from the branch that is.
+    The branch that is not taken need not be valid, and values after a choice are inferred from the
+    taken one.
     """
     _infer_and_choose(model.graph, Names(model))
 
@@ -89,7 +90,7 @@ def _infer_and_choose(graph: ir.Graph, names: Names) -> None:
 
 
 def _infer_moved(node: ir.Node, moved: set[ir.Value]) -> None:
-    """Infers a node once more; its results join `moved` where that tells more than before."""
+    """Infer a node again; add those of its results to `moved` that are now known better."""
     before = [(o.type, o.shape, known(o) is None) for o in node.outputs]
     infer_again(node)
     moved.update(
@@ -100,12 +101,12 @@ def _infer_moved(node: ir.Node, moved: set[ir.Value]) -> None:
 
 
 def _write_out(node: ir.Node, names: Names, longest: int) -> list[ir.Node] | None:
-    """The nodes that take the place of `node`; None where it stays."""
+    """Return the nodes that replace `node`; None if it cannot be replaced."""
     assert isinstance(node.graph, ir.Graph)
     b = RecordingBuilder(node.graph, names, node)
     try:
         results = _loop(node, b, longest) if node.op_type == "Loop" else _choice(node, b)
-    except InferenceError:  # the pieces that were written are dead, and tidied away
+    except InferenceError:  # the nodes created so far are dead, and removed later
         results = None
     if results is None:
         return None
@@ -115,9 +116,7 @@ def _write_out(node: ir.Node, names: Names, longest: int) -> list[ir.Node] | Non
 
 
 def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
-    """Turn by turn, as long as the condition is known to hold; a condition that depends on the data
-    gives up.
-    """
+    """Unroll as long as the condition is known to hold; return None if it depends on the data."""
     body = next(subgraphs(node))
     nodes, trips = list(body), known(node.inputs[0])
     go = known(node.inputs[1]) if optional(node, 1) is not None else np.array(True)
@@ -150,7 +149,9 @@ def _loop(node: ir.Node, b: Builder, longest: int) -> list[ir.Value] | None:
 
 
 def _stacked(values: list[ir.Value], part: ir.Value, b: Builder) -> ir.Value | None:
-    """What a loop stacks: nothing where it has no iteration, None where the sizes are unknown."""
+    """Return a stacked output of a loop: empty without iterations, None if the sizes are
+    unknown.
+    """
     if values:
         return b.Concat(*values, axis=0) if len(values) > 1 else values[0]
     shape = shape_of(part)
@@ -160,9 +161,7 @@ def _stacked(values: list[ir.Value], part: ir.Value, b: Builder) -> ir.Value | N
 
 
 def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
-    """The nodes of the branch that is taken leave it, with the bodies that they own, and stand in
-    front of the choice.
-    """
+    """Move the nodes of the taken branch, with the sub-graphs that they own, before the choice."""
     condition = known(node.inputs[0])
     if condition is None:
         return None
@@ -171,7 +170,7 @@ def _choice(node: ir.Node, b: Builder) -> list[ir.Value] | None:
 
 
 def inlined(branch: ir.Graph, b: Builder) -> list[ir.Value]:
-    """The results of a branch whose nodes and constants leave it, and stand where `b` writes."""
+    """Move the nodes and constants of a branch to the position of `b`, and return its results."""
     for value in list(branch.initializers.values()):
         del branch.initializers[str(value.name)]
         b.graph.register_initializer(value)
@@ -184,8 +183,8 @@ def inlined(branch: ir.Graph, b: Builder) -> list[ir.Value]:
 
 
 def copy_body(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
-    """The nodes of `body` once more where `b` writes, with its inputs as `env` says; the values of
-    its outputs.
+    """Copy the nodes of `body` to the position of `b`, with its inputs replaced according to `env`;
+    return the values of its outputs.
     """
     for value in body.initializers.values():
         if value.const_value is not None:
@@ -206,7 +205,7 @@ def copy_body(body: ir.Graph, env: Env, b: Builder) -> list[ir.Value]:
 def unroll_loops(
     wanted: Callable[[ir.Node], bool] = lambda node: True, longest: int = LONGEST
 ) -> Pass[Context]:
-    """The pass of a pipeline; see `unroll`."""
+    """Return the pass of a pipeline; see `unroll`."""
     return Pass(
         "unroll-loops",
         "Write out loops of known length and branches of known conditions",

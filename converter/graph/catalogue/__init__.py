@@ -1,4 +1,4 @@
 """Extension operators by theme.
 
-Each is defined once, executable, by a function that writes standard operators.
+Each has a single, executable definition: a function that writes standard operators.
 """

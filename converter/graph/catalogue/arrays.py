@@ -1,4 +1,4 @@
-"""Extension operators on plain arrays: linear algebra, beams."""
+"""Extension operators on plain arrays: linear algebra, one-hot encoding, beam search."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LARGEST = 32
 
 @extension
 def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
-    """The inverse of each n x n matrix of x [..., n, n] by Gauss-Jordan elimination with row
-    pivoting; `adjoint`: transposed.
+    """Invert each n x n matrix of x [..., n, n] by Gauss-Jordan elimination with row pivoting;
+    `adjoint`: return the transposed inverse.
 
     x: floats, static, n at most 32. Result: the shape and type of x. Without an inverse the result
-    is infinite or no number. Source: OpenVINO, Inverse-14.
+    is infinite or NaN. Source: OpenVINO, Inverse-14.
     """
     shape = shape_of(x)
     if shape is None or len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] > LARGEST:
@@ -55,8 +55,8 @@ def MatrixInverse(b: Builder, x: Value, *, adjoint: int = 0) -> Value:
 def OneHotFromFront(
     b: Builder, indices: Value, depth: Value, values: Value, *, axis: int = -1
 ) -> Value:
-    """ONNX's OneHot with indices that count from the front alone: one below zero is nowhere, as one
-    beyond the depth is.
+    """ONNX's OneHot without negative indices: like an index beyond the depth, a negative one
+    selects nothing.
 
     Inputs and result are those of ONNX's OneHot. Source: TensorFlow, one_hot, to which OpenVINO's
     legacy layer refers.
@@ -67,10 +67,10 @@ def OneHotFromFront(
 
 @extension(step_ids=3, parents=3)
 def GatherTree(b: Builder, step_ids: Value, parents: Value, lengths: Value, end: Value) -> Value:
-    """Beams followed back from their last step: ids and parents [T, B, W], lengths [B], end one
-    token. Result [T, B, W].
+    """Trace beams back from their last step: ids and parents [T, B, W], lengths [B], one end token.
+    Result [T, B, W].
 
-    Steps behind a beam's length, and behind its first end token, hold the end token. Source:
+    Steps after a beam's length, and after its first end token, contain the end token. Source:
     OpenVINO, GatherTree-1.
     """
     steps, batch, width = static(step_ids, "the steps")
@@ -109,9 +109,9 @@ def IntegerMean(b: Builder, x: Value, *, axes: list[int], keepdims: int = 0) -> 
 
 @extension
 def FloorDiv(b: Builder, x: Value, y: Value) -> Value:
-    """The quotient of whole numbers, rounded towards minus infinity; the operands broadcast.
+    """Integer division, rounded towards minus infinity; the operands broadcast.
 
-    x and y: integers of one type, which the result has.
+    x and y: integers of one type, which is also that of the result.
     """
     quotient, zero = x / y, b.like(x, 0)
     inexact = ~b.Equal(quotient * y, x)

@@ -1,4 +1,4 @@
-"""The bits of a number, read as a number of another type."""
+"""Reinterpretation of the bits of a number as another type."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _WIDTH = {
 
 @dataclass(frozen=True)
 class _Layout:
-    """A binary floating-point type: its width and the bits of its fraction; `wide` is the type to
-    compute in.
+    """A binary floating-point type: its width and its fraction bits; `wide` is the type used for
+    computation.
     """
 
     width: int
@@ -37,8 +37,8 @@ class _Layout:
         return (1 << (self.width - 1 - self.fraction)) - 1
 
     def powers(self) -> np.ndarray:
-        """The weight of a significand of one, for each exponent field; that of infinities is
-        infinite.
+        """The weight of a significand of one, for each exponent field; infinite for that of
+        infinities.
         """
         bias = self.top // 2
         weights = np.ldexp(np.float64(1), np.maximum(arange(self.top), 1) - bias)
@@ -55,12 +55,11 @@ _FLOATS = {
 
 @extension
 def BitCast(b: Builder, x: Value, *, to: int) -> Value:
-    """The elements' bits as elements of the type `to`, which has the same width (8 to 64 bits); any
+    """Reinterpret the elements' bits as the type `to`, which has the same width (8 to 64 bits); any
     shape.
 
-    Between integers that is a Cast. The fields of a floating-point number are taken apart and put
-    together in arithmetic that rounds nothing; of numbers that are not a number only the positive
-    quiet one is known.
+    Between integers this is a Cast. The fields of a floating-point number are separated and
+    combined in exact arithmetic; of NaNs, only the positive quiet one is supported.
     """
     target, source = _T(to), x.dtype or _T.FLOAT
     if target == source:
@@ -77,12 +76,12 @@ def BitCast(b: Builder, x: Value, *, to: int) -> Value:
 
 
 def _fields(b: Builder, x: Value, layout: _Layout) -> Value:
-    """A float -> its bits as int64, the sign bit as a sign of two's complement."""
+    """Convert a float to its bits as int64, with the sign bit as a two's complement sign."""
     x = b.Cast(x, to=layout.wide)
     zero, size, powers = b.like(x, 0), b.Abs(x), b.const(layout.powers(), "powers")
     field = b.ConstantOfShape(b.Shape(x), value=np.zeros(1, np.int64))
     step = (layout.top + 1) // 2
-    while step:  # the largest exponent whose weight does not exceed the number
+    while step:  # find the largest exponent whose weight does not exceed the number
         higher = field + np.array(step, np.int64)
         field = b.Where(size >= b.Gather(powers, higher), higher, field)
         step //= 2
@@ -113,7 +112,7 @@ def _assembled(
 
 
 def _number(b: Builder, x: Value, layout: _Layout) -> Value:
-    """Bits as integers -> the number in the type `wide`."""
+    """Convert bits as integers to the number in the type `wide`."""
     unit = 1 << layout.fraction
     same_width = {16: _T.UINT16, 32: _T.UINT32, 64: _T.UINT64}[layout.width]
     word = b.Cast(b.Cast(x, to=same_width), to=_T.UINT64)

@@ -1,4 +1,4 @@
-"""Numbers of 1 to 8 bits, packed."""
+"""Packed numbers of 1 to 8 bits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from converter.graph.build import Builder, Value
 from converter.graph.extensions import extension
 from converter.graph.sizes import arange
 
-# QLoRA's sixteen quantiles of the normal distribution
+# the sixteen quantiles of the normal distribution in QLoRA
 NF4 = np.array(
     [
         -1.0,
@@ -41,12 +41,13 @@ UINT8, UINT32 = int(ir.DataType.UINT8), int(ir.DataType.UINT32)
 def UnpackBits(
     b: Builder, packed: Value, *, bits: int, shape: Sequence[int], order: str = "msb"
 ) -> Value:
-    """uint8[n] holding a stream of `bits`-wide unsigned numbers -> uint8 of `shape`; numbers may
-    straddle bytes, the rest is padding.
+    """Unpack uint8[n], a stream of unsigned numbers of `bits` bits, to uint8 of `shape`; numbers
+    may straddle bytes, and the stream may end with padding.
 
     order "msb": the first number is in the most significant bits of the first byte; "lsb": in the
     least significant ones. Every 8 numbers occupy `bits` bytes. Within such a group each number
-    lies in at most two neighbouring bytes: they are gathered, joined to a word, shifted and masked.
+    occupies at most two adjacent bytes, which are gathered, combined into a word, shifted and
+    masked.
     """
     if not 1 <= bits <= 8 or order not in ("msb", "lsb"):
         raise MappingError(f"UnpackBits with bits={bits}, order={order!r}", "R110")

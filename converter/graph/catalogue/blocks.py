@@ -24,7 +24,7 @@ def BatchToSpace(b: Builder, x: Value, *, block_size: list[int]) -> Value:
 
 @extension(x=4)
 def SpaceToBatch(b: Builder, x: Value, *, block_size: list[int], pads: list[int]) -> Value:
-    """Pads height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] ->
+    """Pad height and width with zeros ([top, left, bottom, right]), then [N, C, H*bh, W*bw] ->
     [bh*bw*N, C, H, W].
 
     block_size: (bh, bw). Source: NNAPI, SPACE_TO_BATCH_ND.

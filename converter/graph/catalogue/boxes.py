@@ -28,15 +28,15 @@ def CropResize(
     extrapolate: int = 0,
     extrapolation_value: float = 0.0,
 ) -> Value:
-    """Features [1,B,C,H,W] read bilinearly at a grid of `size` (h, w) points per box -> [N,B,C,h,w]
-    or [N,1,C,h,w].
+    """Sample features [1,B,C,H,W] bilinearly at a grid of `size` (h, w) points per box ->
+    [N,B,C,h,w] or [N,1,C,h,w].
 
-    boxes [N,1,4,1,1] apply to all of the batch, [N,1,5,1,1] begin with the index of their image.
-    `coordinates` says how the four numbers are meant (corners or centre and size, height or width
-    first); `normalized` ones are multiplied by H-1, W-1. `sampling` places the points on an
-    interval [0, X-1]: strict_align_endpoints, align_endpoints (one point is the centre), upsample
-    (0 to X - X/n) or roi_align (the middles of n parts). A point outside of the image is the one
-    at its border, or `extrapolation_value` if `extrapolate`. Source: Core ML,
+    boxes [N,1,4,1,1] apply to the whole batch, [N,1,5,1,1] begin with the index of their image.
+    `coordinates` is the format of the four numbers (corners or center and size, height or width
+    first); `normalized` ones are multiplied by H-1, W-1. `sampling` positions the points on an
+    interval [0, X-1]: strict_align_endpoints, align_endpoints (a single point is the center),
+    upsample (0 to X - X/n) or roi_align (the centers of n parts). A point outside the image takes
+    the value at its border, or `extrapolation_value` if `extrapolate`. Source: Core ML,
     CropResizeLayerParams and SamplingMode; for the last, MIL's crop_resize since iOS16.
     """
     columns_of_box = boxes.shape[2] if boxes.shape is not None and len(boxes.shape) == 5 else None
@@ -68,7 +68,7 @@ def CropResize(
 
 
 def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, Value, Value, Value]:
-    """h0, w0, h1, w1 of four columns."""
+    """Return h0, w0, h1, w1 of four columns."""
     if coordinates not in (
         "corners_height_first",
         "corners_width_first",
@@ -86,8 +86,8 @@ def _corners(b: Builder, v: Sequence[Value], coordinates: str) -> tuple[Value, V
 def _weights(
     b: Builder, low: Value, high: Value, length: Value, last: Value, count: int, sampling: str
 ) -> tuple[Value, Value]:
-    """Interpolation weights [N, count, length]: a hat function around each position; and which
-    positions [N, count] are inside.
+    """Return interpolation weights [N, count, length], a hat function around each position, and
+    which positions [N, count] are inside.
     """
     extent = high - low
     i = arange(count, dtype=np.float32)
@@ -122,14 +122,15 @@ def SuppressBoxes(
     *,
     per_class: int = 0,
 ) -> tuple[Value, Value, Value, Value]:
-    """Non-maximum suppression of boxes [B,N,4] (centre x, centre y, width, height) with scores
+    """Non-maximum suppression of boxes [B,N,4] (center x, center y, width, height) with scores
     [B,N,C].
 
-    A box counts with its best class; boxes below `score` (float) are out, and so are those that
-    overlap a better one (of the same class when `per_class`) by more than `iou` (float). Results,
-    best first and padded to `limit` (int64) places: boxes [B,M,4], scores [B,M,C], indices
-    int64[B,M] (-1 is padding) and the count int64[B]. When nothing survives, the best box is given,
-    count 1. Source: Core ML, NonMaximumSuppressionLayerParams, and its tests for the last rule.
+    A box has the score of its best class. Boxes with a score below `score` (float) are removed, and
+    so are those that overlap a better one (of the same class if `per_class`) by more than `iou`
+    (float). Results, best first and padded to `limit` (int64) entries: boxes [B,M,4], scores
+    [B,M,C], indices int64[B,M] (-1 is padding) and the count int64[B]. If no box survives, the best
+    box is returned with count 1. Source: Core ML, NonMaximumSuppressionLayerParams, and its tests
+    for the last rule.
     """
     size = b.Shape(scores)
     n = size[1:2]
@@ -156,7 +157,7 @@ def _one(b: Builder, value: Value) -> Value:
 def _ranked(
     b: Builder, boxes: Value, scores: Value, best: Value, mask: Value, n: Value, limit: Value
 ) -> tuple[Value, Value, Value, Value]:
-    """The boxes under `mask`, best first, padded to `limit` places."""
+    """Return the boxes in `mask`, best first, padded to `limit` entries."""
     key = b.Where(mask, best, float("-inf"))
     values, order = b.TopK(key, b.Min(n, limit), outputs=2, axis=1)
     valid = values > float("-inf")

@@ -1,4 +1,4 @@
-"""Single steps of recurrent networks as Android computes them, and its pool of squares."""
+"""Single steps of recurrent networks as Android computes them, and its L2 pooling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from converter.graph.record import record
 from converter.graph.recurrent import clipped
 from converter.graph.sizes import static
 
-# by the names that operators have for them; "" is none
+# by the operators' names for them; "" is none
 ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "": lambda b, x: x,
     "Relu": lambda b, x: b.Relu(x),
@@ -26,18 +26,18 @@ ACTIVATIONS: dict[str, Callable[[Builder, Value], Value]] = {
     "Sigmoid": lambda b, x: b.Sigmoid(x),
 }
 Activation = Callable[[Value], Value]
-# of one step: the builder, the input, the states, and the auxiliary input -> the new states, of
-# which the first is the output
+# A function for one step: the builder, the input, the states, and the auxiliary input -> the new
+# states, of which the first is the output.
 Step = Callable[[Builder, Value, Sequence[Value], "Value | None"], Sequence[Value]]
 
 
 def dense(b: Builder, x: Value, weights: Value) -> Value:
-    """x [batch, in] times weights [out, in]."""
+    """Multiply x [batch, in] by weights [out, in]."""
     return x @ b.Transpose(weights, perm=[1, 0])
 
 
 def total(*terms: Value | None) -> Value:
-    """The sum of the terms that are there."""
+    """Return the sum of the terms that are not None."""
     return reduce(add, [t for t in terms if t is not None])
 
 
@@ -50,7 +50,7 @@ def rnn_step(
     bias: Value | None,
     *more: Value,
 ) -> Value:
-    """weights x + recurrent h + bias; `more` are an auxiliary input and its weights."""
+    """Return weights x + recurrent h + bias; `more` are an auxiliary input and its weights."""
     products = [dense(b, x, weights), dense(b, h, recurrent), bias]
     return total(*products, *([dense(b, *more)] if more else []))
 
@@ -64,8 +64,8 @@ def steps_of(
     aux: Value | None = None,
     backward: bool = False,
 ) -> list[Value]:
-    """A loop over axis 0 of `x`, [steps, batch, size]; the outputs of all steps, in the order of
-    the input, and the last states.
+    """Loop over axis 0 of `x`, [steps, batch, size]; return the outputs of all steps, in the order
+    of the input, and the final states.
     """
     own = x.shape
     size = None if own is None or len(own) < 3 else own[2]
@@ -89,9 +89,9 @@ def steps_of(
 class Gate:
     """The weights of one gate.
 
-    Those of the input [units, inputs], of the output of the step before [units, outputs], the bias
-    [units], and where they are there those of the cell state [units], of a layer normalisation
-    [units] and of an auxiliary input [units, inputs].
+    Those of the input [units, inputs], of the previous output [units, outputs], the bias [units],
+    and optionally those of the cell state [units], of a layer normalization [units] and of an
+    auxiliary input [units, inputs].
     """
 
     x: Value | None
@@ -104,7 +104,9 @@ class Gate:
     def __call__(
         self, b: Builder, x: Value, h: Value, cell: Value | None, aux: Value | None
     ) -> Value:
-        """The gate before its activation: products, peephole, then (layer norm) and bias."""
+        """Compute the gate before its activation: products, peephole, layer norm (optional) and
+        bias.
+        """
         if self.x is None or self.h is None:
             raise MappingError("the weights of a gate are left out", "R131")
         y = total(dense(b, x, self.x), dense(b, h, self.h))
@@ -122,8 +124,8 @@ class Cell:
     """A long short-term memory.
 
     An absent input gate is coupled to the forget gate (CIFG). The cell state is clipped (ONNX clips
-    gates before their activation), the output may be projected. A clip of 0 is none. `hidden` is
-    what the output goes through before its projection, such as the rounding of quantized values.
+    gates before their activation), the output may be projected. A clip of 0 means none. `hidden` is
+    applied to the output before its projection, for example to round to quantized values.
     """
 
     input: Gate
@@ -140,7 +142,7 @@ class Cell:
     def __call__(
         self, b: Builder, x: Value, h: Value, c: Value, aux: Value | None = None
     ) -> tuple[Value, Value]:
-        """The output and the cell state after one step."""
+        """Return the output and the cell state after one step."""
         act = partial(ACTIVATIONS[self.activation], b)
         forget = b.Sigmoid(self.forget(b, x, h, c, aux))
         own = None if self.input.x is None else self.input(b, x, h, c, aux)
@@ -157,7 +159,7 @@ class Cell:
 
 
 def normalised(b: Builder, x: Value) -> Value:
-    """(x - mean) / sqrt(variance + 1e-8) over the last axis."""
+    """Return (x - mean) / sqrt(variance + 1e-8) over the last axis."""
     centred = x - b.ReduceMean(x, [-1])
     variance = b.ReduceMean(centred * centred, [-1])
     return centred / b.Sqrt(variance + 1e-8)
@@ -196,7 +198,7 @@ def LSTMCell(
     proj_clip: float,
 ) -> tuple[Value, Value, Value, Value]:
     """One step of a long short-term memory: `Cell`, with weights w of the input, r of the output, p
-    of the cell state, n of the layer normalisation, and biases b of the gates i, f, c, o.
+    of the cell state, n of the layer normalization, and biases b of the gates i, f, c, o.
 
     Results: zeros [batch, 3 or 4 times the units], output state, cell state, output. Source: NNAPI,
     LSTM.
@@ -234,12 +236,12 @@ def SVDF(
     rank: int,
     activation: str,
 ) -> tuple[Value, Value]:
-    """One step of a layer whose filters are products of one in features [filters, inputs] and one
-    in time [filters, memory]; `rank` filters make one unit. Results: state, output.
+    """One step of a layer whose filters are products of a filter over features [filters, inputs]
+    and one over time [filters, memory]; `rank` filters form one unit. Results: state, output.
 
     The state is [batch, filters * memory]. Each filter's memory is shifted and the newest feature
-    enters it at the end. The output is taken before the shift that leaves the last column 0 in the
-    state, as AOSP has it. Source: NNAPI, SVDF.
+    is added at the end. The output is computed before the shift that leaves the last column of the
+    state 0, as in AOSP. Source: NNAPI, SVDF.
     """
     at_least(1, rank=rank)
     filters, memory = static(time, "weights_time")
@@ -265,7 +267,7 @@ def L2Pool(
 ) -> Value:
     """The square root of the mean of squares over each window; padding does not count.
 
-    ONNX's LpPool has the sum in place of the mean. Source: NNAPI, L2_POOL_2D.
+    ONNX's LpPool computes the sum instead of the mean. Source: NNAPI, L2_POOL_2D.
     """
     mean = b.AveragePool(
         x * x,

@@ -1,4 +1,4 @@
-"""Colour spaces: RGB images and YUV with colours at half the resolution, packed into one row."""
+"""Color spaces: RGB images and YUV with chroma at half the resolution, packed into one row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from converter.graph.extensions import SOME, extension
 from converter.graph.infer import Array
 from converter.graph.sizes import arange, static
 
-# planes behind Y: U then V, V then U, or pairs
+# chroma planes after Y: U then V, V then U, or interleaved
 PLANES, PAIRS = {"I420": (0, 1), "YV12": (1, 0)}, {"NV12": (0, 1), "NV21": (1, 0)}
 
 
 def _matrix(coefficient: Sequence[float], shift: int) -> tuple[Array, Array, Array]:
-    """Offset of the input, offset of the output, and the matrix [out, in]."""
+    """Return the offset of the input, the offset of the output, and the matrix [out, in]."""
     of_length(15, coefficient=coefficient)
     at_least(0, shift=shift)
     if shift > 62:
@@ -31,9 +31,10 @@ def _matrix(coefficient: Sequence[float], shift: int) -> tuple[Array, Array, Arr
 def RgbToYuv(
     b: Builder, x: Value, *, coefficient: Sequence[float], shift: int, format: str = "I420"
 ) -> Value:
-    """x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M rgb - offset M + rounding) / 2**shift +
-    offset, colours of every other pixel. Source: the vendor's executor, which multiplies the
-    offset with M from the other side than the colours.
+    """Convert x[N, H, W, 3] in 0..255 -> [N, H*W*3/2]: floor(M rgb - offset M + rounding) /
+    2**shift + offset, with the chroma of every other pixel.
+
+    Source: the vendor's executor, which multiplies the offset by the transpose of M.
     """
     n, h, w, _ = static(x)
     before, after, m = _matrix(coefficient, shift)
@@ -60,7 +61,7 @@ def YuvToRgb(
     shift: int,
     format: str = "I420",
 ) -> Value:
-    """The inverse of RgbToYuv, [N, H, W, 3] rounded and cut to 0..255; colours are interpolated
+    """The inverse of RgbToYuv, [N, H, W, 3] rounded and clamped to 0..255; chroma is interpolated
     between rows, then (3:1) between columns.
     """
     n, small = static(x)[0], [height // 2, width // 2]
@@ -81,8 +82,8 @@ def YuvToRgb(
 
 
 def _widened(b: Builder, colours: Value, height: int, width: int) -> Value:
-    """[N, 2, h, w] -> [N, 2, height, width]: odd inner rows are means, inner columns weighted 3 to
-    1 towards the nearer neighbour of the same pair.
+    """Upsample [N, 2, h, w] -> [N, 2, height, width]: odd inner rows are means, inner columns are
+    weighted 3:1 towards the nearer neighbor of the same pair.
     """
     y = b.Gather(colours, arange(height) * (height // 2) // height, axis=2)
     y = b.Gather(y, arange(width) * (width // 2) // width, axis=3)

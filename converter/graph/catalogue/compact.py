@@ -1,4 +1,4 @@
-"""Selections of fixed size: what a mask lets through comes to the front, the rest is filled up."""
+"""Selections of fixed size: selected elements are moved to the front, the rest is filled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from converter.graph.value import FLOAT, INT64
 
 @writing
 def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
-    """For a bool mask[b, n]: the places of its first `count` trues in order, int64 [b, count], and
-    which of these places are real.
+    """Return the indices of the first `count` true elements of mask[b, n] in order, int64 [b,
+    count], and which of these are valid.
     """
     n = static(mask, "the mask", axes=2)[1]
     key = b.Cast(mask, to=FLOAT) * b.const(arange(n, 0, -1, dtype=np.float32))
@@ -26,7 +26,9 @@ def front(b: Builder, mask: Value, count: int) -> tuple[Value, Value]:
 
 @writing
 def take(b: Builder, data: Value, places: Value, real: Value, fill: float = 0.0) -> Value:
-    """data[b, n] or data[b, n, d] at `places`, `fill` where these are not real."""
+    """Return data[b, n] or data[b, n, d] at the indices `places`, or `fill` if these are not
+    valid.
+    """
     shape = static(data)
     if len(shape) == 3:
         index = b.Expand(places[:, :, None], [shape[0], static(places)[1], shape[2]])
@@ -36,7 +38,7 @@ def take(b: Builder, data: Value, places: Value, real: Value, fill: float = 0.0)
 
 @writing
 def total(b: Builder, mask: Value, most: int, *, keepdims: int = 0) -> Value:
-    """How many of mask[b, n] are true, int64, at most `most`."""
+    """Return the number of true elements of mask[b, n], int64, at most `most`."""
     count = b.ReduceSum(b.Cast(mask, to=INT64), [1], keepdims=keepdims)
     return b.Min(count, most)
 
@@ -45,10 +47,10 @@ def total(b: Builder, mask: Value, most: int, *, keepdims: int = 0) -> Value:
 def GetValidCount(
     b: Builder, x: Value, *, score_threshold: float, score_index: int = 1, id_index: int = -1
 ) -> tuple[Value, Value, Value]:
-    """Rows of x[b, n, d] whose score is above the threshold (and whose id is not negative) come
-    first, -1 behind them.
+    """Move rows of x[b, n, d] with a score above the threshold (and a non-negative id) to the
+    front, followed by -1.
 
-    Results: how many [b] int64, the rows [b, n, d], their numbers [b, n] int64.
+    Results: their number [b] int64, the rows [b, n, d], their indices [b, n] int64.
     """
     n = static(x)[1]
     mask = b.Gather(x, np.array(score_index), axis=2) > score_threshold
@@ -64,8 +66,8 @@ def GetValidCount(
 
 @extension(selector=1)
 def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[Value, ...]:
-    """Slices along `axis` of each of `data` where selector[n] is not 0 come first, zeros behind;
-    last result: how many, int64 scalar.
+    """Move the slices along `axis` of each of `data` for which selector[n] is not 0 to the front,
+    followed by zeros; the last result is their number, int64 scalar.
     """
     n = static(selector)[0]
     mask = ~b.Equal(b.Reshape(selector, [1, n]), 0)
@@ -83,8 +85,8 @@ def FilterSlices(b: Builder, selector: Value, *data: Value, axis: int) -> tuple[
 def AccidentalHits(
     b: Builder, true_classes: Value, sampled: Value, *, size: int
 ) -> tuple[Value, Value, Value]:
-    """Where sampled[s] equals true_classes[r, t]: rows r and places in `sampled`, row by row,
-    filled with 0 up to `size`; and how many [1]. int64.
+    """Find the pairs for which sampled[s] equals true_classes[r, t]: rows r and indices in
+    `sampled`, row by row, padded with 0 to `size`; and their number [1]. int64.
     """
     rows, trues = static(true_classes)
     samples = static(sampled)[0]
@@ -99,8 +101,8 @@ def AccidentalHits(
 
 @extension(predictions=2)
 def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
-    """Whether predictions[i, targets[i]] is among the k largest of row i (equals of the last
-    count): bool [n].
+    """Whether predictions[i, targets[i]] is among the k largest of row i, ties with the last
+    included: bool [n].
 
     predictions[n, c], targets[n] integers. Source: TensorFlow, InTopKV2.
     """
@@ -115,11 +117,10 @@ def InTopK(b: Builder, predictions: Value, targets: Value, *, k: int) -> Value:
 def Histogram(
     b: Builder, x: Value, *, nbins: int, low: float, high: float, closed: int = 1
 ) -> Value:
-    """How many values of each row of x[b, n] fall into `nbins` equal bins of low..high, float [b,
-    nbins].
+    """Count the values of each row of x[b, n] in `nbins` equal bins of low..high, float [b, nbins].
 
-    What lies outside does not count; `closed`: the last bin takes in `high` itself. low > high
-    counts from the other end.
+    Values outside do not count; `closed`: the last bin includes `high` itself. If low > high, bins
+    are counted from the other end.
     """
     at_least(1, nbins=nbins)
     demand_small(nbins)

@@ -1,4 +1,4 @@
-"""Boxes cut out of images and resampled. Layout N, C, H, W."""
+"""Crops of boxes from images, resampled. Layout N, C, H, W."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def CropAndResize(
     """For each of boxes[n, 4] (y1, x1, y2, x2, where 0..1 are the first and the last pixel) of
     image indices[n]: [n, C, crop h, crop w].
 
-    Corners of the box are sampled themselves; a sample outside the image is `extrapolation_value`.
+    The corners of the box are sample points; a sample outside the image is `extrapolation_value`.
     method: BILINEAR or NEAREST. Source: TensorFlow, CropAndResize.
     """
     of_counts(2, crop_size=crop_size)
@@ -41,8 +41,8 @@ def CropAndResize(
 def _weights(
     b: Builder, boxes: Value, axis: int, size: int, count: int, method: str
 ) -> tuple[Value, Value]:
-    """[n, count, size]: how much of each pixel along the axis goes into each sample; and which
-    samples lie inside, [n, count].
+    """Return the weight of each pixel along the axis in each sample, [n, count, size], and which
+    samples are inside, [n, count].
     """
     first, last = (boxes[:, a : a + 1] for a in (axis, axis + 2))
     if count > 1:

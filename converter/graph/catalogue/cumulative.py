@@ -15,7 +15,7 @@ def CumProd(b: Builder, x: Value, *, axis: int, exclusive: int = 0, reverse: int
     """Products of all elements up to (exclusive: before) each one along `axis`, from the end when
     `reverse`. Same shape as x.
 
-    By doubling: after step k each element holds the product of the 2^k elements up to it.
+    By doubling: after step k each element is the product of the 2^k elements up to it.
     """
     shape = static(x)
     axis = axis_of(axis, len(shape))
@@ -27,7 +27,7 @@ def CumProd(b: Builder, x: Value, *, axis: int, exclusive: int = 0, reverse: int
 
 
 def _shifted(b: Builder, x: Value, axis: int, by: int, reverse: int) -> Value:
-    """Moved along an axis by `by` places, ones coming in."""
+    """Shift along an axis by `by` elements, filling with ones."""
     kept = (
         b.Slice(x, [by], [np.iinfo(np.int64).max], [axis])
         if reverse

@@ -1,4 +1,6 @@
-"""Layers of which only the name is known: no definition, so they are carried and not computed."""
+"""Layers of which only the name is known: they have no definition, so they are preserved but not
+executed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def CustomLayer(
     """A layer that an application implements in a class; the last `weights` inputs are its weights,
     `parameters` is JSON.
 
-    class_name and description are the application's own text. Types and shapes of the results are
-    not known. Source: Core ML, CustomLayerParams.
+    class_name and description are free text of the application. Types and shapes of the results are
+    unknown. Source: Core ML, CustomLayerParams.
     """
     return [(FLOAT, None)] * 64

@@ -1,4 +1,4 @@
-"""Position-sensitive pooling of regions whose bins are moved by learned offsets."""
+"""Position-sensitive pooling of regions with bins that are shifted by learned offsets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def DeformablePSROIPooling(
     trans_std: float = 1.0,
     part_size: int = 1,
 ) -> Value:
-    """x[N, C, H, W], rois[R, 5] (image, x1, y1, x2, y2) -> [R, output_dim, G, G] with G =
+    """Pool x[N, C, H, W] in rois[R, 5] (image, x1, y1, x2, y2) -> [R, output_dim, G, G] with G =
     group_size.
 
     Bin (i, j) of output d averages spatial_bins_y x spatial_bins_x bilinear samples of channel (d*G
-    + i)*G + j, from the bin's corner on. offsets[R, 2*K, part_size, part_size] hold x and y moves
-    per class, in parts of the region times trans_std. Samples more than half a pixel outside are
-    left out. As in Apache MXNet.
+    + i)*G + j, starting at the bin's corner. offsets[R, 2*K, part_size, part_size] are x and y
+    shifts per class, as fractions of the region times trans_std. Samples more than half a pixel
+    outside are skipped. As in Apache MXNet.
     """
     count, _ = static(rois, "the regions")
     at_least(1, group_size=group_size, output_dim=output_dim, part_size=part_size)
@@ -63,7 +63,7 @@ def DeformablePSROIPooling(
 
 
 def _moves(b: Builder, offsets: Value, axis: int, sizes: tuple[int, int, int, int]) -> Value:
-    """[R, D, G, G, 1, 1]: for every output and bin the offset of its class and part."""
+    """Return, for every output and bin, the offset of its class and part: [R, D, G, G, 1, 1]."""
     count, d, g, parts = sizes
     classes = static(offsets, "the offsets")[1] // 2
     channel = (arange(d) // max(1, d // classes)) * 2 + axis

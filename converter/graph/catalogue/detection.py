@@ -1,5 +1,5 @@
-"""DetectionOutput: decoding of boxes, suppression of overlaps and the rows of detections, as
-Caffe's SSD and MXNet's multibox do.
+"""DetectionOutput: decoding of boxes, suppression of overlaps and the rows of detections, as in
+Caffe's SSD and MXNet's multibox.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def DetectionOutput(
     input_width: int = 1,
     objectness_score: float = 0.0,
 ) -> Value:
-    """Rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label and
-    falling score.
+    """Return rows [image, label, score, x1, y1, x2, y2] as [1, 1, K, 7], ordered by image, label
+    and descending score.
 
-    location[N, P*L*4] (L = 1 when shared, else the classes), confidence[N, P*C], priors[1 or N, 1
-    or 2, P*4] (P*5 when not normalized), the optional pair of a refinement network:
-    arm_confidence[N, P*2], arm_location as location. num_classes 0: as many as confidence has.
-    code_type: corner, center_size or corner_size. `decrease_label_id`: MXNet's suppression, one
-    label for each box. K = N*keep_top_k, or N*top_k*C, or N*P*C. Rows that are left over are 0; the
-    first of them begins with -1. Source: OpenVINO, DetectionOutput-8.
+    location[N, P*L*4] (L = 1 if shared, else the classes), confidence[N, P*C], priors[1 or N, 1 or
+    2, P*4] (P*5 if not normalized), the optional pair of a refinement network: arm_confidence[N,
+    P*2], arm_location like location. num_classes 0: determined by confidence. code_type: corner,
+    center_size or corner_size. `decrease_label_id`: MXNet's suppression, with one label per box. K
+    = N*keep_top_k, or N*top_k*C, or N*P*C. Unused rows are 0; the first of them begins with -1.
+    Source: OpenVINO, DetectionOutput-8.
     """
     size = 4 if normalized else 5
     n, p = static(location, "the locations")[0], static(priors, "the priors")[-1] // size
@@ -72,10 +72,10 @@ def DetectionOutput(
 
     if arm_location is not None:
         boxes = moved(boxes, arm_location)
-        if pixels is not None:  # each decoding divides the boxes that it starts from, made ones too
+        if pixels is not None:  # every decoding divides its priors, including decoded ones
             boxes = boxes / np.array(pixels * 2, np.float32)
     if arm_confidence is not None:
-        # where the refinement network sees no object, the scores say background
+        # the scores are background where the refinement network detects no object
         weak = b.Reshape(arm_confidence, [n, p, 2])[:, :, 1:2] < objectness_score
         scores = b.Where(weak, (arange(c) == background_label_id).astype(np.float32), scores)
     corners = moved(boxes, location)
@@ -105,8 +105,8 @@ def DetectionOutput(
 def _priors(
     b: Builder, priors: Value, p: int, size: int, encoded: bool, pixels: tuple[int, int] | None
 ) -> tuple[Value, Value | None]:
-    """Corner boxes [1 or N, P, 1, 4] relative to the image, and their variances, when the target
-    has them not in it.
+    """Return corner boxes [1 or N, P, 1, 4] relative to the image, and their variances unless these
+    are encoded in the target.
     """
     boxes = b.Reshape(priors[:, :1], [0, p, 1, size])
     if pixels is not None:
@@ -117,7 +117,7 @@ def _priors(
 
 
 def _decode(b: Builder, boxes: Value, deltas: Value, code_type: str) -> Value:
-    """Corner boxes of the deltas: all [.., P, L, 4]."""
+    """Return the corner boxes of the deltas; all are [.., P, L, 4]."""
     kind = code_type.rsplit(".", 1)[-1].lower()
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=3)
     size = high - low
@@ -131,7 +131,7 @@ def _decode(b: Builder, boxes: Value, deltas: Value, code_type: str) -> Value:
 
 
 def _labels(b: Builder, scores: Value, threshold: float, background: int) -> Value:
-    """scores[N, C, P] of all classes but the background that exceed the threshold."""
+    """Return scores[N, C, P] of all classes except the background that exceed the threshold."""
     use = scores > threshold
     _, classes, _ = static(scores)
     if 0 <= background < classes:
@@ -140,7 +140,7 @@ def _labels(b: Builder, scores: Value, threshold: float, background: int) -> Val
 
 
 def _best_label(b: Builder, scores: Value, threshold: float) -> Value:
-    """scores[N, C, P] where only the best class of each box counts, class 0 left aside."""
+    """Return scores[N, C, P] with only the best class of each box, ignoring class 0."""
     labels = arange(static(scores)[1]).reshape(1, -1, 1)
     objects = b.Where(labels > 0, scores, NOTHING)
     best = b.Equal(b.ArgMax(objects, axis=1), labels)
@@ -150,7 +150,7 @@ def _best_label(b: Builder, scores: Value, threshold: float) -> Value:
 def _strongest(
     b: Builder, scores: Value, k: int, sizes: tuple[int, int, int], together: bool
 ) -> Value:
-    """Keeps the k best scores of each class, or of all classes together."""
+    """Keep the k best scores of each class, or of all classes together."""
     n, c, p = sizes
     if k < 0 or k >= (c * p if together else p):
         return scores
@@ -162,9 +162,9 @@ def _strongest(
 def _suppress(
     b: Builder, boxes: Value, scores: Value, threshold: float, sizes: tuple[int, int, int]
 ) -> Value:
-    """scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4].
+    """Return scores[N, C, P] of the boxes that survive; boxes[N, L, P, 4].
 
-    A box turned inside out has no area and suppresses nothing.
+    An inverted box has no area and suppresses nothing.
     """
     n, c, p = sizes
     batch, classes = (n, c) if static(boxes)[1] == 1 else (n * c, 1)
@@ -176,7 +176,7 @@ def _suppress(
 
 @record
 class _Rows:
-    """The rows of detections: `k` at most for each image, `total` in all."""
+    """The rows of detections: at most `k` per image, `total` in all."""
 
     n: int
     c: int
@@ -188,7 +188,7 @@ class _Rows:
     clip: bool
 
     def write(self, b: Builder, boxes: Value, scores: Value) -> Value:
-        """[1, 1, total, 7] of boxes[N, L, P, 4] and the scores[N, C, P] that are left."""
+        """Return [1, 1, total, 7] for boxes[N, L, P, 4] and the remaining scores[N, C, P]."""
         n, c, p = self.n, self.c, self.p
         count = min(self.k, c * p)
         best, place = b.TopK(b.Reshape(scores, [n, c * p]), [count], outputs=2, axis=1)
@@ -196,8 +196,8 @@ class _Rows:
         best, place = b.Reshape(best, [-1]), b.Reshape(place, [-1])
         valid = best > LOWEST
         label, prior = place / p, place % p
-        # a stable sort brings image and label into order, keeps the falling scores and puts what is
-        # not valid last
+        # a stable sort orders by image and label, preserves descending scores and moves invalid
+        # rows to the end
         key = b.Where(valid, label + image * c, n * c)
         order = b.TopK(key, [n * count], outputs=2, axis=0, largest=0)[1]
         corner = label * 0 if self.shared else label
@@ -212,7 +212,7 @@ class _Rows:
         return self._close(b, rows, b.ReduceSum(b.Cast(valid, to=INT64), keepdims=0), n * count)
 
     def _close(self, b: Builder, rows: Value, valid: Value, count: int) -> Value:
-        """Brings the rows to their number and marks the end of the valid ones with -1."""
+        """Pad or truncate the rows to their number, and mark the end of the valid ones with -1."""
         if self.total > count:
             rows = b.Pad(rows, [0, 0, self.total - count, 0], 0.0)
         elif self.total < count:

@@ -1,6 +1,4 @@
-"""The operators into which Detectron's region networks are cut (opset6's ExperimentalDetectron
-family).
-"""
+"""The operators of Detectron's region networks (opset6's ExperimentalDetectron family)."""
 
 from __future__ import annotations
 
@@ -32,10 +30,10 @@ def DetectronPriorGridGenerator(
     stride_x: float = 0.0,
     stride_y: float = 0.0,
 ) -> Value:
-    """Anchors priors[P, 4] at the centre of every cell of features[1, C, H, W] of an image[1, C,
+    """Anchors priors[P, 4] at the center of every cell of features[1, C, H, W] of an image[1, C,
     H', W']: [H*W*P, 4] or [H, W, P, 4].
 
-    h, w and the strides replace the sizes of the feature map and of its cells when they are not 0.
+    h, w and the strides override the sizes of the feature map and of its cells unless they are 0.
     Source: OpenVINO, ExperimentalDetectronPriorGridGenerator-6.
     """
     fm, im = static(features, "the features"), static(image, "the image")
@@ -52,8 +50,8 @@ def DetectronPriorGridGenerator(
 
 @extension
 def DetectronTopKROIs(b: Builder, rois: Value, scores: Value, *, max_rois: int) -> Value:
-    """The max_rois rows of rois[R, 4] with the best scores[R], falling: [max_rois, 4], filled up
-    with zeros.
+    """The max_rois rows of rois[R, 4] with the best scores[R], in descending order: [max_rois, 4],
+    padded with zeros.
 
     Source: OpenVINO, ExperimentalDetectronTopKROIs-6.
     """
@@ -73,7 +71,7 @@ def DetectronGenerateProposals(
     post_nms_count: int,
     pre_nms_count: int,
 ) -> tuple[Value, Value]:
-    """Proposals of one image: boxes [post_nms_count, 4] and scores [post_nms_count], filled up with
+    """Proposals of one image: boxes [post_nms_count, 4] and scores [post_nms_count], padded with
     zeros.
 
     image = (height, width, scale), anchors[H*W*A, 4], deltas[4*A, H, W], scores[A, H, W]. Source:
@@ -96,7 +94,7 @@ def DetectronGenerateProposals(
 
 
 def _limit(b: Builder, image: Value) -> Value:
-    """(w, h, w, h) of an image described by (height, width, ...)."""
+    """Return (w, h, w, h) of an image described by (height, width, ...)."""
     return b.Gather(b.Reshape(image, [-1]), [1, 0, 1, 0])
 
 
@@ -118,18 +116,19 @@ def DetectronDetectionOutput(
     class_agnostic_box_regression: int = 0,
 ) -> tuple[Value, Value, Value]:
     """Detections of one image: boxes [D, 4], classes [D] (int32), scores [D], D =
-    max_detections_per_image, filled up with zeros.
+    max_detections_per_image, padded with zeros.
 
-    rois[R, 4], deltas[R, C*4] ([R, 2*4] when class-agnostic), scores[R, C], image (height, width,
-    ...). Class 0 is the background. Detections come class by class; when there are too many, the
-    best of them by falling score. Source: OpenVINO, ExperimentalDetectronDetectionOutput-6.
+    rois[R, 4], deltas[R, C*4] ([R, 2*4] if class-agnostic), scores[R, C], image (height, width,
+    ...). Class 0 is the background. Detections are ordered by class; if there are too many, only
+    the best remain, in descending order of score. Source: OpenVINO,
+    ExperimentalDetectronDetectionOutput-6.
     """
     count, _ = static(rois, "the regions")
     at_least(1, regions=count)
     kinds = (
         2 if class_agnostic_box_regression and (shape_of(deltas) or (0, 0))[1] == 8 else num_classes
     )
-    low, high = b.Split(rois, [2, 2], outputs=2, axis=1)  # regions without an area are passed over
+    low, high = b.Split(rois, [2, 2], outputs=2, axis=1)  # regions without an area are skipped
     flat = b.ReduceMin(high - low, [1], keepdims=1) <= 0.0
     scores = b.Where(flat, 0, scores)
     weights = 1.0 / np.array(deltas_weights, np.float32)
@@ -182,8 +181,8 @@ def _one_class(
     threshold: float,
     most: int,
 ) -> tuple[Value, Value]:
-    """Boxes and scores of the at most `most` detections of class c, falling; the scores of what is
-    left over are -inf.
+    """Return boxes and scores of at most `most` detections of class c, in descending order; unused
+    scores are -inf.
     """
     box, score = b.Gather(boxes, column, axis=1), b.Gather(scores, c, axis=1)
     strong = b.Where(score > float(least), score, float("-inf"))
@@ -202,11 +201,11 @@ def DetectronROIFeatureExtractor(
     pyramid_scales: Sequence[int],
     aligned: int = 0,
 ) -> Value:
-    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) that fits each:
-    [R, C, output_size, output_size].
+    """RoiAlign of rois[R, 4] on the pyramid level floor(2 + log2(sqrt(area)/224)) of each: [R, C,
+    output_size, output_size].
 
-    `aligned` moves the regions by half a cell up and left; also then their sides count as one cell
-    at least. Regions without an area give 0. Source: OpenVINO,
+    `aligned` moves the regions by half a cell up and left; their sides are at least one cell in
+    either case. Regions without an area result in 0. Source: OpenVINO,
     ExperimentalDetectronROIFeatureExtractor-6.
     """
     low, high = b.Split(rois, [2, 2], outputs=2, axis=1)

@@ -1,4 +1,4 @@
-"""Embeddings gathered in bags: rows of a table, summed or averaged."""
+"""Embedding bags: rows of a table, summed or averaged."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def EmbeddingBagOffsets(
     *,
     reduction: str = "sum",
 ) -> Value:
-    """offsets[B] say where in indices[N] each bag begins.
+    """Embedding bags of indices[N] that begin at offsets[B].
 
-    An empty bag is row `default` of the table, or zero (as EmbeddingSegments). table[E, ...],
+    An empty bag is row `default` of the table, or zero (as in EmbeddingSegments). table[E, ...],
     default a scalar, weights[N] -> [B, ...]; `reduction` "sum" or "mean". Source: OpenVINO,
     EmbeddingBagOffsets-15.
     """

@@ -1,4 +1,4 @@
-"""Functions of one number that no standard operator gives."""
+"""Functions of one number that are no standard operators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAR = (
 
 @extension
 def ErfInv(b: Builder, x: Value) -> Value:
-    """The number whose error function is x: infinite at -1 and 1, not a number beyond.
+    """The inverse of the error function: infinite at -1 and 1, NaN beyond.
 
     x: floats; result: the shape and type of x. Source: M. Giles, Approximating the erfinv function.
     """

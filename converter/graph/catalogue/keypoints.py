@@ -1,4 +1,4 @@
-"""Extension operators on heat maps, and on boxes that belong to classes.
+"""Extension operators on heat maps, and on boxes of classes.
 
 Source: Android's NeuralNetworksTypes.h.
 """
@@ -16,11 +16,11 @@ from converter.graph.value import INT64
 
 @extension(rois=2, deltas=2, index=1, image=2)
 def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: Value) -> Value:
-    """rois [n, 4] (x1, y1, x2, y2) moved and scaled by deltas [n, 4c] (dx, dy, log of width and
-    height), one box for each class.
+    """Move and scale rois [n, 4] (x1, y1, x2, y2) by deltas [n, 4c] (dx, dy, log of width and
+    height), with one box per class.
 
     The result [n, 4c] is clipped to the image of the box: image [batch, 2] has heights and widths,
-    index [n] the entry of the batch. Source: NNAPI, AXIS_ALIGNED_BBOX_TRANSFORM.
+    index [n] the batch index. Source: NNAPI, AXIS_ALIGNED_BBOX_TRANSFORM.
     """
     n, width = static(deltas)
     sides = b.Gather(image, b.Cast(index, to=INT64), axis=0)
@@ -37,10 +37,10 @@ def TransformBoxes(b: Builder, rois: Value, deltas: Value, index: Value, image: 
 
 @extension
 def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
-    """For each map of x [n, k, s, s] the score [n, k] and the place [n, k, 2] (x, y) of its maximum
-    within the box [n, 4] (x1, y1, x2, y2).
+    """For each map of x [n, k, s, s], the score [n, k] and the position [n, k, 2] (x, y) of its
+    maximum in the box [n, 4] (x1, y1, x2, y2).
 
-    The maximum is that of the parabola through the largest element and its eight neighbours
+    The maximum is that of the parabola through the largest element and its eight neighbors
     (mirrored at the border), at most 1.5 elements away. Source: NNAPI, HEATMAP_MAX_KEYPOINT.
     """
     n, k, height, width = static(x)
@@ -68,7 +68,7 @@ def HeatmapKeypoints(b: Builder, x: Value, boxes: Value) -> tuple[Value, Value]:
 def _neighbour(
     b: Builder, row: Value, column: Value, i: int, j: int, height: int, width: int
 ) -> Value:
-    """The flat place of a neighbour; one row or column outside is mirrored."""
+    """Return the flat index of a neighbor; one row or column outside is mirrored."""
     parts = []
     for at, step, size in ((row, i, height), (column, j, width)):
         moved = b.Abs(at + step)
@@ -78,7 +78,7 @@ def _neighbour(
 
 
 def _peak(b: Builder, g: dict[tuple[int, int], Value]) -> tuple[Value, Value, Value]:
-    """Newton's step from the middle of a 3 x 3 grid, and the value there; no step where the
+    """Return Newton's step from the center of a 3 x 3 grid, and the value there; no step if the
     curvature has no inverse.
     """
     middle = g[0, 0]

@@ -1,4 +1,4 @@
-"""Extension operators that look rows up by key or by hash."""
+"""Extension operators that look up rows by key or by hash."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _K2 = 0x9AE16A3B2F90404F
 
 @extension
 def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> tuple[Value, Value]:
-    """Rows of `values` whose key equals the lookup; a miss gives zeros.
+    """Rows of `values` whose key equals the lookup; zeros if there is none.
 
-    The second output says 1 for a hit, 0 for a miss (uint8). lookups[k], keys[n] int32, ascending;
+    The second output is 1 for a hit, 0 for a miss (uint8). lookups[k], keys[n] int32, ascending;
     values[n, ...] -> [k, ...] and uint8[k]. Source: NNAPI, HASHTABLE_LOOKUP.
     """
     equal = b.Equal(lookups[:, None], keys[None])
@@ -35,13 +35,13 @@ def HashtableLookup(b: Builder, lookups: Value, keys: Value, values: Value) -> t
 def LSHProjection(
     b: Builder, seeds: Value, x: Value, weight: Value | None = None, *, kind: int = 1
 ) -> Value:
-    """Locality-sensitive hashes of the rows of `x` (int32), one for each row of `seeds` [hashes,
-    bits], as int32.
+    """Locality-sensitive hashes of the rows of `x` (int32), one per row of `seeds` [hashes, bits],
+    as int32.
 
-    A bit is 1 when the (weighted) sum of the rows' signed FarmHash fingerprints of seed and row is
-    positive. `kind` 2 (dense): all bits; 1 and 3 (sparse): one number for each hash, with 3 plus
-    its index shifted by the number of bits. x [n, ...]; weight [n], by default ones. Result [hashes
-    * bits] for dense, [hashes] for sparse. Source: NNAPI, LSH_PROJECTION.
+    A bit is 1 if the (weighted) sum of the rows' signed FarmHash fingerprints of seed and row is
+    positive. `kind` 2 (dense): all bits; 1 and 3 (sparse): one number per hash, to which 3 adds its
+    index shifted by the number of bits. x [n, ...]; weight [n], by default ones. Result [hashes *
+    bits] for dense, [hashes] for sparse. Source: NNAPI, LSH_PROJECTION.
     """
     shape, hashes = shape_of(x), shape_of(seeds)
     if shape is None or hashes is None or x.dtype != INT32:
@@ -64,9 +64,9 @@ def LSHProjection(
     return signature + (arange(hashes[0]) << hashes[1]).astype(np.int32) if kind == 3 else signature
 
 
-# Words of 32 and 64 bits are a last axis of bits, int32 numbers 0 and 1, the lowest first. Many
-# engines compute integers in 32 bits, and divide and compare them as floats: nothing here but the
-# first steps of _integer_bits has numbers above 2^24.
+# 32-bit and 64-bit words are represented by a last axis of bits, int32 numbers 0 and 1, the lowest
+# first. Many engines compute integers in 32 bits, and divide and compare them as floats: except for
+# the first steps of _integer_bits, no number here exceeds 2^24.
 
 
 def _int32(numbers: object) -> np.ndarray:
@@ -74,15 +74,15 @@ def _int32(numbers: object) -> np.ndarray:
 
 
 def _places(b: Builder, x: Value, count: int) -> Value:
-    """The lowest `count` bits of numbers >= 0 with a last axis of 1: as many on that axis."""
+    """Return the lowest `count` bits of numbers >= 0 along their last axis, which has length 1."""
     return x / b.const(_int32(1 << arange(count))) % b.const(_int32(2))
 
 
 def _integer_bits(b: Builder, x: Value) -> Value:
-    """The 32 bits of int32 numbers with a last axis of 1.
+    """Return the 32 bits of int32 numbers whose last axis has length 1.
 
-    A quotient that an engine rounds otherwise leaves a remainder below 0 or above the divisor,
-    which the carry makes good.
+    If an engine rounds a quotient differently, the remainder is negative or exceeds the divisor,
+    which the carry corrects.
     """
     half = b.const(_int32(1 << 16))
     high = x / half
@@ -92,7 +92,9 @@ def _integer_bits(b: Builder, x: Value) -> Value:
 
 
 def _float_bits(b: Builder, x: Value) -> Value:
-    """The 32 bits of finite float32 numbers with a last axis of 1; subnormal ones are zeros."""
+    """Return the 32 bits of finite float32 numbers whose last axis has length 1; subnormal ones
+    become zeros.
+    """
     array = known(x)
     if array is not None:
         words = array.astype(np.float32).view(np.uint32)
@@ -100,7 +102,7 @@ def _float_bits(b: Builder, x: Value) -> Value:
     size, powers = b.Abs(x), np.exp2(arange(1, 255) - 127).astype(np.float32)
     reached = b.Cast(size >= b.const(powers), to=INT32)
     exponent = b.ReduceSum(reached, [-1], keepdims=1)
-    # size / 2^exponent in two factors, each of them a normal number
+    # magnitude / 2^exponent in two factors, each of them a normal number
     away = 127 - arange(255)
     for part in (away // 2, away - away // 2):
         factors = b.const(np.exp2(part).astype(np.float32))
@@ -114,11 +116,11 @@ def _float_bits(b: Builder, x: Value) -> Value:
 
 
 def _sum_of_products(b: Builder, terms: list[tuple[Value, int]], plus: int = 0) -> Value:
-    """The sum of words of 64 bits, each times a constant, and a constant, modulo 2^64: its 8 bytes,
-    the lowest first.
+    """Return the sum of 64-bit words, each times a constant, and a constant, modulo 2^64: its 8
+    bytes, the lowest first.
 
-    A word times a constant is the sum of the constant's shifted copies that the word's bits choose,
-    byte by byte.
+    A word times a constant is the sum of shifted copies of the constant that the word's bits
+    select, byte by byte.
     """
     total = b.const(_int32(list(plus.to_bytes(8, "little"))))
     for word, factor in terms:
@@ -137,8 +139,8 @@ def _sum_of_products(b: Builder, terms: list[tuple[Value, int]], plus: int = 0) 
 
 
 def _farmhash(b: Builder, words: list[Value]) -> Value:
-    """FarmHash's Fingerprint64 (farmhashna) of 8 to 16 bytes, given as 2 to 4 words of 32 bits, as
-    8 bytes.
+    """Return FarmHash's Fingerprint64 (farmhashna) of 8 to 16 bytes, given as 2 to 4 32-bit words,
+    as 8 bytes.
     """
 
     def pair(low: Value, high: Value) -> Value:
@@ -149,14 +151,14 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
         return b.Reshape(_places(b, bytes_[..., None], 8), shape)
 
     def rotate(v: Value, n: int) -> Value:
-        """To the right."""
+        """Rotate to the right."""
         return b.Concat(v[..., n:64], v[..., :n], axis=-1)
 
     def xor(v: Value, w: Value) -> Value:
         return b.Abs(v - w)
 
     def mixed(v: Value) -> Value:
-        """XOR of v and v shifted 47 to the right."""
+        """Return v XOR (v shifted right by 47)."""
         low = v[..., : 64 - 47]
         shifted = v[..., 47:64]
         return b.Concat(xor(low, shifted), v[..., 64 - 47 : 64], axis=-1)
@@ -172,14 +174,14 @@ def _farmhash(b: Builder, words: list[Value]) -> Value:
 
 
 def _same_sizes(b: Builder, low: Value, high: Value) -> tuple[Value, Value]:
-    """Seeds [n, 1, 32] and items [1, m, 32] as [n, m, 32]."""
+    """Expand seeds [n, 1, 32] and items [1, m, 32] to [n, m, 32]."""
     zeros = [v * b.const(_int32(0)) for v in (low, high)]
     return low + zeros[1], high + zeros[0]
 
 
 def _signed(b: Builder, bytes_: Value) -> Value:
-    """The signed number of 64 bits of 8 bytes, as a double; engines that have floats alone keep its
-    sign and 24 bits.
+    """Return the signed 64-bit number of 8 bytes, as a double; engines with floats only preserve
+    its sign and 24 bits.
     """
     top = bytes_[..., 7:8]
     sign = top / b.const(_int32(128)) * b.const(_int32(-256))

@@ -10,7 +10,7 @@ from converter.graph.catalogue.sequences import changes, in_front
 from converter.graph.extensions import extension
 from converter.graph.value import INT64
 
-NEVER = -1e30  # the logarithm of a probability of zero that still can be added and subtracted
+NEVER = -1e30  # the logarithm of a probability of zero that can still be added and subtracted
 
 
 @extension
@@ -30,9 +30,9 @@ def CTCLoss(
     T, C] over lengths[N] steps: [N].
 
     The labels are decoded first: `unique` keeps the first of each, else `collapse_repeated` one of
-    a run. A path of steps stands for the labels without its blanks (class `blank`, by default the
-    last), with `merge_repeated` also one of each run. Infinite where no path is long enough.
-    Source: OpenVINO, CTCLoss-4.
+    each run. A path of steps represents the labels that remain without its blanks (class `blank`,
+    by default the last) and, with `merge_repeated`, with only one of each run. The result is
+    infinite if no path is long enough. Source: OpenVINO, CTCLoss-4.
     """
     scores = b.LogSoftmax(logits, axis=2)
     last_class = length(b, logits, 2) - 1
@@ -57,14 +57,14 @@ def CTCLoss(
 
 
 def _column(b: Builder, v: Value) -> Value:
-    """The shape [N, 1] of a matrix's column."""
+    """Return the shape [N, 1] of a matrix's column."""
     return b.Concat(length(b, v, 0), [1], axis=0)
 
 
 def _decoded(
     b: Builder, labels: Value, lengths: Value, collapse: bool, unique: bool
 ) -> tuple[Value, Value]:
-    """Labels [N, L] that count, moved to the front, and how many there are [N, 1]."""
+    """Return the decoded labels [N, L], moved to the front, and their number [N, 1]."""
     labels = b.Cast(labels, to=INT64)
     number = numbers(b, length(b, labels, 1))
     keep = number < b.Cast(lengths, to=INT64)[:, None]
@@ -79,7 +79,7 @@ def _decoded(
 
 
 def _interleaved(b: Builder, targets: Value, nothing: Value) -> Value:
-    """blank, label, blank, label, .., blank: [N, 2L + 1]."""
+    """Return blank, label, blank, label, .., blank: [N, 2L + 1]."""
     blanks = b.Expand(nothing, b.Shape(targets))
     pairs = b.Concat(blanks[:, :, None], targets[:, :, None], axis=2)
     flat = b.Reshape(pairs, b.Concat(length(b, targets, 0), [-1], axis=0))
@@ -87,7 +87,7 @@ def _interleaved(b: Builder, targets: Value, nothing: Value) -> Value:
 
 
 def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: bool) -> Value:
-    """Logarithms of the probabilities to be at each place [N, S] after lengths[N] steps of
+    """Return the logarithms of the probabilities of each state [N, S] after lengths[N] steps of
     emitted[T, N, S].
     """
     number = numbers(b, length(b, places, 1))
@@ -95,7 +95,7 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
     start = b.Where(at_first, b.like(emitted, 0), b.like(emitted, NEVER))
     behind = b.Pad(places, [0, 2, 0, 0], -1)[:, :-2]
     odd = b.Equal(number % 2, 1)
-    skips = odd & ~b.Equal(places, behind)  # over the blank between different labels
+    skips = odd & ~b.Equal(places, behind)  # skip the blank between different labels
     steps = b.Squeeze(length(b, emitted, 0), [0])
     with b.loop(steps, start) as body:
         step, (state,) = body.iteration, body.states
@@ -112,11 +112,11 @@ def _forward(b: Builder, emitted: Value, places: Value, lengths: Value, merge: b
 
 
 def _shifted(b: Builder, state: Value, by: int) -> Value:
-    """Every place takes what was `by` places in front of it."""
+    """Shift every state by `by` positions towards the end."""
     return b.Pad(state, [0, by, 0, 0], NEVER)[:, :-by]
 
 
 def _either(b: Builder, x: Value, y: Value) -> Value:
-    """log(exp x + exp y)."""
+    """Return log(exp x + exp y)."""
     gap = -b.Abs(x - y)
     return b.Max(x, y) + b.Log(b.Exp(gap) + 1)

@@ -1,4 +1,5 @@
-"""Grey-scale morphology: windows that add to the data and take the largest or least sum.
+"""Grayscale morphology: windows that are added to the data, of which the maximum or minimum is
+taken.
 
 Layout N, C, H, W.
 """
@@ -26,8 +27,8 @@ def _windows(
     dilations: Sequence[int],
     border: float,
 ) -> list[Value]:
-    """For every position of the kernel the data under it, [N, C, h, w]; `border` is the value of
-    the padding.
+    """Return, for every position of the kernel, the data under it, [N, C, h, w]; `border` is the
+    padding value.
     """
     shape, kernel = static(x), static(w, "the filter")
     if x.dtype is not None and x.dtype.is_integer():
@@ -50,7 +51,7 @@ def _windows(
 
 
 def _weights(b: Builder, w: Value, flip: bool) -> list[Value]:
-    """The kernel's values position by position, each [C, 1, 1]."""
+    """Return the kernel's values position by position, each [C, 1, 1]."""
     _, h, width = static(w)
     places = [(i, j) for i in range(h) for j in range(width)]
     places = places[::-1] if flip else places

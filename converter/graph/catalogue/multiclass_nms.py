@@ -1,4 +1,4 @@
-"""Suppression of boxes in several classes at once, and the best rows of all of them."""
+"""Suppression of boxes in several classes at once, and the best rows of all classes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from converter.graph.value import FLOAT, INT64
 
 
 def _capped(b: Builder, count: Value, most: int) -> Value:
-    """count, at most `most` when that is not negative."""
+    """Return count, limited to `most` unless that is negative."""
     return count if most < 0 else b.Min(count, [most])
 
 
 @dataclass(frozen=True)
 class _Selection:
-    """The rows that a suppression of several classes gives."""
+    """The selected rows of a suppression in several classes."""
 
     sort: str
     across: bool
@@ -42,8 +42,8 @@ class _Selection:
     def rows(
         self, b: Builder, kept: Value, flat: Value, shared: bool
     ) -> tuple[Value, Value, Value]:
-        """Rows [class, score, box], their indices [S, 1] and their number per image of kept[B, C,
-        N] (-inf: not selected); flat[.., 4]: all boxes.
+        """Return rows [class, score, box], their indices [S, 1] and their number per image for
+        kept[B, C, N] (-inf: not selected); flat[.., 4]: all boxes.
         """
         classes, count = length(b, kept, 1), length(b, kept, 2)
         together = b.Reshape(kept, b.Concat([0], classes * count, axis=0))
@@ -66,8 +66,8 @@ class _Selection:
     def _order(
         self, b: Builder, image: Value, label: Value, value: Value, classes: Value
     ) -> Value | None:
-        """Sorting of the rows, which come image by image and falling by score; TopK leaves equals
-        in their order.
+        """Return the sort order of the rows, which are ordered by image and descending score; TopK
+        preserves the order of ties.
         """
         count = b.Shape(value)
         if self.sort == "score" and self.across:
@@ -81,8 +81,8 @@ class _Selection:
 def _strongest(
     b: Builder, scores: Value, usable: Value, background: int, most: int
 ) -> tuple[Value, Value]:
-    """The `most` best usable scores[B, C, N] of each class, falling, and their places: as many as
-    the fullest class has, -inf in the others.
+    """Return the `most` best usable scores[B, C, N] of each class, descending, and their indices:
+    as many as the fullest class has, with -inf in the others.
 
     The background is left out.
     """
@@ -115,13 +115,13 @@ def MulticlassNms(
     """Suppression within each class, then the best of all classes: rows [class, score, x1, y1, x2,
     y2], indices int64 [S, 1], numbers int64 [B].
 
-    boxes[B, N, 4] and scores[B, C, N]; or boxes[C, M, 4] and scores[C, M] of all images one behind
-    the other, whose numbers roisnum[B] tells. Indices count all boxes of the batch: image*N + box,
-    with roisnum box*C + class. nms_top_k bounds the candidates of a class, keep_top_k the rows of
-    an image (-1: no bound); not normalized boxes include their last pixel. sort_result_type: none
-    and score go by score, classid by class and score, within each image or across the batch.
-    Source: OpenVINO, MulticlassNonMaxSuppression-9, and for an overlap that equals the threshold,
-    which suppresses, its reference and runtime.
+    boxes[B, N, 4] and scores[B, C, N]; or boxes[C, M, 4] and scores[C, M] of all images
+    concatenated, with their numbers in roisnum[B]. Indices count all boxes of the batch: image*N +
+    box, with roisnum box*C + class. nms_top_k limits the candidates of a class, keep_top_k the rows
+    of an image (-1: no limit); boxes that are not normalized include their last pixel.
+    sort_result_type: none and score sort by score, classid by class and score, within each image or
+    across the batch. An overlap equal to the threshold suppresses. Source: OpenVINO,
+    MulticlassNonMaxSuppression-9, and for the last rule its reference and runtime.
     """
     boxes = ranked(b, boxes, 3)
     flat, shared = b.Reshape(boxes, [-1, 4]), roisnum is None
@@ -154,7 +154,7 @@ def MulticlassNms(
 
 
 def _by_image(b: Builder, scores: Value, roisnum: Value) -> Value:
-    """scores[C, M] as [B, C, M], -inf where a box belongs to another image."""
+    """Return scores[C, M] as [B, C, M], with -inf for boxes of other images."""
     count = b.Max(b.Cast(roisnum, to=INT64), 0)
     end = b.CumSum(count, 0)
     start, end = (v[:, None, None] for v in (end - count, end))
@@ -180,11 +180,12 @@ def MatrixNms(
     normalized: int = 1,
 ) -> tuple[Value, Value, Value]:
     """Matrix NMS (Wang et al., 2020): scores decay by the overlaps with better boxes of their
-    class; results as of MulticlassNms.
+    class; results as for MulticlassNms.
 
     boxes[B, N, 4] (x1, y1, x2, y2), scores[B, C, N]. Candidates exceed score_threshold, their
-    decayed scores post_threshold. An image's rows go by score; only across the batch they go by
-    class too. Source: OpenVINO, MatrixNonMaxSuppression-8, and its reference for the order.
+    decayed scores post_threshold. An image's rows are sorted by score; sorting by class applies
+    only across the batch. Source: OpenVINO, MatrixNonMaxSuppression-8, and its reference for the
+    order.
     """
     if decay_function not in ("linear", "gaussian"):
         raise MappingError(f"decay_function={decay_function!r} is not known", "R110")
@@ -203,7 +204,7 @@ def MatrixNms(
         gaussian_sigma,
         0.0 if normalized else 1.0,
     )
-    # -inf times a factor of 0 is no number, which no comparison lets through
+    # -inf times a factor of 0 is NaN, for which every comparison is false
     decayed = b.Reshape(factor, b.Shape(places), allowzero=1) * values
     kept = b.Where(decayed > max(post_threshold, float(np.finfo(np.float32).min)), decayed, NOTHING)
     selection = _Selection(
@@ -213,8 +214,10 @@ def MatrixNms(
 
 
 def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -> Value:
-    """Factors [G, K] for the scores of boxes[G, K, 4], which fall by score: box by box, so that no
-    more than one row of overlaps is there.
+    """Return factors [G, K] for the scores of boxes[G, K, 4], which are in descending order of
+    score.
+
+    Boxes are processed one by one, so that only one row of overlaps exists at a time.
     """
     rank = numbers(b, length(b, boxes, 1))
     ones = b.Expand(1.0, b.Shape(boxes, end=2))
@@ -236,8 +239,8 @@ def _decay(b: Builder, boxes: Value, function: str, sigma: float, edge: float) -
 
 
 def _overlap(b: Builder, one: Value, many: Value, edge: float) -> Value:
-    """Intersection over union as Matrix NMS takes it: 0 where the boxes lie apart, and no area for
-    those turned inside out.
+    """Return the intersection over union as Matrix NMS defines it: 0 for disjoint boxes, and no
+    area for inverted ones.
     """
     (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
     size = b.Min(high1, high2) - b.Max(low1, low2)
@@ -249,5 +252,5 @@ def _overlap(b: Builder, one: Value, many: Value, edge: float) -> Value:
 
 
 def _upright(b: Builder, low: Value, high: Value, area: Value) -> Value:
-    """The area, 0 for a box turned inside out."""
+    """Return the area, 0 for an inverted box."""
     return b.Where(apart(b, low, high), 0.0, area)

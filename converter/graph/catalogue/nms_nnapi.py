@@ -1,8 +1,8 @@
-"""Extension operators that keep the best boxes, class by class, as Android's neural networks API
-has them (NeuralNetworksTypes.h).
+"""Extension operators that select the best boxes, class by class, as in Android's neural networks
+API (NeuralNetworksTypes.h).
 
-Boxes are x1, y1, x2, y2; the overlap of two is the area they share over the area they cover.
-Results are as long as what is kept.
+Boxes are x1, y1, x2, y2; overlap is intersection over union. Results are as long as the number of
+selected boxes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def ClassNMS(
     sigma: float = 1.0,
     nms_score_threshold: float = 0.0,
 ) -> tuple[Value, Value, Value, Value]:
-    """The best of each class of each image: scores [n, c], rois [n, 4c], index [n] -> scores [m],
-    rois [m, 4], classes [m], index [m] (int32).
+    """The best boxes of each class of each image: scores [n, c], rois [n, 4c], index [n] -> scores
+    [m], rois [m, 4], classes [m], index [m] (int32).
 
-    Class 0 is the background. A kept box lowers the scores of those it overlaps: to 0 from
+    Class 0 is the background. A selected box lowers the scores of those it overlaps: to 0 from
     `iou_threshold` on (kernel 0), by 1 - overlap from it on (1), by exp(-overlap^2 / sigma) (2);
-    boxes that fall below `nms_score_threshold` are out. `limit` for each image, negative: none.
-    Results go by image, class and falling score.
+    boxes that fall below `nms_score_threshold` are removed. `limit` per image, negative: none.
+    Results are ordered by image, class and descending score.
     """
     n, c = static(scores)
     wide = [as_float(b, v) for v in (scores, rois)]
@@ -56,7 +56,7 @@ def ClassNMS(
 
 
 def _factors(b: Builder, shared: Value, kernel: int, iou_threshold: float, sigma: float) -> Value:
-    """What the scores of others are multiplied by."""
+    """Return the factors of the scores of other boxes."""
     if kernel == 2:
         return b.Exp(shared * shared * (-1.0 / sigma))
     other = 1.0 - shared if kernel == 1 else b.const(np.float32(0))
@@ -66,8 +66,8 @@ def _factors(b: Builder, shared: Value, kernel: int, iou_threshold: float, sigma
 def _rounds(
     b: Builder, pending: Value, kept: Value, count: int, least: float
 ) -> tuple[Value, Value]:
-    """As often as there are boxes, the best of each class is taken: its number and score [rounds,
-    classes]; LOWEST is no box.
+    """Select the best box of each class, in as many rounds as there are boxes: its index and score
+    [rounds, classes]; LOWEST means no box.
     """
     classes = static(pending)[0]
     with b.loop(count, pending) as body:
@@ -91,8 +91,8 @@ def _results(
     like: tuple[Value, Value],
     limit: int,
 ) -> Picked:
-    """What was taken, class after class, without the empty rounds, at most `limit` for each image,
-    image after image.
+    """Return the selected boxes, class by class, without empty rounds, at most `limit` per image,
+    image by image.
     """
     classes, count, _ = static(boxes)
     flat = [b.Reshape(b.Transpose(v, perm=[1, 0]), [-1]) for v in (picks, values)]
@@ -113,14 +113,14 @@ def _results(
 
 
 def _rank(b: Builder, values: Value, image: Value, count: int) -> Value:
-    """How many of the same image come before each, by falling score."""
+    """Return the number of entries of the same image before each, in descending order of score."""
     by_score = b.TopK(values, [count], axis=0, outputs=2)[1]
     own = b.Gather(image, by_score)
     _, by_image = b.TopK(own, [count], axis=0, largest=0, outputs=2)  # stable
     order = b.Gather(by_score, by_image, axis=0)
     images = b.Gather(image, order, axis=0)
     starts = ~b.Equal(images, b.Concat([-1.0], images[: count - 1], axis=0))
-    lengths = b.CumSum(b.Cast(starts, to=FLOAT), 0) - 1.0  # the number of the group of each place
+    lengths = b.CumSum(b.Cast(starts, to=FLOAT), 0) - 1.0  # the index of the group of each entry
     group = b.Cast(lengths, to=INT64)
     first = b.ScatterElements(
         np.full(count, count, np.int64), group, arange(count), axis=0, reduction="min"
@@ -143,13 +143,13 @@ def GridProposals(
     iou_threshold: float,
     min_size: float,
 ) -> tuple[Value, Value, Value]:
-    """Regions of an image from the anchors [a, 4] at each place of a map: scores [n, a, h, w],
-    deltas [n, 4a, h, w], image [n, 2] (height, width).
+    """Region proposals of images from the anchors [a, 4] at each position of a map: scores [n, a,
+    h, w], deltas [n, 4a, h, w], image [n, 2] (height, width).
 
-    The map's element i lies at i * ratio (height, width). Of the `before` best (0: all) those stay
-    that have at least `min_size` (and 1) on both sides and their middle in the image; of these the
-    `after` best (0: all) without an overlap from `iou_threshold` on. Results, image by image:
-    scores [m], regions [m, 4], index [m] (int32).
+    The map's element i is at i * ratio (height, width). Of the `before` best (0: all), those are
+    kept that have at least `min_size` (and 1) on both sides and their center in the image; of these
+    the `after` best (0: all) with overlaps below `iou_threshold`. Results, image by image: scores
+    [m], regions [m, 4], index [m] (int32).
     """
     n, a, h, w = static(scores)
     total = a * h * w
@@ -182,7 +182,7 @@ def GridProposals(
 
 
 def _shifts(h: int, w: int, ratio: list[float]) -> Array:
-    """[h * w, 1, 4]: where each element of a map lies in the image, x and y twice."""
+    """Return the position of each element of a map in the image, x and y twice: [h * w, 1, 4]."""
     ys, xs = np.meshgrid(
         arange(h, dtype=np.float32) * ratio[0],
         arange(w, dtype=np.float32) * ratio[1],
@@ -192,14 +192,17 @@ def _shifts(h: int, w: int, ratio: list[float]) -> Array:
 
 
 def _from(threshold: float) -> Array:
-    """The number below: NonMaxSuppression drops what lies above its threshold, here what is equal
-    goes as well.
+    """Return the next smaller number.
+
+    NonMaxSuppression removes overlaps above its threshold, here equal ones are removed, too.
     """
     return np.array([np.nextafter(np.float32(threshold), np.float32(-1))])
 
 
 def _usable(b: Builder, boxes: Value, image: Value, least: float) -> Value:
-    """Which boxes [n, m, 4] are large enough and lie in their image with the middle: [n, m]."""
+    """Return which boxes [n, m, 4] are large enough and have their center in their image: [n,
+    m].
+    """
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=2)
     limit = b.Gather(image, [1, 0], axis=1)[:, None]  # width, height
     return every(b, (high - low >= least) & ((low + high) * 0.5 < limit))
@@ -221,14 +224,14 @@ def AnchorDetections(
     iou_threshold: float,
     background: int = 0,
 ) -> tuple[Value, Value, Value, Value]:
-    """Boxes of anchors [p, 4] (y, x, height, width of the middle) moved by deltas [n, p, 4+] over
+    """Boxes of anchors [p, 4] (y, x, height, width of the center) moved by deltas [n, p, 4+] over
     `scales` (y, x, height, width), then suppressed.
 
-    scores [n, p, c], class 0 is the background; it is counted in the labels when `background`.
-    `per_class`: each class keeps `limit_each` boxes, of all of them the best `limit`. Otherwise a
-    box stands for its best class, `limit` are kept and each is told with `classes_each` of its
-    classes. Results [n, m] scores, [n, m, 4] boxes (y1, x1, y2, x2), [n, m] labels (int32), zeros
-    at the end; [n] how many (int32).
+    scores [n, p, c], class 0 is the background; labels count it if `background`. `per_class`: each
+    class keeps `limit_each` boxes, of which the best `limit` are returned. Otherwise a box has the
+    score of its best class, `limit` are kept, and each is returned with `classes_each` of its
+    classes. Results [n, m] scores, [n, m, 4] boxes (y1, x1, y2, x2), [n, m] labels (int32), padded
+    with zeros; [n] their number (int32).
     """
     _n, _p, c = static(scores)
     wide = [as_float(b, v) for v in (scores, deltas, anchors)]
@@ -256,8 +259,8 @@ def _suppressed(
     score_threshold: float,
     iou_threshold: float,
 ) -> Value:
-    """scores [n, k, p] without those that are too low, suppressed or beyond the limit of their
-    class: these are LOWEST.
+    """Return scores [n, k, p], replaced by LOWEST if they are too low, suppressed or beyond the
+    limit of their class.
     """
     n, k, p = static(scores)
     least = np.array([score_threshold], np.float32)
@@ -306,7 +309,7 @@ def _one_class(
 
 
 def _best(b: Builder, scores: Value, limit: int) -> tuple[Value, Value]:
-    """The largest `limit` of each row, LOWEST where there are not as many, and their places."""
+    """Return the largest `limit` of each row and their indices; LOWEST if there are fewer."""
     _, count = static(scores)
     if limit > count:
         scores = b.Pad(scores, [0, 0, 0, limit - count], LOWEST)

@@ -1,5 +1,5 @@
-"""Suppression of overlapping boxes where ONNX's own operator does not reach: any measure of
-overlap, moving thresholds, decaying scores.
+"""Suppression of overlapping boxes beyond ONNX's own operator: any measure of overlap, adaptive
+thresholds, decaying scores.
 """
 
 from __future__ import annotations
@@ -13,44 +13,46 @@ from converter.graph.extensions import extension
 from converter.graph.value import FLOAT, INT64
 
 Overlap = Callable[[Builder, Value, Value], Value]
-NOTHING = float("-inf")  # the score of what takes no part
+NOTHING = float("-inf")  # the score of boxes that are excluded
 
 
 # sizes that may be known at run time only --------------------------------------------------------
 
 
 def length(b: Builder, value: Value, axis: int) -> Value:
-    """One dimension as int64[1]."""
+    """Return one dimension as int64[1]."""
     return b.Shape(value, start=axis, end=axis + 1)
 
 
 def numbers(b: Builder, count: Value) -> Value:
-    """0, 1, .. count-1 for an int64[1]."""
+    """Return 0, 1, .. count-1 for an int64[1]."""
     return b.Range(0, b.Squeeze(count, [0]), 1)
 
 
 def whole(b: Builder, number: Value) -> Value:
-    """One number, in any integer type and shape, as int64[1]."""
+    """Return a single number, of any integer type and shape, as int64[1]."""
     return b.Reshape(b.Cast(number, to=INT64), [1])
 
 
 def ranked(b: Builder, value: Value, rank: int) -> Value:
-    """`value` with its rank known, where the file leaves even that open."""
+    """Return `value` with a known rank, for files that leave even that dynamic."""
     return value if value.shape is not None else b.Reshape(value, [0] * (rank - 1) + [-1])
 
 
 def as_float(b: Builder, value: Value) -> Value:
-    """As float32."""
+    """Cast to float32."""
     return value if value.dtype == FLOAT else b.Cast(value, to=FLOAT)
 
 
 def every(b: Builder, truths: Value) -> Value:
-    """Whether all are true along the last axis."""
+    """Return whether all elements are true along the last axis."""
     return b.Equal(b.ReduceMin(b.Cast(truths, to=INT64), [-1], keepdims=0), 1)
 
 
 def fullest(b: Builder, usable: Value) -> Value:
-    """How many of usable[.., N] are true in the row that has the most, 1 at least: int64[1]."""
+    """Return the largest number of true elements in a row of usable[.., N], at least 1:
+    int64[1].
+    """
     counts = b.ReduceSum(b.Cast(usable, to=INT64), [-1], keepdims=0)
     return b.Reshape(b.Max(b.ReduceMax(counts, keepdims=0), 1), [1])
 
@@ -59,8 +61,8 @@ def fullest(b: Builder, usable: Value) -> Value:
 
 
 def sides(b: Builder, boxes: Value, edge: float) -> tuple[Value, Value, Value]:
-    """Low and high corners [.., 2] of boxes[.., 4] and width times height [..], sides `edge` longer
-    than the difference.
+    """Return low and high corners [.., 2] of boxes[.., 4] and width times height [..], with sides
+    `edge` longer than the difference.
     """
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     size = high - low
@@ -68,7 +70,7 @@ def sides(b: Builder, boxes: Value, edge: float) -> tuple[Value, Value, Value]:
 
 
 def around(b: Builder, middle: Value, size: Value) -> Value:
-    """The corner boxes [.., 4] of this middle and size, [.., 2] each."""
+    """Return the corner boxes [.., 4] of a center and size, [.., 2] each."""
     half = size * 0.5
     return b.Concat(middle - half, middle + half, axis=-1)
 
@@ -76,8 +78,8 @@ def around(b: Builder, middle: Value, size: Value) -> Value:
 def decoded(
     b: Builder, middle: Value, size: Value, deltas: Value, largest: float | None = None
 ) -> Value:
-    """Corner boxes [.., 4]: those of a middle and a size [.., 2] moved by deltas[.., :2] of their
-    size and exp(deltas[.., 2:]) times as large, at most `largest`.
+    """Return the corner boxes [.., 4] of a center and a size [.., 2] moved by deltas[.., :2] times
+    the size and scaled by exp(deltas[.., 2:]), at most `largest`.
     """
     move, grow = b.Split(deltas, [2, 2], outputs=2, axis=-1)
     grown = b.Exp(grow) * size
@@ -86,26 +88,26 @@ def decoded(
 
 
 def upright(b: Builder, boxes: Value) -> Value:
-    """Boxes [.., 4] of which those turned inside out have no area."""
+    """Return boxes [.., 4] in which inverted ones have no area."""
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     return b.Concat(low, b.Max(low, high), axis=-1)
 
 
 def at_places(b: Builder, scores: Value, places: Value, values: Value) -> Value:
-    """values [.., .., K] at their places along the last axis of scores, -inf elsewhere."""
+    """Return values [.., .., K] at their indices along the last axis of scores, -inf elsewhere."""
     nothing = b.Expand(np.float32(NOTHING), b.Shape(scores))
     return b.ScatterElements(nothing, places, values, axis=2)
 
 
 def product(b: Builder, pair: Value) -> Value:
-    """The product along the last axis, which has two elements."""
+    """Return the product along the last axis, which has two elements."""
     x, y = b.Split(pair, [1, 1], outputs=2, axis=-1)
     return b.Squeeze(x * y, [-1])
 
 
 def apart(b: Builder, low: Value, high: Value) -> Value:
-    """Whether high[.., 2] lies before low[.., 2] in x or y: what is between them is turned inside
-    out.
+    """Return whether high[.., 2] is less than low[.., 2] in x or y, that is, whether the box is
+    inverted.
     """
     return b.ReduceMin(high - low, [-1], keepdims=0) < 0.0
 
@@ -113,8 +115,8 @@ def apart(b: Builder, low: Value, high: Value) -> Value:
 def common_area(
     b: Builder, one: Value, many: Value, edge: float = 0.0
 ) -> tuple[Value, Value, Value, Value]:
-    """Width and height [.., 2] of what two boxes share, negative where they lie apart; its area,
-    and those of both.
+    """Return width and height [.., 2] of the intersection of two boxes, negative if they are
+    disjoint; its area, and those of both boxes.
     """
     (low1, high1, area1), (low2, high2, area2) = sides(b, one, edge), sides(b, many, edge)
     size = b.Min(high1, high2) - b.Max(low1, low2)
@@ -122,18 +124,18 @@ def common_area(
 
 
 def over_union(b: Builder, common: Value, area1: Value, area2: Value, real: Value) -> Value:
-    """The common area over that of the union, 0 where the overlap is not `real`."""
+    """Return the common area over that of the union, 0 where the overlap is not `real`."""
     return b.Where(real, common / (area1 + area2 - common), 0.0)
 
 
 def pairs(b: Builder, boxes: Value, measure: Overlap) -> Value:
-    """A measure of each of boxes[.., N, 4] beside each: [.., N, N]."""
+    """Return a measure of each pair of boxes[.., N, 4]: [.., N, N]."""
     return measure(b, boxes[..., None, :], boxes[..., None, :, :])
 
 
 def corner_overlap(edge: float, *, touching: bool = False) -> Overlap:
-    """Intersection over union of corner boxes; 0 where one has no area, and with `touching` where
-    they lie apart (`edge` could hide that).
+    """Return the intersection over union of corner boxes; 0 if one has no area and, with
+    `touching`, if they are disjoint (which `edge` could hide).
     """
 
     def overlap(b: Builder, one: Value, many: Value) -> Value:
@@ -160,15 +162,16 @@ def greedy(
     eta: float = 1.0,
     reached: bool = False,
 ) -> Value:
-    """Which of boxes[G, K, D] stay, bool [G, K]: each usable one that no earlier one that stays
-    overlaps by more than the threshold.
+    """Return which of boxes[G, K, D] are kept, bool [G, K]: each usable one that no earlier kept
+    box overlaps by more than the threshold.
 
-    Boxes fall by score within each of the G groups. `most` (int64[1]) bounds the number that stay
-    per group. With eta < 1 the threshold of a group is multiplied by it after each box that stays,
-    as long as it exceeds 0.5. `reached`: an overlap of the threshold itself is too much, too.
+    Boxes are in descending order of score within each of the G groups. `most` (int64[1]) limits the
+    number of kept boxes per group. With eta < 1 the threshold of a group is multiplied by it after
+    each kept box, as long as it exceeds 0.5. `reached`: an overlap equal to the threshold also
+    suppresses.
     """
     rank = numbers(b, length(b, boxes, 1))
-    # behind the last usable one
+    # after the last usable one
     rounds = b.ReduceMax(b.Cast(usable, to=INT64) * (rank + 1), keepdims=0)
     first = usable[:, :1]
     none = usable & False
@@ -206,13 +209,13 @@ def SoftNonMaxSuppression(
     center_point_box: int = 0,
     hard: int = 0,
 ) -> tuple[Value, Value]:
-    """Soft suppression (Bodla et al., 2017): boxes are taken by falling score, and each lowers the
-    scores of those that it overlaps.
+    """Soft suppression (Bodla et al., 2017): boxes are selected in descending order of score, and
+    each lowers the scores of those that it overlaps.
 
-    boxes[B, N, 4] any two opposite corners, or centre x, y, width, height with center_point_box;
-    scores[B, C, N]. A score is multiplied by exp(-overlap^2 / (2*sigma)), and the box is out when
-    it does not exceed `least`. sigma 0, or `hard` in any case: boxes whose overlap reaches `iou`
-    are out. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their
+    boxes[B, N, 4] any two opposite corners, or center x, y, width, height with center_point_box;
+    scores[B, C, N]. A score is multiplied by exp(-overlap^2 / (2*sigma)), and the box is removed if
+    it does not exceed `least`. With sigma 0, or with `hard`, boxes whose overlap reaches `iou` are
+    removed. At most `most` boxes of each class. Rows [image, class, box] int64 [K, 3] and their
     scores [K], class by class.
     """
     boxes, scores = ranked(b, boxes, 3), ranked(b, scores, 3)
@@ -233,7 +236,9 @@ def SoftNonMaxSuppression(
 
 
 def plain_corners(b: Builder, boxes: Value, centred: bool = False) -> Value:
-    """The low and the high corner of boxes[.., 4], any two opposite ones or centre and size."""
+    """Return the low and the high corner of boxes[.., 4], given by any two opposite ones or by
+    center and size.
+    """
     if centred:
         boxes = around(b, *b.Split(boxes, [2, 2], outputs=2, axis=-1))
     first, second = b.Split(boxes, [2, 2], outputs=2, axis=-1)
@@ -243,7 +248,9 @@ def plain_corners(b: Builder, boxes: Value, centred: bool = False) -> Value:
 def _decaying(
     b: Builder, boxes: Value, scores: Value, rounds: Value, limits: Sequence[Value], hard: bool
 ) -> tuple[Value, Value]:
-    """The best score left in each round [G, T] and its place; boxes[G, N, 4], scores[G, N]."""
+    """Return the best remaining score in each round [G, T] and its index; boxes[G, N, 4], scores[G,
+    N].
+    """
     iou, least, sigma = limits
     soft = sigma > 0.0
     scale = b.Where(soft, -0.5 / sigma, 0.0)

@@ -1,5 +1,5 @@
-"""Prior boxes of detection networks: they depend on the sizes of a feature map and of the image
-only.
+"""Prior boxes of detection networks, which depend only on the sizes of a feature map and of the
+image.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from converter.graph.extensions import extension
 from converter.graph.infer import known
 from converter.graph.value import FLOAT
 
-# shift of the centre in x and y, half width, half height, clipped anyway
+# shift of the center in x and y, half width, half height, whether it is always clipped
 Prior = tuple[float, float, float, float, bool]
 
 
@@ -43,7 +43,7 @@ def PriorBox(
     """SSD anchors: [2, H*W*P*4], row 0 the corners (x1, y1, x2, y2) relative to the image, row 1
     the variances.
 
-    `layer` and `image` hold (height, width). step 0 spreads the cells evenly over the image. With
+    `layer` and `image` are (height, width). step 0 spreads the cells evenly over the image. With
     scale_all_sizes 0 (the MXNet form) min_size and step are relative to the image height, which
     then must be known, and max_size is ignored; step -1 there means even spreading. Source:
     OpenVINO, PriorBox-8.
@@ -110,7 +110,7 @@ def _height(size: Value) -> float:
 
 
 def _ratios(aspect_ratio: Sequence[float], flip: int) -> list[float]:
-    """The distinct ratios other than 1, each followed by its reciprocal when flipped."""
+    """Return the distinct ratios other than 1, each followed by its reciprocal if `flip`."""
     found = [1.0]
     for ratio in aspect_ratio:
         for r in (ratio, 1.0 / ratio) if flip and ratio else (ratio,):
@@ -156,14 +156,16 @@ def _sized(
 
 
 def _part(b: Builder, size: Value, index: int) -> Value:
-    """height (0) or width (1) as a float32 scalar."""
+    """Return height (0) or width (1) as a float32 scalar."""
     return b.Cast(b.Gather(size, index), to=FLOAT)
 
 
 def _centres(
     b: Builder, layer: Value, image: Value, steps: tuple[float, float], offset: float
 ) -> list[Value]:
-    """Of the cells, y and x; steps that are both 0 spread them evenly over the image."""
+    """Return y and x of the cells' centers; steps that are both 0 spread them evenly over the
+    image.
+    """
     found = []
     for i, own in enumerate(steps):
         step = own if any(steps) else _part(b, image, i) / _part(b, layer, i)
@@ -179,11 +181,11 @@ def _corners(
     clip: bool,
     variance: list[float],
 ) -> Value:
-    """Corner boxes of all priors around all centres (y, x), and the row of variances."""
+    """Return corner boxes of all priors around all centers (y, x), and the row of variances."""
     table = np.array([p[:4] for p in priors], np.float32).reshape(-1, 4)
     bounded = np.array([p[4] for p in priors], bool)
     y, x = centres[0][:, None, None], centres[1][None, :, None]
-    nothing = (x + y) * 0.0  # [H, W, 1]: gives every coordinate its full shape
+    nothing = (x + y) * 0.0  # [H, W, 1]: broadcasts every coordinate to its full shape
     parts = []
     for sign in (-1, 1):
         for centre, axis, size in ((x, 0, 1), (y, 1, 0)):

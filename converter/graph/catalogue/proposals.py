@@ -1,5 +1,5 @@
-"""Region proposals: anchors moved by the network's deltas, sorted, freed of overlaps and cut to a
-fixed number of rows.
+"""Region proposals: anchors moved by the network's deltas, sorted, without overlaps and in a fixed
+number of rows.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def Proposal(
     scores [N*post_nms_topn].
 
     scores[N, 2*A, H, W] (the second half is foreground), deltas[N, 4*A, H, W], image = (height,
-    width, scale[, scale of the width]). Rows that are left over are 0; the first of them begins
-    with -1. `framework` "tensorflow" has its own anchors, pixel edges and axis order. Source:
-    OpenVINO, Proposal-4.
+    width, scale[, scale of the width]). Unused rows are 0; the first of them begins with -1.
+    `framework` "tensorflow" has its own anchors, pixel edges and axis order. Source: OpenVINO,
+    Proposal-4.
     """
     n, _, h, w = static(scores, "the scores")
     tensorflow = framework == "tensorflow"
-    edge = 0.0 if tensorflow else 1.0  # a box reaches from x1 to x2 inclusive in Caffe
+    edge = 0.0 if tensorflow else 1.0  # in Caffe, a box extends from x1 to x2 inclusive
     table = anchors(base_size, ratio, scale, tensorflow)
     count = len(table)
     info = b.Reshape(image, [-1])
@@ -85,7 +85,7 @@ def Proposal(
 
 @record
 class _Cut:
-    """What becomes of one image's boxes: the best, those without a better neighbour, in a fixed
+    """The selection of one image's boxes: the best ones without a better neighbor, in a fixed
     number of rows.
     """
 
@@ -119,13 +119,13 @@ def GenerateProposals(
     post_nms_count: int,
     normalized: int = 1,
 ) -> tuple[Value, Value, Value]:
-    """Proposals of all images one behind the other: boxes [S, 4], scores [S] and their numbers
-    int64 [N], at most post_nms_count of each.
+    """Proposals of all images, concatenated: boxes [S, 4], scores [S] and their numbers int64 [N],
+    at most post_nms_count of each.
 
     image[N, 3 or 4] = (height, width, scale[, scale of the width]), anchors[H, W, A, 4], deltas[N,
-    4*A, H, W], scores[N, A, H, W]. Boxes are cut to the image; smaller ones than min_size times
-    scale are out. Not normalized boxes include their last pixel. Source: OpenVINO,
-    GenerateProposals-9 with nms_eta 1.
+    4*A, H, W], scores[N, A, H, W]. Boxes are clipped to the image; boxes smaller than min_size
+    times scale are removed. Boxes that are not normalized include their last pixel. Source:
+    OpenVINO, GenerateProposals-9 with nms_eta 1.
     """
     edge = 0.0 if normalized else 1.0
     area = b.Shape(scores, start=2)
@@ -162,9 +162,10 @@ def GenerateProposals(
 def anchors(
     base: float, ratios: Sequence[float], scales: Sequence[float], tensorflow: bool
 ) -> Array:
-    """[A, 4] corners around one cell, ratios outside, scales inside.
+    """Return [A, 4] corners around one cell, with ratios as the outer loop and scales as the inner
+    one.
 
-    Caffe rounds the sides, TensorFlow centres them on the origin.
+    Caffe rounds the sides, TensorFlow centers them on the origin.
     """
     above(0, ratio=ratios)
     at_least(1, anchors=len(ratios) * len(scales))
@@ -183,7 +184,7 @@ def anchors(
 
 
 def _grid(table: Array, h: int, w: int, stride: int, swapped: bool) -> Array:
-    """[H*W*A, 4]: the anchors at every cell, row by row."""
+    """Return the anchors at every cell, row by row: [H*W*A, 4]."""
     y, x = np.meshgrid(
         arange(h, dtype=np.float32) * stride, arange(w, dtype=np.float32) * stride, indexing="ij"
     )
@@ -199,7 +200,9 @@ def refine(
     scales: tuple[float, float] = (1.0, 1.0),
     limit: float | None = None,
 ) -> Value:
-    """Moves the centres by deltas[.., 0:2] of the size and grows the sizes by exp(deltas[.., 2:4]);
+    """Move the centers by deltas[.., 0:2] times the size, and scale the sizes by exp(deltas[..,
+    2:4]).
+
     `limit` bounds the exponent.
     """
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
@@ -211,13 +214,13 @@ def refine(
 
 
 def large_enough(b: Builder, boxes: Value, smallest: Value | float, edge: float) -> Value:
-    """Whether width and height reach `smallest`: boxes[.., 4] -> [..]."""
+    """Return whether width and height are at least `smallest`: boxes[.., 4] -> [..]."""
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     return every(b, high - low + edge >= smallest)
 
 
 def top(b: Builder, boxes: Value, scores: Value, k: int) -> tuple[Value, Value]:
-    """The k best of boxes[K, 4] and scores[K], falling; k beyond K means all."""
+    """Return the k best of boxes[K, 4] and scores[K], descending; all if k > K."""
     count = (shape_of(scores) or (k,))[0]
     values, order = b.TopK(scores, [min(k, count)], outputs=2, axis=0)
     return b.Gather(boxes, order), values
@@ -226,16 +229,16 @@ def top(b: Builder, boxes: Value, scores: Value, k: int) -> tuple[Value, Value]:
 def survivors(
     b: Builder, boxes: Value, scores: Value, most: int, threshold: float, edge: float
 ) -> tuple[Value, Value, Value]:
-    """Of boxes[K, 4] the at most `most` ones that no better one overlaps: scores and positions,
-    falling by score, and which of them are real.
+    """Return at most `most` of boxes[K, 4] that no better one overlaps: scores and positions, in
+    descending order of score, and which of them are valid.
     """
     far = boxes + np.array([0, 0, edge, edge], np.float32) if edge else boxes
     return ranked(b, one_class(b, upright(b, far), scores, threshold), scores, most)
 
 
 def filled(b: Builder, rows: Value, count: int, real: Value | None = None) -> Value:
-    """rows[k] or rows[k, 4] cut to `count` or filled up with zeros; those that are not real (they
-    stand behind) are zeros too.
+    """Truncate rows[k] or rows[k, 4] to `count`, or pad them with zeros; invalid rows (which are at
+    the end) become zeros too.
     """
     shape = static(rows)
     if real is not None:
@@ -247,8 +250,8 @@ def filled(b: Builder, rows: Value, count: int, real: Value | None = None) -> Va
 
 
 def _numbered(b: Builder, rows: Value, real: Value, image: int, count: int) -> Value:
-    """[count, 5]: the image's number in front of each row, -1 in front of the first that is left
-    over.
+    """Return [count, 5]: each row preceded by the image's index, or by -1 for the first unused
+    row.
     """
     found = b.ReduceSum(b.Cast(real, to=INT64), [0], keepdims=1)
     place = arange(count)

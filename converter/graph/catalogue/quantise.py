@@ -1,4 +1,4 @@
-"""Extension operators of quantised networks."""
+"""Extension operators of quantized networks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def FakeQuantize(
     bounds; all operands broadcast.
 
     At and below the lower of the input bounds the result is output_low, above the higher one
-    output_high, also where both are equal. Rounds halves to even. Result: the shape of x. Source:
+    output_high, even if both are equal. Ties are rounded to even. Result: the shape of x. Source:
     OpenVINO, FakeQuantize-1.
     """
     steps = b.like(x, levels - 1)
@@ -41,13 +41,13 @@ def FakeQuantize(
     y = level * step + output_low
     if distinct:
         return y
-    # bounds that are equal are a threshold, as binary networks have it
+    # equal bounds are a threshold, as in binary networks
     above = b.Where(x > input_high, output_high, output_low)
     return b.Where(b.Equal(input_low, input_high), above, y)
 
 
 def _all_distinct(low: Value, high: Value) -> bool:
-    """Whether it is known that no bounds are equal."""
+    """Return whether it is known that no bounds are equal."""
     lows, highs = constant(low), constant(high)
     return lows is not None and highs is not None and not np.equal(lows, highs).any()
 
@@ -56,11 +56,10 @@ def _all_distinct(low: Value, high: Value) -> bool:
 def FakeConvert(
     b: Builder, x: Value, scale: Value, shift: Value | None = None, *, to: int
 ) -> Value:
-    """x times `scale`, minus `shift`, through the 8-bit float type `to` (beyond its range: its
-    largest number) and back.
+    """x times `scale`, minus `shift`, converted to the 8-bit float type `to` (saturating) and back.
 
-    scale and shift (by default 0) broadcast to x, whose shape and type the result has. Source:
-    OpenVINO, FakeConvert-13.
+    scale and shift (by default 0) broadcast to x, and the result has the shape and type of x.
+    Source: OpenVINO, FakeConvert-13.
     """
     y = x * scale
     if shift is not None:

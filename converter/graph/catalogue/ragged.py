@@ -1,4 +1,4 @@
-"""Operators on groups of rows whose number is only known at run time."""
+"""Operators on groups of rows whose number is known only at run time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from converter.graph.value import INT64
 
 
 def _count(b: Builder, size: Value) -> Value:
-    """0, 1, .., size - 1 of a scalar int64 size."""
+    """Return 0, 1, .., size - 1 for a scalar int64 size."""
     return b.Range(0, size, 1)
 
 
@@ -17,10 +17,10 @@ def _count(b: Builder, size: Value) -> Value:
 def FillEmptyRows(
     b: Builder, values: Value, shape: Value, indices: Value, default: Value
 ) -> tuple[Value, Value, Value]:
-    """A sparse matrix of `shape` (rows, columns) as values[n] at indices[n, 2]; each row without an
-    entry gets `default` in column 0.
+    """Add `default` in column 0 of each empty row of a sparse matrix of `shape` (rows, columns),
+    given as values[n] at indices[n, 2].
 
-    Gives the indices by row and column, their values, and which of the rows were empty
+    Results: the indices ordered by row and column, their values, and which rows were empty
     (bool[rows]).
     """
     size = b.Cast(shape, to=INT64)
@@ -46,11 +46,11 @@ def FillEmptyRows(
 
 @extension
 def GroupedMatMul(b: Builder, x: Value, w: Value, ends: Value | None = None) -> Value:
-    """x[G, M, K] with w[G, N, K]: a product for each group, [G, M, N].
+    """x[G, M, K] with w[G, N, K]: one product per group, [G, M, N].
 
-    x[T, K]: row t belongs to the first group whose end[G] lies behind it, [T, N].
+    x[T, K]: row t belongs to the first group with t < ends[g], [T, N].
 
-    Rows behind the last end are 0. ends[G]: integers that ascend.
+    Rows after the last end are 0. ends[G]: ascending integers.
     """
     turned = b.Transpose(w, perm=[0, 2, 1])
     if rank_of(x) == 3 or ends is None:

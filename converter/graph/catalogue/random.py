@@ -1,8 +1,8 @@
 """Random numbers.
 
-Those whose parameters are attributes have no definition: they are carried and not computed. Those
-whose parameters are computed are defined by their distribution, and with a seed by numbers that
-engines agree on.
+Operators whose parameters are attributes have no definition: they are preserved but not executed.
+Those with computed parameters are defined by their distribution and, with a seed, by the generator
+that engines agree on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from converter.graph.value import FLOAT, INT64
 
 Types = list[tuple[ir.DataType, list[Any] | None]]
 HALF_BITS = {ir.DataType.FLOAT16: 10, ir.DataType.BFLOAT16: 7}  # bits of the mantissa
-MOST = 1 << 16  # numbers that a definition lists
+MOST = 1 << 16  # numbers that are written as constants
 
 
 def _like(shape: ir.Value) -> Types:
@@ -37,7 +37,7 @@ def RandomNormal(
     b: Any, shape: ir.Value, *, seed: int = -1, mean: float = 0.0, scale: float = 1.0
 ) -> Types:
     """Normally distributed float32 numbers of `shape` (int64[rank]); `scale` is the standard
-    deviation, a negative seed is none.
+    deviation, a negative seed means none.
 
     Source: Core ML, RandomNormalDynamicLayerParams.
     """
@@ -85,7 +85,7 @@ def RandomCategorical(
 
 
 def _uniform(b: Builder, shape: Value, dtype: ir.DataType, seed: int) -> Value:
-    """Numbers in [0, 1); a seed of 0 is none."""
+    """Return numbers in [0, 1); a seed of 0 means none."""
     like = b.Expand(np.zeros((), dtype.numpy()), shape)
     return b.RandomUniformLike(like, dtype=int(dtype), seed=float(seed) if seed else None)
 
@@ -102,14 +102,12 @@ def UniformNumbers(
     op_seed: int = 0,
     alignment: str = "tensorflow",
 ) -> Value:
-    """Numbers of `shape` in [low, high), evenly distributed; whole ones for an integer `dtype`.
+    """Numbers of `shape` in [low, high), uniformly distributed; integers for an integer `dtype`.
 
-    Half types are given as float32.
-
-    With seeds, and as long as shape and size allow it, these are the numbers that OpenVINO gives
-    first: `alignment` is the framework whose generator it follows. Without seeds any numbers. shape
-    int64[rank], low and high scalars; `dtype` is a number of ONNX's DataType. Source: OpenVINO,
-    RandomUniform-8.
+    Half types are returned as float32. With seeds, and as long as shape and size allow it, these
+    are the first numbers that OpenVINO generates: `alignment` is the framework whose generator it
+    follows. Without seeds they are arbitrary. shape int64[rank], low and high scalars; `dtype` is a
+    number of ONNX's DataType. Source: OpenVINO, RandomUniform-8.
     """
     to = ir.DataType(dtype)
     result = FLOAT if to in HALF_BITS else to
@@ -139,11 +137,11 @@ def UniformNumbers(
 
 
 def _numbers(to: ir.DataType, shape: list[int], seeds: tuple[int, int], alignment: str) -> Array:
-    """In [0, 1) from the low bits of each random word, or for integers the words themselves
-    (uint64).
+    """Return numbers in [0, 1) from the low bits of each random word, or for integers the words
+    themselves (uint64).
     """
     count, long, torch = int(np.prod(shape)), to.bitwidth == 64, alignment == "pytorch"
-    both = long and not (torch and to == INT64)  # two words for a number
+    both = long and not (torch and to == INT64)  # two words per number
     words = (
         mersenne(seeds[0], count * (1 + both)) if torch else philox(*seeds, count * (1 + both))
     ).astype(np.uint64)
@@ -176,7 +174,7 @@ def ClassDraws(
     """`count` classes drawn by their probabilities [C] or [N, C], which need not sum to 1 and with
     `log` are logarithms: [count] or [N, count].
 
-    Without `replacement` no class comes twice. Result int64. Source: OpenVINO, Multinomial-13.
+    Without `replacement` no class is drawn twice. Result int64. Source: OpenVINO, Multinomial-13.
     """
     alone = rank_of(probabilities) == 1
     given = b.Cast(probabilities, to=FLOAT)

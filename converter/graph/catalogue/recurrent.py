@@ -1,4 +1,4 @@
-"""Recurrent networks that ONNX's own operators do not say."""
+"""Recurrent networks that ONNX's own operators cannot express."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def LSTM16(
     cell: Value,
     state: Value,
 ) -> tuple[Value, Value]:
-    """One step of Android's LSTM of 16 bits, on real numbers: the gates are rounded to Q3.12, the
-    cell state to Q4.11. Results: cell state, output.
+    """One step of Android's 16-bit LSTM, on real numbers: the gates are rounded to Q3.12, the cell
+    state to Q4.11. Results: cell state, output.
 
     x [n, i], weights w [h, i] and r [h, h], biases [h], cell and state [n, h]. As Android computes
-    it, the weights joined as (r, w) multiply the data joined as (x, state). Source: NNAPI,
-    QUANTIZED_16BIT_LSTM.
+    it, the weights concatenated as (r, w) multiply the data concatenated as (x, state). Source:
+    NNAPI, QUANTIZED_16BIT_LSTM.
     """
     data = b.Concat(x, state, axis=1)
 
@@ -90,6 +90,6 @@ def LSTM16(
 
 
 def stored_as(b: Builder, x: Value, unit: float) -> Value:
-    """x as 16 bits hold it: whole multiples of a unit, at the ends the largest ones."""
+    """Round x to multiples of a unit and saturate it to 16 bits."""
     number = b.Round(x * (1 / unit))
     return b.Clip(number, -32768, 32767) * unit

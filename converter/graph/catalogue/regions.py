@@ -1,4 +1,6 @@
-"""Extension operators on regions of interest whose image is given beside their corners."""
+"""Extension operators on regions of interest, with a separate operand for the image of each
+region.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ def RegionAlign(
     ratio: list[float],
     samples: list[int],
 ) -> Value:
-    """Averages of bilinear samples, `size` (height, width) bins for each region.
+    """Averages of bilinear samples, in `size` (height, width) bins for each region.
 
     rois [n, 4]: x1, y1, x2, y2 in an image that is `ratio` (height, width) times as large as x [N,
-    C, H, W]; index [n] int32: the entry of the batch. `samples` per bin and direction (height,
-    width), 0: as many as there are pixels. Result [n, C, height, width]. Source: NNAPI, ROI_ALIGN.
+    C, H, W]; index [n] int32: the batch index. `samples` per bin and direction (height, width), 0:
+    as many as there are pixels. Result [n, C, height, width]. Source: NNAPI, ROI_ALIGN.
     """
     entry = b.Cast(index, to=INT64)
-    if samples[0] != samples[1]:  # separable: a sum of rows and columns with weights
+    if samples[0] != samples[1]:  # separable: a weighted sum of rows and columns
         shape, corners = static(x, "the feature map"), _scaled(b, rois, ratio)
         rows, columns = (
             _weights(b, corners, i, shape[3 - i], size[1 - i], samples[1 - i]) for i in (1, 0)
@@ -54,8 +56,8 @@ def RegionAlign(
 
 
 def _weights(b: Builder, corners: Value, first: int, length: int, bins: int, samples: int) -> Value:
-    """[n, bins, length]: what each pixel along one axis gives to each bin, the mean of its samples;
-    those outside of the image give nothing.
+    """Return the weight of each pixel along one axis in each bin, the mean of its samples: [n,
+    bins, length]; samples outside the image have none.
     """
     low, high = (corners[:, i : i + 1] for i in (first, first + 2))
     size = b.Max(high - low, 1) / bins

@@ -1,7 +1,6 @@
 """Pooling of regions of interest.
 
-Regions are rows [image, x1, y1, x2, y2]; from the first row whose image is -1 on, the results are
-0.
+Regions are rows [image, x1, y1, x2, y2]; from the first row with image -1 on, the results are 0.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ def ROIPooling(
     spatial_scale: float = 1.0,
     method: str = "max",
 ) -> Value:
-    """x[N, C, H, W], rois[R, 5] -> [R, C, pooled_h, pooled_w].
+    """Pool x[N, C, H, W] in rois[R, 5] -> [R, C, pooled_h, pooled_w].
 
     "max": maximum of each bin of the region, whose corners are scaled and rounded; an empty bin is
-    0. "bilinear": samples at evenly spread points from corner to corner, corners given relative to
-    the image; points outside of it are 0. rois: image, x1, y1, x2, y2. Source: OpenVINO,
-    ROIPooling-2.
+    0. "bilinear": samples at evenly spaced points from corner to corner, with corners relative to
+    the image; points outside are 0. rois: image, x1, y1, x2, y2. Source: OpenVINO, ROIPooling-2.
     """
     at_least(1, pooled_h=pooled_h, pooled_w=pooled_w)
     _, channels, height, width = static(x, "the feature map")
@@ -112,9 +110,7 @@ def PSROIPooling(
 
 
 def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Value:
-    """Runs `pool` on (image, corners) of each row of rois; one row at a time keeps the memory
-    small.
-    """
+    """Run `pool` on (image, corners) of each row of rois, one at a time to limit memory."""
     count = b.Gather(b.Shape(rois), 0)
     gone = b.Cast(b.Gather(rois, 0, axis=1) < 0.0, to=FLOAT)
     alive = b.Equal(b.CumSum(gone, 0), 0.0)
@@ -128,19 +124,19 @@ def _each(b: Builder, x: Value, rois: Value, pool: Pool, shape: list[int]) -> Va
 
 
 def rounded(b: Builder, v: Value) -> Value:
-    """Halves away from zero, as C's round."""
+    """Round, ties away from zero, like round() in C."""
     return b.Sign(v) * b.Floor(b.Abs(v) + 0.5)
 
 
 def _bins(b: Builder, low: Value, high: Value, count: int, size: int) -> Value:
-    """Which of `size` pixels belong to each of `count` bins of low..high: [count, size]."""
+    """Return which of `size` pixels belong to each of `count` bins of low..high: [count, size]."""
     length = b.Max(high - low + 1.0, 1.0)
     return _covered(b, low, length / float(count), count, size, outside=False)
 
 
 def _covered(b: Builder, start: Value, step: Value, count: int, size: int, outside: bool) -> Value:
-    """Pixels from floor(k*step) + start up to ceil((k+1)*step) + start; `outside`: the start is
-    rounded together with the bin.
+    """Return the pixels from floor(k*step) + start up to ceil((k+1)*step) + start; `outside`: the
+    start is rounded together with the bin.
     """
     bins = arange(count, dtype=np.float32).reshape(-1, 1)
     edges = step * bins, step * (bins + 1)
@@ -153,8 +149,8 @@ def _covered(b: Builder, start: Value, step: Value, count: int, size: int, outsi
 
 
 def _samples(b: Builder, low: Value, high: Value, count: int, size: int) -> Value:
-    """Weights [.., count, size] of bilinear samples at `count` points from low to high (relative);
-    points outside have none.
+    """Return weights [.., count, size] of bilinear samples at `count` points from low to high
+    (relative); points outside have none.
     """
     last = float(size - 1)
     if count > 1:
@@ -168,7 +164,9 @@ def _samples(b: Builder, low: Value, high: Value, count: int, size: int) -> Valu
 
 
 def _bin_samples(b: Builder, low: Value, high: Value, bins: int, count: int, size: int) -> Value:
-    """Weights [bins, count, size] of samples inside each of the bins between low and high."""
+    """Return weights [bins, count, size] of samples inside each of the bins between low and
+    high.
+    """
     step = (high - low) / float(bins)
     k = arange(bins, dtype=np.float32).reshape(-1, 1, 1)
     return _samples(b, step * k + low, step * (k + 1) + low, count, size)

@@ -1,5 +1,5 @@
-"""Regions of bilinear samples beyond ONNX's RoiAlign: rotated ones, and the largest sample of each
-bin.
+"""Bilinear sampling of regions beyond ONNX's RoiAlign: rotated regions, and the largest sample of
+each bin.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def ROIAlignMax(
 
 
 def _samples(b: Builder, size: Value, bins: int, ratio: int, least: int = 0) -> tuple[Value, Value]:
-    """Positions of the samples of `bins` equal parts of an interval of `size`, counted from its
-    middle: [bins, S], and S as int64[1].
+    """Return the sample positions in `bins` equal parts of an interval of `size`, counted from its
+    center: [bins, S], and S as int64[1].
 
-    S is `ratio`, or when that is 0 the number of pixels, `least` at least.
+    S is `ratio` or, if that is 0, the number of pixels, at least `least`.
     """
     step = size / float(bins)
     count = b.const([ratio]) if ratio else b.Max(b.Cast(b.Ceil(step), to=INT64), least)
@@ -132,9 +132,9 @@ def _samples(b: Builder, size: Value, bins: int, ratio: int, least: int = 0) -> 
 
 
 def _bilinear(b: Builder, image: Value, at: Point, sizes: tuple[Value, Value]) -> Value:
-    """image[C, H*W] at points [...] (x, y): [C, ...].
+    """Sample image[C, H*W] at points [...] (x, y): [C, ...].
 
-    Up to a pixel outside the border counts, beyond it is 0.
+    Positions up to a pixel outside the border are sampled, others are 0.
     """
     inside, low, high, part = [], [], [], []
     for v, size in zip(at, sizes, strict=True):
@@ -157,8 +157,10 @@ def interpolated(
     part: Sequence[Value],
     pixel: Callable[[Value, Value], Value],
 ) -> Value:
-    """The sum of four neighbours `pixel(column, row)`, each with its share: x and y of the first
-    and of the last of them, and how far the places lie behind the first.
+    """Return the weighted sum of four neighbors `pixel(column, row)`.
+
+    `low` and `high` are x and y of the first and of the last of them, `part` is the distance from
+    the first.
     """
 
     def share(right: int, bottom: int) -> Value:

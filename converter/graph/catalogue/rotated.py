@@ -1,4 +1,4 @@
-"""Boxes that are turned around their centre: rows (centre x, centre y, width, height, angle in
+"""Boxes that are rotated around their center: rows (center x, center y, width, height, angle in
 radians).
 """
 
@@ -33,12 +33,12 @@ def NMSRotated(
     *,
     clockwise: int = 1,
 ) -> tuple[Value, Value]:
-    """Suppression of boxes[B, N, 5] that overlap a better one of their class by more than `iou`;
+    """Suppress boxes[B, N, 5] that overlap a better one of their class by more than `iou`;
     scores[B, C, N].
 
     Candidates exceed `least`; at most `most` boxes of each class. Rows [image, class, box] int64
-    [K, 3] and scores [K], class by class and falling. `clockwise`: positive angles turn from x to y
-    (y points down). Source: OpenVINO, NMSRotated-13.
+    [K, 3] and scores [K], class by class in descending order. `clockwise`: positive angles rotate
+    from x to y (y points down). Source: OpenVINO, NMSRotated-13.
     """
     classes, count = length(b, scores, 1), length(b, scores, 2)
     each = b.Reshape(scores, b.Concat([-1], count, axis=0))
@@ -54,7 +54,7 @@ def NMSRotated(
 
 
 def _outlines(b: Builder, boxes: Value, clockwise: bool) -> Value:
-    """x of the four corners in turn, their y, and the area: [.., 9]."""
+    """Return x of the four corners in order, their y, and the area: [.., 9]."""
     x, y, w, h, angle = b.Split(boxes, [1] * 5, outputs=5, axis=-1)
     if not clockwise:
         angle = -angle
@@ -69,11 +69,11 @@ def _outlines(b: Builder, boxes: Value, clockwise: bool) -> Value:
 
 
 def _overlap(b: Builder, one: Value, many: Value) -> Value:
-    """Intersection over union of outlines: [G, 1, 9] with [G, K, 9] -> [G, K]; 0 where one has no
-    area.
+    """Return the intersection over union of outlines: [G, 1, 9] with [G, K, 9] -> [G, K]; 0 if one
+    has no area.
 
-    The common part is the polygon of the corners that lie within the other box and of the points
-    where edges cross.
+    The intersection is the polygon of the corners inside the other box and of the points where
+    edges cross.
     """
     x1, y1, area1 = b.Split(one, [4, 4, 1], outputs=3, axis=2)
     x2, y2, area2 = b.Split(many, [4, 4, 1], outputs=3, axis=2)
@@ -98,7 +98,7 @@ def _overlap(b: Builder, one: Value, many: Value) -> Value:
 
 
 def _edges(b: Builder, p: Point) -> Point:
-    """From each corner to the next one."""
+    """Return the vector from each corner to the next one."""
     x, y = (b.Gather(v, np.array([1, 2, 3, 0]), axis=2) - v for v in p)
     return x, y
 
@@ -108,7 +108,9 @@ def _cross(b: Builder, p: Point, q: Point) -> Value:
 
 
 def _crossings(b: Builder, p: Point, q: Point) -> tuple[Value, Value, Value]:
-    """x, y and whether it exists of each point where an edge of p meets one of q: [G, K, 4, 4]."""
+    """Return x, y and whether it exists of each point where an edge of p meets one of q: [G, K, 4,
+    4].
+    """
 
     def spread(v: Point, axis: int) -> Point:
         x, y = (b.Unsqueeze(part, [axis]) for part in v)
@@ -127,8 +129,8 @@ def _crossings(b: Builder, p: Point, q: Point) -> tuple[Value, Value, Value]:
 
 
 def _inside(b: Builder, p: Point, q: Point) -> tuple[Value, Value, Value]:
-    """The corners of p and whether they lie within q: between the ends of both edges at its first
-    corner.
+    """Return the corners of p and whether they are inside q: between the ends of both edges at its
+    first corner.
     """
     corner = [v[:, :, :1] for v in q]
     x, y = (v - c for v, c in zip(p, corner, strict=True))
@@ -144,8 +146,8 @@ def _inside(b: Builder, p: Point, q: Point) -> tuple[Value, Value, Value]:
 
 
 def _area(b: Builder, x: Value, y: Value, valid: Value) -> Value:
-    """Area of the convex polygons whose corners are the valid ones of [G, K, P] points, in any
-    order and more than once.
+    """Return the area of the convex polygons whose corners are the valid ones of [G, K, P] points,
+    in any order and with duplicates.
     """
     number = b.Max(b.ReduceSum(b.Cast(valid, to=FLOAT), [2], keepdims=1), 1.0)
     x, y = (v - b.ReduceSum(b.Where(valid, v, 0.0), [2], keepdims=1) / number for v in (x, y))
@@ -161,7 +163,7 @@ def _area(b: Builder, x: Value, y: Value, valid: Value) -> Value:
 
 
 def _direction(b: Builder, x: Value, y: Value) -> Value:
-    """A number that grows with the angle of (x, y), from -1 to 3."""
+    """Return a number that increases with the angle of (x, y), from -1 to 3."""
     size = b.Abs(x) + b.Abs(y)
     part = y / b.Where(b.Equal(size, 0.0), 1.0, size)
     return b.Where(x < 0.0, 2.0 - part, part)

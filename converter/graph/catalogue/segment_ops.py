@@ -1,4 +1,4 @@
-"""Sums over segments of rows, and weighted look-ups of an embedding table."""
+"""Sums over segments of rows, and weighted lookups in an embedding table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from converter.graph.value import FLOAT, INT64
 
 
 def _members(b: Builder, ids: Value, rows: int) -> Value:
-    """[rows, n]: 1 where ids[n] names the row."""
+    """Return [rows, n]: 1 if ids[n] is the row."""
     given = b.Cast(b.Reshape(ids, [1, -1]), to=INT64)
     return b.Cast(b.Equal(given, arange(rows).reshape(rows, 1)), to=FLOAT)
 
@@ -43,9 +43,9 @@ def EmbeddingLookupSparse(
     """Rows params[ids[i]] * weights[i], summed into row rows[i] (SUM), divided by the sum of
     weights (MEAN) or the root of that of their squares (SQRTN).
 
-    `rows` is [n] or [n, d], its first column counts. `count` rows come out; one without members is
-    0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source: TensorFlow,
-    embedding_lookup_sparse.
+    `rows` is [n] or [n, d], of which the first column is used. The result has `count` rows; one
+    without members is 0. params[E, ...], rows, ids and weights[n] -> [count, ...]. Source:
+    TensorFlow, embedding_lookup_sparse.
     """
     shape = static(params)
     if rank_of(rows) != 1:

@@ -24,10 +24,10 @@ def CTCGreedyDecoderSeqLen(
     merge_repeated: int = 1,
 ) -> tuple[Value, Value]:
     """Best path of logits[N, T, C] over the first lengths[N] steps: labels without blanks [N, T],
-    filled up with -1, and their numbers [N].
+    padded with -1, and their numbers [N].
 
-    lengths and blank (a class, by default the last one) are integers; `merge_repeated`: one of each
-    run counts. Both results are int64. Source: OpenVINO, CTCGreedyDecoderSeqLen-6.
+    lengths and blank (a class, by default the last one) are integers; `merge_repeated`: each run
+    counts once. Both results are int64. Source: OpenVINO, CTCGreedyDecoderSeqLen-6.
     """
     label = b.ArgMax(logits, axis=2, keepdims=0)
     nothing = length(b, logits, 2) - 1 if blank is None else whole(b, blank)
@@ -40,14 +40,14 @@ def CTCGreedyDecoderSeqLen(
 
 
 def changes(b: Builder, labels: Value) -> Value:
-    """Which of labels[N, T] differ from the one before; the first does unless it is -1."""
+    """Return which of labels[N, T] differ from the previous one; the first does unless it is -1."""
     return ~b.Equal(labels, b.Pad(labels, [0, 1, 0, 0], -1)[:, :-1])
 
 
 def in_front(b: Builder, labels: Value, keep: Value, fill: int) -> Value:
-    """Those of labels[N, T] that are kept, in their order, and behind them `fill`."""
+    """Move those of labels[N, T] that are kept to the front, in order, followed by `fill`."""
     steps = length(b, labels, 1)
-    # what is dropped goes to column T
+    # labels that are dropped go to column T
     place = b.Where(keep, b.CumSum(b.Cast(keep, to=INT64), 1) - 1, steps)
     empty = b.Expand(b.like(labels, fill), b.Shape(labels) + np.array([0, 1]))
     return b.Slice(b.ScatterElements(empty, place, labels, axis=1), [0], steps, [1])
@@ -67,8 +67,8 @@ def EmbeddingSegments(
 ) -> Value:
     """Rows table[indices[i]], times weights[i], summed (or averaged) per segment: [count, ...].
 
-    segments[i] says where row i goes. An empty segment is row `default` of the table, or zero
-    without one (or when it is negative). table[E, ...], indices[K] and segments[K] int32 or int64,
+    segments[i] is the segment of row i. An empty segment is row `default` of the table, or zero
+    without one (or if it is negative). table[E, ...], indices[K] and segments[K] int32 or int64,
     count a scalar, `reduction` "sum" or "mean". Source: OpenVINO, EmbeddingSegmentsSum-3.
     """
     rows = b.Gather(table, b.Cast(indices, to=INT64), axis=0)
@@ -102,8 +102,8 @@ def SegmentMax(
     fill: str = "zero",
     half: int = 0,
 ) -> Value:
-    """The largest row of each segment: x[K, ...], segments[K], which ascend, -> [count, ...], by
-    default as many as the last segment needs.
+    """The largest row of each segment: x[K, ...], ascending segments[K] -> [count, ...]; by default
+    the last segment determines the count.
 
     Rows of segments from `count` on are left out. An empty segment is zero, or with "lowest" the
     lowest number of its type (`half`: of float16). Source: OpenVINO, SegmentMax-16.
@@ -114,7 +114,7 @@ def SegmentMax(
     lowest = -float("inf") if dtype.is_floating_point() else int(np.iinfo(dtype.numpy()).min)
     places = b.Cast(segments, to=INT64)
     total = places[-1:] + 1 if count is None else whole(b, count)
-    rows = b.Min(places, total)[:, None]  # one row more, for what is left out
+    rows = b.Min(places, total)[:, None]  # one more row, for rows that are left out
     start = b.Expand(b.like(x, lowest), b.Concat(total + 1, b.Shape(x, start=1), axis=0))
     largest = b.Slice(b.ScatterND(start, rows, x, reduction="max"), [0], total, [0])
     ones = b.Expand(1, b.Shape(segments))

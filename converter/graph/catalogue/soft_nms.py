@@ -1,5 +1,5 @@
-"""Soft suppression of grouped boxes: a box that is kept takes from the scores of its neighbours by
-how much it overlaps them.
+"""Soft suppression of grouped boxes: a selected box lowers the scores of its neighbors depending on
+their overlap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from converter.graph.extensions import extension
 from converter.graph.sizes import arange, static
 from converter.graph.value import FLOAT, INT64
 
-DEAD = -1e38  # candidates that are out have the score -inf
+DEAD = -1e38  # removed candidates have the score -inf
 
 
 @extension(counts=2, scores=2)
@@ -39,10 +39,10 @@ def GroupedSoftNMS(
 ) -> tuple[Value, Value, Value, Value]:
     """Gaussian suppression within each class of a group (see GroupedNMS), boxes as y1, x1, y2, x2.
 
-    From the best score down a box is kept unless it overlaps a kept one by `iou_threshold` or more;
-    the scores of those that remain are multiplied by exp(-iou ** 2 / (2 * sigma)). What falls to
-    `score_threshold` is out. Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers
-    within the class[b, size]; float, filled with 0.
+    In descending order of score, a box is selected unless it overlaps a selected one by
+    `iou_threshold` or more; the scores of the others are multiplied by exp(-iou ** 2 / (2 *
+    sigma)). Boxes whose score falls to `score_threshold` are removed. Results: boxes[b, size, 4],
+    counts[b, C], scores[b, size], indices within the class[b, size]; float, padded with 0.
     """
     not_zero(sigma=sigma)
     batch, n = static(scores)
@@ -67,7 +67,7 @@ def GroupedSoftNMS(
 
 
 def _reaches(threshold: float) -> Overlap:
-    """Whether the part that two boxes share of their union reaches the threshold, as 1 or 0."""
+    """Return whether the intersection over union reaches the threshold, as 1 or 0."""
 
     def reaches(b: Builder, one: Value, many: Value) -> Value:
         _, common, area1, area2 = common_area(b, one, many)
@@ -79,8 +79,8 @@ def _reaches(threshold: float) -> Overlap:
 def _one_candidate(
     t: LoopBody, beside: list[Value], limits: tuple[int, float, float]
 ) -> tuple[Value, ...]:
-    """One candidate of each group is looked at: states scores, kept, order, values [groups, n] and
-    how many are kept [groups, 1].
+    """Process one candidate of each group: states scores, kept, order, values [groups, n] and the
+    number of selected boxes [groups, 1].
     """
     per_class, least, sigma = limits
     with t:
@@ -113,8 +113,8 @@ def _packed(
     starts: Value,
     size: int,
 ) -> tuple[Value, Value, Value, Value]:
-    """The kept ones of [b, C, n] behind each other, class by class, in the order in which they were
-    kept.
+    """Concatenate the selected boxes of [b, C, n], class by class, in the order of their
+    selection.
     """
     kept, order, values = found
     batch, c, n = static(kept)

@@ -1,5 +1,5 @@
-"""Sparse tensors as lists of indices and values, and other results whose length is only known at
-run time, in fixed shapes.
+"""Sparse tensors as lists of indices and values, and other results of data-dependent length, in
+fixed shapes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from converter.graph.value import INT64
 
 
 def _same_row(b: Builder, ids: Value, rows: int, like: Value) -> Value:
-    """[rows, n] of 1 where the element belongs to the row, else 0."""
+    """Return [rows, n]: 1 if the element belongs to the row, else 0."""
     wide = b.Cast(ids, to=INT64)[None]
     return b.CastLike(b.Equal(wide, arange(rows).reshape(-1, 1)), like)
 
@@ -26,7 +26,7 @@ def SparseSegment(
     b: Builder, data: Value, indices: Value, segments: Value, *, rows: int, mode: str = "sum"
 ) -> Value:
     """Row s of the result: sum of data[indices[i]] over all i with segments[i] = s, divided by
-    their number ("mean") or its root ("sqrtn").
+    their number ("mean") or the root of it ("sqrtn").
     """
     belongs = _same_row(b, segments, rows, data)
     picked = b.Gather(data, b.Cast(indices, to=INT64))
@@ -50,7 +50,7 @@ def SparseWeightedSum(
     rows: int,
 ) -> Value:
     """Row r: sum of table[values[i]] * weights[i] over all i with indices[i, 0] = r; table[default]
-    where there is none.
+    if there is none.
     """
     owner = b.Gather(indices, 0, axis=1)
     belongs = _same_row(b, owner, rows, table)
@@ -67,11 +67,11 @@ def SparseWeightedSum(
 def SparseFillEmptyRows(
     b: Builder, indices: Value, values: Value, default: Value, *, rows: int, length: int
 ) -> tuple[Value, Value, Value]:
-    """The entries ordered by row, with (row, 0) = default for each of the `rows` rows that has
-    none, and which rows these are.
+    """The entries ordered by row, with (row, 0) = default added for each of the `rows` rows without
+    entries, and which rows these are.
 
-    indices[n, 2], values[n] -> indices[length, 2] (the end marked by -1, then 0), values[length] (0
-    behind the end), empty[rows] of 0 and 1. Entries from the first negative row on do not count.
+    indices[n, 2], values[n] -> indices[length, 2] (the end is marked by -1, then 0), values[length]
+    (0 after the end), empty[rows] of 0 and 1. Entries from the first negative row on are ignored.
     """
     n = static(values)[0]
     row = b.Cast(b.Gather(indices, 0, axis=1), to=INT64)
@@ -79,7 +79,7 @@ def SparseFillEmptyRows(
     row = b.Where(b.Equal(ended, 0), row, rows)
     empty = b.Equal(b.ReduceMax(_same_row(b, row, rows, values), [1], keepdims=0), 0)
     key = b.Concat(row, b.Where(empty, arange(rows), rows), axis=0)
-    # no two alike: IR v10 has no sort that keeps the order of equal keys
+    # all keys differ, because IR v10 has no stable sort
     places = key * (n + rows) + arange(n + rows)
     order = b.TopK(places, [n + rows], outputs=2, axis=0, largest=0)[1]
     own = np.stack([arange(rows), np.zeros(rows, np.int64)], 1)
@@ -98,8 +98,8 @@ def SparseFillEmptyRows(
 
 @extension(x=SOME)
 def FixedUnique(b: Builder, x: Value, *, sorted: int = 1) -> tuple[Value, Value, Value]:
-    """Distinct values of x[n] filled up with the last of them, the position of each element among
-    them, and their counts filled up with 0.
+    """Distinct values of x[n] padded with the last of them, the index of each element among them,
+    and their counts padded with 0.
     """
     n = static(x)[0]
     values, _, inverse, counts = b.Unique(x, outputs=4, sorted=sorted)
@@ -122,11 +122,10 @@ def FixedNonMaxSuppression(
     center_point_box: int = 0,
     sort_result_descending: int = 1,
 ) -> Value:
-    """NonMaxSuppression in `rows` rows [batch, class, box], filled up with -1; if asked, all rows
-    together fall by score.
+    """NonMaxSuppression with `rows` rows [batch, class, box], padded with -1; if requested, all
+    rows together are in descending order of score.
 
-    Without `most` every box may stay, without `iou` the threshold is 1, without `least` the score
-    must exceed 0.
+    The defaults are no limit (`most`), the threshold 1 (`iou`), and scores above 0 (`least`).
     """
     count = static(scores, "the scores")[2]
     high = b.Where(scores > _one(b, least, 0.0), scores, float("-inf"))
@@ -144,7 +143,9 @@ def _one(b: Builder, value: Value | None, default: float) -> Value:
 def _rows(
     b: Builder, values: Value, places: Value, real: Value, count: int, falling: bool
 ) -> Value:
-    """[count, 3] of the real ones among the ranked [B, C, N]: batch, class, box; -1 behind them."""
+    """Return [count, 3] of the valid entries among the ranked [B, C, N]: batch, class, box; -1
+    after them.
+    """
     batch, classes, n = static(places)
     flat = [b.Reshape(v, [1, -1]) for v in (values, places, real)]
     if falling:

@@ -18,7 +18,7 @@ from converter.graph.value import array_type, with_operators
 
 
 def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
-    """Cut or filled up with zeros to `size`; None and -1 keep it."""
+    """Truncate an axis or pad it with zeros to `size`; None and -1 leave it unchanged."""
     if size is None or size == -1:
         return with_operators(x)
     rank = rank_of(x)
@@ -36,8 +36,8 @@ def fitted(b: Builder, x: ir.Value, axis: int, size: int | None) -> Value:
 
 @extension(x=SOME)
 def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
-    """Real numbers in, the first half of the spectrum along the last of the axes out; `sizes` of
-    the signal, -1 those of the data.
+    """The first half of the spectrum of real numbers, along the last of the axes; `sizes` are those
+    of the signal, -1 those of the data.
 
     x[...] -> [..., 2], real and imaginary parts, with sizes[-1] / 2 + 1 elements along the last of
     the axes. Source: OpenVINO, RDFT-9.
@@ -52,8 +52,8 @@ def RealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value
 
 @extension(x=SOME)
 def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -> Value:
-    """Half a spectrum in, real numbers out: the other half along the last of the axes is the first,
-    mirrored and conjugated.
+    """The real signal of half a spectrum; the other half along the last of the axes is the first
+    half, mirrored and conjugated.
 
     x[..., 2], real and imaginary parts -> [...]; `sizes` are those of the result, -1 for 2 *
     (elements - 1) along the last of the axes. Source: OpenVINO, IRDFT-9.
@@ -69,7 +69,7 @@ def InverseRealDFT(b: Builder, x: Value, *, axes: list[int], sizes: list[int]) -
 
 
 def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
-    """The inverse transform of a half spectrum, whose result is real: [.., size, .., 1]."""
+    """Return the inverse transform of a half spectrum, whose result is real: [.., size, .., 1]."""
     floating_type(half)
     mirrored = size - (size // 2 + 1)
     whole = half
@@ -84,7 +84,7 @@ def _real_inverse(b: Builder, half: Value, axis: int, size: int) -> Value:
 
 
 def _window(b: Builder, window: Value, size: int) -> Value:
-    """Of the length of a frame, with zeros on both sides."""
+    """Return the window, padded on both sides to the length of a frame."""
     width = static(window)[0]
     return (
         b.Pad(window, [(size - width) // 2, size - width - (size - width) // 2])
@@ -97,11 +97,11 @@ def _window(b: Builder, window: Value, size: int) -> Value:
 def FramedDFT(
     b: Builder, x: Value, window: Value, *, size: int, step: int, bins_first: int = 0
 ) -> Value:
-    """Half spectra of frames of `size` numbers, one each `step`, times the window: [N, L] -> [N,
-    frames, bins, 2], with `bins_first` [N, bins, frames, 2].
+    """Half spectra of frames of `size` numbers at intervals of `step`, times the window: [N, L] ->
+    [N, frames, bins, 2], with `bins_first` [N, bins, frames, 2].
 
-    A signal [L] gives the same without N. window[size or less]; bins = size / 2 + 1; the last axis
-    is real and imaginary part. Source: OpenVINO, STFT-15.
+    A signal [L] results in the same without N. window[size or less]; bins = size / 2 + 1; the last
+    axis is real and imaginary part. Source: OpenVINO, STFT-15.
     """
     at_least(1, size=size, step=step)
     alone = rank_of(x) == 1
@@ -126,10 +126,10 @@ def InverseFramedDFT(
     center: int = 0,
     normalized: int = 0,
 ) -> Value:
-    """[N, bins, frames, 2] -> [N, L]: frames transformed back, times the window, added where they
-    overlap and divided by the sum of squared windows.
+    """[N, bins, frames, 2] -> [N, L]: inverse transforms of the frames, times the window, added
+    where they overlap and divided by the sum of squared windows.
 
-    `center` leaves out half a frame in front and, without `length`, at the end; `normalized`
+    `center` removes half a frame at the beginning and, without `length`, at the end; `normalized`
     multiplies by the root of `size`. window[size or less]; length: L, -1 for all of it. Source:
     OpenVINO, ISTFT-16.
     """

@@ -1,9 +1,9 @@
-"""Single-shot detection: boxes decoded, grouped by class, suppressed.
+"""Single-shot detection: decoding of boxes, grouping by class, suppression.
 
-Boxes are y1, x1, y2, x2 unless said otherwise.
+Boxes are y1, x1, y2, x2 unless declared otherwise.
 
-Groups are lists of fixed size with boxes of one class behind the other, in the order of classes;
-beside them stand the classes that occur and how many boxes each has.
+Groups are lists of fixed size in which boxes are ordered by class, together with the classes that
+occur and the number of boxes of each.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def refined(
     largest: float | None = None,
     clip: bool = True,
 ) -> Value:
-    """Boxes [.., 4] of anchors (middle and size [.., 2]) moved by deltas[.., 4] * factors; sides
-    are at most `largest`, and `clip` cuts to 0..1.
+    """Return boxes [.., 4] of anchors (center and size [.., 2]) moved by deltas[.., 4] * factors;
+    sides are at most `largest`, and `clip` clips to 0..1.
     """
     moves = deltas * np.array(factors, np.float32)
     boxes = decoded(b, *anchors, moves, largest)
@@ -41,7 +41,7 @@ def refined(
 
 
 def middles(b: Builder, boxes: Value) -> tuple[Value, Value]:
-    """Corner boxes [.., 4] -> middle and size, [.., 2] each."""
+    """Return center and size, [.., 2] each, of corner boxes [.., 4]."""
     low, high = b.Split(boxes, [2, 2], outputs=2, axis=-1)
     return (low + high) * 0.5, high - low
 
@@ -49,7 +49,7 @@ def middles(b: Builder, boxes: Value) -> tuple[Value, Value]:
 def grouped(
     b: Builder, scores: Value, boxes: Value, threshold: float, size: int, classes: int
 ) -> Groups:
-    """scores[b, C, N] above the threshold with their boxes[b, N, 4]: boxes, counts, number of
+    """Group scores[b, C, N] above the threshold with their boxes[b, N, 4]: boxes, counts, number of
     classes, scores, classes.
     """
     batch, c, n = static(scores)
@@ -64,7 +64,7 @@ def grouped(
 
 @writing
 def present(b: Builder, counts: Value, size: int) -> tuple[Value, Value]:
-    """The counts that are not 0, in front, and how many these are [b, 1]; float."""
+    """Move the non-zero counts to the front, and return their number [b, 1]; float."""
     mask = counts > 0.0
     places, real = front(b, mask, size)
     return take(b, counts, places, real), b.Cast(total(b, mask, size, keepdims=1), to=FLOAT)
@@ -77,7 +77,7 @@ def labels_of(b: Builder, counts: Value, size: int) -> Value:
 
 
 def _inverse(**divisors: Sequence[float]) -> list[float]:
-    """Factors in the place of four divisors."""
+    """Return factors equivalent to four divisors."""
     of_length(4, **divisors)
     not_zero(**divisors)
     return [1.0 / d for given in divisors.values() for d in given]
@@ -87,7 +87,7 @@ def _inverse(**divisors: Sequence[float]) -> list[float]:
 def RefineBoxes(
     b: Builder, boxes: Value, deltas: Value, *, divisors: Sequence[float] = (10.0, 10.0, 5.0, 5.0)
 ) -> Value:
-    """boxes[b, n, 4] moved by deltas[b, n, 4] (y, x, log h, log w), cut to 0..1."""
+    """Move boxes[b, n, 4] by deltas[b, n, 4] (y, x, log h, log w), clipped to 0..1."""
     return refined(b, middles(b, boxes), deltas, _inverse(divisors=divisors))
 
 
@@ -105,8 +105,8 @@ def DecodeBoxes(
     variance: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
     clip: int = 1,
 ) -> Groups:
-    """scores[b, N, C] (the last class_num count), deltas[b, N, 4], anchors[N, 4] (centre y, x, h,
-    w) -> groups. Boxes are at most as high and wide as the image.
+    """Decode scores[b, N, C] (the last class_num count), deltas[b, N, 4], anchors[N, 4] (center y,
+    x, h, w) -> groups. Boxes are at most as high and wide as the image.
 
     Results: boxes[b, size, 4], counts[b, classes], number of classes[b, 1], scores[b, size],
     classes[b, classes]; all float.
@@ -154,8 +154,8 @@ def RegionGroups(
 def class_of(
     b: Builder, counts: Value, labels: Value | None, number: Value, size: int
 ) -> tuple[Value, Value, Value]:
-    """For each of `size` places of a group: its class (or its position among the classes), whether
-    it is real, and where its class starts.
+    """Return, for each of `size` entries of a group, its class (or the index of its class), whether
+    it is valid, and where its class starts.
     """
     c = static(counts)[1]
     present = b.const(arange(c, dtype=np.float32)) < number
@@ -170,7 +170,7 @@ def class_of(
 
 
 def members(b: Builder, label: Value, real: Value, classes: int) -> Value:
-    """[b, classes, n]: whether the real place n is of the class."""
+    """Return [b, classes, n]: whether the valid entry n is of the class."""
     same = b.Equal(label[:, None], arange(classes, dtype=np.float32).reshape(classes, 1))
     return same & real[:, None]
 
@@ -192,8 +192,8 @@ def FuseRegions(
     size: int,
     classes: int,
 ) -> Groups:
-    """Two groups (scores, boxes, counts, classes, number of classes) -> one; of each class the
-    boxes of the first come before those of the second.
+    """Merge two groups (scores, boxes, counts, classes, number of classes); within each class the
+    boxes of the first precede those of the second.
     """
     first, second = class_of(b, n0, l0, t0, static(s0)[1]), class_of(b, n1, l1, t1, static(s1)[1])
     label, real = (b.Concat(first[i], second[i], axis=1) for i in (0, 1))
@@ -229,8 +229,8 @@ def GroupedNMS(
 ) -> tuple[Value, Value, Value, Value]:
     """Greedy suppression within each class of a group, at most `per_class` of each.
 
-    Results: boxes[b, size, 4], counts[b, C], scores[b, size], numbers within the class[b, size];
-    float, filled with 0.
+    Results: boxes[b, size, 4], counts[b, C], scores[b, size], indices within the class[b, size];
+    float, padded with 0.
     """
     batch, n = static(scores)
     c = static(counts)[1]
@@ -267,8 +267,8 @@ def GroupedNMS(
 
 
 def _places(b: Builder, image: Value, batch: int, size: int) -> Value:
-    """The running number of each row within its image; what is too much gets the place `size`,
-    which is cut off later.
+    """Return the running number of each row within its image; surplus rows get the index `size`,
+    which is truncated later.
     """
     ones = b.Cast(b.Equal(image, image), to=INT64)
     counts = b.ScatterElements(np.zeros(batch, np.int64), image, ones, axis=0, reduction="add")
@@ -287,11 +287,11 @@ def MultiboxDecode(
     threshold: float,
     variances: Sequence[float],
 ) -> tuple[Value, Value]:
-    """scores[b, C, A] (class 0 is background), deltas[b, A*4], anchors[1, A, 4] (x1, y1, x2, y2) ->
-    rows (class, score, x1, y1, x2, y2) and how many.
+    """Decode scores[b, C, A] (class 0 is background), deltas[b, A*4], anchors[1, A, 4] (x1, y1, x2,
+    y2) -> rows (class, score, x1, y1, x2, y2) and their number.
 
-    Rows above the threshold come first, -1 behind; boxes are cut to 0..1. deltas are x, y, log w,
-    log h, times variances.
+    Rows above the threshold come first, followed by -1; boxes are clipped to 0..1. deltas are x, y,
+    log w, log h, times variances.
     """
     of_length(4, variances=variances)
     batch, c, a = static(scores)

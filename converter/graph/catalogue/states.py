@@ -1,4 +1,4 @@
-"""What a network keeps from one run to the next."""
+"""Values that a network keeps from one run to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from converter.graph.extensions import extension
 
 @extension
 def State(b: Builder, state: Value, initial: Value) -> Value:
-    """What a state holds: `state`, an input of the network, for which `initial` stands in the first
-    run, where it may be left out.
+    """The value of a state.
+
+    `state` is an input of the network that may be left out in the first run, which then uses
+    `initial`.
     """
     return b.Identity(state)

@@ -1,4 +1,4 @@
-"""Normalisations by statistics of the input itself."""
+"""Normalizations by statistics of the input itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def NormalizeL2(
 
 @extension
 def GRN(b: Builder, x: Value, *, bias: float = 1e-6) -> Value:
-    """Global response normalisation: x divided by sqrt(bias + sum of x^2 over the channels (axis
+    """Global response normalization: x divided by sqrt(bias + sum of x^2 over the channels (axis
     1)).
 
     x[N, C, ...]; result: the shape of x. Source: OpenVINO, GRN-1.
@@ -40,7 +40,7 @@ def MVN(
     eps: float = 1e-9,
     eps_mode: str = "inside_sqrt",
 ) -> Value:
-    """x minus its mean over `axes` and, if asked, divided by sqrt(variance + eps) ("inside_sqrt")
+    """x minus its mean over `axes` and, optionally, divided by sqrt(variance + eps) ("inside_sqrt")
     or sqrt(variance) + eps ("outside_sqrt").
 
     Result: the shape of x. Source: OpenVINO, MVN-6.
@@ -66,8 +66,9 @@ def BinaryConvolution(
     pad_value: float = 0.0,
     group: int = 1,
 ) -> Value:
-    """Convolution of signs (xnor, popcount): x[N, C, ...], of which positive numbers stand for +1
-    and all others for -1, with the bits w[O, C/group, ...], of which 1 stands for +1 and 0 for -1.
+    """Convolution of signs (xnor, popcount): x[N, C, ...], in which positive numbers represent +1
+    and all others -1, with the bits w[O, C/group, ...], in which 1 represents +1 and 0 represents
+    -1.
 
     The signs are padded by `pad_value` (-1, 0 or +1). pads: all begins, then all ends. Source:
     OpenVINO, BinaryConvolution-1, as its CPU plugin computes it.

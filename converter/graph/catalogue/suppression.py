@@ -1,4 +1,4 @@
-"""Non-maximum suppression of fixed size: a mask over the boxes, and what it leaves in falling
+"""Non-maximum suppression of fixed size: a mask over the boxes, and the survivors in descending
 order.
 """
 
@@ -18,10 +18,10 @@ LOWEST = float(np.finfo(np.float32).min)
 def SuppressionMask(
     b: Builder, boxes: Value, scores: Value, iou: Value, *, center_point_box: int = 0
 ) -> Value:
-    """bool [B, C, N]: which of boxes[B, N, 4] survive within each class of scores[B, C, N].
+    """Which of boxes[B, N, 4] survive within each class of scores[B, C, N]: bool [B, C, N].
 
-    From the best score down, a box is out when it overlaps one that stays by more than `iou`
-    (float). A score of -inf is out at once.
+    In descending order of score, a box is removed if it overlaps a surviving one by more than `iou`
+    (float). Boxes with a score of -inf are always removed.
     """
     size = b.Shape(scores)
     bounds = [b.Reshape(iou, [1]), b.const(np.array([LOWEST], np.float32))]
@@ -33,8 +33,8 @@ def SuppressionMask(
 
 
 def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Value, Value]:
-    """Of mask[..., N] over finite scores[..., N] the `most` best: scores and places in falling
-    order, and which of these are real.
+    """Return the `most` best of mask[..., N] over finite scores[..., N]: scores and indices in
+    descending order, and which of these are valid.
     """
     key = b.Where(mask, scores, -np.inf)
     rank = len(static(scores))
@@ -43,7 +43,7 @@ def ranked(b: Builder, mask: Value, scores: Value, most: int) -> tuple[Value, Va
 
 
 def one_class(b: Builder, boxes: Value, scores: Value, threshold: float) -> Value:
-    """bool [N]: which of boxes[N, 4] with scores[N] survive."""
+    """Return which of boxes[N, 4] with scores[N] survive: bool [N]."""
     mask = b.SuppressionMask(
         boxes[None],
         scores[None, None],

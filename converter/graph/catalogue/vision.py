@@ -1,4 +1,6 @@
-"""Extension operators on images and feature maps. Layout N, C, spatial... unless said otherwise."""
+"""Extension operators on images and feature maps. Layout N, C, spatial... unless declared
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from converter.graph.extensions import extension
 
 @extension
 def ShuffleChannels(b: Builder, x: Value, *, group: int) -> Value:
-    """Interleaves channels: x[N, group*m, ...] is seen as [N, group, m, ...] and becomes [N,
+    """Interleave channels: x[N, group*m, ...] is viewed as [N, group, m, ...] and becomes [N,
     m*group, ...].
 
     Result: the shape of x. Source: OpenVINO, ShuffleChannels-1 with axis 1.

@@ -17,7 +17,7 @@ from converter.graph.value import INT64, array_type
 
 
 def _bins(size: int, out: int) -> list[tuple[int, int]]:
-    """Bin i covers floor(i*size/out) to ceil((i+1)*size/out)."""
+    """Return the bins: bin i covers floor(i*size/out) to ceil((i+1)*size/out)."""
     demand_small(out)
     at_least(1, size=size)
     return [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
@@ -48,7 +48,8 @@ def AdaptiveAveragePool(b: Builder, x: Value, *, output_size: list[int]) -> Valu
 
 @extension
 def AdaptiveMaxPool(b: Builder, x: Value, *, output_size: list[int]) -> tuple[Value, Value]:
-    """The largest of each bin and its position among the H*W... elements of its channel (int64).
+    """The largest element of each bin and its index among the H*W... elements of its channel
+    (int64).
 
     x [N, C, spatial...] -> two results [N, C, *output_size]; bins as in AdaptiveAveragePool.
     Source: OpenVINO, AdaptiveMaxPool-8.
@@ -88,12 +89,12 @@ def DeformableConvolution(
     deformable_group: int = 1,
     bilinear_pad: int = 0,
 ) -> Value:
-    """Convolution of x [N,C,H,W] whose taps are moved by offset [N, 2*DG*KH*KW, OH, OW] (y, x
+    """Convolution of x [N,C,H,W] with taps that are moved by offset [N, 2*DG*KH*KW, OH, OW] (y, x
     pairs) and weighted by mask.
 
-    Samples are bilinear. A tap that lies outside of the image is zero; a neighbour outside is left
-    out with `bilinear_pad`, and otherwise the neighbour is clamped to the image (the tap itself
-    must lie in [0, H) x [0, W)). Source: OpenVINO, DeformableConvolution-8.
+    Samples are bilinear. A tap outside the image is zero; a neighbor outside is left out with
+    `bilinear_pad`, and otherwise it is clamped to the image (the tap itself must be in [0, H) x [0,
+    W)). Source: OpenVINO, DeformableConvolution-8.
     """
     n, c, h, wd = static(x)
     o, _, kh, kw = static(w, "the weights")
@@ -127,7 +128,9 @@ def DeformableConvolution(
 def _bilinear(
     b: Builder, flat: Value, py: Value, px: Value, size: tuple[int, int], shape: Any, pad: bool
 ) -> Value:
-    """flat [N, DG, C/DG, H*W] at positions [N, DG, taps, OH, OW] -> [N, DG, C/DG, taps*OH*OW]."""
+    """Sample flat [N, DG, C/DG, H*W] at positions [N, DG, taps, OH, OW] -> [N, DG, C/DG,
+    taps*OH*OW].
+    """
     h, w = size
     n, dg, c, count = shape
 

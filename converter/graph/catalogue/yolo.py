@@ -56,8 +56,8 @@ def _spatial(b: Builder, x: Value) -> Value:
 def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
     """Darknet's reorg: [N, C, H, W] -> [N, C*s*s, H/s, W/s].
 
-    The buffer of x is read as [N, C/(s*s), H*s, W*s] and cut into s x s blocks; that is Darknet's
-    arithmetic, not a space-to-depth of x. Source: OpenVINO, ReorgYolo-1.
+    The buffer of x is reinterpreted as [N, C/(s*s), H*s, W*s] and split into s x s blocks; this is
+    Darknet's arithmetic, not a space-to-depth of x. Source: OpenVINO, ReorgYolo-1.
     """
     at_least(1, stride=stride)
     n, c, h, w = static(x)
@@ -72,10 +72,10 @@ def ReorgYolo(b: Builder, x: Value, *, stride: int) -> Value:
 def CTCGreedyDecoder(
     b: Builder, logits: Value, mask: Value, *, ctc_merge_repeated: int = 1
 ) -> Value:
-    """Best path of logits[T, N, C]: the labels without blanks (C-1) and, when merged, without
-    repetitions: [N, T, 1, 1], filled up with -1.
+    """Best path of logits[T, N, C]: the labels without blanks (C-1) and, if merged, without
+    repetitions: [N, T, 1, 1], padded with -1.
 
-    `mask`[T, N]: a sequence ends in front of its first 0. Source: OpenVINO, CTCGreedyDecoder-1.
+    `mask`[T, N]: a sequence ends before its first 0. Source: OpenVINO, CTCGreedyDecoder-1.
     """
     shape = logits.shape
     if shape is None or not isinstance(shape[2], int):

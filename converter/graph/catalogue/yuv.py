@@ -1,5 +1,5 @@
-"""Pictures as a plane of brightness and planes of colour at half the resolution (BT.601, limited
-range), and as three channels.
+"""Images as a luma plane and chroma planes at half the resolution (BT.601, limited range), and as
+three channels.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from converter.graph.value import FLOAT
 
 
 def _stored(b: Builder, v: Value, like: Value) -> Value:
-    """Cut to 0..255, in the type of `like`; integers are rounded to the nearest, halves to even
-    ones.
-    """
+    """Clamp to 0..255 in the type of `like`; integers are rounded to nearest, ties to even."""
     dtype = like.dtype or FLOAT
     y = b.Clip(v, 0.0, 255.0)
     if dtype == FLOAT:
@@ -27,10 +25,11 @@ def _stored(b: Builder, v: Value, like: Value) -> Value:
 
 @extension(planes=4)
 def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB") -> Value:
-    """y[N, H, W, 1] and colours -> [N, H, W, 3]. One input: all below each other, [N, 3H/2, W, 1].
+    """Convert y[N, H, W, 1] and chroma -> [N, H, W, 3]. A single input has all planes below each
+    other, [N, 3H/2, W, 1].
 
-    Colours are uv[N, H/2, W/2, 2] with `pairs`, else u and v[N, H/2, W/2, 1]. Result 0..255 in the
-    type of the input, channels in `order` (RGB or BGR). Source: OpenVINO, NV12toRGB-8 and
+    The chroma is uv[N, H/2, W/2, 2] with `pairs`, else u and v[N, H/2, W/2, 1]. Result 0..255 in
+    the type of the input, channels in `order` (RGB or BGR). Source: OpenVINO, NV12toRGB-8 and
     I420toRGB-8.
     """
     if len(planes) not in (1, 2 if pairs else 3):
@@ -52,7 +51,7 @@ def PlanesToColour(b: Builder, *planes: Value, pairs: int = 1, order: str = "RGB
 
 
 def _twice(b: Builder, plane: Value) -> Value:
-    """[N, h, w, 1] -> [N, 2h, 2w, 1], every value four times."""
+    """Return [N, h, w, 1] -> [N, 2h, 2w, 1], with every value four times."""
     return b.Resize(
         plane,
         None,
@@ -89,8 +88,8 @@ def _whole(b: Builder, x: Value, pairs: bool) -> list[Value]:
 def ColourToPlanes(
     b: Builder, x: Value, *, order: str = "RGB", single: int = 1
 ) -> Value | tuple[Value, ...]:
-    """[N, H, W, 3] -> y[N, H, W, 1] and the means of four colours uv[N, H/2, W/2, 2], or with
-    `single` both below each other, [N, 3H/2, W, 1].
+    """Convert [N, H, W, 3] -> y[N, H, W, 1] and the means of four chroma values uv[N, H/2, W/2, 2],
+    or with `single` both below each other, [N, 3H/2, W, 1].
     """
     batch, height, width, _ = static(x)
     parts = b.Split(as_float(b, x), [1, 1, 1], axis=3, outputs=3)

@@ -1,9 +1,10 @@
-"""What an operator demands of its attributes and operands beyond what onnx's inference looks at.
+"""Constraints of an operator on its attributes and operands beyond those that onnx's inference
+checks.
 
 node.py          the checks of one node and of one value; windows, recurrence, reductions,
-                 quantisation
-indexing.py      places, bounds and equations
-operands.py      how constants and operands fit each other
-enumerations.py  attributes that take one of a few words or numbers
-shapes_of.py     shapes and attributes as checks look at them
+                 quantization
+indexing.py      indices, bounds and equations
+operands.py      how constants and operands fit together
+enumerations.py  attributes that have one of a few words or numbers
+shapes_of.py     helpers: shapes and attributes
 """

@@ -1,5 +1,6 @@
-"""Attributes of standard operators that take one of a few words or numbers. Source: ONNX operators,
-opset 21.
+"""Attributes of standard operators that have one of a few words or numbers.
+
+Source: ONNX operators, opset 21.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ WORDS: dict[str, dict[str, tuple[str | int, ...]]] = {
 
 
 def unknown_word(node: ir.Node) -> str | None:
-    """Which attribute has a value that the operator does not know, or None."""
+    """Return which attribute has a value that is unknown to the operator, or None."""
     for name, known in WORDS.get(node.op_type, {}).items():
         attribute = node.attributes.get(name)
         if attribute is not None and not attribute.is_ref() and attribute.value not in known:

@@ -1,4 +1,4 @@
-"""What operators demand of places, bounds and equations: see node.py, which calls these."""
+"""Constraints of operators on indices, bounds and equations: see node.py, which calls these."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from converter.graph.verify.shapes_of import (
     unlike,
 )
 
-MOST_INDICES = 1 << 20  # of constant indices that are looked into
-_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # of an equation of Einsum
+MOST_INDICES = 1 << 20  # constant indices that are inspected
+_TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")  # one term of an Einsum equation
 
 
 def axis_exists(node: ir.Node) -> str | None:
@@ -43,8 +43,8 @@ def _elements(node: ir.Node) -> str | None:
 
 
 def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
-    """Constant indices, the last axis of which counts along `sizes`, lie between -size and size; a
-    branch never taken may hold others.
+    """Check that constant indices, whose last axis indexes `sizes`, are between -size and size - 1;
+    a branch that is never taken may contain others.
     """
     found = None if in_body(node) else constant(node.inputs[1])
     if found is None or found.size > MOST_INDICES or found.dtype.kind not in "iu":
@@ -62,8 +62,8 @@ def _inside(node: ir.Node, sizes: Sequence[int | None]) -> str | None:
 
 
 def nested(node: ir.Node) -> str | None:
-    """GatherND and ScatterND: the last axis of the indices names a place along the first axes of
-    the data, behind those of the batch.
+    """Check GatherND and ScatterND: the last axis of the indices indexes the first axes of the data
+    after the batch axes.
     """
     x, index, batch = dims_of(node, 0), dims_of(node, 1), int(attribute(node, "batch_dims", 0))
     if x is None or index is None:
@@ -86,8 +86,8 @@ def _gathered(node: ir.Node) -> str | None:
 
 
 def _compress(node: ir.Node) -> str | None:
-    """What a constant condition selects is there; places behind the end of a shorter condition are
-    left away.
+    """Check that the elements selected by a constant condition exist; elements after the end of a
+    shorter condition are dropped.
     """
     x, axis = dims_of(node, 0), attribute(node, "axis", None)
     if axis is not None and x is not None and (reason := _no_axis(x, axis)):
@@ -105,7 +105,7 @@ def _compress(node: ir.Node) -> str | None:
 
 
 def _one_hot(node: ir.Node) -> str | None:
-    """The new axis is one of the result, the values are two."""
+    """Check that the new axis is valid in the result, and that there are two values."""
     x, values, axis = dims_of(node, 0), sizes_of(node.inputs[2]), int(attribute(node, "axis", -1))
     if x is not None and not -len(x) - 1 <= axis <= len(x):
         return f"there is no new axis {axis} for the shape {x}"
@@ -157,7 +157,7 @@ def _einsum(node: ir.Node) -> str | None:
 
 
 def _layers(node: ir.Node) -> str | None:
-    """Scale and bias of a LayerNormalization broadcast to what is normalised together."""
+    """Check that scale and bias of a LayerNormalization broadcast to the normalized axes."""
     x = dims_of(node, 0)
     for i in (1, 2):
         given = dims_of(node, i)
@@ -174,7 +174,7 @@ def _layers(node: ir.Node) -> str | None:
 
 
 def _suppression(node: ir.Node) -> str | None:
-    """Boxes [images, n, 4], scores [images, classes, n], limits of one number each."""
+    """Check boxes [images, n, 4], scores [images, classes, n], and limits of one number each."""
     boxes, scores = dims_of(node, 0), dims_of(node, 1)
     if unlike(boxes, [None, None, 4]):
         return f"boxes of the shape {boxes}"

@@ -1,8 +1,9 @@
-"""What an operator demands of its attributes and operands beyond what onnx's inference looks at.
+"""Constraints of an operator on its attributes and operands beyond those that onnx's inference
+checks.
 
-Hostile and damaged files hold such values: a stride of 0, a window larger than its input, a group
-that does not divide the channels. They are refused where the node is made, whatever format they
-come from. Source: the operators' specifications (ONNX operators, opset 21).
+Hostile and damaged files contain invalid values: a stride of 0, a window larger than its input, a
+group that does not divide the channels. They are refused when the node is created, whatever the
+source format. Source: the operators' specifications (ONNX operators, opset 21).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from converter.graph.verify.shapes_of import (
 )
 from converter.graph.windows import LARGEST, window_fault
 
-MOST = 1 << 48  # elements of one tensor; beyond, sizes in bytes leave 64 bits
+MOST = 1 << 48  # elements of one tensor; above, sizes in bytes may exceed 64 bits
 FLAGS = frozenset(
     (
         "keepdims",
@@ -50,14 +51,14 @@ FLAGS = frozenset(
 )
 VARIADIC = frozenset(
     ("Concat", "Sum", "Max", "Min", "Mean")
-)  # operators of any number of operands, all of which count
+)  # operators with any number of operands, all of which are significant
 _ANY_NUMBER = frozenset(
     ("Constant", "Shape", "StringSplit", "TfIdfVectorizer")
-)  # whose attributes are values, or may count to any end
+)  # operators whose attributes are values, or may be arbitrarily large
 
 
 def check_attributes(node: ir.Node) -> str | None:
-    """Why onnx's own inference must not even be asked: it does not survive some numbers; or
+    """Return why onnx's own inference must not be called, because it crashes on some numbers; or
     None.
     """
     if node.op_type not in _ANY_NUMBER:
@@ -77,7 +78,7 @@ def check_attributes(node: ir.Node) -> str | None:
 
 
 def verify_node(node: ir.Node) -> str | None:
-    """Why the node cannot be executed whatever it is fed, or None; inputs and outputs carry their
+    """Return why the node cannot be executed with any data, or None; inputs and outputs must have
     types and shapes.
     """
     for name in FLAGS.intersection(node.attributes):
@@ -88,13 +89,13 @@ def verify_node(node: ir.Node) -> str | None:
     check = _CHECKS.get(node.op_type)
     if check is not None and (reason := check(node)) is not None:
         return reason
-    if check is None and in_body(node):  # a branch of an If that is never taken may hold anything
+    if check is None and in_body(node):  # a branch of an If that is never taken may be invalid
         return None
     return next(filter(None, map(check_shape, node.outputs)), None)
 
 
 def check_shape(value: ir.Value) -> str | None:
-    """Why no tensor can have the value's shape, or None."""
+    """Return why no tensor can have the value's shape, or None."""
     size = 1
     for d in value.shape or ():
         if isinstance(d, int):
@@ -107,8 +108,8 @@ def check_shape(value: ir.Value) -> str | None:
 def _window(
     node: ir.Node, kernel: Sequence[int | None], size: Dims | None, shrinks: bool = True
 ) -> str | None:
-    """Kernel, strides, dilations and pads fit each other and, for an operator that shrinks, the
-    input.
+    """Check that kernel, strides, dilations and pads are consistent and, for an operator that
+    shrinks, fit the input.
     """
     n = len(kernel)
     strides, dilations, pads = window_of(node, n)
@@ -120,7 +121,7 @@ def _window(
         return None
     rounded_up = bool(
         attribute(node, "ceil_mode", 0)
-    )  # then a window may reach over the end by less than a stride
+    )  # a window may then extend beyond the end by less than a stride
     for i, (s, k) in enumerate(zip(size, kernel, strict=True)):
         if not s or k is None:
             continue
@@ -163,7 +164,7 @@ def _pool(node: ir.Node) -> str | None:
 
 
 def _channels(node: ir.Node) -> str | None:
-    """Normalisations: one scale, bias, mean and variance for each channel."""
+    """Check normalizations: one scale, bias, mean and variance per channel."""
     x = dims_of(node, 0)
     channels = (
         x[1]
@@ -192,7 +193,7 @@ def _recurrent(node: ir.Node) -> str | None:
 
 
 def _states(node: ir.Node, ways: int, hidden: int | None, x: Dims | None) -> str | None:
-    """The states at the beginning, [ways, batch, hidden]."""
+    """Check the initial states, [ways, batch, hidden]."""
     wanted: Dims = [ways, x[1] if x is not None and len(x) == 3 else None, hidden]
     for i in (5, 6) if node.op_type == "LSTM" else (5,):
         if unlike(given := dims_of(node, i), wanted):
@@ -244,7 +245,7 @@ def _reduction(node: ir.Node) -> str | None:
 
 
 def _slice(node: ir.Node) -> str | None:
-    """Starts, ends, axes and steps: as many of one as of the other, no step of 0."""
+    """Check that starts, ends, axes and steps have the same length, and that no step is 0."""
     x, given = (
         dims_of(node, 0),
         [d for i in range(1, len(node.inputs)) if (d := dims_of(node, i)) is not None],
@@ -266,7 +267,7 @@ def _tile(node: ir.Node) -> str | None:
 
 
 def _reshape(node: ir.Node) -> str | None:
-    """In the branch of an If that is never taken sizes may well contradict each other."""
+    """Check a Reshape; in a branch of an If that is never taken, sizes may be contradictory."""
     before, after = (sizes_of(v) for v in (node.inputs[0], node.outputs[0]))
     if in_body(node) or before is None or after is None or math.prod(before) == math.prod(after):
         return None
@@ -283,7 +284,7 @@ def _transpose(node: ir.Node) -> str | None:
 
 
 def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str | None:
-    """One scale for `block` places along the axis."""
+    """Check that there is one scale per `block` elements along the axis."""
     if x is None or scale is None:
         return None
     if block < 0 or not -len(x) <= axis < len(x):
@@ -295,12 +296,12 @@ def _blocked(x: Dims | None, scale: Dims | None, axis: int, block: int) -> str |
 
 
 def _quantised(node: ir.Node) -> str | None:
-    """One scale and zero point for all, or one for each place along `axis`."""
+    """Check that scale and zero point are per tensor, or per element along `axis`."""
     x, scale, zero = (dims_of(node, i) for i in range(3))
     axis = int(attribute(node, "axis", 1))
     if block := int(attribute(node, "block_size", 0)):
         return _blocked(x, scale, axis, block)
-    one: tuple[Dims, Dims] = ([], [1])  # one scale for all
+    one: tuple[Dims, Dims] = ([], [1])  # per tensor
     if scale is not None and not (zero in one and scale in one) and unlike(zero, scale):
         return f"the zero points {zero} do not fit the scales {scale}"
     if x is None or scale is None or len(scale) != 1 or scale[0] == 1:

@@ -1,4 +1,4 @@
-"""What operators demand of how constants and operands fit each other: see node.py, which calls
+"""Constraints of operators on how constants and operands fit together: see node.py, which calls
 these.
 """
 
@@ -28,11 +28,11 @@ from converter.graph.verify.shapes_of import (
 )
 
 Array = npt.NDArray[Any]
-MOST = 1 << 20  # elements of a constant that is looked into
+MOST = 1 << 20  # elements of a constant that are inspected
 
 
 def _numbers(node: ir.Node, index: int) -> Array | None:
-    """A constant operand; None where it is not constant, is large, or stands in the branch of an If
+    """Return a constant operand; None if it is not constant, is large, or is in a branch of an If
     that may never be taken.
     """
     value = optional(node, index)
@@ -42,7 +42,7 @@ def _numbers(node: ir.Node, index: int) -> Array | None:
 
 
 def _count(dims: Dims | None) -> int | None:
-    """Elements, as far as they are known."""
+    """Return the number of elements; None if it is unknown."""
     sizes = [d for d in dims or () if d is not None]
     return None if dims is None or len(sizes) < len(dims) else math.prod(sizes)
 
@@ -53,7 +53,7 @@ def _outside(found: Array, end: int, what: str) -> str | None:
 
 
 def _along(node: ir.Node) -> str | None:
-    """CumSum: one axis."""
+    """Check CumSum: a single axis."""
     x, axis = dims_of(node, 0), _numbers(node, 1)
     if axis is None or x is None:
         return None
@@ -80,7 +80,7 @@ def different_axes(axes: Sequence[int], x: Dims) -> str | None:
 
 
 def _turned(node: ir.Node) -> str | None:
-    """A length for each place of the batch, none longer than time."""
+    """Check ReverseSequence: one length per batch entry, none longer than the time axis."""
     x, batch, time = (
         dims_of(node, 0),
         int(attribute(node, "batch_axis", 1)),
@@ -123,7 +123,7 @@ def _range(node: ir.Node) -> str | None:
 
 
 def _groups(node: ir.Node) -> str | None:
-    """GroupNormalization: groups divide the channels, a scale and a bias for each channel."""
+    """Check GroupNormalization: groups divide the channels, with a scale and a bias per channel."""
     x, groups = dims_of(node, 0), int(attribute(node, "num_groups", 1))
     channels = x[1] if x is not None and len(x) > 1 else None
     if groups < 1 or (channels is not None and channels % groups):
@@ -133,7 +133,7 @@ def _groups(node: ir.Node) -> str | None:
 
 
 def _columns(node: ir.Node) -> str | None:
-    """Col2Im: [n, channels x block, places of the block]."""
+    """Check Col2Im: [n, channels x block, block positions]."""
     x, image, block = dims_of(node, 0), _numbers(node, 1), _numbers(node, 2)
     if x is None or image is None or block is None:
         return None
@@ -158,7 +158,7 @@ def _columns(node: ir.Node) -> str | None:
 
 
 def _aligned(node: ir.Node) -> str | None:
-    """RoiAlign: boxes [n, 4], the image of each; a size and a sampling that exist."""
+    """Check RoiAlign: boxes [n, 4] with one image index each; valid size and sampling."""
     x, boxes, image = dims_of(node, 0), dims_of(node, 1), _numbers(node, 2)
     sizes = [int(attribute(node, name, 1)) for name in ("output_height", "output_width")]
     ratio, scale = (
@@ -177,7 +177,7 @@ def _aligned(node: ir.Node) -> str | None:
 
 
 def _pooled(node: ir.Node) -> str | None:
-    """MaxRoiPool: rows of image and box."""
+    """Check MaxRoiPool: rows of image and box."""
     rows, shape = dims_of(node, 1), list(attribute(node, "pooled_shape", [1, 1]))
     if unlike(rows, [None, 5]):
         return f"rows of the shape {rows}"
@@ -185,7 +185,7 @@ def _pooled(node: ir.Node) -> str | None:
 
 
 def _unpooled(node: ir.Node) -> str | None:
-    """MaxUnpool: a place for each element; constant ones lie in the result."""
+    """Check MaxUnpool: one index per element; constant indices are within the result."""
     x, place, found = dims_of(node, 0), dims_of(node, 1), _numbers(node, 1)
     if x is not None and unlike(place, x):
         return f"places of the shape {place} for data of the shape {x}"
@@ -194,7 +194,7 @@ def _unpooled(node: ir.Node) -> str | None:
 
 
 def _bias(node: ir.Node) -> str | None:
-    """Gemm: the third operand broadcasts to the product."""
+    """Check Gemm: the third operand broadcasts to the product."""
     c = dims_of(node, 2)
     y = known_sizes(node.outputs[0]) or []
     if c is None or len(y) != 2 or broadcasts(c, y):
@@ -203,7 +203,7 @@ def _bias(node: ir.Node) -> str | None:
 
 
 def _loss(node: ir.Node) -> str | None:
-    """A class that exists for each place, a weight for each class."""
+    """Check that there is a valid class per element, and a weight per class."""
     x, target, left_out = dims_of(node, 0), _numbers(node, 1), attribute(node, "ignore_index", None)
     classes = x[1] if x is not None and len(x) > 1 else None
     if classes is None:
@@ -223,8 +223,8 @@ def power(node: ir.Node) -> str | None:
 
 
 def _points(node: ir.Node) -> str | None:
-    """Products of integers: scales and zero points are one number, or one for each row of the first
-    and column of the second matrix.
+    """Check integer products: scales and zero points are a single number, or one per row of the
+    first and column of the second matrix.
     """
     first, second = (0, 3) if node.op_type == "QLinearMatMul" else (0, 1)
     a, w = dims_of(node, first), dims_of(node, second)
@@ -250,7 +250,9 @@ def _points(node: ir.Node) -> str | None:
 
 
 def _zero_points(node: ir.Node) -> str | None:
-    """ConvInteger: one zero point of the data, one or one for each filter of the weights."""
+    """Check ConvInteger: a single zero point of the data, and one for the weights or one per
+    filter.
+    """
     w, one, many = dims_of(node, 1), dims_of(node, 2), dims_of(node, 3)
     filters = w[0] if w else None
     if _count(one) not in (None, 1):
@@ -263,7 +265,7 @@ def _zero_points(node: ir.Node) -> str | None:
 
 
 def _padded(node: ir.Node) -> str | None:
-    """What is repeated at an end must be there."""
+    """Check that the elements that are repeated at an end exist."""
     x, amounts, axes = dims_of(node, 0), _numbers(node, 1), _numbers(node, 3)
     if (
         attribute(node, "mode", "constant") == "constant"
@@ -283,7 +285,7 @@ def _padded(node: ir.Node) -> str | None:
 
 
 def _deformed(node: ir.Node) -> str | None:
-    """DeformConv."""
+    """Check DeformConv."""
     x, w, offset, bias, mask = (dims_of(node, i) for i in range(5))
     if bias is not None and unlike(bias, [w[0] if w else None]):
         return f"the bias {bias} does not fit the weights {w}"
@@ -299,11 +301,10 @@ def deformed(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> str | None:
-    """Why a deformable convolution of data, weights, offsets and factors of these shapes is
+    """Return why a deformable convolution of data, weights, offsets and factors of these shapes is
     impossible, or None.
 
-    Two offsets, and a factor, for each place of the kernel in each group of offsets, at each place
-    of the result.
+    There must be two offsets and a factor per kernel element, offset group and output position.
     """
     x, w, offset, mask = shapes
     if min(group, parts, *strides, *dilations) < 1 or (len(strides), len(dilations), len(pads)) != (

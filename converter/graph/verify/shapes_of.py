@@ -1,4 +1,4 @@
-"""What the checks look at: known shapes of operands, attributes, where a node stands."""
+"""Helpers of the checks: known shapes of operands, attributes, and the location of a node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from converter.graph.value import known_sizes, optional
 
-BODY = "netconv.body"  # key of the meta data of a graph inside a node
+BODY = "netconv.body"  # metadata key of a graph inside a node
 Dims = list[int | None]
-Law = Callable[[ir.Node], str | None]  # why a node cannot be executed, or None
+Law = Callable[[ir.Node], str | None]  # returns why a node cannot be executed, or None
 
 
 def dims_of(node: ir.Node, index: int) -> Dims | None:
@@ -31,18 +31,18 @@ def differ(a: int | None, b: int | None) -> bool:
 
 
 def unlike(given: Dims | None, wanted: Sequence[int | None]) -> bool:
-    """Whether a shape cannot be the one that is wanted, as far as both are known."""
+    """Return whether a shape differs from the wanted one, as far as both are known."""
     return given is not None and (len(given) != len(wanted) or any(map(differ, given, wanted)))
 
 
 def broadcasts(given: Dims, to: Dims) -> bool:
-    """Whether a shape may broadcast to another one, as far as both are known."""
+    """Return whether a shape may broadcast to another one, as far as both are known."""
     pairs = zip(given[::-1], to[::-1], strict=False)
     return len(given) <= len(to) and not any(s != 1 and differ(s, d) for s, d in pairs)
 
 
 def window_of(node: ir.Node, axes: int) -> tuple[list[int], list[int], list[int]]:
-    """Strides, dilations and pads of a window of so many axes."""
+    """Return strides, dilations and pads of a window over `axes` axes."""
     defaults = (("strides", [1] * axes), ("dilations", [1] * axes), ("pads", [0] * 2 * axes))
     strides, dilations, pads = (list(attribute(node, name, given)) for name, given in defaults)
     return strides, dilations, pads

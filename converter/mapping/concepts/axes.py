@@ -1,7 +1,8 @@
-"""Axes of a layer: one of them, several, all of them in another order.
+"""Axes of a layer: a single axis, several axes, or a permutation of all axes.
 
-`source` says where the layer has them: the key of an attribute, or the position of a constant
-operand. Numbers below zero count from the end; what is written counts from the front.
+`source` is the location of the axes in the layer: the key of an attribute, or the index of a
+constant operand. Negative numbers count from the end; axes are always written counted from the
+front.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ NONE, ALL = "none", "all"
 
 
 def from_front(axes: Iterable[int], rank: int) -> list[int]:
-    """The axes in ascending order, each once, counted from the front; MappingError R110 where the
-    rank has no such axis.
+    """Return the axes as non-negative numbers, sorted and without duplicates.
+
+    Raise MappingError R110 if an axis is out of range for the rank.
     """
     return sorted({axis_of(int(axis), rank) for axis in axes})
 
@@ -30,11 +32,11 @@ def from_front(axes: Iterable[int], rank: int) -> list[int]:
 class Axis(Field):
     """An axis: an attribute of the operator <-> one integer, or a list of one, of the layer.
 
-    `default`  what the layer means without it; in data of fewer axes, the last one. None says
-               nothing to the operator
-    `signed`   read below zero, it stays so
+    `default`  the axis of a layer without the key; in data of lower rank, the last axis. None
+               leaves the operator's attribute unset
+    `signed`   a negative axis is read unchanged
     `of`       the input of the operator whose axes are counted
-    `added`    how many axes the result has more, among which the axis is counted
+    `added`    how many axes the result has in addition; the axis may be one of these
     """
 
     source: str | int = "axis"
@@ -56,7 +58,7 @@ class Axis(Field):
             del r.node.inputs[self.source :]
 
     def read(self, r: Any) -> Any:
-        """The axis of the layer, or what it means without one."""
+        """Return the axis of the layer, or its default."""
         found, data = r.integers(self.source, "the axis", None), r.node.input(self.of)
         if data is None:
             raise MappingError(f"input {self.of} is absent", "R105")
@@ -80,7 +82,7 @@ class Axis(Field):
             w.set_integers(self.source, self.written(w), self.name)
 
     def written(self, w: Any) -> int:
-        """The axis of the operator, counted from the front."""
+        """Return the axis of the operator, counted from the front."""
         axis, rank = int(w.attr(self.name)), rank_of(w.node.input(self.of))
         if rank is None and axis >= 0:
             return axis
@@ -89,10 +91,10 @@ class Axis(Field):
 
 @record
 class FixedAxis(Field):
-    """An axis of the operator that the layer does not state, as it always is that at `position`,
-    which counts from the end: -1 is the last one.
+    """An axis of the operator that the layer does not store because it is always at `position`,
+    which counts from the end: -1 is the last axis.
 
-    `signed`: it is read so, else counted from the front.
+    With `signed` it is read as that negative number, otherwise counted from the front.
     """
 
     position: int
@@ -136,13 +138,13 @@ class AxisInput(Field):
 class Axes(Field):
     """The axes of a reduction: input `index` of the operator <-> a list of the layer.
 
-    An operator without axes reduces all of them, unless `noop_with_empty_axes` says none.
+    An operator without axes reduces all of them, unless `noop_with_empty_axes` is set.
 
-    `empty`     what a layer that is read means by an empty list: NONE or ALL; else it is refused
-    `writable`  an empty list may be written, for no axes
-    `absent`    the list may be left out, which means all axes
-    `every`     the key of a flag that is set where all axes are reduced, instead of a list
-    `computed`  the layer takes axes that are known only when the network runs
+    `empty`     how an empty list is read: NONE or ALL; any other value refuses it
+    `writable`  an empty list may be written, meaning no axes
+    `absent`    the list may be left out, meaning all axes
+    `every`     the key of a flag that is set, instead of a list, if all axes are reduced
+    `computed`  the layer accepts axes that are known only at run time
     """
 
     source: str | int = "axes"
@@ -173,7 +175,7 @@ class Axes(Field):
             r.set(noop_with_empty_axes=1)
 
     def read(self, r: Any) -> list[int]:
-        """The axes that the layer reduces."""
+        """Return the axes that the layer reduces."""
         rank = r.rank(r.data)
         if self.every and r.attr(self.every, bool, False):
             return list(range(rank))
@@ -193,7 +195,7 @@ class Axes(Field):
             w.set_integers(self.source, axes, "axes")
 
     def reduced(self, w: Any) -> list[int]:
-        """The axes that the operator reduces."""
+        """Return the axes that the operator reduces."""
         rank, nothing = w.rank(), bool(w.attr("noop_with_empty_axes", 0))
         axes = from_front(w.ints(self.index, "the axes", ()), rank)
         axes = axes if axes or nothing else list(range(rank))
@@ -202,7 +204,11 @@ class Axes(Field):
         return axes
 
     def some(self, w: Any) -> Any:
-        """Computed axes of which there is one at least, or whose absence means the same to both."""
+        """Return computed axes.
+
+        Raise MappingError X203 unless there is at least one axis, or an empty list means no axes in
+        both the operator and the layer.
+        """
         axes = w.input(self.index)
         count = (known_sizes(axes) or [None])[0]
         alike = self.writable and w.attr("noop_with_empty_axes", 0)
@@ -213,16 +219,16 @@ class Axes(Field):
 
 
 def no_axes(w: Any) -> MappingError:
-    """The refusal of a reduction that names no axis and means none by it."""
+    """Return the refusal of a reduction over an empty list of axes, which means no axis."""
     what = f"{w.node.op} over no axes is not supported by the target"
     return MappingError(what, help="name the axes, or remove the operator")
 
 
 @record
 class Permutation(Field):
-    """`perm` of a Transpose <-> a list of the layer; an operator without it reverses the axes.
+    """`perm` of a Transpose <-> a list of the layer. An operator without `perm` reverses the axes.
 
-    `absent`: the list may be left out, or empty, and then reverses them, too.
+    `absent`: the list may be left out or empty, which also reverses the axes.
     """
 
     source: str | int = "perm"
@@ -249,5 +255,5 @@ class Permutation(Field):
 
 
 def permutation(w: Any) -> list[int]:
-    """The order of the axes of a Transpose that is written."""
+    """Return the permutation of a Transpose that is written."""
     return [int(p) for p in w.attr("perm", None) or reversed(range(w.rank()))]

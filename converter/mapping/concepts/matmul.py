@@ -8,11 +8,12 @@ from converter.mapping.fields import Field
 
 
 class Transposes(Field):
-    """Operands of a matrix product, whose last two axes are exchanged where a flag says so.
+    """Flags of a matrix product's operands: the last two axes of an operand are exchanged if its
+    flag is set.
 
-    A flag for each operand; other spellings of it follow after spaces. A vector stays as it is.
-    Written, a flag is set for an operand that is stored the other way (`untransposed` of the
-    format's context), and false otherwise.
+    Each operand has one flag; alternative spellings of its key follow after spaces. Vectors are
+    left unchanged. When writing, the flag is set if the operand is stored transposed
+    (`untransposed` of the format's context), and false otherwise.
     """
 
     def __init__(self, *flags: str) -> None:

@@ -21,11 +21,11 @@ Sizes = list[int]
 class Pads(Field, abc.ABC):
     """Amounts before and after each axis <-> inputs 1 and 3 of a Pad, the amounts and their axes.
 
-    A format gives `read` and `write`, and declares:
+    A format implements `read` and `write`, and declares:
 
     `negative`  the modes in which amounts may be negative, which remove elements
-    `last`      in other modes than constant, how many of the last axes can be padded; 0 means all
-    `computed`  whether `write_computed` writes amounts that are known at run time
+    `last`      how many of the last axes can be padded in modes other than constant; 0 means all
+    `computed`  whether `write_computed` writes amounts that are known only at run time
     """
 
     SPELLING = frozenset(
@@ -41,15 +41,18 @@ class Pads(Field, abc.ABC):
 
     @abc.abstractmethod
     def read(self, r: Any) -> Any:
-        """All amounts before the axes, then all after them: numbers, or a value."""
+        """Return all amounts before the axes, then all amounts after them, as numbers or as a
+        value.
+        """
 
     @abc.abstractmethod
     def write(self, w: Any, before: Sizes, after: Sizes) -> None:
         """Complete the layer with amounts of all axes."""
 
     def write_computed(self, w: Any, amounts: ir.Value) -> None:
-        """Complete the layer with amounts of all axes that are known at run time: only called where
-        `computed` says that the format has them.
+        """Complete the layer with amounts of all axes that are known only at run time.
+
+        It is only called if the format declares `computed`.
         """
         raise TypeError(f"{type(self).__name__} has no computed amounts")
 
@@ -74,7 +77,7 @@ class Pads(Field, abc.ABC):
         self.write(w, before, after)
 
     def check_amounts(self, mode: str, both: Any, rank: int) -> None:
-        """MappingError where the layer cannot say the amounts in this mode."""
+        """Raise MappingError if the layer cannot express the amounts in this mode."""
         if (both < 0).any() and mode not in self.negative:
             raise MappingError(f"negative padding {both.reshape(-1).tolist()} in mode {mode!r}")
         others = rank - self.last if self.last and mode != "constant" else 0
@@ -84,7 +87,7 @@ class Pads(Field, abc.ABC):
 
 
 def axes_of(w: Any, rank: int) -> Sequence[int] | None:
-    """The axes of the amounts, counted from the front; None where they are not known."""
+    """Return the axes of the amounts, counted from the front, or None if they are unknown."""
     if not w.has(3):
         return list(range(rank))
     found = known(w.input(3))

@@ -1,4 +1,6 @@
-"""Resizing images: which elements of the source a Resize reads, and by which rule a format does."""
+"""Resizing of images: which source elements a Resize reads, and the coordinate rules of a
+format.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +27,36 @@ NAMES = (
 
 
 class Rule(NamedTuple):
-    """How a layer finds elements: `coordinates` of ONNX, rounded where it takes the nearest."""
+    """The coordinate rule of a layer: a coordinate transformation of ONNX and, for the nearest
+    mode, how coordinates are rounded.
+    """
 
     mode: str
     coordinates: str
     rounding: str = ""
 
     def attributes(self) -> dict[str, str]:
-        """The attributes of ONNX's Resize beside its mode."""
+        """Return the attributes of ONNX's Resize other than its mode."""
         rounding = {"nearest_mode": self.rounding} if self.mode == "nearest" else {}
         return {"coordinate_transformation_mode": self.coordinates, **rounding}
 
     def sources(self, size: int, result: int, factor: float, dtype: Any = np.float64) -> Array:
-        """What each of `result` elements of an axis is made of: an element of the source, or a
-        coordinate between two.
+        """Return the source of each of the `result` elements along an axis: the index of an
+        element, or a coordinate between two elements.
         """
         found = coordinates(self.coordinates, size, result, factor, None, dtype)
         if self.mode == "nearest":
-            exact = dtype is np.float32  # in which the engines of ONNX compute
+            exact = dtype is np.float32  # the precision in which the engines of ONNX compute
             found = ROUND[self.rounding](found if exact else np.round(found, 6))
         return np.clip(found, 0, size - 1)
 
 
 @record
 class Sampling:
-    """How a Resize finds the elements of its result.
+    """The sampling of a Resize: how it computes source coordinates.
 
-    `before`, `after`  the sizes of the spatial axes, None where they are not known
-    `factors`          of these axes; None where the sizes give them
+    `before`, `after`  the sizes of the spatial axes; None if unknown
+    `factors`          of these axes; None if they follow from the sizes
     """
 
     rule: Rule
@@ -66,13 +70,15 @@ class Sampling:
 
     @property
     def sides(self) -> list[tuple[int, int, float]]:
-        """Size before, size after and factor of each axis."""
+        """Return the size before, the size after and the factor of each axis."""
         before, after = ([int(n or 0) for n in sizes] for sizes in (self.before, self.after))
         factors = self.factors or [m / n for n, m in zip(before, after, strict=True)]
         return list(zip(before, after, factors, strict=True))
 
     def matches(self, rule: Rule) -> bool:
-        """Whether a rule, which takes the ratio of sizes as factor, reads the same elements."""
+        """Return whether a rule that uses the ratio of the sizes as its factor reads the same
+        elements.
+        """
         if rule.mode != self.rule.mode:
             return False
         if self.dynamic:
@@ -86,15 +92,18 @@ class Sampling:
 
 
 def half_pixel_rule(rule: str, after: list[int | None]) -> str:
-    """The rule for coordinates: pytorch_half_pixel differs from half_pixel for one element only."""
+    """Return the coordinate rule; pytorch_half_pixel differs from half_pixel only for a single
+    element.
+    """
     one = None in after or 1 in after
     return "half_pixel" if rule == "pytorch_half_pixel" and not one else rule
 
 
 def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
-    """What the operator asks for; MappingError unless it resizes the two spatial axes of images.
+    """Return the sampling of the operator.
 
-    `antialiased`: the layer widens its kernel where an axis shrinks.
+    Raise MappingError unless it resizes the two spatial axes of images. `antialiased`: the layer
+    widens its kernel if an axis shrinks.
     """
     a = w.attr
     before, after = (spatial(w.node, v) for v in (w.data, w.out))
@@ -119,24 +128,24 @@ def sampling_of(w: Any, antialiased: bool = False) -> Sampling:
 
 
 def _beside(w: Any, value: ir.Value) -> list[Any]:
-    """Batch and channels of an image, None where they are not known."""
+    """Return the batch and channel sizes of an image; None if unknown."""
     sizes = known_sizes(value) or [None, None]
     return [sizes[0], sizes[-1 if w.node.last else 1]]
 
 
 def _factors(w: Any) -> list[float] | None:
-    """The factors of height and width; None where the sizes give them."""
+    """Return the factors of height and width, or None if they follow from the sizes."""
     if not w.has(2) or w.static(2, "the factors") == (0,):
         kept = kept_factor(w)
         return None if kept is None else [kept, kept]
     found = [float(f) for f in w.constant(2, "the factors").reshape(-1)]
-    # channels-last operators have them in the order N, C, height, width, too
+    # operators with channels-last layout also store them in the order N, C, height, width
     return found[-2:] if len(found) in (2, 4) else None
 
 
 def kept_factor(w: Any) -> float | None:
-    """The one factor of axes that keep their aspect, which differs from the ratios of sizes where
-    these are rounded; None where the axes are stretched.
+    """Return the common factor of axes that keep their aspect ratio, which differs from the ratios
+    of the rounded sizes; None if the axes are stretched.
     """
     policy, sizes = w.attr("keep_aspect_ratio_policy", "stretch"), known_sizes(w.data)
     if policy == "stretch":
@@ -152,18 +161,20 @@ def kept_factor(w: Any) -> float | None:
 
 
 def demand_ratios(w: Any, before: Sequence[int | None], after: Sequence[int | None]) -> None:
-    """MappingError where the factor is not the ratio of the sizes, by which a layer resizes."""
+    """Raise MappingError if the factor is not the ratio of the sizes, which is the factor of the
+    layer.
+    """
     kept, sides = kept_factor(w), zip(before, after, strict=True)
     if kept is not None and any(not n or not m or abs(kept - m / n) > 1e-6 for n, m in sides):
         raise MappingError(f"the factor {kept:g} of all axes is not the ratio of their sizes")
 
 
 class Resize(Field, abc.ABC):
-    """Height and width of images in other sizes <-> ONNX's Resize.
+    """A resize of the height and width of images <-> ONNX's Resize.
 
-    A format reads and writes, and declares its `rules` in the order of preference: an operator that
-    has another one is written by the first that reads the same elements. `antialiased` says whether
-    the layer widens its kernel where an axis shrinks.
+    A format implements `read` and `write`, and declares its `rules` in order of preference: an
+    operator with another rule is written with the first one that reads the same elements.
+    `antialiased` declares that the layer widens its kernel if an axis shrinks.
     """
 
     SPELLING = frozenset({"read", "write", "names", "keys", "inputs", "rules", "antialiased"})
@@ -174,11 +185,11 @@ class Resize(Field, abc.ABC):
 
     @abc.abstractmethod
     def read(self, r: Any) -> tuple[Any, Rule]:
-        """The sizes of all axes of the result, and the rule."""
+        """Return the sizes of all axes of the result, and the rule."""
 
     @abc.abstractmethod
     def write(self, w: Any, wanted: Sampling, rule: Rule) -> None:
-        """Complete the layer, which finds elements by `rule`."""
+        """Complete the layer, which samples by `rule`."""
 
     def lift(self, r: Any) -> None:
         sizes, rule = self.read(r)
@@ -191,7 +202,7 @@ class Resize(Field, abc.ABC):
 
 
 def choose_rule(wanted: Sampling, rules: tuple[Rule, ...]) -> Rule:
-    """The first rule that reads the same elements; MappingError where none does."""
+    """Return the first rule that reads the same elements; raise MappingError if there is none."""
     found = next((rule for rule in rules if wanted.matches(rule)), None)
     if found is None:
         shown = " ".join(wanted.rule).rstrip()

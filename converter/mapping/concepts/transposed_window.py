@@ -1,4 +1,6 @@
-"""The window of a transposed convolution: what of its whole result is cut off, or follows it."""
+"""The window of a transposed convolution: the padding that is cropped from its full result, and the
+elements that are added at the end.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from converter.mapping.concepts.window import Geometry, Window, spatial
 class TransposedWindow(Window):
     """A window <-> that of ONNX's ConvTranspose.
 
-    Of the whole result, `pads` elements are cut off; `extra` elements more stay at the end. A
-    format reads pads with `extra`, or the begins of pads with a `target` size, or a scheme that
-    makes stride * size elements.
+    `pads` elements are cropped from the full result; `extra` elements are kept at its end. A format
+    reads pads with `extra`, or the begins of pads with a `target` size, or a scheme that results in
+    stride * size elements.
 
-    `extends`  whether the layer has an output_padding of its own; otherwise `pads` that are
-               written have it subtracted, and are negative at the end where the result goes beyond
+    `extends`  whether the layer has an output_padding; if not, it is subtracted from the `pads`
+               that are written, which are negative at the end if the result extends beyond
                the last window
-    `beyond`   whether results that go beyond the last window can be written
+    `beyond`   whether results that extend beyond the last window can be written
     """
 
     SPELLING = Window.SPELLING | {"extends", "beyond"}

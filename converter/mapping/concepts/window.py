@@ -21,18 +21,18 @@ Sizes = list[int]
 
 @record
 class Geometry:
-    """A window over the spatial axes, a number for each of them.
+    """A window over the spatial axes; each member has one number per axis.
 
-    `strides`, `dilations`  empty where the layer does not say them, which means ones
+    `strides`, `dilations`  empty if the layer leaves them out, which means ones
     `pads`                  those before all axes, then those after all axes
-    `scheme`                SAME_UPPER or SAME_LOWER of ONNX, which stands for pads
-    `ceil`                  whether the number of windows is rounded up; None where the layer does
-                            not say it
-    `counted`               padding that is part of the data, as a Pad before the layer makes it
+    `scheme`                SAME_UPPER or SAME_LOWER of ONNX, instead of pads
+    `ceil`                  whether the number of windows is rounded up; None if the layer does not
+                            specify it
+    `counted`               padding that counts as data, as if added by a Pad before the layer
     `extra`                 output_padding of a transposed convolution
-    `target`                the sizes of the result of a transposed convolution, which decide where
-                            it ends
-    `sizes`                 of the data, where the layer knows them better than their value does
+    `target`                the output sizes of a transposed convolution, from which its padding
+                            follows
+    `sizes`                 of the data, if the layer knows them better than the value's shape
     """
 
     kernel: Sizes
@@ -48,19 +48,20 @@ class Geometry:
 
     @property
     def steps(self) -> tuple[Sizes, Sizes, Sizes]:
-        """Kernel, strides and dilations, with ones for those that are left out."""
+        """Return kernel, strides and dilations, with ones for those that are left out."""
         ones = [1] * len(self.kernel)
         return self.kernel, self.strides or ones, self.dilations or ones
 
     @property
     def needs_sizes(self) -> bool:
-        """Whether the pads of the scheme depend on sizes: with strides of 1 they do not."""
+        """Return whether the pads of the scheme depend on sizes; with strides of 1 they do not."""
         return any(s != 1 for s in self.strides)
 
     @staticmethod
     def of(node: Node, kernel: Sizes) -> Geometry:
-        """The window of an operator, with the defaults of ONNX for what it leaves out; without
-        its ceil_mode, which only pools have.
+        """Return the window of an operator, with ONNX's defaults for absent attributes.
+
+        ceil_mode is not read, because only pools have it.
         """
         ones, none, a = [1] * len(kernel), [0] * (2 * len(kernel)), node.attrs
         scheme = a.get("auto_pad", "NOTSET")
@@ -71,7 +72,7 @@ class Geometry:
 
 
 def spatial(node: Node, value: ir.Value) -> list[int | None]:
-    """The sizes of the spatial axes of an image, None for those that are not known."""
+    """Return the sizes of the spatial axes of an image; None for those that are unknown."""
     sizes = known_sizes(value)
     if sizes is None:
         raise MappingError(f"the rank of {value.name} is unknown", "X203", FIX)
@@ -79,14 +80,14 @@ def spatial(node: Node, value: ir.Value) -> list[int | None]:
 
 
 def is_same(window: Geometry, sizes: list[int | None]) -> bool:
-    """Whether the pads are those of SAME_UPPER, as far as the sizes are known."""
+    """Return whether the pads equal those of SAME_UPPER, as far as the sizes are known."""
     if None in sizes and window.needs_sizes:
         return False
     return window.pads == same_pads(sizes, *window.steps)
 
 
 def weights_kernel(node: Node, index: int = 1, first: int = 2) -> Sizes:
-    """The size of the window of weights, whose spatial axes begin with `first`."""
+    """Return the kernel size of weights whose spatial axes begin at axis `first`."""
     weights = node.input(index)
     if weights is None:
         raise MappingError("the weights are absent", "R105")
@@ -94,7 +95,7 @@ def weights_kernel(node: Node, index: int = 1, first: int = 2) -> Sizes:
 
 
 def whole_image(node: Node) -> Sizes:
-    """The size of a window over the whole image."""
+    """Return the size of a window that covers the whole image."""
     image = node.input(0)
     sizes = [] if image is None else spatial(node, image)
     if None in sizes:
@@ -105,14 +106,15 @@ def whole_image(node: Node) -> Sizes:
 class Window(Field, abc.ABC):
     """A window <-> that of ONNX.
 
-    A format gives `read` and `write`, `kernel` where weights do not have its size, and declares:
+    A format implements `read` and `write`, `kernel` if the weights do not have the kernel's size,
+    and declares:
 
     `axes`              how many spatial axes its layers have
-    `dilated`           whether windows may have gaps
-    `schemes`           the schemes of padding that it writes by name where sizes are not known
-    `rounds`            whether it rounds sizes up by itself; otherwise more padding at the end does
-    `counts`            whether padding counts in an average where the operator says so; otherwise
-                        it is written as part of the data (`counted`)
+    `dilated`           whether windows may be dilated
+    `schemes`           the padding schemes that it writes by name if sizes are unknown
+    `rounds`            whether it rounds sizes up by itself; if not, the end is padded instead
+    `counts`            whether averages can include padding, as the operator specifies; if not,
+                        such padding is written as part of the data (`counted`)
     `has_kernel_shape`  whether the operator has this attribute
     `padding`           "any", "symmetric" (the same at both ends of an axis), or "none"
     """
@@ -136,21 +138,21 @@ class Window(Field, abc.ABC):
 
     @abc.abstractmethod
     def read(self, r: Any) -> Geometry:
-        """The window as the layer says it."""
+        """Return the window as the layer specifies it."""
 
     @abc.abstractmethod
     def write(self, w: Any, window: Geometry) -> None:
-        """Complete the layer with a window that keeps to what the format declares."""
+        """Complete the layer with a window that respects the format's declarations."""
 
     def kernel(self, node: Node) -> Sizes:
-        """The size of the window of an operator."""
+        """Return the kernel size of an operator."""
         return weights_kernel(node)
 
     def lift(self, r: Any) -> None:
         self.set_attributes(r, self.resolve(r))
 
     def resolve(self, r: Any) -> Geometry:
-        """The window of the layer, its padding in numbers as far as sizes are known."""
+        """Return the window of the layer, with explicit padding as far as sizes are known."""
         window = self.parse(r)
         if not window.scheme:
             return window
@@ -161,7 +163,7 @@ class Window(Field, abc.ABC):
         return replace(window, pads=pads, scheme="")
 
     def parse(self, r: Any) -> Geometry:
-        """The window as it is read; MappingError where there cannot be one."""
+        """Return the window of the layer; raise MappingError if it is invalid."""
         window = self.read(r)
         n, sizes = len(window.kernel), known_sizes(r.node.input(0))
         pads = window.pads or [0] * (2 * n)
@@ -192,7 +194,7 @@ class Window(Field, abc.ABC):
         self.write(w, window)
 
     def window_of(self, w: Any) -> Geometry:
-        """The window of the operator; MappingError where layers have no such window."""
+        """Return the window of the operator; raise MappingError if the layer cannot express it."""
         window = Geometry.of(w.node, self.kernel(w.node))
         n, kind = len(window.kernel), w.layer.kind
         if n not in self.axes:
@@ -204,7 +206,7 @@ class Window(Field, abc.ABC):
         return replace(window, ceil=bool(w.attr("ceil_mode", 0)))
 
     def check_padding(self, w: Any, window: Geometry) -> None:
-        """MappingError where the padding is none that the layer has."""
+        """Raise MappingError if the layer does not support the padding."""
         pads, n, kind = window.pads, len(window.kernel), w.layer.kind
         if min(pads) < 0:
             raise MappingError(f"{kind} takes no negative padding, got {pads}")
@@ -214,7 +216,7 @@ class Window(Field, abc.ABC):
             raise MappingError(f"{kind} takes the same padding at both ends, got {pads}")
 
     def make_explicit(self, w: Any, window: Geometry) -> Geometry:
-        """The window with its padding in numbers, as far as the layer wants them."""
+        """Return the window with explicit padding if the layer needs it."""
         counted = w.node.op == "AveragePool" and bool(w.attr("count_include_pad", 0))
         sizes, steps = spatial(w.node, w.data), window.steps
         pads, ceil = window.pads, bool(window.ceil) and not self.rounds

@@ -1,5 +1,5 @@
-"""Canonical operators written with simpler canonical operators, by theme: ways out that every
-target may use.
+"""Decompositions of canonical operators into simpler canonical operators, by theme, for every
+target.
 
 No rewrite leads back to its own operator: activations end in Relu, Exp, Log and arithmetic,
 reductions in ReduceSum and ReduceMax, movements of data in Reshape, Transpose, Slice and Concat.

@@ -31,7 +31,7 @@ def is_float(value: ir.Value) -> bool:
 
 
 def wide(b: Builder, x: ir.Value) -> Value:
-    """Half precision in single."""
+    """Cast half precision to single precision."""
     return (
         b.Cast(x, to=FLOAT)
         if x.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -40,7 +40,7 @@ def wide(b: Builder, x: ir.Value) -> Value:
 
 
 def back(b: Builder, y: Value, x: Value) -> Value:
-    """`y` in the type of `x`."""
+    """Cast `y` to the type of `x`."""
     return y if x.dtype in (None, y.dtype) else b.Cast(y, to=x.dtype)
 
 
@@ -66,7 +66,7 @@ def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
 
 
 def clip(node: ir.Node, b: Builder) -> Value:
-    """max, then min: the upper bound wins where the bounds cross."""
+    """max, then min: if the bounds cross, the upper one wins."""
     y = x_of(node)
     bounds = [*node.inputs[1:], None, None]
     if bounds[0] is not None:
@@ -89,8 +89,8 @@ def prelu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def is_finite(value: ir.Value) -> bool:
-    """Whether 0 times a constant is 0, and may stand for what is left out; a computed one is taken
-    for finite.
+    """Return whether 0 times a constant is 0, so that the product can be left out; computed values
+    are assumed to be finite.
     """
     array = constant(value)
     return array is None or bool(np.isfinite(array).all())
@@ -134,7 +134,7 @@ def softsign(node: ir.Node, b: Builder) -> Value:
 
 def thresholded_relu(node: ir.Node, b: Builder) -> Value:
     x = x_of(node)
-    return b.Where(x > attributes(node)["alpha"], x, 0)  # a product would make infinity no number
+    return b.Where(x > attributes(node)["alpha"], x, 0)  # multiplying would turn infinity into NaN
 
 
 def sigmoid(node: ir.Node, b: Builder) -> Value:
@@ -143,7 +143,7 @@ def sigmoid(node: ir.Node, b: Builder) -> Value:
 
 
 def tanh(node: ir.Node, b: Builder) -> Value:
-    """1 - 2 / (exp(2x) + 1): an overflowing Exp gives 1."""
+    """1 - 2 / (exp(2x) + 1), which is 1 if Exp overflows"""
     x = x_of(node)
     return 1 - 2 / (b.Exp(scaled(b, x, 2)) + 1)
 
@@ -164,7 +164,7 @@ def hyperbolic(node: ir.Node, b: Builder) -> Value:
 
 
 def inverse_hyperbolic(node: ir.Node, b: Builder) -> Value:
-    """asinh is odd: taken of |x|, where x + sqrt(x^2 + 1) does not cancel."""
+    """asinh is odd, so it is computed for |x|, where x + sqrt(x^2 + 1) does not cancel."""
     x = x_of(node)
     one = b.like(x, 1)
     if node.op_type == "Atanh":
@@ -189,7 +189,7 @@ def sqrt(node: ir.Node, b: Builder) -> Value:
 
 
 def power(node: ir.Node, b: Builder) -> Value | None:
-    """Small whole exponents by multiplication."""
+    """Replace small integer exponents by multiplications."""
     x, exponent = x_of(node), constant(node.inputs[1])
     if (
         exponent is None
@@ -209,7 +209,7 @@ def power(node: ir.Node, b: Builder) -> Value | None:
 
 
 def minimum(node: ir.Node, b: Builder) -> Value | None:
-    """-max(-a, -b); three or more operands pairwise."""
+    """-max(-a, -b), pairwise for three or more operands"""
     operands: list[Any] = [v for v in node.inputs if v is not None]
     if len(operands) == 1:
         return b.Identity(operands[0])
@@ -223,7 +223,7 @@ def is_nan(node: ir.Node, b: Builder) -> Value:
 
 
 def is_inf(node: ir.Node, b: Builder) -> Value:
-    """Equal to one of the infinities that are asked for; nothing is less than itself."""
+    """Compare with the requested infinities; nothing is less than itself."""
     x, attrs = x_of(node), attributes(node)
     parts = [
         b.Equal(x, s * math.inf)
@@ -234,9 +234,9 @@ def is_inf(node: ir.Node, b: Builder) -> Value:
 
 
 def mod(node: ir.Node, b: Builder) -> Value | None:
-    """x - floor(x / y) * y; with fmod that of the sizes, with the sign of x.
+    """x - floor(x / y) * y; with fmod the remainder of the magnitudes, with the sign of x.
 
-    What an infinite divisor leaves needs no quotient.
+    An infinite divisor needs no quotient.
     """
     x, y, divisor = x_of(node), x_of(node, 1), constant(node.inputs[1])
     if not is_float(x) or (
@@ -259,9 +259,10 @@ def negation(node: ir.Node, b: Builder) -> Value:
 
 
 def half_to_even(node: ir.Node, b: Builder) -> Value:
-    """floor(x), one more where the rest is above 1/2; the even number of the two where it is 1/2.
+    """Round to the nearest integer, ties to even: floor(x), plus 1 if the fraction is above 1/2;
+    for a fraction of 1/2 the even neighbor.
 
-    The rest is exact, x + 1/2 would not be.
+    The fraction is exact, whereas x + 1/2 would not be.
     """
     x = x_of(node)
     down = b.Floor(x)

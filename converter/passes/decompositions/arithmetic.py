@@ -1,4 +1,4 @@
-"""Sums, products, and operators that only change the form of their operands."""
+"""Sums, products, and operators that only change the shape or type of their operands."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from converter.passes.decompositions.table import Table
 
 
 def gemm(node: ir.Node, b: Builder) -> Value | None:
-    """alpha * A' B' + beta * C with the transposes and factors folded into constant operands where
-    they are constant.
-    """
+    """alpha * A' B' + beta * C, with transposes and factors folded into constant operands"""
     a, w = x_of(node), node.inputs[1]
     attrs = attributes(node)
     assert w is not None
@@ -55,8 +53,8 @@ def global_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def flatten(node: ir.Node, b: Builder) -> Value | None:
-    """Both extents are written as numbers where they are known: -1 beside a dimension that may be 0
-    means nothing.
+    """Write both sizes as numbers if they are known, because -1 is ambiguous next to a dimension
+    that may be 0.
     """
     axis, rank = attributes(node)["axis"], rank_of(x_of(node))
     if rank is None:
@@ -78,7 +76,10 @@ def static_reshape(node: ir.Node, b: Builder) -> Value | None:
 
 
 def variadic(node: ir.Node, b: Builder) -> Value | None:
-    """Three or more operands pairwise; one operand is itself; two stay (Sum becomes Add)."""
+    """Combine three or more operands pairwise.
+
+    One operand is returned unchanged; with two, Sum becomes Add.
+    """
     operands = [with_operators(v) for v in node.inputs if v is not None]
     kind = "Add" if node.op_type == "Sum" else node.op_type
     if len(operands) == 1:
@@ -111,7 +112,7 @@ def reciprocal(node: ir.Node, b: Builder) -> Value:
 
 
 def div(node: ir.Node, b: Builder) -> Value | None:
-    """By a float constant: times its reciprocal."""
+    """Multiply by the reciprocal of a constant float divisor."""
     array = constant(node.inputs[1])
     if array is None or array.dtype.kind != "f" or not np.all(array):
         return None
@@ -119,14 +120,16 @@ def div(node: ir.Node, b: Builder) -> Value | None:
 
 
 def trains(node: ir.Node) -> bool:
-    """Whether a Dropout is, or may be, in training mode: then it drops elements by chance."""
+    """Return whether a Dropout is, or may be, in training mode, in which it drops random
+    elements.
+    """
     mode = optional(node, 2)
     flag = constant(mode)
     return mode is not None and (flag is None or bool(flag.any()))
 
 
 def identity(node: ir.Node, b: Builder) -> Value | None:
-    """Vanishes where the boundary does not need it."""
+    """Remove the node, or keep an Identity if a graph input is an output."""
     x = x_of(node)
     if node.op_type == "Dropout" and trains(node):
         return None
@@ -140,8 +143,8 @@ def identity(node: ir.Node, b: Builder) -> Value | None:
 
 
 def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | None] | None:
-    """x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)) for constant statistics, step by
-    step for others; by those of the batch in training.
+    """Rewrite as x * scale/sqrt(var+eps) + (bias - mean*scale/sqrt(var+eps)) for constant
+    statistics, and as separate steps for others; in training mode with the statistics of the batch.
     """
     if attributes(node)["training_mode"]:
         return _of_the_batch(node, b)
@@ -155,7 +158,7 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
     dtype = arrays[0].dtype if arrays[0] is not None else np.float32
     with np.errstate(
         invalid="ignore", divide="ignore"
-    ):  # a variance below 0 gives what the operator gives
+    ):  # a negative variance gives the same result as the operator does
         factor = scale / np.sqrt(var + attributes(node)["epsilon"])
     shape = (-1, *[1] * (rank - 2))
     y = x_of(node) * b.const(factor.reshape(shape).astype(dtype))
@@ -163,14 +166,14 @@ def batch_normalization(node: ir.Node, b: Builder) -> Value | Sequence[Value | N
 
 
 def _of_values(node: ir.Node, b: Builder, column: list[int]) -> Value | None:
-    """Statistics that are computed."""
+    """Normalize with computed statistics."""
     scale, bias, centre, spread = (b.Reshape(operand(node, i), column) for i in range(1, 5))
     deviation = b.Sqrt(spread + attributes(node)["epsilon"])
     return (x_of(node) - centre) / deviation * scale + bias
 
 
 def _of_the_batch(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
-    """The result, and the running mean and variance moved towards those of the batch."""
+    """Return the result, and the running mean and variance updated with those of the batch."""
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
     scale, bias, mean_, var = (operand(node, i) for i in range(1, 5))
     if rank is None:

@@ -1,4 +1,4 @@
-"""Operations on the bits of integers, bit by bit."""
+"""Bitwise operations on integers, one bit at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _UNSIGNED = {_T.INT8: _T.UINT8, _T.INT16: _T.UINT16, _T.INT32: _T.UINT32, _T.INT
 
 
 def bitwise(node: ir.Node, b: Builder) -> Value | None:
-    """The bits of either side as numbers 0 and 1 on a new last axis; joined, and summed with their
-    weights.
+    """Expand the bits of both operands to 0 and 1 along a new last axis, combine them, and sum them
+    with their weights.
     """
     first, second = x_of(node), x_of(node, 1)
     if first.dtype is None or first.dtype.bitwidth < 8:
@@ -35,14 +35,14 @@ def bitwise(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _number(b: Builder, bits: Value, width: int) -> Value:
-    """The number with these bits, the lowest first; of 64 bits each half by itself, since engines
-    add up in doubles.
+    """Return the number with these bits, the lowest first; the halves of a 64-bit number are summed
+    separately, because engines accumulate in doubles.
     """
     if width < 64:
         return b.ReduceSum(bits * (np.int64(1) << arange(width)), [-1], keepdims=0)
     half = np.int64(1) << arange(32)
     low = b.ReduceSum(bits[..., :32] * half, [-1], keepdims=0)
-    top = np.where(arange(32) == 31, -half, half)  # the top one is the sign
+    top = np.where(arange(32) == 31, -half, half)  # the top bit is the sign
     high = b.ReduceSum(bits[..., 32:64] * top, [-1], keepdims=0)
     return low + high * (1 << 32)
 
@@ -63,11 +63,11 @@ BITS: dict[str, Any] = {
 
 
 def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31) -> Value | None:
-    """For targets whose whole numbers have `4 * count` bits at most: four bits of either side at a
-    time pick their result from a table.
+    """Look up four bits of both operands at a time in a table, for targets whose integers have at
+    most `4 * count` bits.
 
-    The results are already at their places; the uppermost four bits are signed. No size in the
-    tables is above `largest`, which no result of such a target can be.
+    The entries are already shifted to their position; the uppermost four bits are signed. Entries
+    with a magnitude above `largest` are 0, because no result of the target can have them.
     """
     x, y = x_of(node), x_of(node, 1)
     if x.dtype not in (_T.INT32, _T.INT64) or any(_longer(constant(v), 4 * count) for v in (x, y)):
@@ -76,7 +76,7 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
     digits_of_both = list(zip(_digits(b, x, count), _digits(b, y, count), strict=True))
     for i, (first, second) in reversed(
         list(enumerate(digits_of_both))
-    ):  # from the top: small numbers below 0 come from large ones at once
+    ):  # from the top: small negative numbers are sums that begin with large ones
         lowest = -8 if i == count - 1 else 0
         digits = np.arange(lowest, lowest + 16, dtype=np.int64)
         table = BITS[node.op_type](digits[:, None], digits[None, :]) * 16**i
@@ -89,13 +89,13 @@ def by_digits(node: ir.Node, b: Builder, count: int = 8, largest: int = 1 << 31)
 
 
 def _longer(numbers: Array | None, bits: int) -> bool:
-    """Whether there is a number that has more bits, the sign among them."""
+    """Return whether a number needs more bits, including the sign."""
     most = 1 << (bits - 1)
     return numbers is not None and bool(np.any((numbers < -most) | (numbers >= most)))
 
 
 def _digits(b: Builder, x: Value, count: int) -> list[Value]:
-    """The lowest first; the last one has the sign."""
+    """Return the digits, the lowest first; the last one includes the sign."""
     found, array, sixteen = [], constant(x), b.like(x, 16)
     for _ in range(count - 1):
         rest = b.FloorDiv(x, sixteen) if array is None else b.const(array // 16)
@@ -105,7 +105,7 @@ def _digits(b: Builder, x: Value, count: int) -> list[Value]:
 
 
 def bitwise_not(node: ir.Node, b: Builder) -> Value | None:
-    """-1 - x, or the largest number less x."""
+    """-1 - x, or the largest number minus x if unsigned"""
     x = x_of(node)
     if x.dtype is None or x.dtype.bitwidth < 8:
         return None
@@ -113,7 +113,7 @@ def bitwise_not(node: ir.Node, b: Builder) -> Value | None:
 
 
 def shifted_right(node: ir.Node, b: Builder) -> Value | None:
-    """To the right by known amounts: divided by powers of two."""
+    """Shift right by known amounts, by dividing by powers of two."""
     x, amount = x_of(node), constant(node.inputs[1])
     if (
         x.dtype is None

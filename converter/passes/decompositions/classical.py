@@ -1,5 +1,5 @@
-"""Operators of ai.onnx.ml: linear models and support vectors in matrix products, tree ensembles in
-look-ups and comparisons.
+"""Operators of ai.onnx.ml: linear models and support vector machines as matrix products, tree
+ensembles as lookups and comparisons.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MODES = {
 
 
 def _rows(node: ir.Node, b: Builder) -> Value | None:
-    """The input as floats, one row for each sample."""
+    """Return the input as floats, with one row per sample."""
     x = x_of(node)
     if rank_of(x) != 2 or x.dtype not in (FLOAT, INT32, INT64):
         return None
@@ -40,7 +40,7 @@ def _rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _features(node: ir.Node, b: Builder) -> Value | None:
-    """The same, or doubles as they are."""
+    """Return the input with one row per sample, as floats, or unchanged if it has doubles."""
     x = x_of(node)
     return x if rank_of(x) == 2 and x.dtype == ir.DataType.DOUBLE else _rows(node, b)
 
@@ -62,7 +62,7 @@ def _labels(attrs: dict[str, Any], *names: str) -> np.ndarray:
 
 
 def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
-    """The label of each index."""
+    """Return the label of each index."""
     if labels.dtype == object:
         words = ir.StringTensor(labels.tolist(), shape=ir.Shape([len(labels)]), name="labels")
         return b.Gather(words, index)
@@ -70,7 +70,9 @@ def _named(b: Builder, index: Value, labels: np.ndarray) -> Value:
 
 
 def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
-    """One row of coefficients for each label; the largest score wins."""
+    """Compute one score per label, each with its own row of coefficients; the largest score
+    wins.
+    """
     x, attrs = _rows(node, b), attributes(node)
     labels = _labels(attrs, "classlabels_strings", "classlabels_ints")
     weights, bias = _numbers(attrs, "coefficients"), _numbers(attrs, "intercepts")
@@ -88,7 +90,7 @@ def linear_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
 
 
 def label_encoder(node: ir.Node, b: Builder) -> Value | None:
-    """Look numbers up in a table of numbers; the first of equal keys counts, a NaN equals NaN."""
+    """Look up numbers in a table of numbers; the first of equal keys counts, and NaN equals NaN."""
     attrs, x = attributes(node), x_of(node)
     keys, values = (_table(attrs, what) for what in ("keys", "values"))
     if keys is None or values is None or not keys.size or x.dtype is None:
@@ -109,7 +111,7 @@ def label_encoder(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _table(attrs: dict[str, Any], what: str) -> np.ndarray | None:
-    """Return the numbers of an attribute that has a name for each type, None for texts."""
+    """Return the numbers of an attribute that has one name per type; None for text."""
     if attrs.get(f"{what}_tensor") is not None:
         found = np.asarray(attrs[f"{what}_tensor"])
         return found if found.dtype.kind in "if" else None
@@ -120,7 +122,7 @@ def _table(attrs: dict[str, Any], what: str) -> np.ndarray | None:
 
 
 def normalizer(node: ir.Node, b: Builder) -> Value | None:
-    """Each row over its norm; a row whose norm is 0 stays."""
+    """Divide each row by its norm; rows with a norm of 0 are unchanged."""
     x, kind = _rows(node, b), attributes(node)["norm"]
     if x is None:
         return None
@@ -129,8 +131,8 @@ def normalizer(node: ir.Node, b: Builder) -> Value | None:
 
 
 def svm_regressor(node: ir.Node, b: Builder) -> Value | None:
-    """Coefficients times how near the row is to each support vector; without these, coefficients
-    times the row.
+    """Sum coefficients times the kernel of the row and each support vector; without support
+    vectors, multiply coefficients by the row.
     """
     x, attrs = _rows(node, b), attributes(node)
     weights, rho = _numbers(attrs, "coefficients"), _numbers(attrs, "rho")
@@ -168,8 +170,9 @@ Nodes = dict[int, "TreeNode"]
 
 @record
 class TreeNode:
-    """A decision (its branches are the nodes where it holds and where it does not), or a leaf, of
-    the mode LEAF. `members` are the numbers that BRANCH_MEMBER asks for.
+    """A decision (`branches` are the nodes for true and for false) or a leaf (mode LEAF).
+
+    `members` are the numbers that BRANCH_MEMBER compares with.
     """
 
     feature: int
@@ -182,11 +185,11 @@ class TreeNode:
 
 @record
 class Forest:
-    """All nodes of all trees in one numbering, decisions first: what they decide by, where they
-    lead to (a leaf leads to itself), and what they are worth for each target, which is 0 for
-    decisions.
+    """All nodes of all trees in one numbering, decisions first: their conditions, their successors
+    (a leaf is its own), and their weights for each target, which are 0 for decisions.
 
-    `given` is true where a leaf has a weight for a target. `depth`: decisions on the longest way.
+    `given` is true if a leaf has a weight for a target. `depth` is the largest number of decisions
+    from a root to a leaf.
     """
 
     nodes: Sequence[TreeNode]
@@ -206,20 +209,21 @@ class Forest:
 def tree_regressor(node: ir.Node, b: Builder) -> Value | None:
     attrs = attributes(node)
     kind = attrs["aggregate_function"]
-    # of one target onnxruntime transforms nothing, whatever it is told
+    # with a single target, onnxruntime ignores post_transform
     if attrs["post_transform"] != "NONE":
         return None
     forest = _read_forest(attrs, "target", int(attrs.get("n_targets", 1)))
     return _scores(node, b, forest, kind, _column(attrs, "base_values"))
 
 
-AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their numbers
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # in the order of their enumeration values
 
 
 def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
-    """The operator of version 5: leaves stand apart from decisions, and have one target each.
+    """Rewrite the operator of version 5, whose leaves are separate from decisions and have one
+    target each.
 
-    The numbers 1 and 2 of `post_transform` are SOFTMAX and LOGISTIC in its specification, and the
+    The values 1 and 2 of `post_transform` are SOFTMAX and LOGISTIC in its specification, but the
     other way round in onnxruntime.
     """
     attrs = attributes(node)
@@ -233,7 +237,7 @@ def tree_ensemble(node: ir.Node, b: Builder) -> Value | None:
 def _scores(
     node: ir.Node, b: Builder, forest: Forest | None, kind: str, base: np.ndarray
 ) -> Value | None:
-    """What all trees together say of each target."""
+    """Return the aggregated scores of all trees for each target."""
     if (
         forest is None
         or base.size not in (0, forest.weights.shape[1])
@@ -254,10 +258,10 @@ _TOGETHER = {"SUM": "ReduceSum", "AVERAGE": "ReduceMean", "MIN": "ReduceMin", "M
 
 
 def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
-    """Each class has its votes; of two only the first of the numbers has any, which are those of
-    the second label.
+    """Sum the votes of each class. With two classes only the first index may have votes, which
+    belong to the second label.
 
-    What two classes with votes of their own mean, runtimes do not agree about.
+    Two classes that both have votes are refused, because runtimes disagree about them.
     """
     attrs = attributes(node)
     labels = _labels(attrs, "classlabels_strings", "classlabels_int64s")
@@ -284,8 +288,10 @@ def tree_classifier(node: ir.Node, b: Builder) -> list[Value] | None:
 
 
 def _all_voted(forest: Forest) -> bool:
-    """Whether each class gets votes whatever leaves are reached: some tree has some in every leaf.
-    A class that gets none has no score, which is not the same as 0.
+    """Return whether each class gets votes in every case: some tree has votes for it in all its
+    leaves.
+
+    A class without votes has no score, which differs from a score of 0.
     """
     voted = np.zeros(forest.weights.shape[1], bool)
     for root in forest.roots:
@@ -297,7 +303,11 @@ def _all_voted(forest: Forest) -> bool:
 def _one_of_two(
     b: Builder, votes: Value, attrs: dict[str, Any], labels: np.ndarray
 ) -> list[Value] | None:
-    """Weights that are all positive are a probability, of which the other class has the rest."""
+    """Compute the scores of two classes from the votes of one.
+
+    If all weights are positive, the votes are a probability, and the other class has its
+    complement.
+    """
     positive = _column(attrs, "class_weights").min() >= 0
     after = attrs["post_transform"]
     if after == "SOFTMAX":
@@ -310,8 +320,8 @@ def _one_of_two(
 
 
 def _votes(node: ir.Node, b: Builder, forest: Forest) -> Value | None:
-    """What the leaf that each tree ends in is worth, [samples, trees, targets]: decision after
-    decision, all trees at once.
+    """Return the weights of the leaf that is reached in each tree, [samples, trees, targets],
+    computed one level at a time for all trees.
     """
     x = _features(node, b)
     if x is None:
@@ -326,7 +336,7 @@ def _votes(node: ir.Node, b: Builder, forest: Forest) -> Value | None:
 
 
 class _Decision:
-    """One decision of each tree."""
+    """One level of decisions, for each tree."""
 
     def __init__(self, b: Builder, x: Value, forest: Forest) -> None:
         self.b, self.x, self.forest = b, x, forest
@@ -348,14 +358,14 @@ class _Decision:
         self._constants: dict[str, Value] = {}
 
     def first(self) -> Value:
-        """The nodes behind the roots, [samples, trees]."""
+        """Return the successors of the roots, [samples, trees]."""
         b, roots = self.b, self.forest.roots
         chosen = b.Gather(self.x, self.tables["feature"][roots], axis=1)
         here = {name: b.const(table[roots]) for name, table in self.tables.items()}
         return self._behind(chosen, here.__getitem__)
 
     def next(self, at: Value) -> Value:
-        """The nodes behind the nodes `at`, which only run time knows."""
+        """Return the successors of the nodes `at`, which are computed."""
         b = self.b
         for name, table in self.tables.items():
             self._constants.setdefault(name, b.const(table, name))
@@ -366,7 +376,7 @@ class _Decision:
         return self._behind(b.GatherElements(self.x, here("feature"), axis=1), here)
 
     def _behind(self, chosen: Value, here: Callable[[str], Value]) -> Value:
-        """`here` looks up what a table says of the nodes."""
+        """Return the successors; `here` looks up a table's entries for the current nodes."""
         holds = {mode: self._compared(mode, chosen, here) for mode in self.modes}
         if len(holds) > 1:
             holds = {mode: held & here(mode) for mode, held in holds.items()}
@@ -389,13 +399,15 @@ class _Decision:
 
 
 def _column(attrs: dict[str, Any], name: str) -> np.ndarray:
-    """Numbers, as a list or as a tensor."""
+    """Return numbers that are stored as a list or as a tensor."""
     found = attrs.get(f"{name}_as_tensor", attrs.get(name))
     return np.array([] if found is None else found).reshape(-1)
 
 
 def _read_forest(attrs: dict[str, Any], kind: str, count: int) -> Forest | None:
-    """Of the operators of versions 1 to 3; None for what are no trees, and for unknown modes."""
+    """Read the operators of versions 1 to 3; None for graphs that are no trees, and for unknown
+    modes.
+    """
     names = ("treeids", "nodeids", "featureids", "modes", "values", "truenodeids", "falsenodeids")
     columns = [list(_column(attrs, f"nodes_{n}")) for n in names]
     size = len(columns[0])
@@ -431,7 +443,7 @@ _MODE_NUMBERS = (*_MODES, "BRANCH_NEQ", "BRANCH_MEMBER")
 
 
 def _read_ensemble(attrs: dict[str, Any]) -> Forest | None:
-    """Of the operator of version 5, whose leaves come behind its decisions here."""
+    """Read the operator of version 5; its leaves are numbered after its decisions."""
     names = ("featureids", "modes", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
     columns = [[int(n) for n in _column(attrs, f"nodes_{name}")] for name in names]
     size, splits = len(columns[0]), [float(n) for n in _column(attrs, "nodes_splits")]
@@ -464,7 +476,7 @@ def _read_ensemble(attrs: dict[str, Any]) -> Forest | None:
 
 
 def _member_sets(values: np.ndarray) -> Iterator[tuple[float, ...]]:
-    """Sets that are parted by NaN."""
+    """Yield sets that are separated by NaN."""
     found: list[float] = []
     for value in values:
         if np.isnan(value):
@@ -479,7 +491,7 @@ def _member_sets(values: np.ndarray) -> Iterator[tuple[float, ...]]:
 def _forest(
     nodes: list[TreeNode], roots: list[int], weights: np.ndarray, given: np.ndarray
 ) -> Forest | None:
-    """In the order of a Forest; None for graphs that are no trees."""
+    """Number the nodes as in a Forest; None for graphs that are no trees."""
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].mode == "LEAF")
     place = {old: new for new, old in enumerate(order)}
     if any(n not in place for node in nodes for n in node.branches) or any(
@@ -500,15 +512,15 @@ def _forest(
 
 
 def _reached(nodes: Sequence[TreeNode], root: int) -> dict[int, int]:
-    """The nodes of the tree at `root`, and how many decisions are before them; empty where that is
-    no tree.
+    """Return the nodes of the tree at `root` with the number of decisions before them; empty if it
+    is no tree.
     """
     found: dict[int, int] = {}
     waiting = [(root, 0)]
     while waiting:
         i, depth = waiting.pop()
         if i in found:
-            # two branches that are one leaf are how a tree of one leaf is written
+            # a tree of a single leaf is stored as two branches to the same leaf
             if nodes[i].mode == "LEAF":
                 continue
             return {}

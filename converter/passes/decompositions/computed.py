@@ -1,4 +1,4 @@
-"""Parameters that are computed at run time, where the shapes are known all the same."""
+"""Parameters that are computed at run time, while the shapes are known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from converter.passes.decompositions.table import Table
 
 
 def computed_axis(node: ir.Node, b: Builder) -> Value | None:
-    """CumSum along an axis that is data: along every axis, and the one that is meant is chosen."""
+    """Compute a CumSum with a computed axis along every axis, and select the requested one."""
     shape, source = shape_of(x_of(node)), node.inputs[1]
     if shape is None or source is None or constant(source) is not None or not 0 < len(shape) <= 6:
         return None
@@ -28,8 +28,8 @@ def computed_axis(node: ir.Node, b: Builder) -> Value | None:
 
 
 def computed_start(node: ir.Node, b: Builder) -> Value | None:
-    """Computed bounds with results of known size are look-ups: the rows start, start + step ...,
-    the start counted from behind where it is negative.
+    """Rewrite a Slice with computed bounds and a result of known size as a Gather of start, start +
+    step, ...; a negative start counts from the end.
     """
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
     starts, axes, steps = (

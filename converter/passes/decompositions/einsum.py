@@ -1,6 +1,6 @@
 """Einsum as Transpose, Reshape, MatMul and ReduceSum.
 
-Of the sizes that are not known, no more are needed than Reshape finds out by itself.
+Each Reshape has at most one unknown size, which it infers itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from converter.graph.value import with_operators
 from converter.passes.decompositions.table import Table
 
 Labelled = tuple[Value, str]
-Size = int | str  # the name where the number is not known
+Size = int | str  # the label if the number is unknown
 
 
 def einsum(node: ir.Node, b: Builder) -> Value | None:
-    """Operands are joined from the left.
+    """Join the operands from the left.
 
-    A label twice in one operand takes the diagonal; an ellipsis is as long as its operand has axes
-    left.
+    A label that occurs twice in one operand takes the diagonal; an ellipsis covers the remaining
+    axes of its operand.
     """
     parsed = _parse(node)
     if parsed is None:
@@ -82,7 +82,9 @@ def _sizes(value: Value) -> list[Size] | None:
 
 
 def _agree(sizes: dict[str, Size], label: str, n: Size, broadcasts: bool) -> bool:
-    """Enters the size of a label; axes of an ellipsis may be 1 in one operand."""
+    """Record the size of a label and return whether it agrees; axes of an ellipsis may be 1 in one
+    operand.
+    """
     if broadcasts and (isinstance(n, str) or isinstance(sizes.get(label, n), str)):
         return False
     if broadcasts and 1 in (n, sizes.get(label, n)):
@@ -91,7 +93,7 @@ def _agree(sizes: dict[str, Size], label: str, n: Size, broadcasts: bool) -> boo
 
 
 def _diagonal(b: Builder, operand: Labelled) -> Labelled:
-    """Of axes with the same label the elements with equal indices."""
+    """Take the elements with equal indices along axes with the same label."""
     value, labels = operand
     for c in dict.fromkeys(labels):
         while labels.count(c) > 1:
@@ -108,7 +110,7 @@ def _diagonal(b: Builder, operand: Labelled) -> Labelled:
 
 
 def _thin(b: Builder, operand: Labelled, sizes: dict[str, Size]) -> Labelled:
-    """Axes of an ellipsis that are 1 here and longer elsewhere are left out: they broadcast."""
+    """Remove axes of an ellipsis that are 1 here and longer elsewhere, because they broadcast."""
     value, labels = operand
     axes = [
         i
@@ -135,8 +137,8 @@ def _ordered(b: Builder, operand: Labelled, labels: str) -> Value:
 def _join(
     b: Builder, first: Labelled, second: Labelled, needed: set[str], sizes: dict[str, Size]
 ) -> Labelled:
-    """Batch labels, free labels of either, and the labels summed over, as one batched product of
-    matrices.
+    """Combine batch labels, free labels of either operand, and summed labels in one batched matrix
+    product.
     """
     first = _reduced(b, first, needed | set(second[1]))
     second = _reduced(b, second, needed | set(first[1]))
@@ -157,7 +159,7 @@ def _join(
     if len(rows) == len(inner) == len(columns) == 1 and any(
         isinstance(sizes[c], str) for c in batch + rows + inner + columns
     ):
-        return left @ right, labels  # matrices as they are
+        return left @ right, labels  # already in matrix form
 
     def extent(labels: str) -> int:
         return (

@@ -1,4 +1,4 @@
-"""The discrete Fourier transform as two products with constant matrices, that of pieces of a signal
+"""The discrete Fourier transform as two products with constant matrices; the short-time transform
 as a convolution with them.
 """
 
@@ -14,12 +14,14 @@ from converter.graph.value import array_type, optional
 from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
-LONGEST = 4096  # elements along the axis: the matrices have the square of it
+LONGEST = 4096  # elements along the axis: the matrices grow with its square
 
 
 def dft(node: ir.Node, b: Builder) -> Value | None:
-    """Real and imaginary parts stand in the last axis (ONNX, DFT-20); the axis is turned in front
-    of it. The sizes of both and the axis must be known.
+    """Rewrite a DFT with known sizes and a known axis.
+
+    Real and imaginary parts are in the last axis (ONNX, DFT-20); the transformed axis is moved
+    before it.
     """
     x, attrs = x_of(node), attributes(node)
     shape = None if x.shape is None else list(x.shape)
@@ -53,7 +55,7 @@ def dft(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _fitted(b: Builder, x: Value, place: int, n: int) -> Value:
-    """Cut or filled up with zeros to n along `place`."""
+    """Truncate the axis `place` or pad it with zeros to length n."""
     rank, size = rank_of(x) or 0, list(x.shape or ())[place]
     assert isinstance(size, int)
     if size > n:
@@ -64,8 +66,8 @@ def _fitted(b: Builder, x: Value, place: int, n: int) -> Value:
 
 
 def _parts(b: Builder, x: Value, parts: int, place: int) -> tuple[Value, Value | None]:
-    """Real and imaginary part with `place` as the last axis; no imaginary part where the data are
-    real.
+    """Return the real and imaginary parts with `place` as the last axis; the imaginary part of real
+    data is None.
     """
     rank = rank_of(x) or 0
     if place < rank - 2:
@@ -75,11 +77,11 @@ def _parts(b: Builder, x: Value, parts: int, place: int) -> tuple[Value, Value |
 
 
 def filtered(node: ir.Node, b: Builder) -> Value | None:
-    """The STFT of signals [batch, length, 1], or complex ones [batch, length, 2]: to [batch,
-    pieces, bins, 2].
+    """Rewrite the STFT of signals [batch, length, 1], or complex ones [batch, length, 2], to
+    [batch, frames, bins, 2].
 
-    Each bin is two filters, for its real and its imaginary part, which move on by the step. Step,
-    window and the length of a piece must be known; the length of the signal need not.
+    Each bin has two filters, for its real and its imaginary part, with the frame step as stride.
+    Step, window and frame length must be known; the length of the signal need not.
     """
     x, onesided = x_of(node), attributes(node)["onesided"]
     step, window, size = (constant(optional(node, i)) for i in (1, 2, 3))
@@ -95,7 +97,7 @@ def filtered(node: ir.Node, b: Builder) -> Value | None:
     angle = 2 * np.pi * np.outer(arange(bins), arange(length)) / length
     weight = np.ones(length) if window is None else window.reshape(-1).astype(np.float64)
     cosine, sine = np.cos(angle) * weight, np.sin(angle) * weight
-    of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # to the real part, to the other
+    of_real, of_imaginary = [cosine, -sine], [sine, cosine]  # for each part of the data
     sources = [of_real] if parts == 1 else [of_real, of_imaginary]
     filters = np.stack([np.stack(source) for source in sources], axis=2)
     dtype = array_type(x)
@@ -106,7 +108,7 @@ def filtered(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _one(array: np.ndarray | None) -> int:
-    """The number that an array of one is; 0 where there is none."""
+    """Return the element of an array of one element; 0 if there is none."""
     return 0 if array is None else int(array.reshape(()))
 
 

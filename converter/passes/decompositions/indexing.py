@@ -1,7 +1,7 @@
-"""Look-ups by many coordinates as one Gather from the flat tensor, where the shapes are known.
+"""Lookups by several coordinates as one Gather from the flattened tensor, if the shapes are known.
 
-before:  GatherND(x[2,3,4], index[5,2])     after:  Gather(Reshape(x, [6,4]), index[:,0] * 3 +
-index[:,1])
+before:  GatherND(x[2,3,4], index[5,2])
+after:   Gather(Reshape(x, [6,4]), index[:,0] * 3 + index[:,1])
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from converter.passes.decompositions.table import Table
 
 
 def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
-    """Indices that count from the front: the negative ones count from the end of their axis,
-    `extents` against the last axis of `index`.
+    """Convert negative indices, which count from the end of their axis, to non-negative ones;
+    `extents` broadcasts along the last axis of `index`.
     """
     values = known(index)
     if values is not None:
@@ -35,13 +35,15 @@ def _counted(index: ir.Value, extents: list[int], b: Builder) -> Value:
 
 
 def strides_of(extents: Sequence[int]) -> list[int]:
-    """Elements from one place to the next of each axis, row-major."""
+    """Return the row-major strides in elements."""
     return [math.prod(extents[i + 1 :]) for i in range(len(extents))]
 
 
 def own_places(places: Sequence[int], strides: Sequence[int], axis: int) -> Array:
-    """The flat index of each place by its own coordinates, but for that along `axis`, which has one
-    entry.
+    """Return the flat index of each element computed from its own coordinates except the one along
+    `axis`.
+
+    `axis` has length 1 in the result.
     """
     own = [
         arange(n if i != axis else 1).reshape([-1 if i == j else 1 for j in range(len(places))])
@@ -80,8 +82,8 @@ def gather_nd(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
-    """Rows of (time, batch): at a time before the end of its sequence the one as far from the end
-    is looked up.
+    """Reorder rows of (time, batch): before the end of its sequence, each time step takes the one
+    at the same distance from the end.
     """
     shape, lengths, a = shape_of(x_of(node)), node.inputs[1], attributes(node)
     if shape is None or lengths is None or lengths.dtype is None or 0 in shape:
@@ -105,7 +107,9 @@ def reverse_sequence(node: ir.Node, b: Builder) -> Value | None:
 
 
 def gather_elements(node: ir.Node, b: Builder) -> Value | None:
-    """The flat index of an element: its own coordinates, but for the axis that is looked up."""
+    """Compute the flat index of each element: its own coordinates, with the given index along the
+    axis.
+    """
     shape, index, out = shape_of(x_of(node)), node.inputs[1], shape_of(node.outputs[0])
     if not shape or index is None or out is None or not all(shape):
         return None

@@ -1,4 +1,4 @@
-"""Products of tensors of any rank by products of matrices, and computed biases of convolutions."""
+"""Products of tensors of any rank as matrix products, and computed biases of convolutions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from converter.graph.value import optional
 from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
-MOST_ROWS = 4  # of a matrix whose determinant is written out: 24 products
+MOST_ROWS = 4  # rows of a matrix whose determinant is expanded into 24 products
 
 
 def matmul(node: ir.Node, b: Builder) -> Value | None:
-    """Vectors become matrices; tensor times matrix runs over all rows at once; tensors of batches
-    have equal rank.
+    """Turn vectors into matrices; flatten the first operand to rows if the second is a matrix;
+    else expand the batch axes of both.
     """
     x, w, ranks = x_of(node), x_of(node, 1), (rank_of(x_of(node)), rank_of(x_of(node, 1)))
     out = shape_of(node.outputs[0])
@@ -37,7 +37,7 @@ def matmul(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _batches(b: Builder, x: Value, w: Value, out: tuple[int, ...]) -> Value | None:
-    """Batch axes that differ are written out: onnx broadcasts them, others do not."""
+    """Expand batch axes that differ, because not every target broadcasts them as ONNX does."""
     shapes = shape_of(x), shape_of(w)
     if shapes[0] is None or shapes[1] is None or shapes[0][:-2] == shapes[1][:-2]:
         return None
@@ -49,7 +49,7 @@ def _batches(b: Builder, x: Value, w: Value, out: tuple[int, ...]) -> Value | No
 
 
 def determinant(node: ir.Node, b: Builder) -> Value | None:
-    """Small matrices by expansion along the first row."""
+    """Compute small determinants by expansion along the first row."""
     x, shape = x_of(node), shape_of(x_of(node))
     if shape is None or not 1 <= shape[-1] <= MOST_ROWS:
         return None
@@ -72,7 +72,7 @@ def _expanded(b: Builder, cells: list[list[Value]]) -> Value:
 
 
 def bias_apart(node: ir.Node, b: Builder) -> Value | None:
-    """A bias is added behind a convolution where it, or what it stands beside, is computed."""
+    """Add the bias after a convolution if it, or the weights, are computed."""
     bias, rank = optional(node, 2), rank_of(x_of(node))
     stored = constant(bias) is not None and constant(node.inputs[1]) is not None
     if bias is None or rank is None or stored:

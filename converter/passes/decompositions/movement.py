@@ -1,4 +1,4 @@
-"""Movements of data in Reshape, Transpose, Slice, Concat and Expand, where the shapes are known."""
+"""Movements of data as Reshape, Transpose, Slice, Concat and Expand, if the shapes are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from converter.passes.decompositions.table import Table
 
 
 def split(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    """One Slice for each part."""
+    """Use one Slice per part."""
     x, axis = x_of(node), attributes(node)["axis"]
     sizes = [o.shape[axis] if o.shape is not None else None for o in node.outputs]
     if not all(isinstance(s, int) for s in sizes):
@@ -53,7 +53,7 @@ def space_to_depth(node: ir.Node, b: Builder) -> Value | None:
 
 
 def expand(node: ir.Node, b: Builder) -> Value | None:
-    """Leading axes of one, then Tile."""
+    """Insert leading axes of length 1, then Tile."""
     before, after = shape_of(x_of(node)), shape_of(node.outputs[0])
     if before is None or after is None:
         return None
@@ -66,7 +66,7 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
 
 
 def tile(node: ir.Node, b: Builder) -> Value | None:
-    """The tensor beside itself, axis after axis."""
+    """Concatenate the tensor with itself, one axis after the other."""
     repeats = known(node.inputs[1])
     if repeats is None or repeats.max(initial=0) > 64 or repeats.min(initial=1) < 1:
         return None
@@ -78,7 +78,7 @@ def tile(node: ir.Node, b: Builder) -> Value | None:
 
 
 def trilu(node: ir.Node, b: Builder) -> Value | None:
-    """Where column - row reaches k (upper), or does not pass it (lower), the data, else zeros."""
+    """Keep the data where column - row >= k (upper) or <= k (lower), with zeros elsewhere."""
     x, upper = x_of(node), bool(attributes(node)["upper"])
     given = optional(node, 1)
     shape, offset = shape_of(x), constant(given) if given is not None else np.array(0)
@@ -94,7 +94,7 @@ def trilu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _count(b: Builder, x: Value, axis: int) -> Value:
-    """The places along an axis, whose length may be known at run time only."""
+    """Return the indices along an axis, whose length may be known only at run time."""
     shape = shape_of(x)
     if shape is not None:
         return b.const(arange(shape[axis]))
@@ -110,8 +110,8 @@ def eye_like(node: ir.Node, b: Builder) -> Value | None:
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Constant padding: blocks of the value before and behind, a Slice where the amount is
-    negative. Other modes: look-ups along each axis.
+    """Pad with constants by concatenating blocks, with a Slice for negative amounts; other modes
+    use lookups along each axis.
     """
     x, shape, amounts = x_of(node), shape_of(x_of(node)), known(node.inputs[1])
     given, mode = optional(node, 3), str(attributes(node)["mode"])
@@ -136,7 +136,7 @@ def pad(node: ir.Node, b: Builder) -> Value | None:
 def _between_blocks(
     b: Builder, x: Value, axis: int, amounts: tuple[int, int], value: np.ndarray
 ) -> Value:
-    """Blocks of one value before and behind; of the axis as much less where the amount is
+    """Concatenate blocks of one value before and after an axis, which is sliced where amounts are
     negative.
     """
     cut = [max(-n, 0) for n in amounts]
@@ -154,7 +154,7 @@ def concat(node: ir.Node, b: Builder) -> Value | None:
 
 
 def compress(node: ir.Node, b: Builder) -> Value | None:
-    """A known condition is a look-up; what is behind its end is left away."""
+    """Look up the elements of a known condition; elements after its end are dropped."""
     condition, axis = constant(node.inputs[1]), attrs_of(node).get("axis")
     if condition is None:
         return None
@@ -163,8 +163,9 @@ def compress(node: ir.Node, b: Builder) -> Value | None:
 
 
 def may_copy(shape: ir.Value | None) -> bool:
-    """Whether a shape for Reshape has zeros, which copy a size, as far as can be seen: a constant
-    is looked at, who feeds an input may give some, and computed sizes are sizes.
+    """Return whether a shape operand of Reshape may contain zeros, which copy a size.
+
+    Constants are inspected, an input may contain zeros, and computed sizes are assumed to be sizes.
     """
     found = known(shape)
     if found is not None:
@@ -178,7 +179,7 @@ def may_copy(shape: ir.Value | None) -> bool:
 
 
 def reshape(node: ir.Node, b: Builder) -> Value | None:
-    """Zeros that copy a size of the operand: taken from its shape."""
+    """Replace zeros, which copy a size of the operand, by entries of its shape."""
     x, given = x_of(node), optional(node, 1)
     if given is None or attributes(node)["allowzero"] or not may_copy(given):
         return None

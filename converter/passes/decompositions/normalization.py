@@ -1,6 +1,6 @@
-"""Normalisations in means, squares and roots.
+"""Normalizations as means, squares and roots.
 
-Statistics are computed in float where the input is narrower.
+Statistics are computed in float if the input is narrower.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def layer_normalization(node: ir.Node, b: Builder) -> Sequence[Value] | None:
 
 
 def group_normalization(node: ir.Node, b: Builder) -> Value | None:
-    """The channels of each group, and all of space, become one axis."""
+    """Merge the channels of each group and all spatial axes into one axis."""
     x, rank, attrs = x_of(node), rank_of(x_of(node)), attributes(node)
     if rank is None:
         return None
@@ -80,7 +80,7 @@ def group_normalization(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mean_variance_normalization(node: ir.Node, b: Builder) -> Value:
-    """The deviation is raised by 1e-9, as the operator's own definition does."""
+    """Add 1e-9 to the deviation, as the operator's own definition does."""
     x, axes = x_of(node), attributes(node)["axes"]
     distance = x - b.ReduceMean(x, axes)
     deviation = b.Sqrt(b.ReduceMean(distance * distance, axes))
@@ -88,7 +88,7 @@ def mean_variance_normalization(node: ir.Node, b: Builder) -> Value:
 
 
 def lp_normalization(node: ir.Node, b: Builder) -> Value:
-    """A norm of zero leaves zeros."""
+    """Divide by the norm; a norm of zero results in zeros."""
     x, attrs = x_of(node), attributes(node)
     norm = b.operator(f"ReduceL{attrs['p']}")(x, [attrs["axis"]])
     least = float(np.finfo(np.float16 if x.dtype == ir.DataType.FLOAT16 else np.float32).tiny)
@@ -107,8 +107,9 @@ def global_lp_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def lp_pool(node: ir.Node, b: Builder) -> Value | None:
-    """The mean of |x|^p over the whole window, times its size, to the power of 1/p. Sizes that are
-    rounded up are more padding at the end, which adds nothing to the sum.
+    """Compute the mean of |x|^p over the window, times its size, to the power of 1/p.
+
+    Sizes that are rounded up are padded at the end, which adds nothing to the sum.
     """
     attrs = attrs_of(node)
     p, x = int(attrs.pop("p", 2)), x_of(node)
@@ -127,8 +128,8 @@ def lp_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def local_response(node: ir.Node, b: Builder) -> Value:
-    """x / (bias + alpha * mean of squares over a window of channels)^beta, the window a pool that
-    counts its padding.
+    """x / (bias + alpha * mean of squares over a window of channels)^beta, with a pool that
+    includes its padding
     """
     attrs = attributes(node)
     x, size = x_of(node), attrs["size"]

@@ -1,4 +1,4 @@
-"""Quantisation in arithmetic, and quantised operators around operators on floats."""
+"""Quantization as arithmetic, and quantized operators as operators on floats."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from converter.passes.decompositions.activations import x_of
 from converter.passes.decompositions.table import Table
 
 _T = ir.DataType
-_EXACT = 1 << 24  # whole numbers below it are exact in float32
-_WHOLE = "netconv.whole"  # of a Cast: what goes in are whole numbers within the type's bounds
+_EXACT = 1 << 24  # integers below it are exact in float32
+_WHOLE = "netconv.whole"  # marks a Cast whose input is integral and within the bounds of the type
 _RANGES = {
     _T.INT4: (-8, 7),
     _T.UINT4: (0, 15),
@@ -30,8 +30,8 @@ _RANGES = {
 
 
 def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
-    """Scale or zero point in a shape that broadcasts against x: one number, one for each place of
-    an axis, or blocks.
+    """Return a scale or zero point in a shape that broadcasts with x: per tensor, per axis, or
+    blocked.
     """
     rank, own, attrs = rank_of(x), shape_of(value), attributes(node)
     if own is None or rank is None:
@@ -53,14 +53,16 @@ def _along(b: Builder, node: ir.Node, value: Value, x: Value) -> Value | None:
 
 
 def whole_floats(x: ir.Value) -> ir.Value | None:
-    """The floats that QuantizeLinear, written out as below, casts to the integers `x`."""
+    """Return the floats that a decomposed QuantizeLinear casts to the integers `x`."""
     cast = x.producer()
     return cast.inputs[0] if cast is not None and cast.meta.get(_WHOLE) else None
 
 
 def _whole_blocks(node: ir.Node) -> tuple[int, list[int]] | None:
-    """The axis of blocks, and the shape of x in which each block lies along an axis of its own
-    behind that; None without blocks, where the last one is cut off, or where there are 4 axes.
+    """Return the axis of blocks, and a shape of x in which an additional axis after it runs through
+    each block.
+
+    None without blocks, if the last block is truncated, or for rank 4.
     """
     own, shape, attrs = shape_of(x_of(node, 1)), shape_of(x_of(node)), attributes(node)
     block = attrs["block_size"]
@@ -94,8 +96,8 @@ def dequantize_linear(node: ir.Node, b: Builder) -> Value | None:
 
 
 def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
-    """round(clip(x / scale)) + zero point, the bounds less the zero point: what is infinite is
-    clipped before anything is done with it.
+    """round(clip(x / scale)) + zero point, with the bounds minus the zero point: infinities are
+    clipped first.
     """
     x, scale, to = x_of(node), _along(b, node, x_of(node, 1), x_of(node)), node.outputs[0].dtype
     if scale is None or to not in _RANGES or x.dtype != scale.dtype:
@@ -122,8 +124,8 @@ def quantize_linear(node: ir.Node, b: Builder) -> Value | None:
 
 
 def dynamic_quantize_linear(node: ir.Node, b: Builder) -> list[Value]:
-    """255 steps from the least to the greatest number, 0 among them; what is nothing but zeros has
-    steps of 1, as in onnxruntime.
+    """Quantize with 255 steps from the minimum to the maximum, including 0; if all elements are
+    zero the scale is 1, as in onnxruntime.
     """
     x = x_of(node)
     low, high = (
@@ -157,7 +159,7 @@ def qlinear_matmul(node: ir.Node, b: Builder) -> Value | None:
 
 
 def qlinear_conv(node: ir.Node, b: Builder) -> Value:
-    """The bias is in units of the input's scale times the weight's."""
+    """Convolve; the bias is in units of the input's scale times the weight's."""
     bias = optional(node, 8)
     if bias is not None:
         bias = b.Cast(bias, to=_T.FLOAT) * (x_of(node, 1) * x_of(node, 4))
@@ -167,8 +169,9 @@ def qlinear_conv(node: ir.Node, b: Builder) -> Value:
 
 @dataclass(frozen=True)
 class Without:
-    """Integers without their zero points, as floats: steps of a loop that is written out share what
-    is made of one weight.
+    """A function that subtracts zero points from integers and returns floats.
+
+    Instances compare by value, so that unrolled iterations share the result for one weight.
     """
 
     points: tuple[float, ...]
@@ -179,7 +182,7 @@ class Without:
 
 
 def _shifted(b: Builder, node: ir.Node, index: int, shape: Sequence[int] | None) -> Value:
-    """An integer operand without its zero point, as floats."""
+    """Return an integer operand minus its zero point, as floats."""
     zero = optional(node, index + 2)
     several = zero is not None and shape_of(zero) not in ((), (1,))
     each = list(shape) if several and shape is not None else None
@@ -206,8 +209,8 @@ def _part(b: Builder, x: Value, start: int, end: int, axis: int) -> Value:
 
 
 def _stretches(node: ir.Node, weight: tuple[int, ...], axis: int) -> list[tuple[int, int]] | None:
-    """The summed axis of the weight in stretches over which the sum of products is exact in
-    float32, whatever the other operand holds.
+    """Split the reduced axis of the weight into ranges over which the sum of products is exact in
+    float32, whatever the other operand contains.
     """
     w = constant(node.inputs[1])
     zero = np.array(0) if optional(node, 3) is None else constant(node.inputs[3])

@@ -1,4 +1,4 @@
-"""Random numbers by simpler operators, in the end by RandomUniform and RandomNormal of float32."""
+"""Random numbers by simpler operators, ultimately RandomUniform and RandomNormal of float32."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from converter.passes.decompositions.table import Table
 
 
 def in_floats(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers of another type are drawn as float32."""
+    """Draw numbers of another type as float32."""
     attrs = attrs_of(node)
     dtype = int(attrs.pop("dtype", FLOAT))
     return None if dtype == FLOAT else b.Cast(b.operator(node.op_type)(**attrs), to=dtype)
 
 
 def normal(node: ir.Node, b: Builder) -> Value | None:
-    """By Box and Muller: sqrt(-2 log(u)) * cos(2 pi v), for u in (0, 1] and v in [0, 1)."""
+    """Use the Box-Muller transform: sqrt(-2 log(u)) * cos(2 pi v), for u in (0, 1] and v in [0,
+    1).
+    """
     if (found := in_floats(node, b)) is not None:
         return found
     attrs = attributes(node)
@@ -37,7 +39,7 @@ def normal(node: ir.Node, b: Builder) -> Value | None:
 
 
 def like(node: ir.Node, b: Builder) -> Value | None:
-    """The shape, and the type where none is given, of an operand whose sizes are known."""
+    """Use the shape, and by default the type, of an operand of known shape."""
     x, shape = x_of(node), shape_of(node.outputs[0])
     attrs: dict[str, Any] = {"dtype": int(x.dtype or FLOAT), **attrs_of(node)}
     kind = node.op_type.removesuffix("Like")
@@ -45,7 +47,9 @@ def like(node: ir.Node, b: Builder) -> Value | None:
 
 
 def of_shape(node: ir.Node, b: Builder) -> Value | None:
-    """The extension operators, whose shape is an operand and whose negative seed is none."""
+    """Rewrite the extension operators, whose shape is an operand and which have no seed if it is
+    negative.
+    """
     shape, attrs = known(node.inputs[0]), attrs_of(node)
     seed = attrs.pop("seed", -1)
     if shape is None:
@@ -54,7 +58,7 @@ def of_shape(node: ir.Node, b: Builder) -> Value | None:
     return b.op(node.op_type, shape=sizes, seed=given, **attrs)
 
 
-# what is left to the target, which has it or not
+# operators that remain, which the target supports or refuses
 ENDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("", "RandomUniform"): ("", "RandomUniform"),
     ("", "RandomNormal"): ("", "RandomUniform"),

@@ -1,4 +1,4 @@
-"""Recurrent operators written out (see `graph/recurrent.py`): step after step, or as a Loop."""
+"""Recurrent operators written out (see `graph/recurrent.py`): unrolled, or as a Loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW_STEPS = 4
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Each direction for itself, which a target may have; else all steps one behind the other."""
+    """Split the directions, which a target may support; otherwise unroll all time steps."""
     if (directions := split_directions(node, b)) is not None:
         return directions
     x = operand(node)
@@ -29,7 +29,7 @@ def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def looped(node: ir.Node, b: Builder) -> Sequence[Value] | None:
-    """More than a few steps, or of unknown number, as a Loop whose body is one of them."""
+    """Use a Loop for many time steps, or an unknown number of them."""
     time = _steps(node)
     if not _is_float(operand(node)) or (time is not None and time <= FEW_STEPS):
         return None

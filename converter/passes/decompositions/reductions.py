@@ -1,4 +1,4 @@
-"""Reductions, and functions over an axis, in ReduceSum, ReduceMax and arithmetic."""
+"""Reductions, and functions over an axis, as ReduceSum, ReduceMax and arithmetic."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from converter.passes.decompositions.table import Decomposition, Table
 
 
 def _over(node: ir.Node) -> tuple[Any, dict[str, Any]]:
-    """The axes operand and the attributes, for another reduction over the same axes."""
+    """Return the axes operand and the attributes for another reduction over the same axes."""
     return optional(node, 1), attrs_of(node)
 
 
 def reduces_nothing(node: ir.Node) -> bool:
-    """Whether the node names no axis and means none by it."""
+    """Return whether the node reduces no axis: its axes are empty, and that means none."""
     axes = optional(node, 1)
     return bool(attributes(node)["noop_with_empty_axes"]) and (
         axes is None or shape_of(axes) == (0,)
@@ -32,7 +32,7 @@ def reduces_nothing(node: ir.Node) -> bool:
 
 
 def each_alone(node: ir.Node, b: Builder) -> Value:
-    """A reduction over no axis at all is what it does to each element."""
+    """Apply a reduction over no axis to each element."""
     x = x_of(node)
     kind = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log"}.get(
         node.op_type, "Identity"
@@ -45,8 +45,8 @@ def reduce_nothing(node: ir.Node, b: Builder) -> Value | None:
 
 
 def over_some(reduce: Callable[..., Value | None]) -> Decomposition:
-    """The decomposition of a reduction (b, x, axes operand, **attributes) that names axes or means
-    all of them.
+    """Return the decomposition for a reduction (b, x, axes operand, **attributes) over at least one
+    axis.
     """
 
     @functools.wraps(reduce)
@@ -82,7 +82,7 @@ def reduce_log_sum(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Va
 
 @over_some
 def reduce_log_sum_exp(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value | None:
-    """max + log(sum(exp(x - max))): nothing overflows, and nothing is taken from an infinity."""
+    """max + log(sum(exp(x - max))), without overflow and without subtracting infinities"""
     if not is_float(x):
         return None
     top = _finite(b, b.ReduceMax(x, axes, keepdims=1))
@@ -91,7 +91,7 @@ def reduce_log_sum_exp(b: Builder, x: Value, axes: Value | None, **attrs: Any) -
 
 
 def _finite(b: Builder, x: Value) -> Value:
-    """Infinities as the largest numbers of the type."""
+    """Replace infinities by the largest finite numbers of the type."""
     most = float(np.finfo(array_type(x)).max)
     return b.Clip(x, -most, most)
 
@@ -112,7 +112,7 @@ def reduce_min(b: Builder, x: Value, axes: Value | None, **attrs: Any) -> Value 
 
 
 def arg_max(node: ir.Node, b: Builder) -> Value | None:
-    """The last of several extremes is the first one backwards."""
+    """Return the last of several extremes by searching backwards for the first."""
     attrs, x = attributes(node), x_of(node)
     shape, axis = shape_of(x), attrs["axis"]
     if not attrs["select_last_index"] or shape is None:
@@ -141,7 +141,7 @@ def softmax(node: ir.Node, b: Builder) -> Value:
 
 
 def hardmax(node: ir.Node, b: Builder) -> Value | None:
-    """1 at the first maximum of the axis, 0 elsewhere."""
+    """Return 1 at the first maximum along the axis, 0 elsewhere."""
     x, axis, shape = x_of(node), attributes(node)["axis"], x_of(node).shape
     if shape is None or not isinstance(shape[axis], int) or x.dtype is None:
         return None
@@ -150,7 +150,7 @@ def hardmax(node: ir.Node, b: Builder) -> Value | None:
 
 
 def one_hot(node: ir.Node, b: Builder) -> Value | None:
-    """(index == place) ? on : off, with negative indices counted from the end."""
+    """(index == position) ? on : off, with negative indices counted from the end"""
     depth, rank = constant(node.inputs[1]), rank_of(x_of(node))
     if depth is None or rank is None:
         return None
@@ -164,11 +164,12 @@ def one_hot(node: ir.Node, b: Builder) -> Value | None:
 
 
 def cum_sum(node: ir.Node, b: Builder) -> Value | None:
-    """Floats: a product with a triangle of ones, the axis turned to the end.
+    """Compute running sums of floats as a product with a triangular matrix of ones, with the axis
+    moved to the end.
 
-    Integers: exact sums over 1, 2, 4, ... neighbours.
+    Integers: exact sums over 1, 2, 4, ... neighbors.
 
-    Along an axis that is data, see `computed`.
+    For a computed axis, see `computed`.
     """
     if constant(node.inputs[1]) is None:
         return computed_axis(node, b)
@@ -189,8 +190,8 @@ def cum_sum(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _running(x: Value, axis: int, count: int, attrs: dict[str, Any], b: Builder) -> Value:
-    """The running sum along `axis` of `count` places in log2(count) additions of a tensor and its
-    shifted self.
+    """Compute the running sum of `count` elements along `axis` in log2(count) additions of a tensor
+    and a shifted copy.
     """
     back = bool(attrs["reverse"])
 

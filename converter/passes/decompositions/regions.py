@@ -1,8 +1,7 @@
-"""Pooling of regions of images in products with matrices of weights and in masks, where the sizes
-are known.
+"""Pooling of image regions as matrix products with weights and as masks, if the sizes are known.
 
-Source: ONNX operators RoiAlign (opset 16) and MaxRoiPool (opset 1); onnxruntime for what these
-leave open.
+Source: ONNX operators RoiAlign (opset 16) and MaxRoiPool (opset 1); onnxruntime for unspecified
+details.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ MOST = 64  # samples per bin and direction
 
 
 def roi_align(node: ir.Node, b: Builder) -> Value | None:
-    """Bilinear samples are weights of the rows times the image times weights of the columns: their
-    mean has the mean of the weights. The largest of each of the four products is taken over all
-    samples, as onnxruntime does.
+    """Compute bilinear samples as weights of the rows times the image times weights of the columns.
+
+    The mean of the samples uses the mean of the weights. The maximum is taken over all samples of
+    each of the four products, as onnxruntime does.
     """
     x, rois, a = wide(b, x_of(node)), wide(b, x_of(node, 1)), attributes(node)
     shape, count = shape_of(x), shape_of(rois)
@@ -41,7 +41,7 @@ def roi_align(node: ir.Node, b: Builder) -> Value | None:
         weights.append(taps(b, first, size, bins, counts[axis], shape[2 + axis]))
     image = of_regions(b, x, operand(node, 2))
     if a["mode"] == "max":
-        if counts.shape[1] > 1:  # each region has bins of its own
+        if counts.shape[1] > 1:  # each region has its own number of samples
             return None
         return back(b, _largest(b, image, weights, counts), x_of(node))
     rows, columns = (
@@ -55,8 +55,8 @@ def roi_align(node: ir.Node, b: Builder) -> Value | None:
 
 
 def samples(node: ir.Node, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Samples per bin along height and width [2, regions or 1]; None where they depend on regions
-    that are computed, or are very many.
+    """Return the samples per bin along height and width [2, regions or 1]; None if they depend on
+    computed regions, or are too many.
     """
     a = attributes(node)
     if given := a["sampling_ratio"]:
@@ -76,9 +76,11 @@ def samples(node: ir.Node, shape: tuple[int, ...]) -> np.ndarray | None:
 def taps(
     b: Builder, first: Value, size: Value, bins: int, counts: np.ndarray, extent: int
 ) -> tuple[Value, Value]:
-    """Weights [regions, bins * samples, extent] of the pixel in front of each sample and of the one
-    behind it, of regions that begin at `first` [regions, 1] and are `size` long. Samples more than
-    one pixel outside have none, nor have those beyond the `counts` of a region.
+    """Return the weights [regions, bins * samples, extent] of the pixels before and after each
+    sample.
+
+    Regions begin at `first` [regions, 1] and have the size `size`. Samples more than one pixel
+    outside have zero weights, as have those beyond the `counts` of a region.
     """
     most, dtype = int(counts.max()), array_type(first)
     bin_, sample = (i.reshape(-1) for i in np.mgrid[:bins, :most].astype(np.float64))
@@ -100,7 +102,7 @@ def taps(
 
 
 def of_regions(b: Builder, x: Value, index: Value) -> Value:
-    """The image of each region [regions, C, H, W]; one image serves all."""
+    """Return the image of each region [regions, C, H, W]; a single image is broadcast."""
     shape = shape_of(x)
     return x if shape is not None and shape[0] == 1 else b.Gather(x, index, axis=0)
 
@@ -118,15 +120,15 @@ def _largest(
 
 
 def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
-    """The largest pixel of each bin, whose rows are looked at first and then its columns; a bin
-    without pixels is 0.
+    """Return the largest pixel of each bin, reducing its rows before its columns; an empty bin is
+    0.
     """
     x, rois, a = x_of(node), x_of(node, 1), attributes(node)
     shape, out = shape_of(x), shape_of(node.outputs[0])
     if shape is None or out is None or x.dtype is None or math.prod(out) == 0:
         return None
     scaled = rois[:, 1:5] * a["spatial_scale"]
-    ends = b.Sign(scaled) * b.Floor(b.Abs(scaled) + 0.5)  # as C's round
+    ends = b.Sign(scaled) * b.Floor(b.Abs(scaled) + 0.5)  # like round() in C
     index = b.Cast(b.Reshape(rois[:, :1], [-1]), to=INT64)
     result = of_regions(b, x, index)
     lowest = b.like(x, float(np.finfo(x.dtype.numpy()).min))
@@ -148,8 +150,8 @@ def max_roi_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def bounds(b: Builder, first: Value, last: Value, bins: int, extent: int) -> tuple[Value, Value]:
-    """Where the bins of regions from pixel `first` to pixel `last` [regions, 1] begin, and the
-    pixel behind their ends, [regions, bins].
+    """Return the first pixel of each bin and the pixel after its last, [regions, bins], for regions
+    from pixel `first` to pixel `last` [regions, 1].
     """
     size = b.Max(last - first + 1, 1) / float(bins)
     steps = np.arange(bins, dtype=array_type(size))

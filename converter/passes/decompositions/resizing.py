@@ -1,5 +1,4 @@
-"""Resize as what it is: linear and separable, a product with a matrix of weights along each axis
-that changes.
+"""Resize as a linear, separable operator: a matrix product along each axis that changes.
 
 The weights follow the formulas of the ONNX operator Resize (coordinate_transformation_mode,
 nearest_mode, cubic_coeff_a, antialias).
@@ -22,9 +21,9 @@ from converter.passes.decompositions.table import Table
 
 
 def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
-    """Axis by axis; elements that are only picked are a Gather.
+    """Resize one axis after the other; axes whose elements are only selected use a Gather.
 
-    None where sizes or factors are not known.
+    Return None if sizes or factors are unknown.
     """
     x, matrices = x_of(node), axis_matrices(node)
     if (
@@ -39,8 +38,8 @@ def resize_by_axes(node: ir.Node, b: Builder) -> Value | None:
 
 
 def axis_matrices(node: ir.Node) -> dict[int, Array] | None:
-    """The weights [result, size] of each axis that changes; None when they depend on what is not
-    known, or the result is not linear.
+    """Return the weights [result, size] of each axis that changes; None if they depend on unknown
+    values, or the result is not linear.
     """
     size, result, attrs = shape_of(x_of(node)), shape_of(node.outputs[0]), attributes(node)
     operands = [optional(node, i) for i in range(4)]
@@ -87,10 +86,10 @@ def weights(
     factor: float,
     part: tuple[float, float] | None = None,
 ) -> Array:
-    """[result, size], float64: what each source element gives to each element of the result."""
+    """Return the weight of each source element in each result element: [result, size], float64."""
     mode = attrs["mode"]
     rule = attrs["coordinate_transformation_mode"]
-    # in float32, so that ties fall as they do in the engines
+    # in float32, so that ties are rounded as in the engines
     at = coordinates(rule, size, result, factor, part, np.float32)
     matrix = np.zeros((result, size))
     rows = arange(result)
@@ -107,13 +106,14 @@ def weights(
         )
         _taps(matrix, attrs, inside.astype(np.float64), factor)
     if part is not None:
-        matrix[(at < 0) | (at > size - 1)] = 0  # outside: extrapolation_value, which is 0
+        matrix[(at < 0) | (at > size - 1)] = 0  # outside the image: extrapolation_value, which is 0
     return matrix
 
 
 def _taps(matrix: Array, attrs: dict[str, Any], at: Array, factor: float) -> None:
-    """The neighbours of each coordinate, as many as the filter covers; those outside are the
-    border, or nothing.
+    """Set the weights of the neighbors of each coordinate, as many as the filter covers.
+
+    Neighbors outside the image are replaced by the border, or excluded.
     """
     reach = 1 if attrs["mode"] == "linear" else 2
     pace = min(factor, 1.0) if attrs["antialias"] else 1.0
@@ -142,7 +142,9 @@ def _picks(matrix: Array) -> bool:
 
 
 def along_axis(b: Builder, x: Value, matrix: Array, axis: int, rank: int) -> Value:
-    """Elements that are picked are a Gather, weighted ones a matrix product on that axis."""
+    """Apply a matrix along an axis: as a Gather if it only selects elements, else as a matrix
+    product.
+    """
     if _picks(matrix):
         return b.Gather(x, matrix.argmax(1).astype(np.int64), axis=axis)
     table = matrix.astype(array_type(x))

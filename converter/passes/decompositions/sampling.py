@@ -1,4 +1,4 @@
-"""Sampling at computed places in Gather, Floor and arithmetic, where the shapes are known."""
+"""Sampling at computed positions as Gather, Floor and arithmetic, if the shapes are known."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from converter.graph.verify.shapes_of import window_of
 from converter.passes.decompositions.activations import back, is_float, wide, x_of
 from converter.passes.decompositions.table import Table
 
-Tap = tuple[Value, Value | None, Value | None]  # index, whether it lies inside, weight
+Tap = tuple[Value, Value | None, Value | None]  # index, whether it is inside the image, weight
 
 
 def affine_grid(node: ir.Node, b: Builder) -> Value | None:
-    """The places of the pixels of an image in -1..1, last axis first, times the matrix of each
-    sample.
+    """Multiply the pixel positions of an image, in -1..1 with the last axis first, by the matrix of
+    each sample.
     """
     theta, out = x_of(node), shape_of(node.outputs[0])
     if out is None or theta.dtype is None:
@@ -42,11 +42,11 @@ def affine_grid(node: ir.Node, b: Builder) -> Value | None:
 
 
 def grid_sample(node: ir.Node, b: Builder) -> Value | None:
-    """Of each sampled place the neighbours along every axis, gathered from the flattened image and
-    summed with their weights.
+    """Gather the neighbors of each sampled position from the flattened image and sum them with
+    their weights.
 
-    Half precision has no place between two pixels of a large image, and beyond 2048 not even every
-    pixel: places are computed in single.
+    Positions are computed in single precision, because half precision cannot represent fractions of
+    pixels in large images, nor every pixel beyond 2048.
     """
     x, grid, attrs = wide(b, x_of(node)), wide(b, x_of(node, 1)), attributes(node)
     shape, out = shape_of(x), shape_of(node.outputs[0])
@@ -71,7 +71,7 @@ def grid_sample(node: ir.Node, b: Builder) -> Value | None:
 
 @record
 class _Axis:
-    """One axis of the image, and what GridSample says of the places on it."""
+    """One axis of the image, with the modes of GridSample."""
 
     extent: int
     mode: str
@@ -79,15 +79,15 @@ class _Axis:
     corners: bool
 
     def pixels(self, g: Value) -> Value:
-        """From -1..1 to pixels."""
+        """Convert positions in -1..1 to pixels."""
         if self.corners:
             return (g + 1) * ((self.extent - 1) / 2)
         return (g + 1) * (self.extent / 2) - 0.5
 
     def taps(self, b: Builder, place: Value) -> list[Tap]:
-        """The neighbours of each place."""
+        """Return the neighbors of each position."""
         if self.padding == "border" and self.mode != "cubic":
-            # there each neighbour is taken from the border, as PyTorch and onnxruntime do
+            # clip the position itself, as PyTorch and onnxruntime do, except in cubic mode
             place = self._clipped(b, place)
         elif self.padding == "reflection":
             place = self._reflected(b, place)
@@ -114,7 +114,9 @@ class _Axis:
         return b.Clip(x, 0, self.extent - 1)
 
     def _reflected(self, b: Builder, x: Value) -> Value:
-        """A wave of triangles between the centres of the outer pixels, or their outer edges."""
+        """Reflect positions at the centers or, without `corners`, the outer edges of the outermost
+        pixels (a triangle wave).
+        """
         low, width = (0.0, self.extent - 1.0) if self.corners else (-0.5, float(self.extent))
         if width == 0:
             return x * 0
@@ -124,7 +126,7 @@ class _Axis:
 
 
 def _cubic(d: Value, inner: bool) -> Value:
-    """The convolution kernel of cubic interpolation at a distance of 0..1 (inner) or 1..2."""
+    """Return the cubic convolution kernel at a distance of 0..1 (inner) or 1..2."""
     first, second, *others = cubic_factors(-0.75, inner)
     y = first * d + second
     for factor in others:
@@ -135,7 +137,9 @@ def _cubic(d: Value, inner: bool) -> Value:
 def _sampled(
     b: Builder, flat: Value, extents: tuple[int, ...], chosen: tuple[Tap, ...], shape: list[int]
 ) -> Value:
-    """One neighbour of every place, times its weights. flat [N,C,pixels] -> [N,C,places]."""
+    """Return one neighbor of every position, times its weights: flat [N,C,pixels] ->
+    [N,C,positions].
+    """
     (index, _, _), *others = chosen
     for extent, (at, _, _) in zip(extents[1:], others, strict=True):
         index = index * np.array(extent, np.int64) + at
@@ -148,8 +152,8 @@ def _sampled(
 
 
 def deform_conv(node: ir.Node, b: Builder) -> Value | None:
-    """What each tap of the filter sees is sampled, and the filter is one over 1 x 1 pixels of as
-    many channels as it has taps.
+    """Sample the input of each tap of the filter, then convolve with a 1 x 1 filter that has one
+    channel per channel and tap.
     """
     attrs = attributes(node)
     x, w, offset, bias, mask = operands(node, 5)
@@ -177,15 +181,15 @@ def deform_conv(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _centres(node: ir.Node, axis: int, kernel: list[int], out: list[int]) -> np.ndarray:
-    """Where the taps look without offsets: [taps, height, width]."""
+    """Return the tap positions without offsets: [taps, height, width]."""
     strides, dilations, pads = window_of(node, 2)
     tap = np.indices(kernel)[axis].reshape(-1, 1, 1) * dilations[axis]
     return np.asarray(np.indices(out)[axis][None] * strides[axis] + tap - pads[axis])
 
 
 def max_unpool(node: ir.Node, b: Builder) -> Value | None:
-    """Each number goes to its place in the flattened result of the pooling's size; a larger
-    `output_shape` adds zeros behind.
+    """Scatter each number to its index in the flattened result of the pooling's size; a larger
+    `output_shape` adds zeros at the end.
     """
     x, index, out = x_of(node), x_of(node, 1), shape_of(node.outputs[0])
     shape = shape_of(x)

@@ -1,5 +1,5 @@
-"""Scatters as a table of which update belongs to which place: what meets in a place is added, or
-the largest or least remains.
+"""Scatters as a table of which update belongs to which position: several updates of one position
+are added, or reduced to their minimum or maximum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 
 def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
-    """Rows of the flattened operand; indices of several axes become one."""
+    """Scatter rows of the flattened operand; indices of several axes are merged into one."""
     x, index, updates = (operand(node, i) for i in range(3))
     shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
     if shape is None or places is None or not _takes(x, reduction) or 0 in (*shape, *places):
@@ -38,8 +38,8 @@ def scatter_nd(node: ir.Node, b: Builder) -> Value | None:
 
 
 def scatter_elements(node: ir.Node, b: Builder) -> Value | None:
-    """Each update has one place in the flattened operand: its own coordinates, but for the axis
-    that is indexed.
+    """Compute the position of each update in the flattened operand: its own coordinates, with the
+    given index along the axis.
     """
     x, index, updates = (operand(node, i) for i in range(3))
     shape, places, reduction = shape_of(x), shape_of(index), attributes(node)["reduction"]
@@ -68,8 +68,8 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None:
-    """The indices [count] where they are the same along all other axes, as message passing has
-    them.
+    """Return the indices [count] if they are the same along all other axes, as in message
+    passing.
     """
     array, made = constant(index), maker(index, "Expand")
     if array is not None:
@@ -79,14 +79,14 @@ def _of_rows(index: ir.Value, axis: int, count: int, b: Builder) -> Value | None
     size = None if one is None else shape_of(one)
     if one is None or size is None or math.prod(size) != count:
         return None
-    place = axis - (rank_of(index) or 0)  # from the end: Expand adds axes in front
+    place = axis - (rank_of(index) or 0)  # relative to the end, because Expand adds leading axes
     return b.Reshape(one, [count]) if len(size) >= -place and size[place] == count else None
 
 
 def _in_rows(
     b: Builder, x: Value, index: Value, updates: Value, axis: int, reduction: str
 ) -> Value:
-    """As a scatter of rows, the axis that is indexed in front."""
+    """Scatter rows, with the indexed axis moved to the front."""
     shape, count = list(shape_of(x) or ()), (shape_of(index) or (0,))[0]
     perm = [axis, *_without(tuple(range(len(shape))), axis)]
     if axis:
@@ -100,7 +100,9 @@ def _in_rows(
 
 
 def _takes(x: Value, reduction: str) -> bool:
-    """Whole numbers are only replaced: few targets add them up."""
+    """Return whether a type is supported: integers are only replaced, because few targets add
+    them.
+    """
     return is_float(x) or reduction == "none"
 
 
@@ -111,7 +113,9 @@ def _moved(b: Builder, index: Value, stride: int, own: np.ndarray) -> Value:
 
 
 def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any:
-    """[count]: an array where the indices are constant, else a value of their type."""
+    """Return flat indices [count]: an array if the indices are constant, else a value of their
+    type.
+    """
     strides = np.array(strides_of(sizes))
     array = constant(index)
     if array is not None:
@@ -127,7 +131,7 @@ def _one_index(index: ir.Value, sizes: list[int], count: int, b: Builder) -> Any
 
 
 def _scattered(b: Builder, x: Value, index: Any, updates: Value, reduction: str) -> Value:
-    """x [rows, width] with updates [count, width] in the rows `index` [count]."""
+    """Scatter updates [count, width] to the rows `index` [count] of x [rows, width]."""
     if reduction == "none" and not isinstance(index, Value):
         return _picked(b, x, index, updates)
     rows, width = shape_of(x) or (0, 0)
@@ -144,12 +148,12 @@ def _scattered(b: Builder, x: Value, index: Any, updates: Value, reduction: str)
 
 
 def _last(b: Builder, x: Value, hit: Value, updates: Value, rows: int, count: int) -> Value:
-    """Of several updates for one row the last one stays, as the engines have it: rows are numbered
-    through x and the updates, and picked.
+    """Select the last of several updates for one row, as engines do, by numbering the rows of x and
+    of the updates.
     """
     number = b.const(
         arange(rows, rows + count).astype(np.float32).reshape(count, 1, 1)
-    )  # LARGEST is below where floats skip numbers
+    )  # LARGEST is less than the first integer that floats cannot represent
     own = b.const(arange(rows).astype(np.float32).reshape(1, rows, 1))
     source = b.ReduceMax(b.Where(hit, number, own), [0], keepdims=0)
     index = b.Cast(b.Reshape(source, [rows]), to=INT64)
@@ -157,7 +161,7 @@ def _last(b: Builder, x: Value, hit: Value, updates: Value, rows: int, count: in
 
 
 def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
-    """[count, rows, 1]: whether update i goes to row j."""
+    """Return whether update i belongs to row j: [count, rows, 1]."""
     if not isinstance(index, Value):
         return index[:, None, None] == arange(rows)[:, None]
     dtype = index.dtype.numpy() if index.dtype is not None else np.int64
@@ -165,7 +169,7 @@ def _hits(b: Builder, index: Any, rows: int, count: int) -> Any:
 
 
 def _picked(b: Builder, x: Value, index: Any, updates: Value) -> Value:
-    """Known places: each row is taken from the operand or from the last update that it gets."""
+    """Scatter to known positions: take each row from the operand or from its last update."""
     rows = (shape_of(x) or (0,))[0]
     source = arange(rows)
     source[index] = rows + arange(index.size)

@@ -1,4 +1,4 @@
-"""Sequences whose members are known: what is done with them is done with the members."""
+"""Operations on sequences of known members, replaced by operations on the members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MOST = 1024
 
 
 def _members(value: ir.Value | None, b: Builder) -> list[ir.Value] | None:
-    """The tensors of a sequence, as values of the graph; None where only run time knows them."""
+    """Return the tensors of a sequence, as values of the graph; None if they are known only at run
+    time.
+    """
     node = producer_of(value)
     if node is None or node.domain:
         return None
@@ -70,7 +72,7 @@ def sequence_length(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def concat_from_sequence(node: ir.Node, b: Builder) -> ir.Value | None:
-    """`new_axis`: the members are stacked."""
+    """Concatenate the members; with `new_axis`, stack them."""
     members, attrs = _members(node.inputs[0], b), attributes(node)
     if not members:
         return None

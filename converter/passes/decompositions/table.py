@@ -1,4 +1,4 @@
-"""What a table of decompositions is."""
+"""The type of a table of decompositions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import onnx_ir as ir
 
 from converter.graph.build import Builder
 
-# of a node and a builder before it: the value or values that replace the node's; None where it does
-# not apply
+# A function of a node and a builder that inserts before it. It returns the value or values that
+# replace the node's results, or None if it does not apply.
 Decomposition = Callable[[ir.Node, Builder], "ir.Value | Sequence[ir.Value | None] | None"]
 Table = Mapping[tuple[str, str], Decomposition]  # by domain and operator
 
 
 def merged(*tables: Table) -> Table:
-    """All entries of tables that have none in common."""
+    """Return all entries of tables that have no keys in common."""
     found: dict[tuple[str, str], Decomposition] = {}
     for table in tables:
         twice = found.keys() & table.keys()

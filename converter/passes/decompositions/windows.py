@@ -1,4 +1,4 @@
-"""Windows that a target's own pooling cannot say, as convolutions with constant filters and as
+"""Windows that a target's pooling does not support, as convolutions with constant filters and as
 maxima of slices.
 """
 
@@ -23,14 +23,15 @@ from converter.passes.decompositions.activations import is_float, x_of
 from converter.passes.decompositions.table import Table
 
 MOST_TAPS = 64
-MOST_WORK = 1 << 30  # additions to count what is under each window
+MOST_WORK = 1 << 30  # additions to count the elements in each window
 
 
 @record
 class _Window:
-    """A number for each spatial axis: `data` and `out` are sizes of the operand and the result,
-    `begins` and `given` the padding, `ends` that behind with as much more as the last windows reach
-    beyond the data.
+    """A window; each member has one number per spatial axis.
+
+    `data` and `out` are the sizes of the operand and the result, `begins` and `given` the padding
+    before and after; `ends` is the padding after that the last windows actually reach.
     """
 
     data: Array
@@ -43,7 +44,7 @@ class _Window:
     ends: Array
 
     def taps(self) -> Iterator[tuple[Array, Array]]:
-        """Where each tap looks first, and the place behind the last one where it looks."""
+        """Yield, for each tap, its first position and the position after its last one."""
         for tap in np.ndindex(*self.kernel):
             start = np.array(tap) * self.dilations
             yield start, start + (self.out - 1) * self.strides + 1
@@ -58,15 +59,13 @@ def _window(node: ir.Node) -> _Window | None:
     begins, given = pads.reshape(2, -1)
     last = (out - 1) * strides
     if (last >= data + begins).any():
-        return None  # a window that begins in the padding behind, which does not count
+        return None  # a window that begins in the end padding, which does not count
     ends = last + (kernel - 1) * dilations + 1 - data - begins
     return _Window(data, out, kernel, strides, dilations, begins, given, ends)
 
 
 def average_pool(node: ir.Node, b: Builder) -> Value | None:
-    """A sum by a convolution of ones over each channel, times one over the number of elements that
-    count.
-    """
+    """Sum by a depthwise convolution with ones, and divide by the number of elements that count."""
     x, window = x_of(node), _window(node)
     if window is None or x.dtype is None or not is_float(x):
         return None
@@ -84,7 +83,7 @@ def average_pool(node: ir.Node, b: Builder) -> Value | None:
     dtype, channels = x.dtype.numpy(), static(x)[1]
     ones = b.const(np.ones([channels, 1, *window.kernel], dtype), "ones")
     axes = np.flatnonzero(window.ends < 0)
-    if axes.size:  # what no window reaches is left away, so that no padding is negative
+    if axes.size:  # crop elements that no window reaches, to avoid negative padding
         x = b.Slice(x, axes * 0, (window.data + window.ends)[axes], axes + 2)
     sums = b.Conv(
         x,
@@ -99,8 +98,8 @@ def average_pool(node: ir.Node, b: Builder) -> Value | None:
 
 
 def max_pool(node: ir.Node, b: Builder) -> Value | Sequence[Value] | None:
-    """Bytes as floats, which hold them exactly; floats as the largest of the slices that the taps
-    of the window see.
+    """Convert bytes to floats, which represent them exactly; for floats, take the maximum of the
+    slices that the taps of the window cover.
     """
     x = x_of(node)
     if x.dtype not in (ir.DataType.INT8, ir.DataType.UINT8):
@@ -110,7 +109,7 @@ def max_pool(node: ir.Node, b: Builder) -> Value | Sequence[Value] | None:
 
 
 def _largest(node: ir.Node, b: Builder) -> Value | None:
-    """The padding holds the least number."""
+    """Pad with the least number."""
     x, window = x_of(node), _window(node)
     indices = len(node.outputs) > 1 and is_needed(node.outputs[1])
     if window is None or x.dtype is None or indices or math.prod(window.kernel) > MOST_TAPS:
@@ -125,7 +124,7 @@ def _largest(node: ir.Node, b: Builder) -> Value | None:
 
 
 def col_to_image(node: ir.Node, b: Builder) -> Value | None:
-    """A transposed convolution whose filters are single ones: each of a channel's rows has its own
+    """Use a transposed convolution with one-hot filters: each of a channel's rows has its own
     tap.
     """
     x, shape, out = x_of(node), shape_of(x_of(node)), shape_of(node.outputs[0])
@@ -154,8 +153,8 @@ def col_to_image(node: ir.Node, b: Builder) -> Value | None:
 
 
 def short_time_fourier(node: ir.Node, b: Builder) -> Value | None:
-    """The frames, each times the window, and the spectrum of each: as filters, where all but the
-    signal is known, else frame by frame.
+    """Multiply the frames by the window and transform each: with filters if all operands but the
+    signal are known, else frame by frame.
     """
     if (found := fourier.filtered(node, b)) is not None:
         return found

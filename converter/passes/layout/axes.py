@@ -1,5 +1,5 @@
-"""Permutations of axes, and how axes go through operators that merge, split, drop or insert
-some.
+"""Permutations of axes, and their propagation through operators that merge, split, drop or insert
+axes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def identity(rank: int) -> Perm:
 
 
 def inverse(perm: Sequence[int]) -> Perm:
-    """Where each canonical axis is stored."""
+    """Return the stored position of each canonical axis."""
     result = [0] * len(perm)
     for i, a in enumerate(perm):
         result[a] = i
@@ -25,29 +25,29 @@ def inverse(perm: Sequence[int]) -> Perm:
 
 
 def between(stored: Perm, wanted: Perm) -> Perm:
-    """The `perm` of the Transpose that takes the one order to the other."""
+    """Return the `perm` of the Transpose that converts one order to the other."""
     where = inverse(stored)
     return tuple(where[a] for a in wanted)
 
 
 def through_transpose(stored: Perm, perm: Sequence[int]) -> Perm:
-    """The order of Transpose(x, perm) when x is stored in `stored` and nothing moves."""
+    """Return the order of Transpose(x, perm) if x is stored in `stored` and no data is moved."""
     where = inverse(perm)
     return tuple(where[a] for a in stored)
 
 
 def moves_nothing(stored: Perm, wanted: Perm, dims: Sequence[Dim]) -> bool:
-    """Only axes of size 1 change places: a Reshape does it."""
+    """Return whether only axes of size 1 are permuted, which a Reshape can do."""
     return [a for a in stored if dims[a] != 1] == [a for a in wanted if dims[a] != 1]
 
 
 @record
 class Reassociation:
-    """An operator between two ranks: each run of input axes becomes a run of output axes, both in
-    canonical order.
+    """The correspondence of axes of an operator that changes the rank: each run of input axes
+    becomes a run of output axes, both in canonical order.
 
-    Axes in no run have size 1, or are reduced away: they may be stored anywhere.
-    [N,C,H,W] -> [N,g,C/g,H*W] has the runs (0)-(0), (1)-(1,2), (2,3)-(3).
+    Axes in no run have size 1, or are reduced, and may be stored at any position. [N,C,H,W] ->
+    [N,g,C/g,H*W] has the runs (0)-(0), (1)-(1,2), (2,3)-(3).
     """
 
     runs: tuple[tuple[Perm, Perm], ...]
@@ -55,15 +55,15 @@ class Reassociation:
     out_rank: int
 
     def forward(self, stored: Perm, wanted: Perm | None = None) -> Perm | None:
-        """The order of the output when the input is stored in `stored` and no data moves; None when
-        data would.
+        """Return the order of the output if the input is stored in `stored`; None if data would
+        have to be moved.
 
-        `wanted` decides where axes outside the runs go, when everything else fits it.
+        Axes outside the runs follow `wanted` if the others agree with it.
         """
         return _carry(self.runs, stored, self.out_rank, wanted)
 
     def backward(self, stored: Perm) -> Perm | None:
-        """An order of the input that leads to `stored`; None when no order does."""
+        """Return an input order that results in `stored`; None if there is none."""
         return _carry(tuple((b, a) for a, b in self.runs), stored, self.in_rank, None)
 
 
@@ -82,7 +82,7 @@ def _carry(
 
 
 def _fill(order: Iterable[int], rank: int) -> Perm:
-    """The missing axes, each behind the axis before it."""
+    """Insert the missing axes, each after its predecessor."""
     result = list(order)
     for a in range(rank):
         if a not in result:
@@ -91,15 +91,18 @@ def _fill(order: Iterable[int], rank: int) -> Perm:
 
 
 def kept(rank: int, dropped: Iterable[int]) -> Reassociation:
-    """Axes `dropped` vanish, the others stay in order."""
+    """Return the correspondence of an operator that drops axes and keeps the order of the
+    others.
+    """
     gone = set(dropped)
     stay = [a for a in range(rank) if a not in gone]
     return Reassociation(tuple(((a,), (i,)) for i, a in enumerate(stay)), rank, len(stay))
 
 
 def reshape(before: Sequence[Dim], after: Sequence[Dim]) -> Reassociation | None:
-    """The runs of a Reshape: the shortest groups of axes with equal products. None when unknown
-    dimensions stand in the way.
+    """Return the correspondence of a Reshape: the shortest groups of axes with equal products.
+
+    None if unknown dimensions prevent it.
     """
     a = [i for i, d in enumerate(before) if d != 1]
     b = [i for i, d in enumerate(after) if d != 1]
@@ -119,7 +122,7 @@ def reshape(before: Sequence[Dim], after: Sequence[Dim]) -> Reassociation | None
 
 
 def _run(before: list[Dim], after: list[Dim]) -> tuple[int, int] | None:
-    """How many dimensions of either side make the first group."""
+    """Return the number of dimensions on either side that form the first group."""
     left, right = before[0], after[0]
     i = j = 1
     while left != right:

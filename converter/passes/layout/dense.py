@@ -1,4 +1,4 @@
-"""Fully connected layers behind a flatten: their weights are permuted, the activation is not.
+"""Fully connected layers after a flatten: their weights are permuted instead of the activation.
 
 before:  x[N,H,W,C] -> Transpose [N,C,H,W] -> Reshape [N,C*H*W] -> Relu -> MatMul(w[C*H*W,K])
 after:   x[N,H,W,C] -> Reshape [N,H*W*C] -> Relu -> MatMul(w'[H*W*C,K])
@@ -21,19 +21,17 @@ from converter.passes.layout.groups import is_constant
 from converter.passes.layout.materialized import canonical_dims
 from converter.passes.layout.rules import BROADCAST, UNARY, dims_of
 
-_Place = tuple[
-    ir.Node, int, int
-]  # the node, its input, the axis that runs over the flattened features
+_Place = tuple[ir.Node, int, int]  # the node, its input, the axis of the flattened features
 
 
 def flatten_into_dense(
     node: ir.Node, stored: Perm, source: ir.Value, before: Callable[[ir.Node], Builder]
 ) -> bool:
-    """Lets a Reshape or Flatten to [N, features] read `source` (its input as stored), when all that
-    follows can make up for it.
+    """Let a Reshape or Flatten to [N, features] read `source` (its input as stored), if all later
+    nodes can compensate for the order.
 
-    True when done: the features then come in another order, and so do the rows of the weights that
-    they meet.
+    Return whether this was done: the features are then permuted, as are the rows of the weights by
+    which they are multiplied.
     """
     features = canonical_dims(stored, source)[1:]
     out = node.outputs[0]
@@ -56,14 +54,14 @@ def flatten_into_dense(
             weights.const_value, axis, [int(d or 0) for d in features], [a - 1 for a in stored[1:]]
         )
         user.replace_input_with(index, before(user).const(moved, str(weights.name)))
-        if index == 0:  # a DequantizeLinear, whose small results are remembered
+        if index == 0:  # the values of a DequantizeLinear with small results are cached
             forget_known(user.outputs[0])
     return True
 
 
 def _weights_met(value: ir.Value) -> list[_Place]:
-    """Where the features of `value` meet constant weights; empty when they are used in any other
-    way.
+    """Return the locations where the features of `value` meet constant weights; empty if they have
+    any other use.
     """
     found: list[_Place] = []
     pending = [value]
@@ -85,7 +83,7 @@ def _weights_met(value: ir.Value) -> list[_Place]:
 
 
 def _keeps_order(node: ir.Node, value: ir.Value) -> bool:
-    """An elementwise operator whose other operands are the same for all features."""
+    """Return whether a node is elementwise and its other operands are the same for all features."""
     scalars = all(
         v is None
         or v is value
@@ -112,7 +110,7 @@ def _dense(node: ir.Node, index: int) -> _Place | None:
         or rank_of(weights) != 2
     ):
         return None
-    given = attributes(node)  # a MatMul has neither
+    given = attributes(node)  # absent for a MatMul
     if given.get("transA"):
         return None
     return _stored_weights(node, 1, weights, given.get("transB", 0))
@@ -149,8 +147,8 @@ def _stored_weights(node: ir.Node, index: int, weights: ir.Value, axis: int) -> 
 def _reordered(
     weights: ir.TensorProtocol, axis: int, features: list[int], order: list[int]
 ) -> LazyTensor:
-    """The weights with the entries along `axis` (a flattened `features`) in the stored order;
-    computed when they are written.
+    """Return the weights with the entries along `axis` (flattened `features`) in the stored order;
+    they are computed lazily.
     """
 
     def ordered(array: Array) -> Array:

@@ -1,9 +1,9 @@
-"""Values that must share one order of axes, and which order that is.
+"""Groups of values that must share one order of axes, and the choice of that order.
 
-Rank-keeping operators tie their data inputs and outputs into groups (union-find). A group that a
-layout-sensitive operator touches takes that operator's order. Any other group stays canonical
-unless more of its values come in through operators that may bring another order along than are made
-or needed in the canonical one; then it takes the order that comes in first.
+Rank-preserving operators join their data inputs and outputs into groups (union-find). The group of
+a layout-sensitive operator takes that operator's order. Any other group stays canonical, unless
+more of its values come from operators that may propagate another order than are produced or needed
+in the canonical one; then it takes the first order that is propagated to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from converter.passes.layout.rules import Free, free
 
 @record
 class Sensitive:
-    """Data inputs and outputs are wanted in the pass's order."""
+    """An operator whose data inputs and outputs must have the pass's order."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -40,8 +40,8 @@ class Transposed:
 
 @record
 class Other:
-    """`Shape` works on any order with its result put right; everything else needs canonical
-    inputs.
+    """An operator that needs canonical inputs, except `Shape`, which works on any order if its
+    result is permuted.
     """
 
     any_order: bool = False
@@ -55,11 +55,11 @@ Direction = Callable[[ir.Node], Sensitive | None]
 class _Group:
     turned: bool = False
     fixed: Perm | None = None
-    # come in through an operator that may bring another order
+    # produced by an operator that may propagate another order
     soft: set[ir.Value] = field(default_factory=set)
-    # are needed, or made, in the canonical order
+    # needed, or produced, in the canonical order
     needed: set[ir.Value] = field(default_factory=set)
-    # outputs of operators that pass its order on
+    # outputs of operators that propagate the group's order
     followers: list[tuple[ir.Value, RankChange | Transposed]] = field(default_factory=list)
 
 
@@ -82,14 +82,15 @@ def classify(node: ir.Node, sensitive: Direction, memo: dict[Any, bool]) -> Kind
 
 
 def data_of(node: ir.Node, inputs: Sequence[int], outputs: Sequence[int] = ()) -> list[ir.Value]:
-    """Those of these operands and results that the node has."""
+    """Return those of these operands and results that the node has."""
     results = [node.outputs[i] for i in outputs if i < len(node.outputs)]
     return [*(v for i in inputs if (v := optional(node, i)) is not None), *results]
 
 
 class Groups:
-    """The assignment for one graph. `kinds` holds what each node is; `wanted(value)` which order
-    its group takes (None: any).
+    """The groups of one graph.
+
+    `kinds` has the kind of each node; `wanted(value)` returns the order of its group (None: any).
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Groups:
                 self._parent[b] = a
 
     def _look(self, node: ir.Node, kind: Kind) -> None:
-        """What the node says about the groups of its values."""
+        """Add the constraints of a node to the groups of its values."""
         data: tuple[int, ...] = ()
         if isinstance(kind, Sensitive):
             data = kind.inputs
@@ -151,13 +152,13 @@ class Groups:
         else:
             for v in node.outputs:
                 self._group(v).needed.add(v)
-        moved = set(data)  # a tuple of thousands is slow to look through
+        moved = set(data)  # searching a tuple of thousands of indices is slow
         others = [i for i in range(len(node.inputs)) if i not in moved]
         for v in (*data_of(node, others), *captured(node)):
             self._group(v).needed.add(v)
 
     def wanted(self, value: ir.Value) -> Perm | None:
-        """The order of the value's group; None while it is open."""
+        """Return the order of the value's group; None while it is undecided."""
         group, rank = self._group(value), rank_of(value)
         if rank is None:
             return None
@@ -168,7 +169,7 @@ class Groups:
         return group.fixed
 
     def turned(self, value: ir.Value) -> bool:
-        """Whether a layout-sensitive operator touches the value's group."""
+        """Return whether the value's group contains a layout-sensitive operator."""
         return self._group(value).turned
 
     def fix(self, value: ir.Value, perm: Perm) -> None:
@@ -180,7 +181,7 @@ def is_constant(value: ir.Value) -> bool:
 
 
 def captured(node: ir.Node) -> Iterator[ir.Value]:
-    """Values of the graph around `node` that its sub-graphs use."""
+    """Yield the values of the graph around `node` that its sub-graphs use."""
     for body in subgraphs(node):
         yield from (
             v

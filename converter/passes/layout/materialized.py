@@ -1,5 +1,5 @@
-"""The forms in which each value exists, and conversions between them: at most one of a kind for
-each value.
+"""The stored forms of each value, and conversions between them: at most one value per order of
+axes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ Forms = dict[Perm, ir.Value]
 
 
 class Stored:
-    """`forms[v]` maps an order of v's axes to the value of the new graph that holds v in that
-    order; the first is how it is made.
+    """The stored forms of values.
+
+    `forms[v]` maps an order of v's axes to the value of the new graph that holds v in that order.
+    The first is the form in which it is produced.
     """
 
     def __init__(self) -> None:
         self._forms: dict[ir.Value, Forms] = {}
         self._views: dict[
             ir.Value, tuple[ir.Value, Perm]
-        ] = {}  # a value that is another one with axes permuted
+        ] = {}  # a value that is a permutation of another one
         self._raised: dict[tuple[ir.Value, int], Forms] = {}
         self.names: dict[
             ir.Value, ir.Value
-        ] = {}  # a value that will vanish -> the value that takes over its name
+        ] = {}  # a value that will be removed -> the one that takes its name
 
     def forms(self, value: ir.Value) -> Forms:
         if value in self._views:
@@ -43,7 +45,7 @@ class Stored:
         return found
 
     def keep(self, value: ir.Value, perm: Perm) -> None:
-        """The value itself is from now on stored in `perm`."""
+        """Record that the value itself is now stored in `perm`."""
         if perm != axes.identity(len(perm)):
             dims = list(value.shape) if value.shape is not None else [None] * len(perm)
             value.shape = ir.Shape([dims[a] for a in perm])
@@ -51,17 +53,19 @@ class Stored:
         self._forms[value] = {perm: value}
 
     def replace(self, value: ir.Value, perm: Perm, made: ir.Value) -> None:
-        """The value will not exist; `made`, stored in `perm`, takes its place and name."""
+        """Record that `made`, stored in `perm`, replaces the value and takes its name."""
         self._forms[value] = {perm: made}
         self.names[value] = made
 
     def view(self, value: ir.Value, source: ir.Value, perm: Perm) -> None:
-        """The value is Transpose(source, perm): the same stored data with other axes in mind."""
+        """Record that the value is Transpose(source, perm): the same stored data with permuted
+        axes.
+        """
         root, before = self._views.get(source, (source, axes.identity(len(perm))))
         self._views[value] = root, tuple(before[a] for a in perm)
 
     def form(self, value: ir.Value, perm: Perm, b: Builder) -> ir.Value:
-        """The value in the order `perm`, converted with `b` unless it exists already."""
+        """Return the value in the order `perm`; convert it with `b` if necessary."""
         if value in self._views:
             root, turned = self._views[value]
             exists = list(self.forms(root).values())
@@ -86,8 +90,8 @@ class Stored:
         return value if rank is None else self.form(value, axes.identity(rank), b)
 
     def operand(self, value: ir.Value, perm: Perm, b: Builder) -> ir.Value:
-        """An operand that broadcasts against values stored in `perm`: seen with leading axes of
-        size 1, then put in that order.
+        """Return an operand that broadcasts with values stored in `perm`: leading axes of size 1
+        are added before it is permuted.
         """
         rank, wide = rank_of(value), len(perm)
         if rank == wide:
@@ -119,8 +123,8 @@ class Stored:
 
 
 def convert(forms: Forms, perm: Perm, b: Builder) -> ir.Value:
-    """`perm` from the form from which it costs least: a view of a constant, a Reshape where only
-    axes of size 1 move, else a Transpose.
+    """Return `perm` from the form that is cheapest to convert: by a view of a constant, by a
+    Reshape if only axes of size 1 move, else by a Transpose.
     """
     stored, source = next(iter(forms.items()))
     dims = canonical_dims(stored, source)
@@ -144,7 +148,7 @@ def canonical_dims(stored: Perm, value: ir.Value) -> list[Dim]:
 
 
 def _target(dims: Sequence[Dim], perm: Perm) -> list[int] | None:
-    """The shape operand of a Reshape; None when it takes more than one unknown."""
+    """Return the shape operand of a Reshape; None if more than one dimension is unknown."""
     stored = [dims[a] for a in perm]
     if sum(not isinstance(d, int) for d in stored) > 1 or 0 in stored:
         return None

@@ -1,4 +1,4 @@
-"""Operators that change the rank, and pass an order of axes on where no data has to move."""
+"""Operators that change the rank, and propagate an order of axes if no data has to be moved."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Carry = Callable[[Builder, ir.Value, Perm, Perm], ir.Value]
 
 @record
 class RankChange:
-    """An operator between ranks: `reassociation` says where axes go, `carry(b, x, stored, result)`
-    writes it for a stored input.
+    """An operator that changes the rank.
+
+    `reassociation` maps its axes, `carry(b, x, stored, result)` creates it for a stored input.
     """
 
     reassociation: Reassociation
@@ -30,7 +31,7 @@ class RankChange:
 
 
 def rank_change(node: ir.Node) -> RankChange | None:
-    """How an operator that changes the rank passes an order on, if it can."""
+    """Return how an operator that changes the rank propagates an order; None if it cannot."""
     x = node.inputs[0] if node.inputs else None
     if node.domain or x is None or x.shape is None or node.outputs[0].shape is None:
         return None
@@ -114,10 +115,10 @@ def _drop(node: ir.Node, x: ir.Value, given: Any, whole: bool) -> RankChange | N
 
 
 def _drop_one(node: ir.Node, x: ir.Value) -> RankChange | None:
-    """ArgMax without keepdims, or Gather with one index."""
+    """Describe an ArgMax without keepdims, or a Gather with one index."""
     rank = rank_of(x)
     attrs = attributes(node)
-    if rank is None or attrs.get("keepdims"):  # a Gather has none
+    if rank is None or attrs.get("keepdims"):  # absent for a Gather
         return None
     axis = attrs["axis"] % rank
 

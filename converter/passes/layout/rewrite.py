@@ -1,4 +1,6 @@
-"""The rewriting of one graph: each node reads the forms that it needs, in one walk."""
+"""The rewriting of one graph in a single walk, in which each node reads the stored forms that it
+needs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from converter.passes.layout.rules import Free, dims_of
 
 IMAGE = 4  # axes
 PERMUTATION = (
-    "netconv.permutation"  # on a graph input or output: stored axis i is canonical axis perm[i]
+    "netconv.permutation"  # of a graph input or output: stored axis i is canonical axis perm[i]
 )
 
 
@@ -57,7 +59,7 @@ class Direction:
         return Sensitive(*found)
 
     def exchange(self, node: ir.Node) -> None:
-        """The operator becomes its channels-last variant, or the other way."""
+        """Replace the operator by its channels-last variant, or the other way round."""
         domain = channels_last.base_domain(node)
         node.attributes.pop("base_domain", None)
         if self.last and domain:
@@ -66,7 +68,7 @@ class Direction:
 
 
 def take_name(new: ir.Value, old: ir.Value, names: Names) -> None:
-    """`new` is a boundary value in the place of `old`."""
+    """Give `new` the name of the boundary value `old`, which it replaces."""
     name = old.name
     old.name = names.fresh(f"{name}_stored")
     new.name = name
@@ -76,13 +78,13 @@ def take_name(new: ir.Value, old: ir.Value, names: Names) -> None:
 
 
 class Rewriting:
-    """One graph, without its sub-graphs: these read canonical values of it."""
+    """The rewriting of one graph without its sub-graphs, which read canonical values of it."""
 
     def __init__(
         self, graph: ir.Graph, names: Names, direction: Direction, turns: Callable[[ir.Value], bool]
     ) -> None:
-        """`turns(value)`: this input or output may be stored channels-last where the operators at
-        it want an image so.
+        """`turns(value)`: whether this input or output may be stored channels-last if the operators
+        that use it prefer an image in that order.
         """
         self.graph, self.names, self.direction, self.turns = graph, names, direction, turns
         self.groups = Groups(graph, direction.sensitive, direction.target)
@@ -121,7 +123,7 @@ class Rewriting:
             self._canonical(node, kind)
 
     def _inputs(self, node: ir.Node, skip: Sequence[int] = ()) -> None:
-        """All inputs but `skip` in their canonical order."""
+        """Replace all inputs but `skip` by their canonical forms."""
         skipped, changes = set(skip), dict[int, ir.Value | None]()
         for i, v in enumerate(node.inputs):
             if v is not None and i not in skipped:
@@ -152,7 +154,7 @@ class Rewriting:
                     body.outputs[i] = found[v]
 
     def _shape(self, node: ir.Node) -> None:
-        """Shape of the stored value, then its entries in canonical order."""
+        """Take the Shape of the stored value, and permute its entries to canonical order."""
         x = node.inputs[0]
         assert x is not None
         perm, value = next(iter(self.stored.forms(x).items()))
@@ -190,8 +192,8 @@ class Rewriting:
                 self.stored.keep(node.outputs[i], perm)
 
     def _order(self, node: ir.Node, kind: Free) -> Perm:
-        """The order of the node's group; an open group takes the one in which most operands of the
-        first member exist.
+        """Return the order of the node's group; an undecided group takes the order in which most
+        operands of its first member exist.
         """
         out = node.outputs[kind.outputs[0]]
         perm = self.groups.wanted(out)
@@ -241,11 +243,11 @@ class Rewriting:
         dims: list[Dim],
         keeps_size: bool,
     ) -> tuple[Perm, Perm]:
-        """Which order of the input to read, and the order of the output that comes of it.
+        """Return the order of the input to read, and the resulting order of the output.
 
-        One that leads to the wanted order without moving data; else the input is turned first
-        (others may share that), but not in front of an operator that makes it smaller; else any
-        that exists.
+        Prefer an input order that leads to the wanted order without moving data. Otherwise the
+        input is transposed first (other consumers may share that), unless the operator reduces its
+        size; else any existing order is used.
         """
         for p, q in carried.items():
             if wanted is None or axes.moves_nothing(q, wanted, dims):
@@ -292,7 +294,7 @@ class Rewriting:
         value.metadata_props[PERMUTATION] = ",".join(map(str, self.direction.target(IMAGE)))
 
     def _clean(self) -> None:
-        """Removes what was not kept, and hands names on."""
+        """Remove replaced nodes, and transfer names."""
         for node in reversed(self.vanished):
             if any(is_needed(o) for o in node.outputs):
                 continue

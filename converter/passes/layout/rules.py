@@ -1,8 +1,7 @@
-"""Operators that keep the rank and do not mind in which order axes are stored, with what has to be
-re-mapped.
+"""Rank-preserving operators that work on any order of axes, and how their attributes are permuted.
 
-All data inputs and outputs of such an operator share one order. What is neither here nor in
-reassociation.py, and has no channels-last variant, needs the canonical order.
+All data inputs and outputs of such an operator share one order. Operators that are neither here nor
+in reassociation.py, and have no channels-last variant, need the canonical order.
 """
 
 from __future__ import annotations
@@ -38,14 +37,16 @@ _BROADCAST = (
 )
 UNARY = frozenset(_UNARY.split())
 BROADCAST = frozenset(_BROADCAST.split())
-# whose data are the first operand and all results
+# operators whose data are the first operand and all results
 _OF_ONE_AXIS = frozenset(["Softmax", "LogSoftmax", "Hardmax", "LpNormalization", "TopK", "Split"])
 
 
 @record
 class Free:
-    """`inputs` and `outputs` carry data in one order; `remap` re-maps attributes and constant
-    operands to that order.
+    """A rank-preserving operator for any order.
+
+    `inputs` and `outputs` hold data in one order; `remap` adapts attributes and constant operands
+    to it.
     """
 
     inputs: tuple[int, ...]
@@ -58,8 +59,9 @@ def _nothing(node: ir.Node, perm: Perm, b: Builder) -> None: ...
 
 
 def free(node: ir.Node, memo: dict[Any, bool]) -> Free | None:
-    """How a rank-keeping operator works in any order, if it does. `memo` remembers extension
-    operators that were looked at.
+    """Return how a rank-preserving operator works on any order; None if it does not.
+
+    `memo` caches results for extension operators.
     """
     out = node.outputs[0] if node.outputs else None
     rank = rank_of(out)
@@ -107,7 +109,9 @@ def _every(node: ir.Node) -> Ports:
 
 
 def _elementwise_extension(node: ir.Node, memo: dict[Any, bool]) -> bool:
-    """Whether the operator's definition is made of elementwise operators and scalars alone."""
+    """Return whether the operator's definition consists only of elementwise operators and
+    scalars.
+    """
     if not can_expand(node):
         return False
     key = (
@@ -209,7 +213,7 @@ def _axes_attribute(node: ir.Node, rank: int) -> Ports:
 
 
 def _slice(node: ir.Node, rank: int) -> Ports | None:
-    """Without axes the first ones are meant, as many as there are starts."""
+    """Permute a Slice; without axes, its starts refer to the leading axes."""
     given, starts = optional(node, 3), optional(node, 1)
     if given is not None:
         return ((0,), (0,), _axes_input(3)) if known(given) is not None else None
@@ -249,7 +253,7 @@ def _pad(node: ir.Node, rank: int) -> Ports | None:
 
 
 def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
-    """A constant list with one entry for each axis; missing ones (Expand) are 1 at the front."""
+    """Permute a constant list with one entry per axis; missing leading entries (Expand) are 1."""
 
     def ports(node: ir.Node, rank: int) -> Ports | None:
         given = known(optional(node, index))
@@ -266,7 +270,9 @@ def _per_axis_list(index: int) -> Callable[[ir.Node, int], Ports | None]:
 
 
 def _quantize(node: ir.Node, rank: int) -> Ports | None:
-    """Scales are a scalar, a vector along `axis`, or (blocked) a tensor like the data."""
+    """Permute a quantization: the scale is a scalar, a vector along `axis`, or (blocked) has the
+    data's rank.
+    """
     scale = node.inputs[1]
     scale_rank = rank_of(scale)
     if scale_rank is None:
@@ -276,8 +282,7 @@ def _quantize(node: ir.Node, rank: int) -> Ports | None:
     return (0,), (0,), _axis if scale_rank == 1 and rank > 1 else _nothing
 
 
-# extension operators that say on which axes they work (elementwise ones are found by their
-# definition)
+# extension operators that declare their axes (elementwise ones are found by their definition)
 _EXTENSIONS: dict[str, Callable[[ir.Node, int], Ports | None]] = {
     "MVN": _axes_attribute,
     "NormalizeL2": _axes_attribute,

@@ -1,8 +1,8 @@
-"""Rewrites for the kernels that TensorFlow Lite and NNAPI share: what both lack is written alike.
+"""Rewrites for the kernels that TensorFlow Lite and NNAPI share, for operators that both lack.
 
 functions.py   functions of real numbers as polynomials
 images.py      one spatial dimension as two; groups and dilations as zeros in the filter
-integers.py    whole numbers in the operators that there are for them
-picking.py     indices that count from the front, the largest along the last axis, truth values
-resizing.py    which pixels the resizing kernels take
+integers.py    integer arithmetic in the few available operators
+picking.py     non-negative indices, the largest along the last axis, booleans
+resizing.py    coordinate rules of the resizing kernels
 """

@@ -1,6 +1,6 @@
-"""Functions of real numbers as polynomials, as exact as float32.
+"""Functions of real numbers as polynomials with the precision of float32.
 
-Neither TensorFlow Lite nor NNAPI has these operators, and no common decomposition says them.
+Neither TensorFlow Lite nor NNAPI has these operators, and there are no common decompositions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from converter.graph.infer import shape_of
 from converter.graph.value import Value, operand
 from converter.passes.legalise import Rewrite
 
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # which are stored as floats
+FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)  # computed as floats
 # Cephes, atanf (2e-7) and asinf
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
@@ -28,7 +28,7 @@ _ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
 def _polynomial(z: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's scheme, the highest power first."""
+    """Evaluate by Horner's scheme, the highest power first."""
     total = z * coefficients[0]
     for c in coefficients[1:-1]:
         total = (total + c) * z
@@ -44,8 +44,10 @@ def cos(node: ir.Node, b: Builder) -> Value:
 
 
 def erf(node: ir.Node, b: Builder) -> Value:
-    """Below 1 x * q(x^2), above 1 - t * p(t) * exp(-x^2) with t = 1 / (1 + 0.3275911 |x|): off by
-    at most 2e-7 of the result. Sources: Cephes, erff; Abramowitz and Stegun, 7.1.26.
+    """x * q(x^2) for |x| < 1, else 1 - t * p(t) * exp(-x^2) with t = 1 / (1 + 0.3275911 |x|); the
+    relative error is at most 2e-7.
+
+    Sources: Cephes, erff; Abramowitz and Stegun, 7.1.26.
     """
     x = operand(node)
     size, square = b.Abs(x), x * x
@@ -56,8 +58,8 @@ def erf(node: ir.Node, b: Builder) -> Value:
 
 
 def atan(node: ir.Node, b: Builder) -> Value | None:
-    """Of the size: above tan(3/8 pi) pi/2 - atan(1/x), above tan(pi/8) pi/4 + atan((x-1)/(x+1)),
-    below a polynomial.
+    """Compute from the magnitude: above tan(3/8 pi) as pi/2 - atan(1/x), above tan(pi/8) as pi/4 +
+    atan((x-1)/(x+1)), below as a polynomial.
     """
     x = operand(node)
     if x.dtype not in FLOATS:
@@ -75,7 +77,9 @@ def atan(node: ir.Node, b: Builder) -> Value | None:
 
 
 def asin(node: ir.Node, b: Builder) -> Value | None:
-    """Up to 1/2 a polynomial, above pi/2 - 2 asin(sqrt((1 - x) / 2)); acos is pi/2 less that."""
+    """Use a polynomial up to 1/2, above it pi/2 - 2 asin(sqrt((1 - x) / 2)); acos is pi/2 minus
+    asin.
+    """
     x = operand(node)
     if x.dtype not in FLOATS or shape_of(x) is None:
         return None

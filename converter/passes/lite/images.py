@@ -1,4 +1,4 @@
-"""Windows and images: one spatial dimension becomes two, and groups and dilations of filters are
+"""Windows and images: one spatial dimension becomes two; groups and dilations of filters become
 zeros in the filter.
 """
 
@@ -17,9 +17,10 @@ from converter.passes.images import image_of, window_over_images
 
 
 def two_spatial(node: ir.Node, b: Builder) -> Value | None:
-    """A window over one spatial dimension works on images of height 1.
+    """Rewrite a window over one spatial dimension to work on images of height 1.
 
-    The operator itself stays, where the common decompositions write out sums and products.
+    The operator is preserved, whereas the common decompositions would expand it to sums and
+    products.
     """
     if len(node.outputs) > 1 and node.outputs[1].uses():
         return None
@@ -27,8 +28,8 @@ def two_spatial(node: ir.Node, b: Builder) -> Value | None:
 
 
 def resize(node: ir.Node, b: Builder) -> Value | None:
-    """One spatial dimension becomes two, where the common decomposition multiplies by a matrix of
-    old times new size.
+    """Insert a height dimension, whereas the common decomposition would multiply by a matrix of the
+    old times the new size.
     """
     a = attrs_of(node)
     if a.get("axes") or a.get("coordinate_transformation_mode") == "tf_crop_and_resize":
@@ -48,8 +49,8 @@ def resize(node: ir.Node, b: Builder) -> Value | None:
 
 
 def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Dilations that an operation does not take, GROUPED_CONV_2D's and those of level 1 and 2, are
-    zeros in the filter.
+    """Expand unsupported dilations, of GROUPED_CONV_2D or before feature level 3, to zeros in the
+    filter.
     """
     w, a = constant(node.inputs[1]), attributes(node)
     dilations = [int(d) for d in a.get("dilations", ())]
@@ -59,7 +60,7 @@ def dilated_groups(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Groups and dilations of a transposed convolution are zeros in its filter."""
+    """Expand groups and dilations of a transposed convolution to zeros in its filter."""
     w, a = constant(node.inputs[1]), attributes(node)
     group, dilations = a["group"], [int(d) for d in a.get("dilations", ())]
     if w is None or w.ndim != 4 or (group == 1 and all(d == 1 for d in dilations)):
@@ -73,14 +74,14 @@ def grouped_transpose(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _with_filter(node: ir.Node, b: Builder, full: np.ndarray[Any, Any], *said: str) -> ir.Value:
-    """The convolution with another filter, which says what these attributes said."""
+    """Return the convolution with another filter, which replaces these attributes."""
     kept = same_attrs(node, *said, "kernel_shape")
     rest, size = node.inputs[2:], list(full.shape[2:])
     return b.op(node.op_type, node.inputs[0], full, *rest, kernel_shape=size, **kept)
 
 
 def spread(w: np.ndarray[Any, Any], dilations: Sequence[int]) -> np.ndarray[Any, Any]:
-    """A filter [.., .., kh, kw] with dilations - 1 zeros between its elements."""
+    """Return the filter [.., .., kh, kw] with dilations - 1 zeros between its elements."""
     (kh, kw), (dh, dw) = w.shape[2:], dilations
     full = np.zeros((*w.shape[:2], (kh - 1) * dh + 1, (kw - 1) * dw + 1), w.dtype)
     full[:, :, ::dh, ::dw] = w

@@ -1,7 +1,7 @@
-"""Whole numbers in the few operators that TensorFlow Lite and NNAPI have for them.
+"""Integer arithmetic in the few operators that TensorFlow Lite and NNAPI have for it.
 
-These are +, -, *, the quotient rounded down, the larger, the smaller, and Gather. The common
-decompositions are of real numbers, or need types of 64 bits.
+These are +, -, *, division rounded down, maximum, minimum, and Gather. The common decompositions
+are for real numbers, or need 64-bit types.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from converter.passes.lite.functions import FLOATS
 
 INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-LARGEST_TABLE = 1 << 20  # elements of an index that stands for a movement
+LARGEST_TABLE = 1 << 20  # elements of an index that expresses a data movement
 _NARROW = (ir.DataType.INT8, ir.DataType.INT16, ir.DataType.UINT16)
 JOINS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
 def reduced(node: ir.Node, b: Builder) -> Value | None:
-    """Axis by axis: one half with the other, until one element is left; what does not fit into
-    halves comes last.
+    """Reduce one axis after the other, by repeatedly combining its two halves; elements that do not
+    fit into halves are combined last.
     """
     x, out = operand(node), shape_of(node.outputs[0])
     shape, given = shape_of(x), optional(node, 1)
@@ -62,8 +62,10 @@ def relu(node: ir.Node, b: Builder) -> Value | None:
 
 
 def quotient(node: ir.Node, b: Builder) -> Value | None:
-    """Rounded towards zero: that of the division there, which rounds down, and one more where it is
-    negative and leaves a rest. The smallest integer has no size to divide.
+    """Divide and round towards zero: the available division rounds down, so 1 is added if the
+    quotient is negative and inexact.
+
+    The smallest integer has no magnitude that could be divided.
     """
     x, y = operand(node), operand(node, 1)
     divisor = constant(y)
@@ -75,8 +77,8 @@ def quotient(node: ir.Node, b: Builder) -> Value | None:
 
 
 def remainder(node: ir.Node, b: Builder) -> Value | None:
-    """x - floor(x / y) * y has the sign of the divisor; with fmod that of x, as the quotient is
-    rounded towards zero.
+    """x - floor(x / y) * y, which has the sign of the divisor; with fmod that of x, because the
+    quotient is rounded towards zero.
     """
     x, y = operand(node), operand(node, 1)
     divisor = constant(y)
@@ -87,8 +89,9 @@ def remainder(node: ir.Node, b: Builder) -> Value | None:
 
 
 def wrapped(node: ir.Node, b: Builder) -> Value | None:
-    """A cast to a type that only casts read again: what it leaves of the number, which stays in its
-    own type.
+    """Wrap a number around as a cast to a narrower type would, but leave it in its own type.
+
+    Only casts may consume the result, except for uint8.
     """
     x, out = operand(node), node.outputs[0]
     users = [use.node for use in out.uses()]
@@ -108,21 +111,21 @@ def wrapped(node: ir.Node, b: Builder) -> Value | None:
 
 
 def turned_around(node: ir.Node, b: Builder) -> Value | None:
-    """Numbers of 8 bits wrap around, those of these kernels end at their bounds: computed in
-    floats, which hold every result, and brought back.
+    """Wrap 8-bit results around, while these kernels saturate: compute in floats, which represent
+    every result, and wrap them.
     """
     x, y = operand(node), operand(node, 1)
     if x.dtype not in BYTES:
         return None
-    one, zero = b.const(np.float32(1)), b.like(x, 0)  # there are no casts of signed ones
+    one, zero = b.const(np.float32(1)), b.like(x, 0)  # there are no casts of signed types
     result = b.operator(node.op_type)(*(b.DequantizeLinear(v, one, zero) for v in (x, y)))
     turns = b.Floor((result - float(x.dtype.min)) * (1 / 256))
     return b.QuantizeLinear(result - turns * 256.0, one, zero)
 
 
 def product(node: ir.Node, b: Builder) -> Value | None:
-    """Matrices of whole numbers below level 6, [M, K] x [K, N]: the sum over K of [M, K, 1] times
-    [1, K, N].
+    """Multiply integer matrices below feature level 6, [M, K] x [K, N]: the sum over K of [M, K, 1]
+    times [1, K, N].
     """
     x, y = operand(node), operand(node, 1)
     left, right, out = shape_of(x), shape_of(y), shape_of(node.outputs[0])
@@ -137,8 +140,9 @@ def product(node: ir.Node, b: Builder) -> Value | None:
 
 
 def moved(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers are picked one by one from the flattened operand: Transpose and steps have no
-    such type.
+    """Gather integers one by one from the flattened operand.
+
+    Transpose and strided slices lack these types.
     """
     x, shape, out = operand(node), shape_of(operand(node)), shape_of(node.outputs[0])
     if x.dtype not in INTEGERS or shape is None or out is None or 0 in (*shape, *out):
@@ -152,8 +156,8 @@ def moved(node: ir.Node, b: Builder) -> Value | None:
 
 
 def joined(node: ir.Node, b: Builder) -> Value | None:
-    """Whole numbers side by side: each operand is spread over the result, then chosen where it
-    belongs.
+    """Concatenate integers: expand each operand over the result, then select it at its
+    positions.
     """
     shapes = [None if v is None else shape_of(v) for v in node.inputs]
     out = shape_of(node.outputs[0])

@@ -1,4 +1,4 @@
-"""Picking elements, and moving truth values, by the kernels that TensorFlow Lite and NNAPI
+"""Selection of elements, and movement of booleans, by the kernels that TensorFlow Lite and NNAPI
 share.
 """
 
@@ -15,14 +15,14 @@ from converter.passes.indices import from_front, never_negative
 
 
 def gather(node: ir.Node, b: Builder) -> Value | Sequence[ir.Value] | None:
-    """Indices are counted from the front, as GATHER demands."""
+    """Convert indices to count from the front, as GATHER requires."""
     x, axis = operand(node), attributes(node)["axis"]
     index, rank = operand(node, 1), rank_of(x)
     if rank is None or counts_from_front(node):
         return truth(node, b)
     size = list(x.shape or ())[axis]
     if not isinstance(size, int):
-        if not rank_of(index):  # a scalar, which [1] would give an axis
+        if not rank_of(index):  # a scalar, to which [1] would add an axis
             return None
         size = b.Shape(x, start=axis % rank, end=axis % rank + 1)
     return b.Gather(x, from_front(b, index, size), axis=axis)
@@ -32,8 +32,8 @@ UNSIGNED = (ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataTy
 
 
 def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """The largest along the last axis, as TOPK_V2 has it: another axis is brought there, and the
-    least are the largest of the negatives.
+    """Select the largest along the last axis, as TOPK_V2 does: another axis is moved there, and the
+    smallest are the largest of the negated data.
     """
     x, a = operand(node), attributes(node)
     rank, least = rank_of(x), not a["largest"]
@@ -54,7 +54,7 @@ def top_k(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """Truth values are moved as 0.0 and 1.0: no common decomposition moves them so."""
+    """Move booleans as 0.0 and 1.0; there is no common decomposition for this."""
     if node.outputs[0].dtype != ir.DataType.BOOL:
         return None
     inputs, first = list(node.inputs), 1 if node.op_type == "Where" else 0
@@ -66,9 +66,9 @@ def truth(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
 
 
 def counts_from_front(node: ir.Node) -> bool:
-    """Whether the indices of a Gather cannot be negative at run time.
+    """Return whether the indices of a Gather are known to be non-negative.
 
-    They are constants, or known to be none, or come from NNAPI, which has none.
+    They are constants, or proven to be, or come from NNAPI, which has no negative indices.
     """
     return (
         known(node.inputs[1]) is not None

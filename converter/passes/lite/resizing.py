@@ -1,10 +1,10 @@
-"""By which rules the resizing kernels of TensorFlow Lite and NNAPI find elements."""
+"""The coordinate rules of the resizing kernels of TensorFlow Lite and NNAPI."""
 
 from __future__ import annotations
 
 from converter.mapping.concepts.resize import Rule
 
-# by the flags align_corners and half_pixel_centers, of which the first one wins
+# by the flags align_corners and half_pixel_centers, of which the first takes precedence
 COORDINATES = {
     (False, False): "asymmetric",
     (True, False): "align_corners",
@@ -13,7 +13,9 @@ COORDINATES = {
 
 
 def rule_of(mode: str, corners: bool, half: bool) -> Rule:
-    """Without flags the nearest neighbor is the one below, else the nearest with ties upwards."""
+    """Return the rule: without flags the nearest neighbor is rounded down, else to nearest with
+    ties up.
+    """
     rounding = "round_prefer_ceil" if corners or half else "floor"
     coordinates = COORDINATES[corners, half and not corners]
     return Rule(mode, coordinates, rounding if mode == "nearest" else "")
