@@ -184,7 +184,8 @@ def detect(path: Path) -> Format:
 
 
 def _unrecognized(path: Path, head: bytes) -> ReadError:
-    """Return the error for a file or folder that is not a model; it names the actual kind if known.
+    """Return the error for a file or folder that is not a model; it names the actual kind where
+    that is known.
     """
     from converter.formats.foreign import Models, recognize
 

@@ -67,7 +67,8 @@ class LiftContext(context.Reading, ABC):
         """Scale and zero point of an operand."""
 
     def bias_scales(self, key: Any, factors: Sequence[Any]) -> Array:
-        """Return the scales of an integer bias and the operands whose scales it is the product of.
+        """Return the scales of an integer bias together with the operands whose scales it is the
+        product of.
         """
         return self.product_of_scales(factors)
 

@@ -17,7 +17,7 @@ from converter.graph.value import maker, optional
 
 D = ir.DataType
 FLOATS = (D.FLOAT, D.FLOAT16, D.BFLOAT16, D.DOUBLE)
-LARGEST_SCALE = 1e30  # multiples of a larger one exceed the range of the floats in which both compute
+LARGEST_SCALE = 1e30  # larger ones overflow the floats in which both compute
 # Attributes of QuantizeLinear and DequantizeLinear whose information is in the scale and the types
 # here.
 ATTRIBUTES = ("axis", "block_size", "output_dtype", "precision", "saturate")

@@ -1,5 +1,5 @@
-"""Files that belong to a model, mostly lists of labels: a zip archive behind the flatbuffer, whose
-contents `TFLITE_METADATA` describes.
+"""Files that belong to a model, mostly lists of labels, in a zip archive appended to the
+flatbuffer. The `TFLITE_METADATA` entry describes its contents.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same content makes the same bytes
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """The files behind the flatbuffer by name; none where there is no archive, or one that is
+    """Return the files appended to the flatbuffer by name; none if there is no archive, or if it is
     damaged or larger than lists of labels are.
     """
     try:

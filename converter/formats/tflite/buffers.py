@@ -1,13 +1,14 @@
-"""Buffers that LiteRT's plain kernels share although somebody still reads them; those get a copy.
+"""Copies for buffers that LiteRT's built-in kernels would overwrite while they are still needed.
 
-A RESHAPE and its like give their input's buffer a second name, and an elementwise operator writes
-its result over an input that nobody else reads. Whether somebody does, LiteRT asks of that input
-and of the tensor that its buffer began with, not of the names between: in
+RESHAPE and similar operators let their result share the buffer of their input, and an elementwise
+operator writes its result over an input that has no other consumer. LiteRT only counts the
+consumers of that input and of the tensor that first used the buffer, not those of the tensors
+between: in
 
     a = ADD(..); s = SUB(a, ..); r = RESHAPE(s); m = MUL(r, ..); d = DIV(s, ..)
 
-s lies in the buffer of a, which only SUB reads, so that MUL overwrites what DIV is about to read.
-The plan of LiteRT (ArenaPlanner) is followed here operator by operator.
+s lies in the buffer of a, which only SUB reads, so that MUL overwrites the data that DIV is about
+to read. This module follows LiteRT's memory plan (ArenaPlanner) operator by operator.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _POINTER = 8  # bytes up to which nothing is overwritten
 
 
 def separate(graph: LiteGraph) -> None:
-    """In place: operators read a copy of what LiteRT would let them overwrite too early."""
+    """Insert copies, in place, for the operands that LiteRT would overwrite too early."""
     plan = _Plan(graph)
     graph.operators = [
         made

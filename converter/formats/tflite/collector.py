@@ -27,7 +27,7 @@ WEIGHTED = frozenset(
 )
 # Operators that change something which is no result.
 EFFECTS = frozenset({"CALL_ONCE", "ASSIGN_VARIABLE", "HASHTABLE_IMPORT"})
-# Operators that give stored integers another place: one scale in front of them and behind.
+# Operators that move quantized values without changing them: input and output share one scale.
 _MOVES = """BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION EXPAND_DIMS GATHER GATHER_ND MAX_POOL_2D
 PACK PAD RESHAPE REVERSE_V2 SLICE SPACE_TO_BATCH_ND SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE
 TRANSPOSE UNPACK"""
@@ -36,8 +36,8 @@ MOVES = frozenset(_MOVES.split())
 
 @dataclass
 class Body:
-    """A subgraph that an operator refers to: what it takes, the nodes of the graph, operators
-    behind them, what it gives.
+    """A subgraph that an operator refers to: its inputs, the nodes of the graph, operators appended
+    to them, and its outputs.
     """
 
     inputs: list[ir.Value]
@@ -70,13 +70,13 @@ def demand_scales(layer: Layer, scales: dict[ir.Value, Quantization]) -> None:
 class LiteLowering(Lowering):
     """The operators of one graph.
 
-    `scales`    of stored integers
-    `absorbed`  nodes that an operator in front of them says, or behind
-    `aliases`   values that are others
+    `scales`    of quantized values
+    `absorbed`  nodes that are expressed by an operator before or after them
+    `aliases`   values that are the same as others
     `made`      values between two operators of one node
     `exact`     those of them that stay in half precision
-    `variables` values that are variable tensors, which operators change; they begin with zeros
-    `held`      outputs of the network that are states, which a variable tensor holds
+    `variables` values that are variable tensors, which operators change; initially zeros
+    `held`      network outputs that are states, kept in a variable tensor
     """
 
     def __init__(self, mapping: Any, version: int = 0) -> None:
@@ -176,7 +176,7 @@ class LiteLowering(Lowering):
         return value
 
     def spread_scales(self) -> None:
-        """What only moves stored integers has one scale in front and behind."""
+        """Give the input and output of operators that only move quantized values the same scale."""
         for layers in (self.layers, self.layers[::-1]):
             for layer in layers:
                 if layer.kind in MOVES:

@@ -50,8 +50,8 @@ from converter.passes.fold import fold
 
 LARGEST_STATE = 1 << 32  # elements
 
-# Metadata of earlier versions: how inputs and outputs were stored. The file means what LiteRT
-# computes, so that nothing is undone.
+# Metadata of earlier versions: the storage types of inputs and outputs. The file is read as LiteRT
+# computes it, so these conversions are not undone.
 FORMER_NOTE = "netconv.boundary"
 
 
@@ -107,10 +107,10 @@ class GraphLifting(Lifting):
 
     `names`        of inputs that are called otherwise than their tensors
     `path`         the subgraphs around this one
-    `handles`      the states that tensors refer to, which are no values
+    `handles`      the states that resource tensors refer to, which are not values
     `tables`       the tables of keys and values, likewise
-    `initialises`  the subgraph gives variables their first values
-    `notes`        warnings about what the file says and no kernel reads
+    `initialises`  the subgraph gives variables their initial values
+    `notes`        warnings about content of the file that no kernel reads
     """
 
     def __init__(
@@ -218,14 +218,14 @@ class GraphLifting(Lifting):
         return states[key]
 
     def leave(self, index: int, value: ir.Value) -> None:
-        """What a variable tensor holds from now on, in real numbers."""
+        """Record the value that a variable tensor has from now on, in real numbers."""
         self._state(index).value = quantize_tensor(self.builder, value, self.tensors[index])
 
     # operators -----------------------------------------------------------------------------------
 
     def _operator(self, position: int, operator: LiteOperator) -> None:
         if self.refused.intersection(operator.inputs):
-            self.refused.update(operator.outputs)  # behind a refused operator
+            self.refused.update(operator.outputs)  # depends on a refused operator
             return
         kind = operator.custom if operator.builtin == "CUSTOM" else operator.builtin
         name = self.name(operator.outputs[0]) if operator.outputs else ""
@@ -307,7 +307,7 @@ class GraphLifting(Lifting):
         return stored
 
     def _by_parts(self, layer: Layer) -> list[ir.Value]:
-        """What moves complex numbers moves their real and their imaginary parts alike."""
+        """Apply an operator that moves complex numbers to their real and imaginary parts."""
         if layer.kind not in MOVES:
             raise MappingError(f"complex numbers in {layer.kind} have no counterpart", "X202")
         b, parts = self.builder, []
@@ -357,7 +357,9 @@ def _scaled_alike(a: LiteTensor, b: LiteTensor) -> bool:
 
 
 def _state_sizes(value: ir.Value, tensor: LiteTensor) -> None:
-    """Sizes that inference leaves open and the file states; a stated 1 may stand for any size."""
+    """Return sizes that inference cannot determine but the file states; a stated 1 may be a dynamic
+    size.
+    """
     stated = [n if n is not None and n > 1 else None for n in shape_in_graph(tensor)]
     own = [None] * len(stated) if value.shape is None else list(value.shape)
     if known(value) is None and stated and len(own) == len(stated):

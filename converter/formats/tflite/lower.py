@@ -376,7 +376,7 @@ class GraphWriter:
         return self.tensors[value]
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol) -> int:
-        """A constant; one of half precision stands in front of a DEQUANTIZE."""
+        """Add a constant; a half-precision constant is followed by a DEQUANTIZE."""
         made, half = self._tensor(value), tensor.dtype == D.FLOAT16
         made.shape = [int(n) for n in tensor.shape.numpy()]
         if tensor.dtype == D.STRING:

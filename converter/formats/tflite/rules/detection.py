@@ -28,7 +28,9 @@ NOTHING = np.zeros(0, np.int64)
 
 
 def below(number: float) -> float:
-    """The float32 number in front of one: what is above it is at least the number itself."""
+    """Return the next smaller float32 number: a comparison "greater than" it is "greater or equal"
+    for the number itself.
+    """
     return float(np.nextafter(np.float32(number), np.float32(-np.inf)))
 
 
@@ -65,8 +67,8 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
 
 
 def suppressed(r: Reading) -> Sequence[ir.Value]:
-    """Results have room for as many boxes as are allowed, zeros behind those that stay, and say
-    how many these are.
+    """Results have as many elements as boxes are allowed: the selected boxes, then zeros, and the
+    number of selected boxes as a separate result.
     """
     b = r.b
     places, scores = kept_boxes(r)
@@ -81,8 +83,9 @@ MOST_CLASSES = 256  # of all images together, each of which is an operator
 
 
 def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
-    """How many boxes of a class are kept, of what overlap and from what score on, and the first
-    of these as far as it is known. An overlap has to exceed the limit, there it reaches it.
+    """Return the number of boxes to keep per class, the overlap and score limits, and the first of
+    these as a constant if known. ONNX requires an overlap above the limit, TensorFlow Lite one that
+    reaches it.
     """
     most, overlap, least = (t.optional(i) for i in (2, 3, 4))
     count = 0 if most is None else number(most)
@@ -128,7 +131,9 @@ def corners_of(t: Writing) -> ir.Value:
 
 
 def lower_suppression(w: Writing) -> None:
-    """One operator for each class of each image, and rows [image, class, box] of what it keeps."""
+    """Write one operator for each class of each image, and rows [image, class, box] of the selected
+    boxes.
+    """
     (images, classes, boxes) = w.static(1, "the scores")
     if images * classes > MOST_CLASSES:
         raise MappingError(f"{images * classes} classes of all images, at most {MOST_CLASSES}")
@@ -183,10 +188,12 @@ THRESHOLDS = Group(
 
 
 def read_classes(r: Reading) -> None:
-    """How many classes a box may stand for, and whether scores begin with a background."""
+    """Return how many classes a box may have, and whether class 0 of the scores is the
+    background.
+    """
     each = bool(r.attr("use_regular_nms", bool, False))
     if not each and r.attr("max_classes_per_detection", int) != 1:
-        # the runtime writes them beyond the places that its results have
+        # the runtime writes them past the end of its results
         raise MappingError("several classes of one box without suppression by class", "X202")
     most = min(r.attr("detections_per_class", int, 100), r.attr("max_detections", int))
     r.node.attrs |= {"per_class": int(each), "classes_each": 1, "limit_each": most}

@@ -144,8 +144,8 @@ def divisors_of_shift(r: Reading) -> None:
 
 
 def truncated(x: Value, r: Reading, wanted: D) -> Value:
-    """Floats end at the bounds of an integer type; what is no number is 0 in a type whose numbers
-    all are floats, and the largest in a wider one.
+    """Clamp floats to the bounds of an integer type. NaN becomes 0 in a type whose numbers are all
+    representable as floats, and the largest number in a wider one.
     """
     b, limits = r.b, np.iinfo(wanted.numpy())
     highest = largest_below(float(limits.max), (x.dtype or D.FLOAT).numpy())
@@ -181,7 +181,7 @@ class To(Field):
             r.ready = [truncated(x, r, wanted)]
 
     def lower(self, w: Writing) -> None:
-        """What is rounded to half precision is float32 again behind it: no kernel takes halves."""
+        """Cast numbers rounded to half precision back to float32: no kernel supports float16."""
         source = w.data
         have, want = source.dtype or D.FLOAT, D(w.attr("to"))
         types = [NARROW.get(have, have), want]

@@ -129,7 +129,7 @@ class Window(window.Window):
         w.layer.attrs |= {k: n for k, n in zip(keys, numbers, strict=True) if k in self.keys}
 
     def padded(self, t: Writing, pads: list[int]) -> None:
-        """The image is what a PAD makes of it."""
+        """Replace the image by the result of a PAD."""
         t.layer.inputs[0] = in_front(t, pads)
 
 
