@@ -59,7 +59,7 @@ def read_table(path: str | Path) -> Table:
 
     Raises ReadError: R100 no file, R102 a value outside operandValues or its pool, R103 not this
     format or damaged, R104 another version, R107 a pool outside the folder, R110 a value of the
-    wrong type or domain. The diagnostic's `where.path` names the JSON place.
+    wrong type or domain. The diagnostic's `where.path` is the JSON path.
     """
     path = Path(path)
     fields = Fields(parse_object(MappedFile(path), str(path)), str(path))
@@ -290,13 +290,13 @@ def write_table(table: Table, out: Output) -> None:
 
 
 def _suffix(out: Output, suffix: str) -> str:
-    # `Output` may or may not have been told that the table's suffix is ".nnapi.json"
+    # `Output` may not know that the table's suffix is ".nnapi.json"
     return suffix.removeprefix(".nnapi") if out.stem.endswith(".nnapi") else suffix
 
 
 def _pool_suffixes(out: Output, stored: Stored) -> list[str]:
-    """For each pool that was read what follows the table's stem in its new name; one file that is
-    listed twice stays one.
+    """Return the part of each read pool's new name that follows the table's stem; a file that is
+    listed twice stays one file.
     """
     found: dict[str, str] = {}
     for name in stored.names:

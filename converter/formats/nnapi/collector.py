@@ -1,10 +1,10 @@
-"""A subgraph that is being written: values become operands when something uses them, nodes become
-operations that are checked at once.
+"""A subgraph that is being written: values become operands on first use, nodes become operations
+that are validated at once.
 
 Quantized graphs are DequantizeLinear -> operator -> QuantizeLinear. A node is first tried on the
-stored integers (its DequantizeLinear and QuantizeLinear vanish into scales and zero points); where
-NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. What the
-validator finds about an operation is the reason why its node cannot be written.
+quantized values (its DequantizeLinear and QuantizeLinear become scales and zero points); where
+NNAPI has no such operation it is written in floats between DEQUANTIZE and QUANTIZE. The validator's
+finding about an operation is the reason why its node cannot be written.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Writer:
         """One for dry runs, with the same limits."""
         return Writer(self.level, dry=True, objects=self.objects)
 
-    # --- what was entered can be taken back -------------------------------------------------------
+    # --- entries can be rolled back -------------------------------------------------------
 
     def enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
         table[key] = entry
@@ -290,7 +290,7 @@ class Writer:
 
 
 def dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value, behind the Transpose of a filter if there is one."""
+    """Return the DequantizeLinear that produces a value, also through the Transpose of a filter."""
     return maker(made_of(value, "Transpose") or value, "DequantizeLinear")
 
 

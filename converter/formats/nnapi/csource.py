@@ -1,4 +1,4 @@
-"""C source that builds a table through NeuralNetworks.h: what an application compiles with the NDK.
+"""C source that builds a table through NeuralNetworks.h, for an application that uses the NDK.
 
 Written, not read.
 

@@ -1,5 +1,5 @@
-"""JSON objects with every access checked: the right kind of value or a ReadError that names its
-place.
+"""JSON objects with checked access: a value of the right type, or a ReadError that names its
+path.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def open_pool(table: Path, name: str, where: Where) -> MappedFile | None:
 
 
 class Fields:
-    """One JSON object at a place.
+    """One JSON object and its path.
 
-    Getters mark a key as known; `done` hands over what nobody asked for.
+    Getters mark a key as known; `done` returns the keys that were not read.
     """
 
     def __init__(self, raw: dict[str, Any], file: str, path: str = "") -> None:
@@ -160,7 +160,7 @@ class Fields:
 
 
 def _finite(value: float) -> bool:
-    # a scale is a float32: what does not fit one is as good as infinite
+    # a scale is a float32: a number that overflows it counts as infinite
     return (
         math.isfinite(value) and abs(value) <= 3.4028235677973366e38
         if type(value) is float

@@ -47,8 +47,8 @@ class Layout:
     )
 
     def pool(self) -> Iterator[Array]:
-        """What makes up the pool: value after value with the gaps between them, each value made
-        only now.
+        """Yield the content of the pool: the values and the gaps between them, each value computed
+        only when it is needed.
         """
         position = 0
         for offset, operand in self.chunks:
@@ -77,8 +77,8 @@ def lay_out(table: Table) -> Layout:
 
 
 def by_size(table: Table) -> Table:
-    """The table with constants that are small or large by their size alone, as NeuralNetworks.h
-    has them: what was read may have placed a small value in a pool.
+    """Return the table with constants stored as small or large by their size alone, as
+    NeuralNetworks.h does; the source may have stored a small value in a pool.
     """
 
     def clean(graph: _S) -> _S:

@@ -1,6 +1,6 @@
-"""Rewrites of canonical operators that no operation says at a feature level, by level.
+"""Rewrites, by feature level, of canonical operators that have no operation at that level.
 
-Each says what it gains over the common decomposition, where there is one.
+Each docstring states the advantage over the common decomposition, where there is one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def hard_sigmoid(node: ir.Node, b: Builder) -> Value:
 def hard_swish(node: ir.Node, b: Builder) -> Value:
     """x * (relu6(x + 3) / 6), three operations of level 1 instead of four.
 
-    In this order a large x stays what it is.
+    In this order a large x is preserved exactly.
     """
     x = operand(node)
     return x * (between(b, x + 3, 0, 6) * (1 / 6))

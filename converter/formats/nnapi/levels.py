@@ -1,6 +1,6 @@
-"""The lowest feature level that has everything in a table.
+"""The lowest feature level that supports everything in a table.
 
-It follows from operations, argument counts, operand types, and what older levels forbade.
+It follows from operations, argument counts, operand types, and restrictions of older levels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _Q8 = OperandType.TENSOR_QUANT8_ASYMM
 
 
 def feature_level(table: Table) -> tuple[int, str]:
-    """The minimal feature level and what needs it ("" at level 1).
+    """Return the minimal feature level and the reason for it ("" at level 1).
 
-    A JSON place with the type of the operation or operand.
+    The reason is a JSON path with the type of the operation or operand.
     """
     # the permission to relax is no operation: a level 1 driver just does not use it
     level, reason = 1, ""

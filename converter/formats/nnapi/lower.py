@@ -68,13 +68,13 @@ def lower(
     records: bool = True,
     objects: Objection | None = None,
 ) -> Table:
-    """A valid Table of the lowest feature level that has everything, at most `limit`;
-    UnsupportedError with all that has no counterpart.
+    """Return a valid Table of the lowest possible feature level, at most `limit`; raises
+    UnsupportedError with all nodes that cannot be written.
 
-    `records`: the file has a place for notes that inputs and outputs are stored otherwise than in
-    the source. `io_layout` "" is "native" then, or as the table stored them from which the model
-    was read; without a place for notes it is "keep". `objects` says which operations the form in
-    which the table is written cannot have.
+    `records`: the file can store notes on inputs and outputs whose layout differs from the source.
+    `io_layout` "" then means "native", or the layout of the table from which the model was read;
+    without such notes it means "keep". `objects` determines which operations the written form does
+    not support.
     """
     search = Search(model, Ends.of(model, io_layout, records), objects)
     table, warnings, shapes = search.lowest(limit)
@@ -98,9 +98,9 @@ def lower(
 
 @record
 class Search:
-    """The way to the lowest feature level of a model.
+    """The search for the lowest feature level of a model.
 
-    What a level expresses, every newer level does.
+    A newer level supports everything that an older one does.
     """
 
     model: Network

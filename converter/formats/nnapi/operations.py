@@ -1,8 +1,8 @@
-"""What operations there are, and which signature a given operation uses:
-`schemas/nnapi/operations.json` as values.
+"""All operations, and the signature that a given operation uses: `schemas/nnapi/operations.json` as
+values.
 
-`bind` gives every operand of an operation the name that its signature has for it, so that nobody
-counts positions:
+`bind` gives every operand of an operation the name that its signature has for it, so that no code
+depends on positions:
 
     binding = bind(operation, subgraph)
     binding.inputs["filter"], binding.inputs["stride_width"]      operand indexes, None where left
@@ -101,8 +101,8 @@ class Binding:
 
 
 class NoMatch(MappingError):
-    """No signature fits: the reason of the one that came closest, and its place ("inputs[3]")
-    within the operation.
+    """No signature matches: the reason for the closest one, and its path ("inputs[3]") within the
+    operation.
     """
 
     def __init__(self, message: str, place: str = "", allowed: Sequence[int] = ()) -> None:
@@ -330,8 +330,8 @@ def _named(arguments: tuple[Argument, ...], pairs: Pairs) -> dict[str, Bound]:
 
 
 def arguments_of(binding: Binding) -> Iterator[tuple[str, Argument, int]]:
-    """Every operand of a bound operation: its place ("inputs[2]"), its argument, its operand
-    index.
+    """Yield, for every operand of a bound operation, its path ("inputs[2]"), its argument, its
+    operand index.
     """
     for side, arguments, bound in (
         ("inputs", binding.signature.inputs, binding.inputs),

@@ -83,8 +83,8 @@ class Ends:
 
 @record
 class Whole(Context):
-    """What is done whatever the level is. `shapes` are those of inputs and outputs that are stored
-    with others, once they are known.
+    """The passes that do not depend on the level. `shapes` are those of inputs and outputs that are
+    stored with other shapes, once they are known.
     """
 
     ends: Ends = field(default_factory=lambda: Ends("keep", False))
@@ -162,7 +162,7 @@ def refused(node: ir.Node, dry: Writer) -> bool:
     if kind == "QuantizeLinear" and part_of(x, dry):
         return False
     if kind == "MaxPool" and x is not None and x.dtype in BYTES and rank_of(x) == MOST:
-        # the scale, which the operation keeps, is known when what comes before is written
+        # the scale, which the operation keeps, is known when the operators before it are written
         return False
     mark = dry.mark()
     try:
@@ -175,7 +175,7 @@ def refused(node: ir.Node, dry: Writer) -> bool:
 
 
 def part_of(value: ir.Value | None, like: Writer) -> bool:
-    """Whether what makes `value` gives integers itself, so that their QuantizeLinear needs no
+    """Whether the producer of `value` gives integers itself, so that their QuantizeLinear needs no
     operation.
     """
     producer = producer_of(value)

@@ -1,11 +1,11 @@
 """The nodes of an NNAPI model: a Table of operands and operations, as the HAL structures have them
 (types.hal 1.0, `Model`).
 
-A table that was read keeps what the file said (locations, consumer counts, unknown keys, pools) so
-that writing it again gives the same JSON values and pool bytes. A table built by a lowering leaves
-`lifetime`, `consumers`, `location` and `feature_level` as None: the writer computes them
-(`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or weights
-of the graph.
+A table that was read keeps the content of the file (locations, consumer counts, unknown keys,
+pools) so that writing it again gives the same JSON values and pool bytes. A table built by a
+lowering leaves `lifetime`, `consumers`, `location` and `feature_level` as None: the writer computes
+them (`layout.py`). Values are numpy arrays, zero-copy views of the mapped file when read, or
+weights of the graph.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class Operand:
     `value` is the constant (None for everything else); `subgraph` the index into `Table.referenced`
     of a SUBGRAPH operand; `boundary` belongs to model inputs and outputs: `{"permutation": [0, 2,
     3, 1]}` means operand axis i is axis permutation[i] of the tensor that the source model had,
-    `{"shape": [2, 1, 3, 4, 5]}` what shape that tensor had, with more dimensions. `extra` holds
-    keys that are not ours, `omitted` the keys of ours that the file left out.
+    `{"shape": [2, 1, 3, 4, 5]}` gives the shape of that tensor, with more dimensions. `extra` holds
+    unknown keys, `omitted` the known keys that are absent from the file.
     """
 
     type: OperandType
@@ -234,8 +234,8 @@ class Subgraph:
         return counts
 
     def lifetimes(self) -> list[Lifetime]:
-        """Lifetime of each operand: as stated, else what its value, its place in `inputs`/`outputs`
-        and its writers make it.
+        """Return the lifetime of each operand: as stated, or derived from its value, its occurrence
+        in `inputs`/`outputs` and its producers.
         """
         computed = [Lifetime.NO_VALUE] * len(self.operands)
         for indexes, lifetime in (
@@ -282,7 +282,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Table(Subgraph):
-    """The main subgraph and what belongs to the whole model.
+    """The main subgraph and the properties of the whole model.
 
     `relaxed`: float32 may be computed as float16.
     """

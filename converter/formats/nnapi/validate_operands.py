@@ -1,4 +1,4 @@
-"""What is said about one operand by itself: dimensions, value, quantization, location."""
+"""Checks of a single operand: dimensions, value, quantization, location."""
 
 from __future__ import annotations
 

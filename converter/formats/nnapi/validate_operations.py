@@ -1,4 +1,4 @@
-"""What is said about one operation: signature, ranks, values, quantization, subgraphs."""
+"""Checks of a single operation: signature, ranks, values, quantization, subgraphs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def check_operation(
 
 
 class _Check:
-    """The checks of one operation; they share its place and operands."""
+    """The checks of one operation; they share its path and operands."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Check:
             self.add(place, message, index)
 
     def _first(self, place: str, argument: Argument, index: int) -> None:
-        """What Android's own validator checks beside the types."""
+        """Check the conditions of Android's own validator other than types."""
         name, given = self.binding.spec.name, self.lifetimes[index] is not Lifetime.NO_VALUE
         if place == "inputs[0]" and name in _RANKED.split() and given:
             self._rank(place, argument, index)

@@ -1,4 +1,4 @@
-"""What is said about the structure of a table: indexes, roles, order of execution, references."""
+"""Checks of the structure of a table: indexes, roles, order of execution, references."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_indexes(subgraph: Subgraph, found: Findings) -> bool:
 
 
 def _lists(subgraph: Subgraph) -> Iterator[tuple[str, list[int]]]:
-    """All lists of operand indexes with their places."""
+    """Yield all lists of operand indexes with their paths."""
     yield "inputIndexes", subgraph.inputs
     yield "outputIndexes", subgraph.outputs
     for i, operation in enumerate(subgraph.operations):

@@ -1,5 +1,5 @@
-"""Tensors of a file as values of the graph: types, constants, and the real numbers that stored
-integers stand for.
+"""Tensors of a file as values of the graph: types, constants, and the real numbers of quantized
+values.
 
 An integer with a scale is (stored - zero point) * scale. A complex number is two floats along a
 last axis of its own.
@@ -46,7 +46,7 @@ TYPES = {
 NUMBERS = {dtype: number for number, dtype in reversed(TYPES.items()) if number not in COMPLEX}
 NUMBERS[D.COMPLEX64] = T.COMPLEX64
 TYPE_NAMES = {v: k for k, v in vars(T).items() if isinstance(v, int)}
-STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # what an activation may be stored as
+STORED = (D.INT4, D.INT8, D.UINT8, D.INT16, D.UINT16)  # possible storage types of an activation
 STORED_TYPES = frozenset(NUMBERS[d] for d in STORED)
 
 
@@ -65,8 +65,8 @@ def shape_in_graph(tensor: LiteTensor) -> list[int | None]:
 
 
 def is_quantized(tensor: LiteTensor) -> bool:
-    """Whether the integers of a tensor stand for real numbers. Those of 32 and 64 bits are biases,
-    whose scale only the operator looks at that they belong to.
+    """Whether the integers of a tensor are quantized values. 32-bit and 64-bit integers are biases,
+    whose scale only their operator reads.
     """
     return bool(tensor.scales) and TYPES.get(tensor.type) in STORED
 
@@ -143,7 +143,7 @@ def is_by_axis(tensor: LiteTensor) -> bool:
 
 
 def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
-    """Scales and zero points of a tensor whose integers stand for real numbers."""
+    """Return scales and zero points of a quantized tensor."""
     if not is_quantized(tensor):
         return None
     axis = tensor.axis if is_by_axis(tensor) else None
@@ -151,7 +151,7 @@ def tensor_quantization(tensor: LiteTensor) -> Quantization | None:
 
 
 def dequantize_tensor(b: Builder, value: ir.Value, tensor: LiteTensor) -> ir.Value:
-    """The real numbers of a value; what has no scale stays as it is."""
+    """Return the real numbers of a value; a value without a scale stays as it is."""
     return dequantize(b, value, tensor_quantization(tensor))
 
 

@@ -265,9 +265,10 @@ class Writing(LowerContext):
         self.layer.attrs |= attrs
 
     def behind(self, dims: Sequence[int], step: Step) -> None:
-        """The operation of the row gets a result of its own, with these dimensions.
+        """Give the operation of the row a separate result with these dimensions.
 
-        `step(x, y)` appends what makes the operator's result y of it; several steps form a chain.
+        `step(x, y)` appends the operations that compute the operator's result y from it; several
+        steps form a chain.
         """
         self._steps.append((dims, step))
 
@@ -332,9 +333,9 @@ class Writing(LowerContext):
         return self.writer.operand(value, dims)
 
     def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value that the operation computes with.
+        """Return the operand of a value that the operation computes with.
 
-        Where the node is written quantized, these are the integers in front of DequantizeLinear.
+        If the node is written quantized, these are the integers before the DequantizeLinear.
         """
         if (found := self.read_quantized(value)) is None:
             return self.stored(value, dims)
@@ -424,7 +425,7 @@ class Writing(LowerContext):
         return self.writer.tensor(steps, OperandType.TENSOR_INT32, name, scale=scale)
 
     def _computed_bias(self, value: ir.Value) -> Ref:
-        """Integers of 32 bits that are computed, behind a DequantizeLinear."""
+        """Computed 32-bit integers, followed by a DequantizeLinear."""
         integers = made_of(value, "DequantizeLinear")
         if integers is None or integers.dtype != ir.DataType.INT32:
             raise MappingError("the bias is not a 32-bit integer")
@@ -492,7 +493,7 @@ class Writing(LowerContext):
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 
     def reshape(self, x: Ref, y: Ref) -> None:
-        """Level 6 reshapes integers too; below, what only adds an axis can be said."""
+        """Level 6 reshapes integers too; lower levels only add an axis."""
         wanted = self.about(y).dimensions
         added = self.added(x, wanted)
         whole = self.about(x).type is OperandType.TENSOR_INT32 and self.version < 6

@@ -24,7 +24,9 @@ LARGE = 1 << 30  # "to the end": small enough for engines that choose limits as 
 
 
 def parts(w: Writing) -> list[slice]:
-    """What of each axis a Slice takes; an end of -1 going down means the beginning."""
+    """Return the range of each axis that a Slice selects; an end of -1 with a negative step means
+    the beginning.
+    """
     shape, starts, ends = w.static(), w.ints(1, "the starts"), w.ints(2, "the ends")
     axes = w.ints(3, "the axes", range(len(starts)))
     steps = w.ints(4, "the steps", [1] * len(starts))
@@ -126,7 +128,7 @@ class Strides(Field):
 
 
 def read_reversed_axis(r: Reading) -> None:
-    """The axis that is turned round, of which there is one."""
+    """Read the axis to reverse, of which there is one."""
     first = int(np.iinfo(np.int64).min) + 1
     r.set_inputs(r.data, [-1], [first], r.attr("axis", list)[:1], [-1])
 

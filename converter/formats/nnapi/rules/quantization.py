@@ -27,7 +27,7 @@ CASTABLE = (DT.FLOAT, DT.FLOAT16, DT.INT32, DT.UINT8)
 
 
 def types_of(w: Writing) -> tuple[DT | None, DT | None]:
-    """What a Cast reads and gives, in the types in which they are written."""
+    """Return the input and output type of a Cast, as they are written."""
     x, y = (v.dtype for v in (w.data, w.out))
     return NARROW.get(x or DT.FLOAT, x), NARROW.get(y or DT.FLOAT, y)
 

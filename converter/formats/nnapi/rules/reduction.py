@@ -1,4 +1,4 @@
-"""Reductions, and the places of the largest and smallest elements."""
+"""Reductions, ArgMax and ArgMin."""
 
 from __future__ import annotations
 

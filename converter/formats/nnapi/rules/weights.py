@@ -36,7 +36,7 @@ def swaps_last(node: ir.Node) -> bool:
 
 
 def longer(w: Writing, filter_: Ref, rows: list[int]) -> Ref:
-    """A constant filter O H W I with rows and columns of zeros behind."""
+    """Return a constant filter O H W I with rows and columns of zeros appended."""
     found = w.about(filter_)
     if found.value is None:
         raise MappingError("the filter of an output with extra rows must be constant")

@@ -28,9 +28,7 @@ NOTHING = np.zeros(0, np.int64)
 
 
 def below(number: float) -> float:
-    """Return the next smaller float32 number: a comparison "greater than" it is "greater or equal"
-    for the number itself.
-    """
+    """Return the largest float32 number below `number`: exceeding it means reaching `number`."""
     return float(np.nextafter(np.float32(number), np.float32(-np.inf)))
 
 

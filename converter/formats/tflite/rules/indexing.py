@@ -61,8 +61,8 @@ FROM_FRONT = Guard(
 
 
 def read_batch_axes(r: Reading) -> None:
-    """`axis`, and how many leading axes data and indices share: GatherND picks along the axis
-    behind those, so that the axis goes there and comes back.
+    """`axis`, and the number of leading axes that data and indices share: GatherND indexes the axis
+    after those, so that the axis is moved there and back.
     """
     x, indices = data(r), r.whole(1)
     rank, depth = r.rank(x), r.rank(indices)
@@ -85,7 +85,9 @@ def rows_of_table(r: Reading) -> None:
 
 
 def dense_of_sparse(r: Reading) -> None:
-    """Inputs are [places, shape, values, default]; places of one axis are single numbers."""
+    """Inputs are [indices, shape, values, default]; indices into a single axis may be plain
+    numbers.
+    """
     b, places, shape = r.b, r.whole(0), r.whole(1)
     values, default, rank = r.input(2), r.input(3), rank_of(data(r))
     if rank == 0:
@@ -192,7 +194,7 @@ BOUNDARIES = Detail(read=read_boundaries, keys=("boundaries",))
 
 
 def rows_as_columns(w: Writing) -> None:
-    """One row for each place there, one column in ONNX."""
+    """The result has one index per row; in ONNX, one per column."""
     rows = w.result("where")
     rows.shape = ir.Shape([None, w.rank()])
     w.then(lambda: w.put("TRANSPOSE", rows, w.int32([1, 0])))
@@ -202,7 +204,9 @@ MOST_PAIRS = 1 << 20  # of updates that are compared with each other
 
 
 def are_distinct(value: ir.Value, array: Array | None) -> bool:
-    """Whether no place is listed twice: they are known, or what an operator found."""
+    """Whether no index occurs twice: the indices are known, or the result of NonZero or
+    NonMaxSuppression.
+    """
     if array is not None:
         rows = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
         return len(np.unique(rows, axis=0)) == len(rows)
@@ -213,7 +217,7 @@ def are_distinct(value: ir.Value, array: Array | None) -> bool:
 
 
 def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
-    """The updates with zeros in place of those that a later one of the same place replaces."""
+    """Return the updates, with zeros for those that a later update of the same index overrides."""
     *dims, depth = dims_of(t.input(1))
     count = None if None in dims else math.prod(int(n or 0) for n in dims)
     if depth is None or (count is not None and count * count > MOST_PAIRS):
@@ -244,8 +248,8 @@ def last_ones(t: Writing, places: ir.Value, updates: ir.Value) -> ir.Value:
 
 
 def read_updates_of_zeros(r: Reading) -> None:
-    """Inputs are [places, updates, shape]: updates at one place of zeros are added, and the truth
-    of one of them is that of all.
+    """Inputs are [indices, updates, shape]. Updates with equal indices are added up, starting from
+    zeros; boolean ones are combined by OR.
     """
     updates = r.input(1)
     r.set_inputs(r.b.Expand(r.b.like(updates, 0), r.whole(2)), r.whole(0), updates)
@@ -258,7 +262,7 @@ def read_updates_of_zeros(r: Reading) -> None:
 
 
 def write_updates_of_zeros(w: Writing) -> None:
-    """The sum goes to the data; what is replaced is chosen by a mask."""
+    """Add the scattered updates to the data; a replacement selects elements by a mask."""
     reduction, sizes = w.attr("reduction", "none"), dims_of(w.data)
     if w.quantized or reduction not in ("none", "add"):
         raise MappingError(f"updates of the kind {reduction!r}, or of stored integers")
@@ -275,7 +279,7 @@ def write_updates_of_zeros(w: Writing) -> None:
 
 
 def nonnegative_places(w: Writing, sizes: Dims) -> tuple[ir.Value, Array | None]:
-    """Return places that count from the front, and their array if it is known."""
+    """Return indices that count from the front, and their array if it is known."""
     array = known(w.input(1))
     if array is None:
         return small(w, w.input(1)), None

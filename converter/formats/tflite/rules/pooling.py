@@ -48,8 +48,8 @@ class Function(Field):
 
 
 class JoinedWindows(Field):
-    """Windows of any number of axes, without padding: one axis after the other, what slices whose
-    elements are a stride apart are joined to. Inputs are [data, start, sizes, strides, dilations].
+    """Windows of any rank, without padding: axis by axis, strided slices are concatenated. Inputs
+    are [data, start, sizes, strides, dilations].
     """
 
     def lift(self, r: Reading) -> None:

@@ -125,7 +125,7 @@ class Scale(SameNumbers):
 
 
 def between(w: Writing) -> None:
-    """What stands between a DequantizeLinear and a QuantizeLinear of one scale is nothing."""
+    """Remove a DequantizeLinear followed by a QuantizeLinear of the same scale and type."""
     node = w.out.producer()
     if not w.quantized or node is None:
         raise not_meant("a way between two scales")

@@ -1,8 +1,8 @@
-"""Recurrent operators. Their states are variable tensors: inputs of the network that may be left
-out, and outputs that are the states afterwards.
+"""Recurrent operators. Their states are variable tensors: inputs of the network that may be
+omitted, and outputs that are the states afterwards.
 
-LiteRT keeps variable tensors from one invocation to the next. An LSTM that begins with zeros each
-time is written with one more step in front, which clears the states (`cleared`).
+LiteRT keeps variable tensors from one invocation to the next. An LSTM that always begins with zeros
+is written with one more time step before the others, which clears the states (`cleared`).
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def rnn_both(r: Reading) -> Sequence[ir.Value]:
 
 def svdf(r: Reading) -> ir.Value:
     """Filters that are products of one in features [filters, inputs] and one in time [filters,
-    memory]; `rank` of them make a unit. The state [batch, filters * memory] moves on by one place,
-    and the newest feature enters it at the end. The kernel for quantized values rounds the feature
-    to the scale of the state and has no activation but the range of the result. Source:
+    memory]; each unit sums `rank` of them. The state [batch, filters * memory] is shifted by one,
+    and the newest feature is appended. The kernel for quantized values rounds the feature to the
+    scale of the state; its only activation is the range of the result. Source:
     tensorflow/lite/kernels/svdf.cc.
     """
     b, rank = r.b, r.attr("rank", int)
@@ -171,11 +171,11 @@ FEW = 4  # steps that are fewer operators written out
 
 
 def after_clearing(t: Reading, cell: Cell) -> Value | None:
-    """The data [time, batch, size] of an LSTM in whose first step the input, forget and output
-    gates are closed whatever its states are: both states are zero behind it. None if there is no
-    such step.
+    """Return the data [time, batch, size] of an LSTM without its first step, if that step closes
+    the input, forget and output gates for any states and so sets both states to zero; None if there
+    is no such step.
 
-    The step and its feature, the last one, are padding: of ones in front of zeros.
+    The step and the additional last feature are padding: ones before the step, zeros in the others.
     """
     step = t.input(0).producer()
     feature = None if step is None else operand(step).producer()
@@ -314,15 +314,18 @@ def cleared(
     bias: Array,
     peepholes: Array | None,
 ) -> tuple[ir.Value, Array]:
-    """The data [time, batch, size] with one more step in front and one more feature, and weights
-    [4 * units, size] with one more column, which closes the input, forget and output gates in that
-    step: h and c are zero behind it, whatever they were. The feature is zero in all other steps.
+    """Return the data [time, batch, size] with one more step at the beginning and one more feature,
+    and weights [4 * units, size] with one more column.
+
+    The column closes the input, forget and output gates in that step, so that h and c are zero
+    after it for any previous states. The feature is zero in all other steps.
     """
     steps, batch, size = w.static()
     wide = w.emit("PADV2", x, pairs(0, 0, 1), np.float32(0), shape=[steps, batch, size + 1])
     x = w.emit("PADV2", wide, pairs(1, 0, 0), np.float32(1), shape=[steps + 1, batch, size + 1])
     units = recurrent.shape[1]
-    # what the other features, ones in that step, and the states, at most one, add
+    # upper bound of the contribution of the other features, which are ones in that step, and of the
+    # states, which are at most one
     other = np.abs(weights).sum(1) + np.abs(recurrent).sum(1) + np.abs(bias)
     if peepholes is not None:
         other[: 3 * units] += np.abs(peepholes) * LARGEST_CELL
@@ -332,7 +335,7 @@ def cleared(
 
 
 def pairs(time: int, batch: int, feature: int) -> Array:
-    """Padding: so much in front of the steps and of the batch, and behind the features."""
+    """Return the padding before the time and batch axes, and after the features."""
     return np.array([[time, 0], [batch, 0], [0, feature]], np.int32)
 
 
