@@ -1,5 +1,5 @@
-"""What a Core ML file says of inputs and outputs beside their types, declared again in a model of
-whatever kind that is written: sizes that a caller may choose, pictures, what the author says.
+"""Declarations of a Core ML file about its inputs and outputs beyond their types, written to models
+of any kind: sizes that a caller may choose, image features, metadata of the author.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _COLOURS = {name: number for number, name in COLOURS.items()}
 
 
 def said_of(network: Network, model: ir.Model) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a Core ML file said of the boundary, and of its images: of the file that was read, or as
-    another format kept it in the metadata.
+    """Return the declarations of a Core ML file about its inputs, outputs and images: of the file
+    that was read, or as kept in the metadata by another format.
     """
     kept = note(model.metadata_props.get(REMEMBERED, ""), _REMEMBERED) or {}
     said = network.interface.get("coreml") or kept
@@ -67,7 +67,7 @@ def has_halves(network: Network, model: ir.Model) -> bool:
 @record
 class Declared:
     """`said` and `images` are those of `said_of`; `spec` is the lowest specificationVersion that
-    has what was declared, `version` the highest one that may be written.
+    supports the declarations, `version` the highest one that may be written.
     """
 
     said: dict[str, Any] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Declared:
     version: int = 5
 
     def told(self, key: str) -> dict[str, Any]:
-        """What a Core ML file said under `key`, by the names of inputs or outputs."""
+        """Return the declarations under `key`, by the names of inputs or outputs."""
         found = self.said.get(key)
         return found if isinstance(found, dict) else {}
 
     def metadata(self, meta: Any) -> None:
-        """What the author says of the model."""
+        """Return the author's metadata of the model."""
         given = self.said.get("metadata", {})
         for key in TEXTS:
             if key in given:
@@ -177,8 +177,8 @@ class Declared:
             self.notes.append(dropped(name, sizes, f"they are {now}"))
 
     def default(self, feature: Any, default: Array | None) -> None:
-        """What an array is that is left out, where all its numbers are one; without a value,
-        whether the source says that it may be.
+        """Return the default of an optional array, if all its numbers are the same; without a
+        value, whether the source declares the input as optional.
         """
         if default is None:
             feature.type.isOptional = feature.name in self.said.get(OPTIONAL, [])

@@ -56,9 +56,9 @@ def begin_of_model(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
-    """The package of a .zip in a folder that is gone afterwards (what is mapped of it stays); any
-    other path as it is. ReadError R103 for what is damaged, too large or holds no package, R107 for
-    names and links that lead elsewhere.
+    """Provide the package of a .zip in a temporary folder (mapped files stay valid after its
+    removal); any other path is returned unchanged. Raises ReadError R103 for an archive that is
+    damaged, too large or without a package, R107 for names and links that lead outside.
     """
     if path.is_dir() or not is_zip(path):
         yield path
@@ -130,7 +130,7 @@ def _is_manifest(name: str) -> bool:
 
 
 def _of_finder(name: str) -> bool:
-    """What macOS adds to archives."""
+    """Whether an entry was added to the archive by macOS."""
     return name.startswith("__MACOSX/") or name.rsplit("/", 1)[-1] == ".DS_Store"
 
 
@@ -159,7 +159,7 @@ def _reason_against(entry: zipfile.ZipInfo, name: str, found: dict[str, zipfile.
 
 
 def _extract(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Path) -> None:
-    """An entry as a file. What is longer or other than the list of entries says is damaged."""
+    """Extract an entry to a file. Content that differs from the list of entries is an error."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(entry) as packed, open(place, "xb") as f:
         while piece := packed.read(_PIECE):

@@ -103,7 +103,7 @@ BLOCKS_APART = [
 
 
 def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
-    """[2, rank]: the padding before and behind each axis, of that of all or some axes."""
+    """Return [2, rank]: the padding before and after each axis, from that of all or some axes."""
     both = np.zeros((2, rank), np.int64)
     both[:, range(rank) if axes is None else axes.reshape(-1)] = pads.reshape(2, -1)
     return both
@@ -123,8 +123,8 @@ def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None
 
 @record
 class SlicePlan:
-    """Per entry of the begin of a StridedSlice: which axis of the input it is about, and what
-    happens there.
+    """Describe, per entry of the begin of a StridedSlice, the axis of the input it refers to, and
+    the operation on that axis.
     """
 
     sliced: list[tuple[int, int]] = field(default_factory=list)  # (entry, axis)
@@ -203,7 +203,9 @@ class Deformation(Field):
 
 
 class WidePadding(Field):
-    """ONNX's engines want less padding than kernel: a Pad in front of a maximum."""
+    """Add a Pad before a maximum whose padding is not smaller than the kernel, which ONNX's engines
+    reject.
+    """
 
     def lift(self, r: Reading) -> None:
         a, x = r.node.attrs, r.data

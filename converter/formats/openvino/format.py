@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PROLOG = rb"(?>\s+|<\?(?>.*?\?>)|<!--(?>.*?-->))*+"
 _NET = re.compile(_PROLOG + rb"<net(?=[\s/>])([^>]*)", re.DOTALL)
 _VERSION = re.compile(rb"\sversion\s*=\s*[\"']\s*(\d+)")
-_CURRENT = {b"10", b"11"}  # what OpenVINO of today reads
+_CURRENT = {b"10", b"11"}  # versions that current OpenVINO reads
 
 
 def sniff(head: bytes, path: Path | None = None) -> bool:

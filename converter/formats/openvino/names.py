@@ -1,8 +1,8 @@
-"""What layers are called. v11 says the names of inputs and outputs beside their ports; in v10 they
-are those of the layers that make them.
+"""Names of layers, inputs and outputs. v11 declares the names of inputs and outputs at their ports;
+in v10 they are those of the layers that produce them.
 
-The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, whatever the
-number of its port is.
+The output of a layer NAME is called NAME, one of several is NAME.INDEX: its position, independent
+of its port number.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from converter.graph.names import public_name
 
 
 def output_name(layer: str, index: int, count: int) -> str:
-    """What the `index`th of `count` outputs of a layer is called where no tensor name says
-    otherwise.
-    """
+    """Return the name of the `index`th of `count` outputs of a layer that has no tensor name."""
     return layer if count == 1 else f"{layer}.{index}"
 
 

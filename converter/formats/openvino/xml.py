@@ -1,5 +1,5 @@
-"""Guarded XML: parsing without entities, document types or network, and attributes read with the
-place they stand at.
+"""Guarded XML: parsing without entities, document types or network, and attributes read with their
+position in the file.
 """
 
 from __future__ import annotations

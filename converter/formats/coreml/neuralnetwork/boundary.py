@@ -139,9 +139,7 @@ def preprocess(b: Builder, entry: Any, x: ir.Value, colour: str) -> ir.Value:
 def output_value(
     b: Builder, feature: Any, blob: ir.Value, regime: Regime, interface: dict[str, Any]
 ) -> ir.Value:
-    """What the model reports of a blob: in the declared type, rank-5 blobs without Seq and
-    Batch.
-    """
+    """Return the output for a blob: in the declared type, rank-5 blobs without Seq and Batch."""
     kind = feature.type.WhichOneof("Type")
     if kind == "imageType":
         said = picture_of(feature.type.imageType)

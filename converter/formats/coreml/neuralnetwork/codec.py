@@ -1,9 +1,9 @@
-"""Core ML model files (.mlmodel): one serialised `CoreML.Specification.Model` each, weights
+"""Core ML model files (.mlmodel): one serialized `CoreML.Specification.Model` each, weights
 included.
 
-Reading maps the file, leaves large weights where they lie and lets protobuf decode the small rest;
-writing knows all lengths first and then streams. What is written after reading is an equal message
-with equal weights, whatever layers or unknown fields it holds.
+Reading maps the file, leaves large weights in it and lets protobuf decode the small rest; writing
+computes all lengths first and then streams. A model that is written after reading is an equal
+message with equal weights, including layers and fields that are not known.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def write_mlmodel(model: MLModel, out: Output) -> None:
 
 
 def _check_top(data: memoryview, where: Where) -> None:
-    """Refuses what is not a network or pipeline of a known version, before anything is decoded."""
+    """Reject a file that is not a network or pipeline of a known version, before anything is
+    decoded.
+    """
     version = kind = unknown_kind = 0
     foreign = set()
     for field in fields(data):

@@ -29,7 +29,7 @@ _EXACT = {T.FLOAT, T.DOUBLE, T.INT32}
 
 @record
 class Boundary(Declared):
-    """What is decided about a model before its layers are written."""
+    """The decisions about a model that precede the writing of its layers."""
 
     model: MLModel = field(default_factory=MLModel)
     kind: str = "neuralNetwork"
@@ -37,7 +37,7 @@ class Boundary(Declared):
     labels: Classifier | None = None
 
     def finish(self, name: Callable[[Value], str], spec: int) -> None:
-        """Fills in what is known only when blobs have names."""
+        """Add the parts that need the names of blobs."""
         self.model.proto.specificationVersion = max(spec, self.spec)
         if self.labels is None:
             return

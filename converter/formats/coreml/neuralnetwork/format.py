@@ -53,15 +53,15 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def check(path: Path, weights: Path | None) -> list[Diagnostic]:
-    """Reads the file as far as the graph: what cannot be carried is raised, what is dropped is
-    returned.
+    """Read the file as far as the graph: unsupported content raises, dropped content is returned as
+    warnings.
     """
     return read(path, weights).notes
 
 
 def kinds() -> Mapping[str, str]:
-    """Every layer of the specification, with the operators of its rows; `(special)` are control
-    flow and what no row says.
+    """Return every layer of the specification, with the operators of its rows; `(special)` are
+    control flow and layers without row.
     """
     from converter.formats.coreml.neuralnetwork.mapping import MAPPING
     from converter.formats.coreml.neuralnetwork.network import CONTROL

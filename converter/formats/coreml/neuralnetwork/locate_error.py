@@ -52,8 +52,8 @@ def _decodes(data: memoryview, kind: Any, field: Field) -> bool:
 def _members(
     data: memoryview, descriptor: Any, start: int, end: int
 ) -> Iterator[tuple[str, Any, Field]]:
-    """The messages and strings in a message, as far as it can be walked: name (with index),
-    descriptor (None for a string) and place.
+    """Yield the messages and strings in a message, as far as it can be parsed: name (with index),
+    descriptor (None for a string) and byte range.
     """
     seen: dict[int, int] = {}
     try:

@@ -117,8 +117,8 @@ class MLModel:
         params.MergeFromString(self._keep({FIELDS[data.kind]: data.weight}))
 
     def pieces(self) -> list[Piece]:
-        """The serialised model, payloads in place, in file order; no payload has been made or
-        copied yet.
+        """Yield the serialized model with its payloads, in file order; no payload has been computed
+        or copied yet.
         """
         whole = self.proto.SerializeToString(deterministic=True)
         data = memoryview(whole)

@@ -70,7 +70,7 @@ def bodies(layer: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Regime:
-    """How blobs are seen. `lead`: axes in front of [C,H,W] that blobs of an old network carry, 2
+    """The ranks of blobs. `lead`: leading axes before [C,H,W] of the blobs of an old network, 2
     (Seq, Batch) or 1; 0: N dimensions.
     """
 
@@ -155,8 +155,8 @@ class NetworkLift:
                 set_type(value, None, [*lead, *[None] * (rank - len(lead))])
 
     def noting(self, message: Any, env: Env, path: str, step: Callable[[Layer], T]) -> T | None:
-        """What `step` gives for a layer; None where it refuses it, which is noted, or where an
-        input is missing.
+        """Return the result of `step` for a layer; None if it refuses the layer, which is noted, or
+        if an input is missing.
         """
         kind = kind_of(message)
         where = Where(self.model.path, path=path, layer=message.name, kind=kind)

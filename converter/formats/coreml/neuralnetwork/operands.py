@@ -1,8 +1,8 @@
 """Core ML's one kind of tensor (float32, at least rank 1) in a graph that knows types, and the few
 shapes that layers share.
 
-In the graph a value keeps its natural type: a comparison is bool, an index int64. What a layer
-needs it asks for with `floats`, `ints` or `bools`; Casts appear only where a type really changes.
+In the graph a value keeps its natural type: a comparison is bool, an index int64. A layer requests
+the type it needs with `floats`, `ints` or `bools`; Casts are inserted only where a type changes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def squeeze(b: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
 
 
 def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | None:
-    """What a Squeeze or Unsqueeze of the same axes, which makes the value, was made of."""
+    """Return the input of the Squeeze or Unsqueeze of the same axes that produces the value, else
+    None.
+    """
     node = maker(value, op_type)
     found = None if node is None else constant(optional(node, 1))
     same = found is not None and found.tolist() == list(axes)
@@ -118,8 +120,8 @@ def undone(value: ir.Value, op_type: str, axes: Sequence[int]) -> ir.Value | Non
 
 
 def unreshaped(value: ir.Value) -> ir.Value:
-    """What a Reshape to a known shape made a value of, as two in a row are one; other values as
-    they are.
+    """Return the input of the Reshape to a known shape that produces a value, as two consecutive
+    Reshapes are one; other values are unchanged.
     """
     source = made_of(value, "Reshape")
     return value if source is None or shape_of(value) is None else source
@@ -144,8 +146,8 @@ def shape_as(b: Builder, parts: Sequence[int | None], source: ir.Value) -> Any:
 def ranked(
     b: Builder, value: ir.Value, wanted: int
 ) -> tuple[ir.Value, Callable[[ir.Value], ir.Value]]:
-    """A tensor whose leading axes are batch axes, seen with exactly `wanted` axes, and what gives a
-    result of it the axes back.
+    """Return a tensor whose leading axes are batch axes, reshaped to exactly `wanted` axes, and a
+    function that gives a result of it the axes back.
     """
     r = rank(value)
     extra, lead = list(range(r - wanted)), list(range(wanted - r))

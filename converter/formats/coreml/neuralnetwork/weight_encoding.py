@@ -34,7 +34,9 @@ class Stored:
 
     @classmethod
     def of(cls, found: Stored | WeightData, name: str) -> Stored:
-        """As it is; of a layer that is about to be written, what will be stored."""
+        """Return a value as it is; for a layer that is about to be written, the numbers as they
+        will be stored.
+        """
         return found if isinstance(found, Stored) else cls(lambda: found, name)
 
     def lift(self, b: Builder, shape: Sequence[int], axis: int = 0) -> Value:
@@ -104,8 +106,8 @@ def _linear(b: Builder, codes: ir.Value, data: WeightData, axis: int, rank: int)
 
 
 def plain(data: WeightData) -> Array:
-    """The numbers that the weights stand for, flat, float32 (one scale only: per-channel scales
-    need a shape).
+    """Return the numbers of the weights, flat, float32 (one scale only: per-channel scales need a
+    shape).
     """
     if data.kind in ("float32", "float16"):
         return data.array().astype(np.float32)
@@ -142,8 +144,8 @@ def stored_form(value: ir.Value | None, half: bool = False, axis: int = 0) -> We
 
 
 def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -> WeightData | None:
-    """Numbers that follow from constants, or the transpose of such a matrix: computed while the
-    file is written, not kept; None of what is not constant.
+    """Return numbers that follow from constants, or the transpose of such a matrix: computed while
+    the file is written, not kept; None if they are not constant.
     """
     shape = shape_of(value)
     if value is None or shape is None or not is_constant(value):
@@ -222,7 +224,7 @@ def _half(value: ir.Value) -> WeightData | None:
 
 
 def _quantised(value: ir.Value | None, axis: int, turned: bool = False) -> WeightData | None:
-    """Recognises what `Stored.lift` makes, and DequantizeLinear of 8-bit weights in general."""
+    """Recognize the result of `Stored.lift`, and DequantizeLinear of 8-bit weights in general."""
     bias = np.zeros(0, np.float32)
     if (gather := maker(value, "Gather")) is not None:
         return _table(gather)
@@ -286,7 +288,7 @@ def _table(gather: ir.Node) -> WeightData | None:
 
 
 def _payload(codes: ir.Value, turned: bool = False) -> tuple[Array, int] | None:
-    """The bytes and the number of bits of quantised numbers, of a transposed matrix if `turned`;
+    """Return the bytes and the bit width of quantized values, of a transposed matrix if `turned`;
     None when they are not constant or of another type.
     """
     node = codes.producer()

@@ -59,11 +59,11 @@ def _no_floats() -> npt.NDArray[np.float32]:
 class WeightData:
     """The content of one WeightParams.
 
-    `kind` says how the bytes are meant: "float32" and "float16" little-endian numbers, "int8"
-    signed bytes (weights of dynamically quantised layers), "quantised" a stream of `bits`-wide
-    (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantised
-    numbers q stand for q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q]
-    (2**bits entries).
+    `kind` is the encoding of the bytes: "float32" and "float16" little-endian numbers, "int8"
+    signed bytes (weights of dynamically quantized layers), "quantised" a stream of `bits`-wide
+    (1..8) unsigned numbers, most significant bit first, elements straddling bytes. Quantized values
+    q represent q * scale + bias (linear: `scale` set, `bias` possibly empty) or for lut[q] (2**bits
+    entries).
     """
 
     kind: Kind
@@ -170,8 +170,8 @@ class _Floats:
         self._small = bytearray()
 
     def add(self, tag: int, start: int, end: int, stop: int) -> int:
-        """Takes the piece with value `start..end`, and all that follow it at once with the same tag
-        and length; returns the offset behind them.
+        """Add the piece with value `start..end`, and all directly following ones with the same tag
+        and length; return the offset after them.
         """
         repeats, stride = self._repeats(tag, start, end, stop), end - tag
         after = tag + repeats * stride
@@ -225,7 +225,7 @@ class _Floats:
 
 
 def reference(model: int, index: int) -> bytes:
-    """The field that stands for the payloads `index` of model number `model`."""
+    """Return the field that refers to the payloads `index` of model number `model`."""
     return (
         encode_tag(REFERENCE, LEN)
         + encode_varint(len(KEY) + 8)
@@ -235,7 +235,7 @@ def reference(model: int, index: int) -> bytes:
 
 
 def headed(payloads: dict[int, LazyTensor]) -> Iterator[Piece]:
-    """The payloads as fields of a WeightParams, each behind its tag and length."""
+    """Yield the payloads as fields of a WeightParams, each after its tag and length."""
     for number, weight in sorted(payloads.items()):
         yield memoryview(encode_tag(number, LEN) + encode_varint(weight.nbytes))
         yield weight

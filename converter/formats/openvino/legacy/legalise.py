@@ -1,7 +1,7 @@
-"""Canonical operators rewritten for legacy IR, where no row says them.
+"""Rewrites of canonical operators for legacy IR that have no row.
 
-Everything else is left to the common decompositions and to the bodies of extension operators; what
-each of these rewrites gains over them stands with it.
+Other operators are left to the common decompositions and to the bodies of extension operators; each
+rewrite states its advantage over them.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from converter.passes.round_halves import round_to_halves
 from converter.passes.unroll import unroll_loops
 
 D = ir.DataType
-SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than what it is made of
+SMALL_ENOUGH = 1 << 20  # elements of a constant that may be larger than its inputs
 LARGEST = 1 << 31
 
 

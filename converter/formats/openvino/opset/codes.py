@@ -65,7 +65,7 @@ def _exponents(raw: Array) -> Array:
         )
 
 
-# element types of four bits that are places in a table, the first one in the low half of a byte
+# 4-bit element types that are indices into a table, the first one in the low half of a byte
 TABLES = {"nf4": NF4, "f4e2m1": F4E2M1}
 
 U8, F32 = ir.DataType.UINT8, ir.DataType.FLOAT

@@ -114,7 +114,7 @@ def _widens(node: ir.Node) -> bool:
 
 
 def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
-    """Weights of less than eight bits, which stand in few bytes as they are."""
+    """Weights of less than eight bits, which are stored packed."""
     return tensor.dtype.bitwidth < 8 and len(tensor.shape) > 1 and to.is_floating_point()
 
 
@@ -220,8 +220,8 @@ PIPELINE: list[Pass[Version]] = [
         applies=lambda context: context.version < 11,
         requires=_text,
     ),
-    # what either branch gives may have other axes, of which nothing after it is known; of a loop
-    # without iterations the runtime knows no shapes
+    # the results of the two branches may differ in rank, so that nothing is known after it; the
+    # runtime knows no shapes for a loop without iterations
     unroll_loops(lambda node: node.op_type == "If" or never_runs(node)),
     fold_empty_values(),
     Pass("legalize", "Rewrite operators that the opset lacks into those that it has", _legalize),

@@ -29,8 +29,8 @@ def canonical_spelling(type_: str) -> str:
 
 
 def version_to_write(type_: str, limit: int) -> str:
-    """The opset in which the newest revision up to `limit` first appeared: what the runtime itself
-    writes.
+    """Return the opset in which the newest revision up to `limit` first appeared, as the runtime
+    itself writes it.
     """
     usable = [n for n in revisions().get(type_, [1]) if n <= limit]
     return f"opset{usable[-1] if usable else 1}"

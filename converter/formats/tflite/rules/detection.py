@@ -65,8 +65,8 @@ def kept_boxes(r: Reading) -> tuple[Value, Value]:
 
 
 def suppressed(r: Reading) -> Sequence[ir.Value]:
-    """Results have as many elements as boxes are allowed: the selected boxes, then zeros, and the
-    number of selected boxes as a separate result.
+    """Return boxes (and scores) padded with zeros to the number of allowed boxes, and the number of
+    selected boxes.
     """
     b = r.b
     places, scores = kept_boxes(r)

@@ -42,8 +42,8 @@ def _messages() -> Mapping[str, Any]:
 
 
 def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a message with what protobuf says of those that are not set: zeros and empty
-    lists.
+    """Return the fields of a message, with protobuf's defaults for those that are not set: zeros
+    and empty lists.
     """
     found = dict(attrs)
     for f in message.fields:
@@ -58,9 +58,9 @@ def with_defaults(message: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Reading(context.Reading):
-    """`lead`: how many axes the blobs of the network have in front of [C, H, W].
+    """`lead`: the number of axes before [C, H, W] that the blobs of the network have.
 
-    A row may turn out to be a value that is there already (`alias`).
+    A row may result in an existing value (`alias`).
     """
 
     _same: ir.Value | None = None

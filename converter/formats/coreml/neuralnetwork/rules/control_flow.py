@@ -18,7 +18,7 @@ Value = ir.Value
 
 
 def apart(low: CoreLowering) -> CoreLowering:
-    """What collects the layers of a body."""
+    """Return the collector for the layers of a body."""
     inner = CoreLowering(low.mapping, low.version, low.half)
     inner.aliases, inner.notes = low.aliases, low.notes
     return inner

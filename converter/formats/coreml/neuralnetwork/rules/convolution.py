@@ -116,13 +116,13 @@ class Volumes(Planes):
             w.set(paddingType="CUSTOM", **dict(zip(SIDES, window.pads, strict=True)))
 
 
-# what stands beside the layer --------------------------------------------------------------------
+# operators around the layer --------------------------------------------------------------------
 
 Stage = tuple[list[Any] | None, Callable[[Value, Value], object]]
 
 
 def behind(w: Writing, stages: Sequence[Stage]) -> None:
-    """Layers behind that of the row, each with the shape of what it takes."""
+    """Append layers to that of the row, each with the shape of its input."""
     if not stages:
         return
     out = w.layer.outputs[0]
@@ -225,7 +225,9 @@ def elements_after(w: Writing) -> list[int]:
 
 
 class LateBias(Weights):
-    """Of a transpose that ends behind its last window, an Add behind."""
+    """The bias of a transposed convolution that extends beyond its last window, as an Add after
+    it.
+    """
 
     def lower(self, w: Writing) -> None:
         if any(elements_after(w)):
@@ -240,10 +242,10 @@ LATE_BIAS = LateBias(BIAS.blob, BIAS.index, BIAS.shape, BIAS.flag)
 class Transposed(transposed_window.TransposedWindow):
     """The window of a ConvTranspose.
 
-    `outputShape` decides where the output ends; where it begins is the explicit padding's; `same`
-    makes it size * stride. Output padding takes back what is cut off at the end; what it adds
-    beyond is bias alone, and is written as such. A class that can be used has the window of one or
-    of two axes as its next base.
+    `outputShape` determines the end of the output; the explicit padding determines its start;
+    `same` makes it size * stride. Output padding reduces the cropping at the end; elements beyond
+    that only contain the bias, and are appended. A concrete class has the window of one or of two
+    axes as its next base.
     """
 
     schemes: tuple[str, ...] = ()
@@ -269,7 +271,7 @@ class Transposed(transposed_window.TransposedWindow):
         behind(w, stages)
 
     def _padded(self, w: Writing, more: list[int], inner: Any, sizes: Any) -> list[Stage]:
-        """Zeros at the end, and the bias behind them."""
+        """Append zeros at the end, followed by the bias."""
         amounts = [0, 0, 0, 0, *(v for m in more for v in (0, m))]
 
         def pad(x: Value, y: Value) -> None:

@@ -56,8 +56,8 @@ LEAST, MOST = -3.4028234e38, 3.4028234e38
 
 
 def is_short(value: Value) -> bool:
-    """Whether it is of integers that a sum of two soon leaves: what is beyond has to wrap
-    around.
+    """Whether its type is an integer type that the sum of two numbers soon exceeds: overflow has to
+    wrap around.
     """
     return value.dtype in INTEGERS and value.dtype.bitwidth <= 16
 
@@ -112,10 +112,10 @@ def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
 
 
 class Epsilon(Field):
-    """What the layer adds to the argument <-> an Add of a positive constant in front.
+    """The number that the layer adds to the argument <-> an Add of a positive constant before it.
 
-    `root`       the sum stands under a square root
-    `otherwise`  what is written without an Add; None: then the row is not meant
+    `root`       the sum is the operand of a square root
+    `otherwise`  the number that is written without an Add; None: then the row does not match
     """
 
     keys = ("epsilon",)
@@ -174,7 +174,9 @@ class Square(Field):
 
 
 def read_quotient_of(r: Reading) -> None:
-    """The operator takes the quotient of the layer's operands, which a Div in front makes."""
+    """The operator is applied to the quotient of the layer's operands, computed by a Div before
+    it.
+    """
     r.set_inputs(r.b.Div(*r.node.inputs))
 
 
@@ -301,7 +303,7 @@ def channels(r: Reading, path: str) -> Value:
 
 
 def line(r: Reading) -> Value:
-    """alpha * x + beta; the operator is an Identity behind it."""
+    """alpha * x + beta; the operator is an Identity after it."""
     p = r.layer.attrs["linear"]
     return affine(r.data, p["alpha"], p["beta"])
 
@@ -381,7 +383,7 @@ def chain_operands(r: Reading) -> None:
 
 
 def truncate_power(w: Writing) -> None:
-    """A fraction, of which whole numbers keep what lies towards zero."""
+    """Truncate a number towards zero."""
     x, c = w.data, w.scalar(1)
     if x.dtype in INTEGERS and not (c is not None and c >= 0):
         truncate_result(w)
@@ -513,8 +515,8 @@ NOT_TEXT = Guard("texts cannot be compared", lambda w: w.data.dtype != T.STRING)
 
 
 class Unequal(Field):
-    """The layer compares by itself, two operands or one with `alpha`, what a Not and an Equal in
-    front of it say.
+    """The layer compares two operands, or one with `alpha`, which is a Not after an Equal in the
+    graph.
     """
 
     keys = ("alpha",)

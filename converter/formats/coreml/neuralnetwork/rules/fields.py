@@ -78,11 +78,11 @@ def fits(number: float, x: Value, y: Value) -> bool:
 
 @record
 class ConstOrInput(Field):
-    """A constant input of the operator <-> a number or numbers of the layer; what is computed is an
+    """A constant input of the operator <-> a number or numbers of the layer; a computed one is an
     input of the layer.
 
-    `shape`  that the operator wants of the operand
-    `absent` what the layer is given for an input that is left out (None: nothing)
+    `shape`  of the operand, as required by the operator
+    `absent` the value that is written for an omitted input (None: nothing)
     """
 
     index: int
@@ -151,7 +151,7 @@ class OneType(InputType):
 
 @record
 class AsRank(Field):
-    """The layer takes any number of axes in front, the operator exactly `rank` axes in all."""
+    """The layer takes any number of leading axes, the operator exactly `rank` axes in all."""
 
     rank: int = 4
 
@@ -169,9 +169,9 @@ class Weights(Field):
     """A constant input of the operator <-> weights of the layer.
 
     `shape(r)`   in the operator's order
-    `flag`       the key that says whether there are any; then the input may be left out
-    `compact`    how the layer may store them: quantised too, or as plain numbers
-    `like(w)`    what an input that is left out stands for
+    `flag`       the key that states whether there are any; then the input is optional
+    `compact`    the allowed storage: quantized too, or plain numbers only
+    `like(w)`    the value of an omitted input
     """
 
     blob: str

@@ -44,9 +44,7 @@ FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose l
 
 
 def squeeze_index_axis(w: Writing) -> None:
-    """A scalar index takes its axis away, which here is an index of one element and a squeeze
-    behind.
-    """
+    """A scalar index removes its axis; here it is an index of one element followed by a squeeze."""
     rank, axis = rank_of_value(w.data), w.attr("axis")
     if rank_of_value(w.input(1)) or rank < 2:
         return
@@ -152,8 +150,8 @@ def reordered(r: Reading, order: list[int]) -> None:
 
 
 def read_whole_rows(r: Reading) -> None:
-    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis in front,
-    whose indices have one more.
+    """container[.., indices, ..] op= updates on one axis <-> ScatterND with that axis first, whose
+    indices have an additional axis.
     """
     b, (_, indices, updates) = r.b, r.inputs(3)
     rank, n = blobs.rank(r), blobs.rank(r.input(1))
@@ -212,8 +210,8 @@ def static_slice(
 
 
 def masks(values: Any, count: int) -> list[bool]:
-    """One for each axis; what is missing is false, what is too much (coremltools pads to five axes)
-    says nothing.
+    """Return one mask bit for each axis; missing ones are false, superfluous ones (coremltools pads
+    to five axes) are ignored.
     """
     found = [bool(v) for v in values][:count]
     return found + [False] * (count - len(found))
@@ -292,8 +290,8 @@ def lift_dynamic(r: Reading) -> Value:
     """begin is input 1; end, strides and the masks are further inputs or parameters. Masks that
     squeeze must be known.
 
-    coremltools gives strides and masks for five axes where nobody says how many there are: those
-    beyond the last axis mean nothing.
+    coremltools gives strides and masks for five axes if the rank is unknown: those beyond the last
+    axis have no effect.
     """
     x, b, p = r.input(0), r.b, dict(r.layer.attrs)
     rank = blobs.rank(x)

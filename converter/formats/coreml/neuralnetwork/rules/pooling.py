@@ -78,7 +78,9 @@ def cuts(r: Reading, window: Geometry) -> bool:
 
 
 class WidePadding(Field):
-    """Pads that reach beyond the kernel, which ONNX's pools do not take, are a Pad in front."""
+    """Pads not smaller than the kernel, which ONNX's pools do not support, become a Pad before the
+    pool.
+    """
 
     def __init__(self, value: float) -> None:
         self.value = value
@@ -178,7 +180,7 @@ ROUNDS_DOWN = Guard("that rounds down only", lambda w: not w.attr("ceil_mode"))
 
 
 def pool(name: str, kind: str, *fields: Field, given: str) -> list[Rule]:
-    """A pool that rounds down; what rounds up is one with other pads."""
+    """Write a pool that rounds down; one that rounds up is written with other pads."""
     return [
         op(name, kind, ROUNDS_DOWN, *fields, given=given),
         op(name, kind, ROUNDS_UP, *fields, given=given, lower_only=True),

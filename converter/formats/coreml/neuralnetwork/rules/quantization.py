@@ -117,8 +117,8 @@ def demand_truth(w: Writing) -> None:
 
 
 def lower_cast(w: Writing) -> None:
-    """A Cast matters only where a number changes; compact weights that nobody stores with a layer
-    are a constant of their own.
+    """A Cast is written only if numbers change; compact weights that are not stored with a layer
+    become a separate constant.
     """
     x, out = w.data, w.out
     if _tells_truth(x, out):

@@ -32,7 +32,7 @@ FIXED = {
 }
 NAMES = {v: k for k, v in PLAIN.items()} | {v[0]: k for k, v in FIXED.items()}
 PARAMETERS = {name: (alpha, beta) for name, alpha, beta in FIXED.values()}
-# the gates in ONNX's order, by what the names of their weights begin with
+# the gates in ONNX's order, by the prefix of the names of their weights
 RNN = ("",)
 GRU = ("updateGate", "resetGate", "outputGate")
 LSTM = ("inputGate", "outputGate", "forgetGate", "blockInput")
@@ -229,7 +229,7 @@ def lift_bidirectional(r: Reading) -> list[Value]:
 
 
 def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
-    """What the directions have, one behind the other; nothing where one has none."""
+    """Concatenate the weights of the directions; empty where one has none."""
     values = [v for v in parts if v is not None]
     if len(values) < len(parts):
         return None
@@ -245,8 +245,8 @@ def _joined(r: Reading, parts: Sequence[Value | None]) -> Value | None:
 
 
 def chosen(w: Writing, defaults: Sequence[str], directions: int) -> list[dict[str, Any]]:
-    """The activations of the first direction as messages; both directions must agree, other
-    parameters than the layers' have no place.
+    """Return the activations of the first direction as messages; both directions must agree, and
+    have the layers' parameters.
     """
     names = [str(n) for n in w.attr("activations", None) or [*defaults] * directions]
     alphas, betas = (list(w.attr(k, None) or []) for k in ("activation_alpha", "activation_beta"))
@@ -391,8 +391,8 @@ class Recurrent:
         attrs: dict[str, Any],
         weights: dict[str, Any],
     ) -> None:
-        """The layer, and what connects its blobs with the operator's outputs that somebody
-        reads.
+        """Write the layer, and the operators between its blobs and the used outputs of the
+        operator.
         """
         made = self.outputs(states)
         sizes: dict[str, Any] = {"inputVectorSize": self.into, "outputVectorSize": self.size}

@@ -171,8 +171,8 @@ class Positions(Field):
 
 
 def by_fractions(r: Reading) -> Value:
-    """The positions of fractional factors without alignment; the operator is an Identity behind
-    them.
+    """Compute the positions for fractional factors without alignment; the operator is an Identity
+    after them.
     """
     size = static(blobs.dims(r, 2)[-2:], "fractional factors")
     out = [int(np.floor(n * f)) for n, f in zip(size, factors_of(r), strict=True)]

@@ -1,7 +1,6 @@
-"""Layers that give numbers another shape: reshaping, joining, splitting, repeating, filling,
-padding.
+"""Layers that change shapes: reshaping, concatenating, splitting, repeating, filling, padding.
 
-Tensors have one axis at least: what is a scalar in the graph is [1] here.
+Tensors have at least one axis: a scalar of the graph is [1] here.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ MOST_ONES = 1 << 20
 
 
 class SizeOne(Field):
-    """The axes that go or come; none at all, or those that the operator in front made, are the
-    value in front.
+    """The axes that are removed or added; if none, or those of the preceding operator, the value
+    before it is used.
     """
 
     keys: tuple[str, ...] = ("axes",)
@@ -120,7 +119,7 @@ class Ones(StaticResult):
 
 
 class Target(StaticResult):
-    """The shape of the result, where it is known; -1 may stand in it."""
+    """The shape of the result, if known; it may contain -1."""
 
     def lift(self, r: Reading) -> None:
         r.data = blobs.unreshaped(r.data)
@@ -170,7 +169,9 @@ def channels_last(r: Reading, x: Value) -> Value:
 
 
 def of_planes(r: Reading) -> tuple[list[int | None], list[int]]:
-    """The sizes in front and [C,H,W] of a target, which keeps the first ones, or is [Seq,C,H,W]."""
+    """Return the leading sizes and [C,H,W] of a target, which keeps the leading sizes, or is
+    [Seq,C,H,W].
+    """
     target, rank = r.attr("targetShape", list), blobs.rank(r, 3)
     if len(target) not in (3, 4):
         raise MappingError(f"targetShape has {len(target)} elements, 3 or 4 are known", "R110")
@@ -185,7 +186,7 @@ def planes(r: Reading) -> None:
 
 
 def pixels(r: Reading) -> None:
-    """Numbers in the order H, W, C in both shapes; the operator is the Transpose behind."""
+    """Reshape in the order H, W, C on both sides; the operator is the Transpose after it."""
     lead, (c, h, w) = of_planes(r)
     shape, n = blobs.shape_as(r.b, [*lead, h, w, c], r.input(0)), len(lead)
     r.data = r.b.Reshape(channels_last(r, r.input(0)), shape)
@@ -218,7 +219,7 @@ def permuted(r: Reading) -> None:
 
 
 def slice_shape(w: Writing) -> None:
-    """The sizes from `start` to `end`, which a slice behind takes."""
+    """Return the sizes from `start` to `end`, for a slice after it."""
     rank = w.rank()
     start, end = int(w.attr("start")), int(w.attr("end", rank))
     if rank == 0:
@@ -278,7 +279,7 @@ def interleaved(r: Reading) -> None:
 
 
 def _joined(b: Builder, y: ir.Value, axis: int) -> ir.Value:
-    """Axis `axis` and the one behind it as one."""
+    """Merge axis `axis` with the next one."""
     shape = b.Shape(y)
     return b.Reshape(y, b.Concat(shape[:axis], [-1], shape[axis + 2 :], axis=0))
 
@@ -433,9 +434,7 @@ def multiply_ones(w: Writing) -> None:
 
 
 def read_limits(r: Reading) -> None:
-    """Start, end and step <-> inputs end, start, step; what the layer is not given stands in its
-    parameters.
-    """
+    """Start, end and step <-> inputs end, start, step; omitted inputs are parameters."""
     given = [_scalar(r, v) for v in r.node.inputs if v is not None]
     if not given:
         raise MappingError("no input gives the end of the range", "R105")
@@ -575,7 +574,7 @@ def _doubled(x: Value) -> list[int | None]:
 
 
 def _missing(target: int, size: int | None) -> int:
-    """What is to be added to reach a size."""
+    """Return the amount that is missing to reach a size."""
     if target and size is None:
         raise MappingError("padding to an output size needs static shapes", "X203", FIX)
     return max(0, target - int(size or 0)) if target else 0

@@ -75,7 +75,7 @@ class Writing(context.Writing):
 
     @classmethod
     def beside(cls, low: Lowering) -> Writing:
-        """For layers that stand for no operator."""
+        """Return a context for layers that belong to no operator."""
         return cls(Node(""), low)
 
     def shape(self, value: ir.Value | int = 0) -> list[int]:
@@ -97,7 +97,8 @@ class Writing(context.Writing):
     def index_constant(self, value: int | list[int], what: str) -> ir.Value:
         return self.const(value)
 
-    # layers in front -----------------------------------------------------------------------------
+    # layers before the row's
+    # -----------------------------------------------------------------------------
 
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         """`value` in another shape: a constant is written in it, anything else through a layer."""
@@ -133,13 +134,14 @@ class Writing(context.Writing):
     def converted(
         self, value: ir.Value, to: ir.DataType, dtype: ir.DataType | None = None
     ) -> ir.Value:
-        """Numbers as FP32 or I32, which stands for `dtype`."""
+        """Return numbers as FP32 or I32, whichever represents `dtype`."""
         if to not in PRECISION:
             raise MappingError(f"legacy IR has no type {to.name}")
         shape, precision = self.shape(value), PRECISION[to]
         return self.emit("Convert", value, dtype=dtype or to, shape=shape, precision=precision)
 
-    # layers behind -------------------------------------------------------------------------------
+    # layers after the row's
+    # -------------------------------------------------------------------------------
 
     def finish(self, value: ir.Value, out: ir.Value | None = None) -> None:
         """Lets `value`, in the shape of `out`, be the operator's result."""
@@ -157,7 +159,9 @@ class Writing(context.Writing):
         dtype: ir.DataType | None = None,
         out: ir.Value | None = None,
     ) -> None:
-        """The layer of the row writes this shape, or type; layers behind it make `out` of it."""
+        """Give the layer of the row this shape, or type; layers after it compute `out` from its
+        result.
+        """
         out = self.out if out is None else out
         other = dtype is not None and (dtype in FLOATS) != is_float(out)
         if not other and self.shape(out) == list(shape):
@@ -174,8 +178,8 @@ class Writing(context.Writing):
             self.then(lambda: self.finish(self.converted(inner, to, out.dtype), out))
 
     def gives_through(self, kind: str, shape: list[int], **attrs: Any) -> None:
-        """The layer of the row writes this shape; a layer of another kind, and what changes the
-        shape, make the operator's result of it.
+        """Give the layer of the row this shape; a layer of another kind, and a reshape if needed,
+        compute the operator's result from it.
         """
         inner = self.temporary(self.layer.kind.lower(), self.out.dtype, shape)
         self.layer.outputs = [inner]

@@ -81,8 +81,8 @@ class Kernel(Field):
 
 @record
 class Bias(Field):
-    """Input 2, which is constant <-> the blob `biases`. The engine crashes where it stands beside
-    weights that are an input.
+    """Constant input 2 <-> the blob `biases`. The engine crashes on biases combined with weights
+    that are an input.
     """
 
     names = ()
@@ -133,8 +133,8 @@ class BiasBehind(Field):
 
 
 class Transposed(Window, transposed_window.TransposedWindow):
-    """The begin pads stand;
-    the end follows from the port: cut off, or more than the full result (output padding).
+    """The begin pads are used as they are; the end pads follow from the shape of the port: cropped,
+    or more than the full result (output padding).
     """
 
     names = (*Window.names, "output_padding", "output_shape")

@@ -1,5 +1,5 @@
-"""Layers of detection networks;
-what they compute is defined by the operators of the catalogue, mostly attribute by attribute.
+"""Layers of detection networks; operators of the catalogue define their computation, mostly
+attribute by attribute.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CAST_TO_FLOATS = Detail(read=cast_to_floats)
 
 
 class Read(Field):
-    """Outputs at the end that nobody reads are left out; the operator gives `count`."""
+    """Unused trailing outputs are omitted; the operator gives `count`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -101,7 +101,7 @@ class Images(Field):
 
 
 def values_before(owner: ir.Node | None) -> Iterator[ir.Value]:
-    """Inputs of the graph, and results of what images go through, in front of a node."""
+    """Yield inputs of the graph, and results of usual image operators, before a node."""
     usual = ("Conv", "Relu", "MaxPool", "AveragePool", "Concat", "Add", "Mul")
     if owner is None or not isinstance(owner.graph, ir.Graph):
         return
@@ -144,11 +144,11 @@ class Boxes(Field):
         return rows
 
     def lower(self, w: Writing) -> None:
-        """What the engine does not find out for itself."""
+        """Set the attributes that the engine does not determine itself."""
         a = dict(w.node.attrs)
         classes = w.shape(1)[1] // max(1, w.shape(2)[-1] // (4 if a["normalized"] else 5))
         a["num_classes"] = a["num_classes"] or classes
-        if a["background_label_id"] < 0:  # none: no class has the number behind the last
+        if a["background_label_id"] < 0:  # none: no class has the number after the last
             a["background_label_id"] = a["num_classes"]
         if a["top_k"] < 0:  # all of them
             a["top_k"] = w.shape(1)[1] // classes

@@ -169,7 +169,7 @@ def fixed(key: str, value: float, absent: bool = True) -> Fixed:
 
 @record
 class Line(Field):
-    """The steps of a Power in front of the operator, without those that change nothing."""
+    """The stages of a Power before the operator, without those that change nothing."""
 
     keys: tuple[str, ...] = ("scale", "shift")
     floats: bool = False
@@ -190,7 +190,9 @@ class Line(Field):
 
 @record
 class Number(Field):
-    """An operand that is one constant number <-> `key`; `place` of that operand, or either."""
+    """An operand that is one constant number <-> `key`; `place` is the index of that operand, or
+    either.
+    """
 
     key: str
     place: int | None = None
@@ -263,8 +265,8 @@ POWER = [
 
 @record
 class Channels(Field):
-    """An operand with one number for each channel of an image <-> a blob, or the input `place` of
-    the layer.
+    """An operand with one number for each channel of an image <-> a blob, or the input with index
+    `place` of the layer.
     """
 
     blob: str
@@ -489,7 +491,7 @@ PRECISION = Detail(
 
 
 def compare_with_zero(w: Writing) -> None:
-    """What becomes a truth value is compared with 0."""
+    """Compare a value with 0 to convert it to bool."""
     x = w.data
     dtype = x.dtype.numpy() if x.dtype else np.float32
     spread(w, [x, w.const(np.zeros([1] * len(w.shape(w.out)), dtype))])

@@ -1,4 +1,4 @@
-"""Layers that look elements up, choose them by value, or bring them to other places."""
+"""Gather, scatter and select layers."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ SCALARS = Detail(read=read_scalars, write=write_scalars)
 
 
 def rows_in_place(r: Reading) -> None:
-    """ScatterUpdate: rows of `updates` take the places that `indices` name along the axis."""
+    """ScatterUpdate: rows of `updates` replace those at `indices` along the axis."""
     b, x, size = r.b, r.input(0), r.static()
     axis, index = gathered_axis(r, 3), r.cast(r.input(1), D.INT64)
     flat = b.Reshape(index, [-1, *[1] * (len(size) - axis - 1)])
@@ -221,10 +221,10 @@ BEST = Detail(
 
 
 def read_best_alone(r: Reading) -> None:
-    """ArgMax: values or places alone. Places are floats; without an axis they are over all
-    trailing axes.
+    """ArgMax: values or indices alone. Indices are floats; without an axis attribute they are over
+    all trailing axes.
 
-    Then the result is [N, 1, k], or with the values below [N, 2, k].
+    Then the result is [N, 1, k], or with the values appended [N, 2, k].
     """
     x, k = r.input(0), r.attr("top_k", int, 1)
     pairs, whole = r.attr("out_max_val", bool, 0), "axis" not in r.layer.attrs
@@ -269,7 +269,9 @@ def boundaries_below(r: Reading) -> None:
 
 
 def read_unique_parts(r: Reading) -> None:
-    """All three results; those that nobody uses would be outputs of the net and are left out."""
+    """Read all three results; unused ones would be outputs of the net and are omitted on
+    writing.
+    """
     asked = [True, *(r.attr(k, bool, 0) for k in ("return_inverse", "return_counts"))]
     r.outputs = 3
     r.then(lambda found: [v for v, a in zip(found, asked, strict=True) if a])

@@ -48,7 +48,7 @@ def fold_statistics(w: Writing) -> None:
     """With scale and shift it becomes one ScaleShift."""
     scale, bias, mean, variance = (w.constant(i, "the statistics") for i in range(1, 5))
     wide = variance.astype(np.float64) + w.attr("epsilon")
-    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives what it gives
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance below 0 gives a NaN here too
         factor = scale.astype(np.float64) / np.sqrt(wide)
     shift = bias - mean * factor
     for blob, array in (("weights", factor), ("biases", shift)):
@@ -120,9 +120,7 @@ def over_pixels(r: Reading) -> None:
 
 @record
 class WholeAxes(Field):
-    """A flag says whether the axes are all from 1 on;
-    otherwise they are `other`, or all behind it.
-    """
+    """A flag is set if the axes are all from 1 on; otherwise they are `other`, or all after it."""
 
     flag: str
     ranks: tuple[int, ...]
@@ -152,7 +150,7 @@ class WholeAxes(Field):
 
 
 def read_scale(r: Reading) -> None:
-    """Factors for the channels behind; written are ones."""
+    """Factors for the channels of the result; written as ones."""
     if "weights" in r.layer.blobs:
         scale = channels(r, "weights")
         r.behind(lambda y: y * scale)
@@ -167,7 +165,7 @@ SCALE = Detail(read=read_scale, write=write_scale, keys=("channel_shared",), blo
 
 
 class SoftmaxAxis(Axis):
-    """With more than five axes: as a matrix between the axes before and behind."""
+    """With more than five axes: reshaped to a matrix of the axes before and after."""
 
     def lower(self, w: Writing) -> None:
         shape = w.shape()
@@ -185,9 +183,9 @@ class SoftmaxAxis(Axis):
 def read_levels(r: Reading) -> None:
     """Bounds in the rank of the data; the operator is the whole of the layer.
 
-    With bounds for each channel a layer that changes nothing stands in front: put together with
-    the layer before it, the engine reads memory behind the bounds. Networks of the engine's own
-    tools are as they are.
+    With bounds for each channel an identity layer is inserted before it: fused with the preceding
+    layer, the engine reads memory after the bounds. Networks of the engine's own tools are
+    unchanged.
     """
     r.node.inputs = [r.floats(r.input(i)) for i in range(5)]
 

@@ -73,7 +73,7 @@ def _all_begin_inside(w: Writing, window: Geometry) -> None:
 class AverageWindow(PoolWindow):
     """An average that includes pads counts the declared ones, not the rest of a last window.
 
-    Windows that reach beyond the padded input are divided by what of them lies inside of it.
+    Windows that extend beyond the padded input are divided by the number of elements inside it.
     """
 
     names = (*PoolWindow.names, "count_include_pad")

@@ -243,10 +243,10 @@ class Crop(Field):
 
 
 class Strides(Field):
-    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end
-    is used.
+    """begin, end and strides are operands; a mask bit of 1 means that the value of begin or end is
+    used.
 
-    New and shrunk axes are what the port shows.
+    New and shrunk axes follow from the shape of the port.
     """
 
     keys = ("begin_mask", "end_mask", "new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
@@ -295,8 +295,8 @@ class Strides(Field):
 class Tiles(Field):
     """One layer for each axis that is repeated.
 
-    Tensors of more than five axes are rows, one for each place in front of that axis. Repeats
-    may also be input 1.
+    Tensors of more than five axes are flattened to rows, one for each element of the axes before
+    that axis. Repeats may also be input 1.
     """
 
     keys = ("axis", "tiles")
@@ -332,7 +332,7 @@ class Tiles(Field):
     def _rows(
         self, w: Writing, x: ir.Value, shape: list[int], axis: int, count: int
     ) -> tuple[ir.Value, list[int], dict[str, Any]]:
-        """What is repeated to `shape`, the shape that comes out, and the attributes."""
+        """Return the value that is repeated to `shape`, the resulting shape, and the attributes."""
         if len(shape) <= MOST_AXES:
             return x, shape, {"axis": axis, "tiles": count}
         rows, row = math.prod(shape[:axis]), math.prod(shape[axis:])

@@ -42,8 +42,8 @@ def window_of(r: Reading, rank: int) -> Geometry:
 
 
 def _by_axis(r: Reading) -> Geometry:
-    """The spellings of v2:
-    kernel-x and kernel-y, also with underscores; `stride` alone stands for both axes.
+    """Read the spellings of v2: kernel-x and kernel-y, also with underscores; `stride` alone
+    applies to both axes.
     """
 
     def pair(what: str, default: int | None, axes: str = "yx") -> list[int]:

@@ -41,11 +41,11 @@ class Groups(Field):
 
 
 class TransposedWindow(Window, transposed_window.TransposedWindow):
-    """`output_padding`, and a third input that asks for an output shape, which decides where the
-    result ends. Automatic padding says nothing without it.
+    """`output_padding`, and a third input that requests an output shape, which determines the end
+    of the result. Automatic padding has no effect without it.
 
-    ConvTranspose takes less than a stride of `output_padding`: what is more cuts less off the end,
-    or is zeros behind it.
+    ConvTranspose takes an `output_padding` of less than a stride: a larger one reduces the cropping
+    at the end, or appends zeros.
     """
 
     names = (*Window.names, "output_padding", "output_shape")
@@ -122,13 +122,13 @@ def whole_weights(w: Writing) -> None:
 
 
 def unbatched_before(r: Reading) -> None:
-    """Columns [C*k, L] of one image stand for a batch of one."""
+    """Columns [C*k, L] of a single image are read as a batch of one."""
     if r.rank() == 2:
         r.data = r.b.Unsqueeze(r.data, [0])
         r.behind(lambda y: r.b.Squeeze(y, [0]))
 
 
-# of other numbers of channels the CPU plugin takes bits of other places (as of 2026.4)
+# for other numbers of channels the CPU plugin reads the wrong bits (as of 2026.4)
 WHOLE_BYTES = Guard(
     "the number of channels must be a multiple of 8",
     lower_if=lambda w: (dim(w.data, 1) or 1) % 8 == 0,

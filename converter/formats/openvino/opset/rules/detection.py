@@ -84,7 +84,7 @@ class ClassCount(Attr):
 
 @record
 class FlatInput(Field):
-    """An input of one axis, which files also give with a batch of one in front."""
+    """An input of one axis, which in some files has a leading batch axis of one."""
 
     index: int
 
@@ -152,11 +152,11 @@ class PooledShape(PooledSize):
 
 @record
 class Alignment(Field):
-    """aligned_mode; opset8 knew only what became `asymmetric`, whose value of the attribute `name`
+    """aligned_mode; opset8 only had a boolean: the attribute `name`, now `asymmetric`, whose value
     is `plain`.
 
-    half_pixel_for_nn is what ONNX calls half_pixel; half_pixel here also moves the corners by half
-    a pixel before scaling.
+    half_pixel_for_nn is called half_pixel in ONNX; half_pixel here also moves the corners by half a
+    pixel before scaling.
     """
 
     name: str
@@ -188,7 +188,7 @@ class Alignment(Field):
 LOWEST = np.array([np.finfo(np.float32).min], np.float32)
 # an overlap that no two boxes have, but not one that processors take for 0
 SMALL = np.float32(1e-30)
-# times a number: the one before or behind it
+# times a number: the operator before or after it
 BELOW, ABOVE = np.float32(1 - 2**-24), np.float32(1 + 2**-23)
 NO_OVERLAP = np.array([2], np.float32)  # more than any two boxes have
 
@@ -273,7 +273,7 @@ DECAY = Detail(read=read_decay, write=write_decay, names=("hard",))
 
 @record
 class Found(Field):
-    """What is left: indices, from opset5 on also rows with the scores and the count. The operator
+    """The selected indices, from opset5 on also rows with the scores and the count. The operator
     gives them unsorted.
 
     `scores`: the operator gives the scores, too.
@@ -485,7 +485,7 @@ REGIONS = [
     ),
 ]
 
-# what Detectron's own export uses
+# the values of Detectron's own export
 DETECTRON = [
     op(
         "netconv::DetectronPriorGridGenerator",

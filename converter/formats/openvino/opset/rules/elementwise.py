@@ -124,7 +124,7 @@ BOUNDS = Detail(read=read_bounds, write=write_bounds, keys=("min", "max"), input
 
 
 def lower_bound_first(w: Writing) -> None:
-    """The lower bound is a Maximum in front."""
+    """The lower bound is written as a Maximum before it."""
     x, low, high = w.data, w.optional(1), w.input(2)
     if low is not None:
         x = w.emit("Maximum", x, low, auto_broadcast="numpy")
@@ -395,10 +395,10 @@ BINARY = [
 
 
 def converted(r: Reading, to: ir.DataType) -> None:
-    """A Cast between types of computation; what has the type already is the result itself.
+    """Return a Cast between types of computation; the value itself if it has the type already.
 
-    Half precision is computed in floats: to it, numbers are rounded that are not half already, from
-    it is nothing.
+    Half precision is computed in float32: a cast to it rounds numbers that are not half already, a
+    cast from it does nothing.
     """
     x, wide = r.input(0), computed(to)
     if may_round(x.dtype, to) and x.meta.get(HALF) != to:

@@ -89,8 +89,8 @@ def _sum_of_neighbours(r: Reading, x: Value, axis: int, reach: int) -> Value:
 
 
 def read_first_axes(r: Reading) -> None:
-    """The axes of the first revision of MVN: a list, or all behind the batch with or without the
-    channels.
+    """Read the axes of the first revision of MVN: a list, or all after the batch with or without
+    the channels.
     """
     first = 1 if r.attr("across_channels", bool, 0) else 2
     rest = list(range(first, r.rank()))

@@ -77,8 +77,8 @@ class PoolWindow(Window):
         w.set(rounding_type="ceil_torch" if w.version >= 14 else "ceil", pads_end=ends.tolist())
 
     def _over(self, w: Writing, pads: Array, reach: Array) -> Array:
-        """What a window is larger than its padded axis, which runtimes refuse; padding there is not
-        counted.
+        """Return by how much a window exceeds its padded axis, which runtimes reject; such padding
+        is not counted.
         """
         n = len(reach)
         known = [1 << 60 if d is None else d for d in spatial(w.node, w.data)]
@@ -101,12 +101,12 @@ def image_size(r: Reading) -> Array:
 
 
 class CountedPadding(Field):
-    """What counts in an average, where rounding up means something else in ONNX: a factor behind
-    the pool.
+    """Counting of padding in an average, where rounding up has another meaning in ONNX: corrected
+    by a factor after the pool.
 
-    Rounding up, ONNX does not count what lies behind the padding. OpenVINO counts it with
-    `exclude-pad=false`; without any padding nothing but data counts, and windows behind the data
-    are zeros (`ceil_torch` has no such windows).
+    When rounding up, ONNX does not count elements beyond the padding. OpenVINO counts them with
+    `exclude-pad=false`; without any padding only data count, and windows beyond the data are zeros
+    (`ceil_torch` has no such windows).
     """
 
     def lift(self, r: Reading) -> None:

@@ -86,7 +86,7 @@ def _source(value: ir.Value | None, kind: str) -> ir.Node | None:
 
 
 def _stored(value: ir.Value | None) -> ir.Value | None:
-    """The integer constant behind a Cast."""
+    """Return the integer constant before a Cast."""
     cast = _source(value, "Cast")
     inner = cast.inputs[0] if cast is not None else None
     constant = inner is not None and inner.const_value is not None
@@ -151,7 +151,7 @@ class Blocks(Field):
         if shape is None or shape_of(w.input(1)) is None or x.const_value is None:
             raise MappingError("blocks of what is not constant")
         if axis < len(shape) - 1 and any(u.node.op_type == "Gather" for u in out.uses()):
-            # of other axes it takes what is not there
+            # of other axes it reads wrong elements
             raise MappingError("a runtime gathers from blocks of the last axis only")
         full, rest = divmod(shape[axis], block)
         stretches = [s for s in ((0, full, block), (full, 1, rest)) if s[1] and s[2]]
@@ -230,7 +230,7 @@ def write_packed(w: Writing) -> None:
 
 
 def table_of(w: Writing) -> str:
-    """The element type whose numbers a constant of places looks up; "" for other tables."""
+    """Return the element type whose numbers a constant of indices looks up; "" for other tables."""
     table, cast = known(w.data), _source(w.input(1), "Cast")
     codes = None if cast is None else cast.inputs[0]
     if table is None or codes is None or codes.const_value is None or codes.dtype != T.UINT4:
@@ -239,7 +239,7 @@ def table_of(w: Writing) -> str:
 
 
 def lower_places(w: Writing) -> None:
-    """A constant of four bits, each the place of a number in the table that the type has."""
+    """Write a 4-bit constant, each the index of a number in the table of the type."""
     element, cast = table_of(w), _source(w.input(1), "Cast")
     codes = cast.inputs[0] if cast is not None else None
     if not element or codes is None or codes.const_value is None:

@@ -30,7 +30,9 @@ class AsInt32(Field):
 
 @record
 class DefaultIndex(Field):
-    """The index for empty bags, and weights behind it, which need one: -1, which is none."""
+    """The index for empty bags, and the weights after it, which require one: -1, which means
+    none.
+    """
 
     position: int
 
