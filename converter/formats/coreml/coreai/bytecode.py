@@ -218,9 +218,7 @@ def number(value: int) -> bytes:
 
 
 def _heads(tensors: Sequence[LazyTensor]) -> Iterator[tuple[bytes, LazyTensor]]:
-    """What stands before the bytes of each resource: alignment, length, and padding up to where
-    they begin.
-    """
+    """Yield the bytes before each resource: alignment, length, and the padding before its data."""
     at = 0
     for tensor in tensors:
         head = number(ALIGNMENT) + number(tensor.length)

@@ -116,7 +116,7 @@ def wide_total(node: ir.Node, b: Builder) -> Value | None:
 
 
 def in_floats(node: ir.Node, b: Builder) -> Value | None:
-    """Of integers, in doubles, which hold what the operator computes of them."""
+    """Compute an operator of integers in float64, which represents its results exactly."""
     x = x_of(node)
     if x.dtype is None or x.dtype.is_floating_point():
         return None
@@ -176,7 +176,9 @@ def _counted(x: Value, pads: list[int], more: list[int], include: int, b: Builde
 
 
 def _amounts(node: ir.Node, a: dict[str, Any], axes: int) -> tuple[list[int], list[int]] | None:
-    """The padding that the operator has, and what windows at the end reach beyond that."""
+    """Return the padding of the operator, and the amount by which the last windows extend beyond
+    it.
+    """
     scheme, none = a.get("auto_pad", "NOTSET"), [0] * (2 * axes)
     given = [int(p) for p in a.get("pads") or none] if scheme == "NOTSET" else none
     if scheme in ("NOTSET", "VALID") and not a.get("ceil_mode", 0):
@@ -330,7 +332,7 @@ def squeeze(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _joined(node: ir.Node, b: Builder) -> Value:
-    """A Pad of every axis in turn, by joining the operand with what stands before and after it."""
+    """A Pad, axis by axis, as a Concat of the operand with the padding before and after it."""
     x, given = x_of(node), b.Cast(x_of(node, 1), to=D.INT64)
     rank, amounts = rank_of(x) or 0, sizes_in(node.inputs[1]) or []
     value = optional(node, 2)
@@ -432,7 +434,9 @@ def _in_rows(node: ir.Node, b: Builder) -> Value | None:
 
 
 def reduced(node: ir.Node, b: Builder) -> Value | None:
-    """Over no elements: what ONNX says of these; over no axes: each element alone."""
+    """A reduction over no elements: the result that ONNX defines; over no axes: applied to each
+    element.
+    """
     x, sizes, out = x_of(node), known_sizes(x_of(node)), shape_of(node.outputs[0])
     if sizes is None or 0 not in sizes or out is None:
         return in_integers(node, b) or (

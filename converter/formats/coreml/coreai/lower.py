@@ -31,7 +31,7 @@ from converter.mapping.node import Layer
 from converter.passes.pipeline import Context, run_passes
 
 D = ir.DataType
-COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # what the bindings leave as it is
+COMPACT = ("blockwise_shift_scale", "lut_to_dense")  # operations that the bindings leave unchanged
 LONG_SUM = 1024  # products from which on a sum in half precision is warned of
 STATES = "netconv.states"  # key of the metadata: states -> the outputs that are their next values
 
@@ -95,7 +95,7 @@ def folded_by_bindings(layer: Layer) -> bool:
 
 
 def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
-    """A copy of the graph in operators that Core AI has; what is known beforehand is computed."""
+    """Return a copy of the graph in operators that Core AI has, with constants folded."""
     clone = network.ir.clone()
     run_passes(PREPARE, clone, Context(network, notes=notes))
     return clone
@@ -165,7 +165,7 @@ class Function:
             )
 
     def said(self) -> dict[str, Any]:
-        """What metadata.json holds of the model."""
+        """Return the content of metadata.json."""
         said = dict(self.network.interface.get("coreai", {}))
         named = {public_name(k): public_name(v) for k, v in self.states.items()}
         told = {k: v for k, v in named.items() if v != f"{k}_out"}

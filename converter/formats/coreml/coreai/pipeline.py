@@ -1,6 +1,4 @@
-"""The passes that make a graph sayable in operations of Core AI; what is known beforehand is
-computed.
-"""
+"""The passes that legalize a graph for the operations of Core AI and fold constants."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Blob storage, version 2: weights beside a model, each behind 64 bytes that describe it.
+"""Blob storage, version 2: weights in a separate file, each after 64 bytes that describe it.
 
-At the place that a value names: u32 0xDEADBEEF, u32 type, u64 size in bytes, u64 place of the data,
-u64 bits of padding. Elements of less than a byte lie in a stream of bits, the least significant
+At the offset that a value refers to: u32 0xDEADBEEF, u32 type, u64 size in bytes, u64 offset of the
+data, u64 bits of padding. Elements of less than a byte are a bit stream, the least significant bit
 first. Source: MILBlob, StorageFormat.hpp.
 """
 
@@ -23,7 +23,7 @@ from converter.io.mapped_file import MappedFile
 
 SENTINEL = 0xDEADBEEF
 BITS = {25: 4, 35: 4, 36: 2, 37: 1, 38: 6, 39: 3}  # of types of less than a byte
-_HEAD = 64  # bytes in front of each weight, and what its place is a multiple of
+_HEAD = 64  # bytes before each weight; its offset is a multiple of this
 # types of the storage -> those of a program (MIL.proto, DataType)
 TYPES = {
     **{1: 10, 2: 11, 3: 31, 4: 21, 5: 13, 6: 22, 7: 32, 8: 25, 9: 37, 10: 36, 11: 35, 12: 39},
@@ -84,9 +84,10 @@ class Blobs:
 
 
 class NewBlobs:
-    """The storage of weights of a model that is written: places at once, contents in the end.
+    """The storage of weights of a model that is written: offsets are assigned at once, contents are
+    written in the end.
 
-    The same numbers are stored once.
+    Equal weights are stored once.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:
 def write(
     found: Classifier, names: Sequence[str], writer: ProgramWriter, block: Any, description: Any
 ) -> None:
-    """The operation behind all others, and the description of its results."""
+    """Write the last operation, and the description of its results."""
     text = isinstance(found.labels[0], str)
     code, words = CODES[D.STRING if text else D.INT64], "strings" if text else "longInts"
     scores = _whole(found.scores, writer, block)

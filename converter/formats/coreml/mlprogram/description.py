@@ -1,4 +1,4 @@
-"""The boundary of a written program: names, types of the interface, and the casts behind them."""
+"""The boundary of a written program: names, types of the interface, and the casts for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go 
 
 @dataclass
 class Boundary:
-    """Inputs by name, type and value, and the operations behind them and in front of outputs."""
+    """Inputs by name, type and value, and the operations after them and before outputs."""
 
     inputs: list[tuple[str, ir.DataType, ir.Value]] = field(default_factory=list)
     states: list[tuple[str, ir.Value]] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Describing:
     def _chain(
         self, name: str, outer: ir.Value, value: ir.Value, steps: list[tuple[str, dict[str, Any]]]
     ) -> list[Layer]:
-        """Operations one behind the other, from an input to the value of the graph."""
+        """Append a chain of operations, from an input to the value of the graph."""
         layers: list[Layer] = []
         for i, (kind, given) in enumerate(steps):
             made = value
@@ -156,7 +156,7 @@ class Describing:
         return dtype
 
     def state(self, value: ir.Value) -> ir.Value:
-        """Declares a state that is read at the start; what stands for it."""
+        """Declare a state that is read at the start; return its value."""
         name = self._name(value)
         state = self._outer(value, name, D.FLOAT16, value.shape)
         self.boundary.states.append((name, state))

@@ -152,7 +152,7 @@ def where(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
-    """The sizes of what operands of at most `rank` axes broadcast to, none of which is empty."""
+    """Return the broadcast shape of operands of at most `rank` axes, none of which is empty."""
     found = []
     for value in operands:
         missing = rank - len(value.shape or ())
@@ -163,7 +163,7 @@ def _largest(operands: Sequence[Value], rank: int, b: Builder) -> Value:
 
 
 def pad(node: ir.Node, b: Builder) -> Value | None:
-    """Axes that are told apart, with amounts that are computed: amounts of all axes."""
+    """Pads of some axes with computed amounts: rewritten with amounts for all axes."""
     x, rank, given = x_of(node), rank_of(x_of(node)), [*node.inputs, None, None, None]
     axes = known(given[3])
     if given[3] is None or axes is None or rank is None or constant(given[1]) is not None:
@@ -205,8 +205,8 @@ def expand(node: ir.Node, b: Builder) -> Value | None:
 
 
 def _has_open_sizes(node: ir.Node) -> bool:
-    """Whether several sizes of the result are open and others are not: slice_by_index with computed
-    bounds leaves all open, and a Reshape behind it tells all but one.
+    """Whether several, but not all, sizes of the result are dynamic: slice_by_index with computed
+    bounds makes all dynamic, and a Reshape after it can restore all but one.
     """
     shape = node.outputs[0].shape
     count = 0 if shape is None else sum(not isinstance(n, int) for n in shape)

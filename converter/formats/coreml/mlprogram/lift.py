@@ -137,8 +137,8 @@ class ModelReading:
         env.update(lifting.run(description, env))
 
     def outputs(self, description: Any, env: dict[str, ir.Value], all_: bool) -> None:
-        """The outputs of the network: what the description names, in its order; and `all_` others
-        that there are.
+        """Return the outputs of the network: those of the description, in its order; with `all_`
+        also the others.
         """
         told = (self.names.get(f.name, f.name) for f in description.output)
         names = [name for name in told if name in env]
@@ -216,7 +216,7 @@ def remembered(description: Any, key: str) -> dict[str, str]:
 class BlockLifting(Lifting):
     """The operations of a block, in their order; nested blocks see the names of outer ones.
 
-    `env`   what names stand for: values, arrays, strings, lists, states
+    `env`   values of the names: values, arrays, strings, lists, states
     """
 
     def __init__(
@@ -247,8 +247,8 @@ class BlockLifting(Lifting):
                 self.refused.update(o.name for o in operation.outputs)
 
     def _operation(self, operation: Any, where: Where) -> bool:
-        """Enters the results of an operation; False when it was refused, or is behind such a
-        one.
+        """Lift an operation and record its results; return False if it was refused, or depends on a
+        refused one.
         """
         if operation.type == "const":
             if not operation.outputs:
@@ -279,7 +279,7 @@ class BlockLifting(Lifting):
             self.env[out.name] = self._settled(value, out)
 
     def _parameters(self, operation: Any) -> dict[str, list[Given]] | None:
-        """What the parameters are bound to; None where one of them was refused."""
+        """Return the arguments of the parameters; None if one of them was refused."""
         found: dict[str, list[Given]] = {}
         sources = operation.attributes if operation.type.startswith("constexpr") else {}
         for key, value in sources.items():
@@ -312,7 +312,7 @@ class BlockLifting(Lifting):
         return self.outer is not None
 
     def as_value(self, given: Given) -> Any:
-        """What a name stands for as a value of the graph; a state stays a state."""
+        """Return a name's value as a value of the graph; a state stays a state."""
         if isinstance(given, np.ndarray | LazyTensor):
             return self.builder.const(given, "const")
         if isinstance(given, ir.Value | State):
@@ -333,7 +333,9 @@ class BlockLifting(Lifting):
         return value
 
     def lift(self, layer: Layer) -> list[ir.Value]:
-        """The results of an operation; MappingError R111 for a parameter that nobody looks at."""
+        """Return the results of an operation; MappingError R111 for a parameter that is not
+        used.
+        """
         r = self.reading(layer)
         results = self.mapping.table.lift(r)
         used = r.used | (r.rule.owned("keys") if r.rule is not None else set())

@@ -57,7 +57,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     version, older = max(least, lowest(clone, half)), SUPPRESSION_UNTIL - 1
     try:
         return _lowered(network, clone, classifier, version, half, notes)
-    except UnsupportedError:  # what newer versions lack may come out of the bodies of operators
+    except UnsupportedError:  # bodies of operators may contain operations that only newer versions lack
         if version <= older or least > older:
             raise
         with contextlib.suppress(UnsupportedError):
@@ -66,7 +66,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
 
 
 def prepared(network: Network, notes: list[Diagnostic]) -> tuple[ir.Model, Classifier | None]:
-    """A copy of the graph in which what is known beforehand is computed."""
+    """Return a copy of the graph with constants folded."""
     clone, context = network.ir.clone(), Spec(network, notes=notes)
     run_passes(PREPARE, clone, context)
     return clone, context.classifier[-1]

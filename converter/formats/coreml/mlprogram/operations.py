@@ -1,4 +1,6 @@
-"""What operations take: which computes numbers with a fraction alone, which truth values."""
+"""Types of operands: the operations that only support floating-point numbers, and those on
+booleans.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Spec(Context):
 
     version: int = 0
     half: bool = False
-    classifier: list[Classifier | None] = field(default_factory=list)  # what was taken out
+    classifier: list[Classifier | None] = field(default_factory=list)  # the classifier that was removed from the graph
 
     @property
     def attempt(self) -> str:
@@ -57,7 +57,7 @@ def decodes(node: ir.Node) -> bool:
 
 
 def refused_by(version: int, half: bool) -> Callable[[ir.Node], bool]:
-    """Whether no row says an operator: the rows are applied to operations that nobody keeps."""
+    """Whether no row matches an operator: the rows are tried, and the operations are discarded."""
 
     def refused(node: ir.Node) -> bool:
         low = MilLowering(MAPPING, version, half)

@@ -25,7 +25,7 @@ CODES = {
     **{D.INT8: 21, D.UINT8: 31, D.INT4: 25, D.UINT4: 35, D.UINT32: 33},
 }
 WEIGHTS = "@model_path/weights/weight.bin"
-STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # what the storage has in iOS15
+STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # types that the storage supports in iOS15
 IMMEDIATE = 10  # elements from which a constant lies in the storage
 _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longInts"}
 
@@ -41,8 +41,8 @@ def set_tensor_type(message: Any, dtype: ir.DataType, shape: Sequence[Any]) -> N
 
 
 class ProgramWriter:
-    """Names values and fills the messages of one function; constants are written in front of their
-    first user in each block.
+    """Names values and fills the messages of one function; constants are written before their first
+    user in each block.
     """
 
     def __init__(self, low: MilLowering, blobs: NewBlobs) -> None:
@@ -180,7 +180,7 @@ class ProgramWriter:
 
 
 def ends_of_ranges(array: Array) -> Array:
-    """The ends of the whole numbers of 64 bits stand for those of 32: "to the end" of ranges."""
+    """Replace the limits of int64 by those of int32, which mean "to the end" of ranges."""
     ends, own = np.iinfo(np.int64), np.iinfo(np.int32)
     array = np.where(array == ends.max, own.max, array)
     return np.where(array <= ends.min + 1, own.min + 1, array)

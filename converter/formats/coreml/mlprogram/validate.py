@@ -1,9 +1,8 @@
-"""What is wrong with an ML Program by itself, beyond what reading it says: versions, identifiers,
-constants of another type than they declare, the storage of weights, and a description that says
-other than the program.
+"""Validation of an ML Program beyond the checks of reading it: versions, identifiers, constants of
+another type than declared, the storage of weights, and a description that contradicts the program.
 
-coremltools' loader of programs takes all of these without a word; the system that runs the model
-does not.
+coremltools' loader of programs accepts all of these silently; the system that runs the model does
+not.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ VERSION_RANGE = range(min(VERSIONS.values()), max(VERSIONS.values()) + 1)
 _IDENTIFIER = re.compile(r"[A-Za-z_@][A-Za-z0-9_@]*")
 D = ir.DataType
 ARRAYS = {65568: D.FLOAT, 65600: D.DOUBLE, 131104: D.INT32, 65552: D.FLOAT16, 131080: D.INT8}
-_TABLES = ("dictionaryType", "int64Type", "stringType")  # what a classifier gives
+_TABLES = ("dictionaryType", "int64Type", "stringType")  # results of a classifier
 _STORAGE = 2  # version
 
 
@@ -245,7 +244,7 @@ def storage(blobs: Blobs, name: str, file: str) -> Iterator[Diagnostic]:
 
 
 def _stored(data: Any) -> int | None:
-    """How many weights lie one behind the other; None where they do not."""
+    """Return the number of consecutive weights; None if they are not consecutive."""
     at, found = 64, 0
     while at + 64 <= data.size:
         sentinel, _, size, start = struct.unpack_from("<IIQQ", data[at : at + 24].tobytes())

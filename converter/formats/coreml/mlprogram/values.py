@@ -1,4 +1,6 @@
-"""Constants of a program: what a Value message holds, immediately or in the storage of weights."""
+"""Constants of a program: the content of a Value message, immediate or in the storage of
+weights.
+"""
 
 from __future__ import annotations
 

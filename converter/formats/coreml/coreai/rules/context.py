@@ -32,18 +32,18 @@ class Block(Protocol):
     """A block that is being read, as rows see it."""
 
     def is_complex(self, value: ir.Value) -> bool:
-        """Whether a value stands for complex numbers."""
+        """Whether a value represents complex numbers."""
 
     def is_seen(self, but: str) -> bool:
-        """Whether other operations than `coreai.{but}` read what is being read."""
+        """Whether operations other than `coreai.{but}` use the results of the current operation."""
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
         """The results of a block of the operation that is being read."""
 
 
 class Reading(context.Reading):
-    """One operation on its way into the graph; `block` is the block that is being read, None where
-    the operation stands alone.
+    """One operation that is being read; `block` is the block that contains it, None for an
+    operation without a block.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reading(context.Reading):
         return self._block
 
     def is_complex(self, value: ir.Value | None) -> bool:
-        """Whether a value stands for complex numbers."""
+        """Whether a value represents complex numbers."""
         return self._block is not None and value is not None and self._block.is_complex(value)
 
     def is_seen(self, but: str) -> bool:

@@ -80,7 +80,7 @@ class UnitAxes(Field):
 
 
 def share_known_sizes(w: Writing) -> None:
-    """Operands that agree in all axes but one: what is known of one is known of all."""
+    """Operands agree in all axes but one: sizes that are known of one are known of all."""
     out = known_sizes(w.out) or []
     axis = int(w.attr("axis")) % max(1, len(out))
     for i, value in enumerate(w.layer.inputs):
@@ -291,7 +291,7 @@ def in_dims(r: Reading) -> Value:
 
 
 def broadcast_shapes(r: Reading) -> Value:
-    """What two shapes broadcast to."""
+    """Return the broadcast shape of two shapes."""
     b, both = r.b, [r.whole(0), r.whole(1)]
     rank = max(r.static(v)[0] for v in both)
     one, other = (b.Concat(np.ones(rank - r.static(v)[0], np.int64), v, axis=0) for v in both)
@@ -308,7 +308,7 @@ def fill_shape(w: Writing) -> None:
 
 
 def cast_sizes(w: Writing) -> None:
-    """Sizes as ui32 behind the operation, and as si64 after it."""
+    """Sizes as ui32 after the operation, and as si64 after that."""
     if w.attr("start", 0) or w.attr("end", None) is not None:
         raise MappingError("a part of the shape")
     own = w.layer.outputs[0]
@@ -323,7 +323,7 @@ def read_scalars(r: Reading) -> None:
 
 
 def write_scalars(w: Writing) -> None:
-    """A step of 0 ends the process of the runtime: 1 stands for it."""
+    """A step of 0 crashes the runtime's process: it is replaced by 1."""
     start, stop, step = (
         v if v is None or not v.shape else w.emit("reshape", v, w.numbers([]), shape=[])
         for v in w.layer.inputs

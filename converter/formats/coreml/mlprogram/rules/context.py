@@ -43,7 +43,7 @@ class Block(Protocol):
         """Whether the block is a branch, or the body of a loop."""
 
     def as_value(self, given: Any) -> Any:
-        """What a name stands for as a value of the graph; a state stays a state."""
+        """Return a name's value as a value of the graph; a state stays a state."""
 
     def inlined(self, index: int, b: Builder, inputs: Sequence[Any]) -> list[Any]:
         """The results of a nested block on these inputs."""
@@ -66,7 +66,7 @@ class Reading(context.Reading):
         return name in self.layer.attrs
 
     def given_as(self, name: str) -> Any:
-        """What the one value of a parameter stands for, also text, a list or a state."""
+        """Return the single argument of a parameter, which may be a string, a list or a state."""
         if not self.has(name) or len(self.layer.extra[name]) != 1:
             raise MappingError(f"the input {name!r} is absent", "R105")
         return self.layer.extra[name][0]

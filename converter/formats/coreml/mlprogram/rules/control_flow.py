@@ -70,8 +70,8 @@ def flag(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def write_loop(w: Writing) -> None:
-    """The number of the step and the condition are carried beside the states, and what is
-    collected in tensors of the full size.
+    """Write a loop that carries the iteration number and the condition together with the states,
+    and stacks outputs in tensors of the full size.
     """
     body = w.attr("body")
     states, count = w.node.inputs[2:], w.optional(0)

@@ -72,7 +72,7 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
 
 
 def turned(r: Reading, value: ir.Value) -> Value:
-    """The last two axes change places."""
+    """Swap the last two axes."""
     n = r.rank(value)
     return r.transpose(value, [*range(n - 2), n - 1, n - 2])
 
@@ -123,7 +123,7 @@ def compact_matrix(value: ir.Value) -> ir.Value | None:
 
 
 def write_biased(w: Writing) -> None:
-    """The product of a linear layer and the bias behind it, which are one operation."""
+    """Write a matrix product and the bias after it as a single linear operation."""
     for value, bias in ((w.data, w.optional(1)), (w.input(1), w.optional(0))):
         product, numbers = maker(value, "MatMul"), constant(bias)
         if product is None or numbers is None or only_user(value) is None:
@@ -164,7 +164,9 @@ def in_one_type(r: Reading) -> None:
 
 
 def attention(r: Reading) -> Value:
-    """softmax(q k^T / sqrt(size) + mask) v; a mask of truth values says what takes part."""
+    """softmax(q k^T / sqrt(size) + mask) v; a boolean mask is true for the elements that take
+    part.
+    """
     b = r.b
     q, k, v = (r.value(n) for n in ("query", "key", "value"))
     size = q.shape[-1] if q.shape else None

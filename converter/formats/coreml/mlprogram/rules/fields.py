@@ -71,7 +71,7 @@ def size_of(value: ir.Value, axis: int) -> Any:
 
 @record
 class Parameter(Field):
-    """What one parameter says, whose name the row gives."""
+    """One parameter, whose name the row gives."""
 
     key: str
 
@@ -90,7 +90,7 @@ class Results(Field):
 
 
 class Places(Field):
-    """The result, [places, axes], with its axes exchanged."""
+    """The result, [indices, axes], transposed."""
 
     def lift(self, r: Reading) -> None:
         r.behind(lambda y: r.b.Transpose(y, perm=[1, 0]))
@@ -105,10 +105,10 @@ SCHEMES = {"same": "SAME_UPPER", "same_lower": "SAME_LOWER"}
 
 
 class Window(window.Window):
-    """Strides, dilations and padding, whose amounts stand in pairs for each axis.
+    """Strides, dilations and padding, whose amounts are pairs for each axis.
 
-    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: how many
-    spatial axes at most.
+    `sized`: the kernel's size is a parameter; else it is that of the weights. `axes`: the largest
+    number of spatial axes.
     """
 
     schemes = SAME

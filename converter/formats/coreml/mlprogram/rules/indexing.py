@@ -33,7 +33,7 @@ JOINING = enum({"add": "add", "mul": "mul", "max": "max", "min": "min", "none": 
 
 
 def gather_in_batches(r: Reading) -> None:
-    """`axis`, behind `batch_dims` leading axes that data and indices share."""
+    """`axis`, after `batch_dims` leading axes that data and indices share."""
     x, indices = r.operands()
     rank, depth, batch = r.rank(x), r.rank(indices), r.attr("batch_dims", int, 0)
     axis = r.attr("axis", int, 0) % rank
@@ -46,7 +46,7 @@ def gather_in_batches(r: Reading) -> None:
 
 
 def read_joined(r: Reading) -> None:
-    """How updates join what is there: what is taken away is added negated.
+    """The reduction of updates with the data: a subtracted update is added negated.
 
     It is always written, since addition is the default.
     """
@@ -78,7 +78,7 @@ def scatter_slices(r: Reading) -> None:
 
 
 def join_off_and_on(r: Reading) -> None:
-    """The numbers at the place of the index and at all others."""
+    """Return the values at the index and at all other positions."""
     on, off = (r.given(k) for k in ("on_value", "off_value"))
     on = r.b.const(np.int32(1)) if on is None else on
     off = r.b.like(on, 0) if off is None else off
@@ -136,7 +136,7 @@ def make_list(r: Reading) -> Value:
 
 
 def list_write(r: Reading) -> Value:
-    """One element replaced, or one more behind the last."""
+    """Replace one element of a list, or append one."""
     b = r.b
     ls, value = r.value("ls"), b.Unsqueeze(r.value("value"), [0])
     index = b.Reshape(r.whole("index"), [1])

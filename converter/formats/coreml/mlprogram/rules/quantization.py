@@ -1,7 +1,8 @@
-"""Quantised numbers, and the compressed forms of constants.
+"""Quantized values, and the compressed forms of constants.
 
-Compressed constants stay compressed in the graph where ONNX says them: quantised ones behind a
-DequantizeLinear, those with a table behind a Gather. Others are computed when they are written.
+Compressed constants stay compressed in the graph where ONNX has a form for them: quantized ones
+with a DequantizeLinear, those with a table with a Gather. Others are computed when they are
+written.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ QUANTISED = {D.INT8: "int8", D.UINT8: "uint8"}
 
 
 class Scales(Field):
-    """Constant scales and zero points, of all numbers or of each place of an axis.
+    """Constant scales and zero points, for the whole tensor or for each element of an axis.
 
-    The zero points are of the type in which the numbers are stored.
+    The zero points have the type of the quantized values.
     """
 
     keys: tuple[str, ...] = ("scale", "zero_point", "axis")
@@ -116,7 +117,9 @@ def _stored(w: Writing, value: ir.Value) -> ir.Value:
 
 
 def _scales(w: Writing, stored: ir.DataType, real: Any) -> dict[str, Any]:
-    """Constant scales and zero points, of all numbers or of each place of an axis."""
+    """Return constant scales and zero points, for the whole tensor or for each element of an
+    axis.
+    """
     w.needs(IOS17)
     scale, zero = evaluate_constant(w.input(1)), evaluate_constant(w.optional(2))
     if scale is None or (zero is None and w.has(2)):
@@ -265,8 +268,8 @@ def sparse_blockwise(r: Reading) -> Any:
 
 
 def write_dequantized(w: Writing) -> None:
-    """Constants of four or eight bits with a scale for all or each place of an axis, since iOS18
-    with scales of blocks; before, those of four bits are stored in eight.
+    """Write 4-bit or 8-bit constants with one scale or a scale per element of an axis, from iOS18
+    on with scales of blocks; before that, 4-bit constants are stored in eight bits.
     """
     data, scale = w.data.const_value, evaluate_constant(w.input(1))
     if data is None:

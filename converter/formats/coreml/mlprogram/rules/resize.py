@@ -26,7 +26,7 @@ MODES = {
     "UNALIGN_CORNERS": "half_pixel",
 }
 TARGET = ("target_size_height", "target_size_width")
-IOS16 = 7  # from which on there is a value for what lies outside of an image
+IOS16 = 7  # the first version with a value for samples outside of an image
 SAMPLING = {
     "STRICT_ALIGN_CORNERS": "strict_align_endpoints",
     "ALIGN_CORNERS": "align_endpoints",
@@ -87,7 +87,7 @@ def resize_nearest(r: Reading) -> Value:
 
 
 def resize(r: Reading) -> Value:
-    """The last axes; a size of 0 stays what it is."""
+    """Resize the last axes; a size of 0 leaves an axis unchanged."""
     x, mode = r.x, r.attr("sampling_mode", str, "DEFAULT")
     count = int(r.array("resized_dims").reshape(-1)[0])
     word = r.attr("interpolation_mode", str, "LINEAR")
@@ -246,7 +246,9 @@ PADDING = {
 
 
 class Padding(Field):
-    """What lies outside of an image. A number is 0 in ONNX: it is taken away and added again."""
+    """The value outside of an image. In ONNX it is 0, so the value is subtracted before and added
+    after.
+    """
 
     keys, names = ("padding_mode", "padding_value"), ("padding_mode", "align_corners")
 
@@ -267,7 +269,7 @@ class Padding(Field):
 
 
 class Coordinates(Field):
-    """Places (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
+    """Coordinates (x, y), [batch, h, w, 2], which ONNX counts from -1 to 1 over the image."""
 
     keys = ("coordinates_mode", "align_corners")
 
@@ -291,9 +293,9 @@ class Coordinates(Field):
 
     @staticmethod
     def _rounded(r: Reading, places: Value, size: Value) -> Value:
-        """The nearest elements themselves, halves to even: in ONNX's coordinates a half would not
-        stay one. Reflected about the edges of the image a place changes parity, so that happens
-        first; about the centers it does not.
+        """Return the coordinates of the nearest elements, halves rounded to even: in ONNX's
+        coordinates a half would not be preserved. Reflection about the edges of the image changes
+        the parity of a coordinate, so that happens first; reflection about the centers does not.
         """
         b, a = r.b, r.node.attrs
         if a["padding_mode"] == "reflection" and not a["align_corners"]:

@@ -37,8 +37,9 @@ FAR = np.iinfo(np.int32).max
 def read_sizes(r: Reading) -> None:
     """The sizes of the result.
 
-    Read, 0 takes the size at its place: from the front before iOS17, from behind since. Written,
-    they are known but for one, or computed; what has no axes is squeezed or expanded.
+    On reading, 0 takes the size at the same index: counted from the front before iOS17, from the
+    end since. On writing, at most one size is unknown, or they are computed; scalars are squeezed
+    or expanded.
     """
     shape = r.whole("shape")
     array = known(shape)
@@ -78,7 +79,7 @@ SIZES = Detail(
 
 
 def copies(w: Writing) -> bool:
-    """Whether a size of 0 stands for that of the operand."""
+    """Whether a size of 0 means that of the operand."""
     given = known(w.optional(1))
     return not w.attr("allowzero", 0) and given is not None and bool((given == 0).any())
 
@@ -110,7 +111,7 @@ def lines_of_scalars(r: Reading) -> None:
 
 
 def interleaved(r: Reading) -> None:
-    """One place of each value in turn."""
+    """Interleave the elements of the operands."""
     axis, shape = r.node.attrs["axis"] % r.rank(r.data), r.b.Shape(r.data)
     r.set(axis=axis + 1)
     r.set_inputs(*(r.b.Unsqueeze(v, [axis + 1]) for v in r.operands()))
@@ -229,7 +230,7 @@ class Ranges(Field):
             r.behind(lambda y: r.b.Squeeze(y, gone))
 
     def read(self, r: Reading) -> tuple[Value, Value, list[int], list[int], list[int]]:
-        """Starts, ends, axes and steps of a Slice, and the axes that go behind it."""
+        """Return starts, ends, axes and steps of a Slice, and the axes to remove after it."""
         b, rank = r.b, r.rank(r.data)
         begin, end = r.whole("begin"), r.whole("end")
         strides = listed(r, "stride") or [1] * rank
@@ -293,7 +294,7 @@ def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, b
 
 
 class Replaced(Ranges):
-    """The places that a slice would take, as those of a line, which get other values."""
+    """Replace the elements that a slice would select, as indices into the flattened tensor."""
 
     def lift(self, r: Reading) -> None:
         *ranges, gone = self.read(r)
@@ -319,7 +320,7 @@ def read_lengths(r: Reading) -> None:
 
 
 def reverse_axes(r: Reading) -> None:
-    """Axes from the last place to the first; all where they are left out."""
+    """Reverse axes; all if none are given."""
     axes = axes_of(r, r.data)
     ones = [-1] * len(axes)
     r.set_inputs(r.data, ones, [SMALL] * len(axes), axes, ones)
@@ -328,7 +329,7 @@ def reverse_axes(r: Reading) -> None:
 
 
 def crop_image(r: Reading) -> None:
-    """What is cut off in front and behind, of height and of width."""
+    """Crop height and width at the start and the end."""
     amounts = {k: listed(r, k) or [] for k in ("crop_height", "crop_width")}
     of_length(2, **amounts)
     r.set_inputs(r.data, *inner(*amounts.values()))
@@ -338,7 +339,7 @@ CROP_IMAGE = Detail(read=crop_image, keys=("crop_height", "crop_width"))
 
 
 def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-    """Starts, ends and axes of a Slice that leaves out these amounts in front and behind."""
+    """Return starts, ends and axes of a Slice that crops these amounts at the start and the end."""
     (top, bottom), (left, right) = height, width
     return [top, left], [-n if n else LARGE for n in (bottom, right)], [-2, -1]
 
@@ -368,7 +369,7 @@ TIME_AND_BATCH = Detail(
 
 
 def gather_windows(r: Reading) -> None:
-    """Windows of an axis, along a new axis behind it."""
+    """Gather the windows of an axis along a new axis after it."""
     size, step = r.count("size"), r.count("stride", 1)
     axis = axis_of(r.attr("axis", int), r.rank(r.data))
     places = arange((r.static(r.data)[axis] - size) // step + 1)[:, None] * step + arange(size)
@@ -387,7 +388,7 @@ def fill_value(w: Writing) -> None:
 
 
 def zero(r: Reading) -> None:
-    """What is spread is 0 where it is left out."""
+    """The value that is broadcast defaults to 0."""
     if r.node.input(0) is None:
         r.set_input(0, np.float32(0))
 
@@ -451,7 +452,7 @@ def unshuffled(r: Reading) -> Value:
 
 
 def read_margins(r: Reading) -> None:
-    """Zeros in front and behind, of height and of width."""
+    """Read the zeros to pad before and after height and width."""
     pairs = shaped(r.array("paddings"), 2, 2, what="paddings")
     r.set(pads=pairs.T.reshape(-1).tolist())
 
@@ -464,7 +465,7 @@ MARGINS = Detail(read=read_margins, write=write_margins, keys=("paddings",), nam
 
 
 class Crops(Field):
-    """What is cut off behind the operator, in front and behind of height and of width."""
+    """The cropping after the operator, at the start and the end of height and width."""
 
     keys = ("crops",)
 

@@ -159,7 +159,7 @@ class SizeOneAxes(Field):
                 raise MappingError(message, "X203", "make the axes constant")
         if w.node.op == "Unsqueeze" or w.version >= 15 or after is None:
             return None
-        # readers of then take a Squeeze after a recurrent layer for another
+        # runtimes of before opset 15 mistake a Squeeze after a recurrent layer for another one
         sizes = _sizes_behind(axes, list(after), rank_of(w.data))
         return None if sizes is None else (sizes, True)
 
