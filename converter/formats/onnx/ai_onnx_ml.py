@@ -1,5 +1,5 @@
-"""ai.onnx.ml, the operators of classical machine learning: what standard operators say is written
-with them, the rest is kept as it is.
+"""ai.onnx.ml, the operators of classical machine learning: rewritten with standard operators where
+possible, else kept as they are.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _MAPS = ("ZipMap", "CastMap", "DictVectorizer")
 
 
 def lift_classical(op: Op, b: Builder) -> Results:
-    """The standard operators in the place of one of ai.onnx.ml, or the operator itself, which only
-    ONNX can carry on.
+    """Return the standard operators for one of ai.onnx.ml, or the operator itself, which only ONNX
+    can preserve.
     """
     if op.kind in _MAPS:
         raise MappingError(
@@ -120,7 +120,7 @@ def one_hot_encoder(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Imputer")
 def imputer(op: Op, b: Builder) -> Results:
-    """Numbers that stand for absent ones are replaced, column by column."""
+    """Replace missing numbers by constants, column by column."""
     x, values = op.x, _numbers(op, "imputed_value_floats")
     if x.dtype != ir.DataType.FLOAT or not values.size:
         return None

@@ -30,7 +30,7 @@ def decode(a: onnx.AttributeProto, bound: Attributes, weights: Weights) -> Any:
     `bound` are the attributes of the function call around, which a reference (`ref_attr_name`)
     names.
     """
-    if not isinstance(a.name, str):  # protobuf hands out bytes for what is no text
+    if not isinstance(a.name, str):  # protobuf gives bytes for invalid UTF-8
         raise MappingError(f"the name {a.name!r} of an attribute is not valid UTF-8", "R103")
     if a.ref_attr_name:
         return bound.get(a.ref_attr_name)

@@ -36,7 +36,7 @@ def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
 def check_constants(
     proto: onnx.GraphProto, own: Mapping[str, ir.Value | None], where: Where
 ) -> None:
-    """Initializers that are declared as inputs too are what the declaration says; ReadError
+    """Check initializers that are also declared as inputs against the declaration; ReadError
     R105.
     """
     for info in proto.input:
@@ -59,7 +59,7 @@ def check_constants(
 
 
 def values_of(graph: ir.Graph) -> list[ir.Value]:
-    """The inputs and initializers of a graph, and what its nodes make."""
+    """Return the inputs and initializers of a graph, and the results of its nodes."""
     made = (o for n in graph for o in n.outputs)
     return [*graph.inputs, *graph.initializers.values(), *made]
 
@@ -90,8 +90,8 @@ def declare_outputs(
 
 
 def check_version(proto: onnx.ModelProto, where: Where) -> None:
-    """Files of a newer version may hold fields that nobody here sees; ReadError R104. Some writers
-    say no version at all.
+    """Check the IR version: newer files may contain unknown fields; ReadError R104. Some writers
+    omit the version.
     """
     if not 0 <= proto.ir_version <= onnx.IR_VERSION:
         raise unreadable(

@@ -21,10 +21,10 @@ from converter.graph.value import Value, known_sizes
 from converter.graph.windows import overhang, same_pads, transposed_pads
 
 ROWS = Rows()
-# (builder of the body, number of the turn, states) -> the next states and what is stacked
+# (builder of the body, number of the iteration, states) -> the next states and the stacked outputs
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
 _WINDOWS = ("Conv", "ConvInteger", "QLinearConv", *_POOLS)
-# what exporters write for "to the end"
+# the values that exporters write for "to the end"
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
@@ -175,7 +175,7 @@ def mean_variance_normalization(op: Op, b: Builder) -> None:
 
 @ROWS.always("LSTM", "GRU", "RNN")
 def recurrent(op: Op, b: Builder) -> Results:
-    """`layout` 1 has the batch first: turned into layout 0 by Transposes."""
+    """`layout` 1 is batch-major: converted to layout 0 by Transposes."""
     if not op.take("layout", 0):
         return None
     states = (5, 6) if op.kind == "LSTM" else (5,)
@@ -287,8 +287,8 @@ def _extent(b: Builder, value: ir.Value, axis: int) -> Value:
 
 
 def _scan_8(op: Op, b: Builder, lift_body: Any) -> list[Value]:
-    """Scan-8 runs for each sample of a batch (axis 0 of every operand), as long as its length says,
-    zeros behind; an outer Loop does that.
+    """Scan-8 runs for each sample of a batch (axis 0 of every operand), for its given length,
+    padded with zeros; an outer Loop implements that.
     """
     body: onnx.GraphProto = op.attrs["body"]
     count = int(op.attrs["num_scan_inputs"])

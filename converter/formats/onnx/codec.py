@@ -53,7 +53,7 @@ def write_proto(proto: onnx.ModelProto, path: Path) -> None:
 
 
 def read_onnx(path: Path) -> tuple[onnx.ModelProto, Weights]:
-    """The ModelProto without large weights, and what gives them."""
+    """Return the ModelProto without large weights, and the source of these weights."""
     file = MappedFile(path)
     proto = _parse(skeleton(file.bytes), path)
     if not proto.HasField("graph"):
@@ -108,7 +108,7 @@ class Weights:
         self._files: dict[str, MappedFile] = {}
 
     def tensor(self, proto: onnx.TensorProto, place: str = "") -> ir.TensorProtocol:
-        """The tensor behind a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107
+        """Return the tensor of a TensorProto. ReadError R102 (missing bytes), R103 (sizes), R107
         (outside the folder).
         """
         where = Where(str(self.model), path=place or f"initializer {proto.name}")

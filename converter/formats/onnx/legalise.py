@@ -55,7 +55,7 @@ BOUNDARY = {
 
 
 def legalise_for_onnxruntime(model: ir.Model) -> None:
-    """Rewrites in place; afterwards the model has no functions and no extension operator with a
+    """Legalize a model in place; afterwards it has no functions and no extension operator with a
     definition.
     """
     if any(
@@ -76,8 +76,8 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
 
 
 def legalise_node(node: ir.Node, names: Names) -> None:
-    """Rewrites one operator of ONNX in place, and what comes of it, until there is a kernel or no
-    way is known.
+    """Rewrite one ONNX operator in place, and the resulting operators, until a kernel exists or no
+    rewrite is known.
     """
     table = kernels().get(node.op_type)
     rewrite = DEVIATING.get(node.op_type) or (_without_kernel if table is None else None)
@@ -215,8 +215,8 @@ def _lrn(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
-    """The kernel leaves out the 1e-9 of the operator's definition: what does not vary, one number
-    alone for instance, is 0 / 0 then.
+    """The kernel omits the 1e-9 of the operator's definition: constant data, for instance a single
+    number, give 0 / 0 without it.
     """
     return mean_variance_normalization(node, b)
 
@@ -290,8 +290,8 @@ def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _pool_of_uneven_margins(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels, where margins count, take those in front for those behind; zeros that are put
-    around before are the same.
+    """Old kernels that count padding use the pads at the start also for the end; an explicit zero
+    Pad before the pool is equivalent.
     """
     x, a = operand(node), attrs_of(node)
     pads = np.array(a.pop("pads", [])).reshape(2, -1)
@@ -343,7 +343,7 @@ def _choice_of_truths(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _unpool_to_a_size(node: ir.Node, b: Builder) -> Written:
-    """The kernel takes the places for those of the larger result."""
+    """The kernel interprets the indices as those of the larger result."""
     return max_unpool(node, b) if len(node.inputs) > 2 else None
 
 

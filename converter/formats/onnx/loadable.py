@@ -1,9 +1,9 @@
-"""The spelling that onnxruntime, the engine that ONNX files are for, loads with its default
-options. The meaning stays.
+"""The form of a graph that onnxruntime, the main engine of ONNX files, loads with its default
+options. The semantics stay the same.
 
-What it has no kernel for is computed between Casts or by other operators
-(legalise.py), but for operators that an ONNX file came with: these stay as
-they are. Quantised operators are spelled so that its optimiser gets along with them.
+Operators without a kernel are computed between Casts or by other operators (legalise.py), except
+for operators of an ONNX source: these are unchanged. Quantized operators are written in a form that
+its optimizer handles correctly.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from converter.graph.walk import all_graphs, all_nodes, take_over
 from converter.passes.decompositions import DECOMPOSITIONS
 from converter.passes.legalise import rewritten
 
-# other opsets had another Mod and other ways to name no axis: what the file came with may be loaded
-# where opset 21's is not
+# other opsets had another Mod and other ways to specify no axis: an operator of the source may be
+# loadable where opset 21's is not
 _OTHER_OPSETS = frozenset({"Mod", *REDUCTIONS})
 APART = "__"  # between an extension operator's name and the hash of its body
 # the operators over which onnxruntime's optimiser carries a DequantizeLinear along
@@ -35,8 +35,8 @@ _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsquee
 
 
 def make_loadable(graph: ir.Graph, names: Names, notes: list[Diagnostic] | None = None) -> None:
-    """Rewrites a graph and its sub-graphs in place. `notes` hear of what is computed in a narrower
-    type.
+    """Rewrite a graph and its subgraphs in place. Adds to `notes` the operators that are computed
+    in a narrower type.
     """
     for inner in list(all_graphs(graph)):
         for node in list(inner):
@@ -132,8 +132,8 @@ def _quantise(node: ir.Node, names: Names) -> None:
 
 
 def _dequantise(node: ir.Node, names: Names) -> None:
-    """The zero point that is implied, 0: without one, what the optimiser quantises anew are
-    unsigned bytes.
+    """Add the implied zero point 0: without it, the optimizer quantizes new values to unsigned
+    bytes.
     """
     dtype, scale = operand(node).dtype, operand(node, 1)
     if dtype not in _NEED_POINT or optional(node, 2) is not None:
@@ -157,15 +157,16 @@ _QUANTISED = {
 
 
 def pair_int8(model: ir.Model, names: Names) -> None:
-    """A pair of QuantizeLinear and DequantizeLinear behind what moves dequantised bytes, in place;
-    the numbers are on its grid already.
+    """Insert a pair of QuantizeLinear and DequantizeLinear after operators that move dequantized
+    bytes, in place; the pair is exact, since the numbers are quantized already.
 
     before:  DequantizeLinear (int8) -> Transpose -> Conv
     after:   DequantizeLinear (int8) -> Transpose -> QuantizeLinear -> DequantizeLinear -> Conv
 
-    onnxruntime's optimiser makes this pair itself, but with an output type that contradicts the
-    zero point that it gives it later. Of products of more than two axes and a bias it makes a Gemm
-    between two Reshapes, and then such a pair: there the bias gets the axes of the products.
+    onnxruntime's optimizer inserts this pair itself, but with an output type that contradicts the
+    zero point that it adds later. It turns products of more than two axes and a bias into a Gemm
+    between two Reshapes, and then adds such a pair; to prevent this, the bias gets the rank of the
+    products.
     """
     nodes = all_nodes(model.graph)
     _expand_all([n for n in nodes if any(_int8(v) for v in n.inputs)], names)
@@ -189,15 +190,17 @@ def pair_int8(model: ir.Model, names: Names) -> None:
 
 
 def _expand_all(nodes: Iterable[ir.Node], names: Names) -> None:
-    """Puts definitions in the places of extension operators: they may begin with one that moves."""
+    """Replace extension operators by their definitions, which may begin with an operator that moves
+    data.
+    """
     for node in nodes:
         if can_expand(node):
             expand(node, names)
 
 
 def name_apart(model: ir.Model) -> None:
-    """Functions of one name and several overloads, of which old releases of onnxruntime see one:
-    all but the first get names of their own, in place.
+    """Rename functions that are overloads of one name, of which old releases of onnxruntime see
+    only one: all but the first get separate names, in place.
     """
     first: dict[tuple[str, str], str] = {}
     for domain, name, overload in sorted(model.functions):

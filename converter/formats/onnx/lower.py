@@ -1,5 +1,5 @@
-"""The canonical graph -> an ONNX model that stands by itself: extension operators carry their
-definition as functions.
+"""The canonical graph -> a self-contained ONNX model: extension operators carry their definition as
+functions.
 """
 
 from __future__ import annotations

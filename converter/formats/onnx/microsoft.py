@@ -1,8 +1,9 @@
-"""com.microsoft operators, as onnxruntime's optimiser and exporters write them, in standard
+"""com.microsoft operators, as onnxruntime's optimizer and exporters write them, in standard
 operators.
 
-Source: the operator documentation of onnxruntime (ContribOperators). What is not in the table is
-refused by name. A row that returns None turned the operator into the standard one of its `kind`.
+Source: the operator documentation of onnxruntime (ContribOperators). Operators that are not in the
+table are refused by name. A row that returns None has changed the operator into the standard one of
+its `kind`.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ def cdist(op: Op, b: Builder) -> Results:
 
 @ROWS.always("FusedMatMul", "TransposeMatMul")
 def fused_matmul(op: Op, b: Builder) -> Value:
-    """trans: the last two axes; transBatch: the batch axes move one place to the left, the first
-    behind them.
+    """trans: transpose the last two axes; transBatch: move the batch axes one position to the left,
+    the first one after them.
     """
     sides = []
     for i, side in enumerate("AB"):
@@ -230,7 +231,7 @@ def embed_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("GroupNorm")
 def group_norm(op: Op, b: Builder) -> Value:
-    """Channels last unless told otherwise; `activation` 1 is x * sigmoid(x)."""
+    """Channels-last by default; `activation` 1 is x * sigmoid(x)."""
     x, rank = op.x, op.rank(0)
     last = op.attr("channels_last", 1)
     y = b.GroupNormalization(

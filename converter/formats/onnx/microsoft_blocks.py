@@ -80,8 +80,8 @@ def fused_matmul_activation(op: Op, b: Builder) -> Results:
 
 @ROWS.always("Rfft", "Irfft")
 def fourier(op: Op, b: Builder) -> Results:
-    """Along the last axis of real numbers; complex ones are pairs behind it. The inverse knows an
-    even number of samples.
+    """Fourier transform along the last axis of real numbers; complex ones are pairs on an
+    additional last axis. The inverse assumes an even number of samples.
     """
     plain = not op.attr("normalized", 0) and op.attr("onesided", 1)
     if op.attr("signal_ndim", 1) != 1 or not plain:

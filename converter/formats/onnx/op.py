@@ -56,7 +56,7 @@ class Op:
     def set_constant(
         self, b: Builder, index: int, name: str, value: Any, dtype: Any = np.int64
     ) -> None:
-        """What was an attribute before as input `index`; nothing where it is None."""
+        """Set input `index` from a value that was an attribute before; no input if it is None."""
         if value is not None:
             self.set_input(index, b.const(np.array(value, dtype), name))
 
@@ -103,7 +103,7 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 class Rows:
     """Rewrites by operator. A row edits the Op in place and returns None, or returns the values
-    that replace it. Operators between values are written by the builder that it is given.
+    that replace it. It writes further operators with the builder that it receives.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The passes that make the canonical graph a model of an opset that stands by itself."""
+"""The passes that turn the canonical graph into a self-contained model of an opset."""
 
 from __future__ import annotations
 

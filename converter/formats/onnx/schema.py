@@ -1,4 +1,4 @@
-"""What onnx's own operator schemas say about a node, and the functions that they carry."""
+"""Checks of nodes against onnx's operator schemas, and the functions in these schemas."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _PLAIN: dict[str, Any] = {
 
 
 def check_declared(op: Op) -> None:
-    """MappingError where the version of ai.onnx that the file names has no such operator, or where
-    the node is not what that one says.
+    """Raise MappingError if the file's version of ai.onnx has no such operator, or if the node does
+    not conform to its schema.
 
-    Nothing has rewritten it yet. Operators that no version knows are left to who rewrites them.
+    The node is as in the file. Operators that no version has are left to the rewrites.
     """
     schema = schema_at(op.kind, op.version)
     if schema is None:

@@ -59,8 +59,8 @@ def check_widened(op: Op) -> None:
 
 
 def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> None:
-    """Takes over what a file declares about a value where inference does not know better; a type
-    that contradicts it is refused.
+    """Use the declarations of a file about a value where inference knows less; a contradicting type
+    is refused.
     """
     if proto.WhichOneof("value") is None or has_maps(proto):
         return
@@ -100,8 +100,8 @@ def merge_type(value: ir.Value, proto: onnx.TypeProto, where: Place = "") -> Non
 
 
 def has_maps(proto: onnx.TypeProto) -> bool:
-    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph has no
-    place for.
+    """Whether values of the type are maps, or sequences of maps (ZipMap), which the graph does not
+    support.
     """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":

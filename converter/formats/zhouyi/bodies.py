@@ -1,5 +1,5 @@
-"""Bodies of If and Loop as sub-graphs: what they read from outside becomes inputs, since a
-sub-graph of the format sees its own tensors only.
+"""Bodies of If and Loop as sub-graphs: captured outer values become inputs, since a sub-graph of
+the format sees its own tensors only.
 
 If:   bottoms [condition, inputs of the then branch..., inputs of the else branch...], as many as
       `then_branch_inputs_num`
@@ -10,7 +10,7 @@ Loop: bottoms [number of turns, condition, states..., values from outside...], t
       gives...]. `dependency_inputs_num` says how many states there are, `scan_outputs_num` how many
       outputs are joined.
 
-The vendor's executor feeds the number of the turn into a body.
+The vendor's executor feeds the number of the iteration into a body.
 """
 
 from __future__ import annotations

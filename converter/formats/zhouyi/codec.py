@@ -1,8 +1,7 @@
 """Bytes <-> document: `read_ir` and `write_ir`, and the same without files: `parse_ir` and
 `print_ir`. Mechanical and lossless; unknown keys survive.
 
-Source: Zhouyi Compass IR definition 7.3, chapter 4, and what the vendor's parser and optimizer read
-and write.
+Source: Zhouyi Compass IR definition 7.3, chapter 4, and the vendor's parser and optimizer.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ def read_ir(
     """The document of `path`, with its constants as views of the .bin.
 
     The .bin is `weights`, else the file that `model_bin` names (it must lie below the folder of
-    `path`), else NAME.bin beside it. ReadError with one diagnostic for every damaged place: R103
-    with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that leaves the
-    folder.
+    `path`), else NAME.bin in the same folder. Raises ReadError with one diagnostic for every error:
+    R103 with file and line, R102 for a missing or too short .bin, R107 for a `model_bin` that
+    leaves the folder.
     """
     path = Path(path)
     document, found = parse_ir(_decode(MappedFile(path)), str(path))
@@ -127,8 +126,8 @@ def parse_ir(text: str, file: str = "") -> tuple[Document, list[Diagnostic]]:
             _parse_header(block, document, findings)
             graph, left = document, math.inf
         else:
-            # a sub-graph has as many layers as it says, what follows belongs to the main graph
-            # again
+            # a sub-graph has as many layers as it declares, the following ones belong to the main
+            # graph again
             graph, left = (graph, left - 1) if left > 0 else (document, math.inf)
             layer = parse_layer(block, findings)
             if layer is not None:
@@ -171,7 +170,7 @@ def write_ir(document: Document, out: Output) -> None:
 
 
 def _place_constants(document: Document) -> list[LazyTensor]:
-    """What the .bin consists of; all constants have their offset in it afterwards."""
+    """Assign an offset in the .bin to all constants; return the content of the .bin."""
     shared: EqualWeights[int] = EqualWeights()
     stored: list[LazyTensor] = []
     end = 0

@@ -1,6 +1,4 @@
-"""One block <-> one layer: which keys are names, shapes and types, which form constant groups, and
-what is wrong with them.
-"""
+"""One block <-> one layer: its names, shapes and types, its constant groups, and their errors."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Control = Mapping[str, Callable[[Any, Layer], Sequence[ir.Value]]]
 
 class GraphLift:
     """Lifts the layers of one document; `env` maps tensor names to values, `control` the types of
-    layers with sub-graphs to what lifts them.
+    layers with sub-graphs to their lifting functions.
     """
 
     control: Control = {}  # noqa: RUF012 - replaced as a whole, never changed
@@ -139,7 +139,9 @@ class GraphLift:
                 self.env[tensor.name] = self._declared(tensor, value)
 
     def _results(self, layer: Layer) -> Sequence[ir.Value]:
-        """What the layer computes, not yet in the types and shapes that the file declares."""
+        """Return the results of the layer, not yet in the types and shapes that the file
+        declares.
+        """
         if layer.type in self.control:
             return self.control[layer.type](self, layer)
         far = self._far(layer)

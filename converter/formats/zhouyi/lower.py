@@ -56,7 +56,9 @@ def lower(
 
 
 def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
-    """The layers of a graph, bodies included (`extra` of an If or a Loop), and what has none."""
+    """Return the layers of a graph, bodies included (`extra` of an If or a Loop), and the nodes
+    without layer.
+    """
     low = Lowering(MAPPING)
     for node in graph:
         low.node(node)
@@ -69,8 +71,8 @@ def lowered(graph: ir.Graph) -> tuple[list[FarLayer], list[Diagnostic]]:
 
 
 def once(layers: list[FarLayer]) -> list[FarLayer]:
-    """The same data turned in the same way twice are turned once: both directions of a recurrent
-    network read the steps.
+    """Merge equal transposes of the same data: both directions of a recurrent network read the
+    steps.
     """
     known: dict[tuple[ir.Value | None, tuple[int, ...]], ir.Value] = {}
     result = []
@@ -85,7 +87,7 @@ def once(layers: list[FarLayer]) -> list[FarLayer]:
 
 
 class DocumentWriter:
-    """Names tensors, writes Constant layers in front of their first reader, narrows types."""
+    """Names tensors, writes Constant layers before their first user, narrows types."""
 
     def __init__(
         self, graph: ir.Graph, notes: list[Diagnostic], outer: DocumentWriter | None = None
@@ -236,7 +238,7 @@ class DocumentWriter:
         self.layers.append(Layer(name, kind, bottoms, tops, entries, constants or {}))
 
     def _more(self, outputs: list[ir.Value]) -> dict[str, Any]:
-        """What a layer says besides its own attributes; nothing in a float IR."""
+        """Return further keys of a layer; none in a float IR."""
         return {}
 
     def _tensor(self, value: ir.Value, hint: str) -> Tensor:

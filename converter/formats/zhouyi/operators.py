@@ -1,4 +1,4 @@
-"""What a layer of each type may hold, from `schemas/zhouyi/operators.json`."""
+"""The allowed content of a layer of each type, from `schemas/zhouyi/operators.json`."""
 
 from __future__ import annotations
 

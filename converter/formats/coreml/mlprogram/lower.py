@@ -57,7 +57,7 @@ def lower(network: Network, flavour: Flavour, notes: list[Diagnostic]) -> Writte
     version, older = max(least, lowest(clone, half)), SUPPRESSION_UNTIL - 1
     try:
         return _lowered(network, clone, classifier, version, half, notes)
-    except UnsupportedError:  # bodies of operators may contain operations that only newer versions lack
+    except UnsupportedError:  # bodies of operators may need operations of newer versions
         if version <= older or least > older:
             raise
         with contextlib.suppress(UnsupportedError):

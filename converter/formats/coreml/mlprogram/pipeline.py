@@ -40,7 +40,7 @@ class Spec(Context):
 
     version: int = 0
     half: bool = False
-    classifier: list[Classifier | None] = field(default_factory=list)  # the classifier that was removed from the graph
+    classifier: list[Classifier | None] = field(default_factory=list)  # taken out of the graph
 
     @property
     def attempt(self) -> str:

@@ -1,8 +1,7 @@
-"""Opset-21 operators as other opsets spell them: what `onnx+opset=N` needs beyond the
-decompositions.
+"""Opset-21 operators in the form of other opsets, for `onnx+opset=N`, beyond the decompositions.
 
-`form(node, version)` gives the spelling without touching the node, or raises MappingError with the
-reason; legalisation then looks for a decomposition. A change of types alone is not a reason:
+`form(node, version)` returns the form without changing the node, or raises MappingError with the
+reason; legalization then looks for a decomposition. A change of types alone is not a reason:
 widening (passes/promote_types.py) follows.
 """
 
@@ -22,7 +21,7 @@ from converter.graph.infer import constant, rank_of, shape_of
 
 Form = Callable[[Op], None]
 FORMS: dict[str, list[tuple[int, Form]]] = {}
-# attributes that came with an opset, and what was meant before
+# attributes that came with an opset, and the fixed behavior before
 _ATTRIBUTES = (
     (14, "BatchNormalization", "training_mode", 0),
     (14, "LSTM GRU RNN", "layout", 0),

@@ -137,7 +137,7 @@ def resize(op: Op, b: Builder) -> None:
     """Absent operands were spelled as empty tensors.
 
     tf_half_pixel_for_nn (no longer of opset 13, but tf2onnx writes it and engines take it) samples
-    at (i + 0.5) / scale, half a pixel behind half_pixel: floor there is rounding up here.
+    at (i + 0.5) / scale, half a pixel after half_pixel: floor there is rounding up here.
     """
     for i in (1, 2, 3):
         value = op.input(i)
