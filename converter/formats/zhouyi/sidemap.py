@@ -1,9 +1,9 @@
-"""NAME.map.json beside a written file: the names that the format could not carry, so that reading
-gives them back.
+"""NAME.map.json next to a written file: the names that the format could not carry, so that reading
+restores them.
 
     {"tensors": {"name in the file": "name in the source"}}
 
-Only inputs and outputs of the graph stand in it. A file without such names gets no map.
+It only contains inputs and outputs of the graph. A file without such names gets no map.
 """
 
 from __future__ import annotations

@@ -117,9 +117,9 @@ def _check_cycles(graph: Graph) -> list[Diagnostic]:
 
 
 def ordered(graph: Graph) -> list[Layer]:
-    """The layers so that each stands behind what it reads, otherwise in the order of the file.
+    """Return the layers in topological order, otherwise in the order of the file.
 
-    What waits for itself is left out.
+    Layers on or after a cycle are omitted.
     """
     layers = list(enumerate(graph.layers))
     place = {t.name: i for i, layer in reversed(layers) for t in layer.outputs}

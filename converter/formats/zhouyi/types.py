@@ -10,7 +10,7 @@ import onnx_ir as ir
 from converter.errors import MappingError
 from converter.formats.zhouyi.values import DType
 
-# what the vendor's tools do with types that their hardware lacks
+# the behavior of the vendor's tools for types that their hardware lacks
 NARROW = {
     ir.DataType.INT64: ir.DataType.INT32,
     ir.DataType.UINT64: ir.DataType.UINT32,

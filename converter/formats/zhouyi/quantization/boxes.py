@@ -95,8 +95,8 @@ def lift_bounding_box(r: IntegerReading) -> Value:
 
 
 def lift_multibox(r: IntegerReading) -> list[Value]:
-    """Rows (class, score, x1, y1, x2, y2) of the anchors whose best class passes the threshold, -1
-    behind them.
+    """Return rows (class, score, x1, y1, x2, y2) of the anchors whose best class passes the
+    threshold, followed by rows of -1.
     """
     b, scores = r.b, r.whole(0)
     batch, classes, anchors = r.static(scores)
@@ -140,8 +140,8 @@ def lift_decode_box(r: IntegerReading) -> list[Value]:
 
 
 def _from_anchors(r: IntegerReading, axis: int, behind: int) -> tuple[Value, Value]:
-    """Centres and lengths of boxes along an axis: anchors moved by tables, `behind` bits behind the
-    point are cut off.
+    """Return centers and lengths of boxes along an axis: anchors moved by tables, truncated by
+    `behind` fractional bits.
     """
     size, centre = (r.flat(k) for k in ("hw"[axis] + "a", "yx"[axis] + "center"))
     move, grown = (r.entries(f"t{'yxhw'[i]}_lut", r.input(1)[..., i], 1) for i in (axis, 2 + axis))
@@ -261,10 +261,10 @@ def lift_region_fuse(r: IntegerReading) -> list[Value]:
 
 @dataclass
 class Overlaps:
-    """Boxes of each group [G, n] and how they take from each other's scores.
+    """Boxes of each group [G, n], and the effect of their overlaps on the scores.
 
-    `table`: multipliers and shifts by the share of two boxes; without, a box is out whose share
-    passes `threshold` / 2 ** `behind`. Areas lose `lost` bits.
+    `table`: multipliers and shifts by the overlap of two boxes; without it, a box whose overlap
+    exceeds `threshold` / 2 ** `behind` is removed. Areas are shifted right by `lost` bits.
     """
 
     sides: list[Value]
@@ -351,7 +351,8 @@ _IOU_SHIFT = ("iou_threshold_shift", "iou_thresh_shift")
 def _kept(
     b: Builder, scores: Value, overlaps: Overlaps, least: float, turns: int
 ) -> tuple[Value, Value, Value]:
-    """Of each group and turn: the place of the best box, its score, and whether it is kept.
+    """Return for each group and iteration: the index of the best box, its score, and whether it is
+    kept.
 
     scores[G, n] -> int64, double and bool [G, turns].
     """

@@ -34,8 +34,8 @@ _MOVES = frozenset(
 
 @dataclass(eq=False)
 class QuantizedConstant:
-    """Stored integers with a scale and a zero point for each element (broadcast views), and a value
-    that stands for the numbers.
+    """Quantized values with a scale and a zero point for each element (broadcast views), and a
+    value for the real numbers.
     """
 
     stored: Array
@@ -79,7 +79,7 @@ def lazy_value(
 
 
 def quantized_constant(value: ir.Value | None) -> QuantizedConstant | None:
-    """What `value` holds, if it is such a constant."""
+    """Return the quantized constant of `value`, None if it is not one."""
     node = producer_of(value)
     if node is None or node.domain:
         return None

@@ -1,4 +1,4 @@
-"""What converters see of a layer on stored integers.
+"""Views of a layer on quantized values, for converters.
 
 IntegerReading  the layer of a file on its way into the graph, as integer arithmetic
 IntegerWriting  a float layer between DequantizeLinear and QuantizeLinear, on its way to integers
@@ -140,7 +140,7 @@ class IntegerReading(Reading):
         return self.input_ranges[port] or _limits_of(self.input_types[port])
 
     def flat(self, name: str) -> Array:
-        """The numbers of a constant of the layer, one behind the other, as doubles."""
+        """Return the numbers of a constant of the layer, flattened, as doubles."""
         return self.blob(name).reshape(-1).astype(np.float64)
 
     def looked_up(self, x: ir.Value, table: str, bits: int, signed: bool) -> Value:
@@ -220,11 +220,12 @@ class IntegerReading(Reading):
         return [stored(v, t) for v, t in zip(results, self.types, strict=False)]
 
     def early_shift(self, total: Value, biases: Array, absorbed: Array) -> tuple[Value, Array]:
-        """An accumulator, a double, with the biases, and the factor that is left: of numbers of
-        more than 8 bits only `remain_shift` bits are shifted off behind the biases, the others,
-        rounded, in front of them; biases lose theirs.
+        """Return an accumulator, a double, with the biases added, and the remaining factor.
 
-        `absorbed`: what the file's biases hold besides for the input's zero point.
+        For data of more than 8 bits only `remain_shift` bits of the shift are applied after the
+        biases; the others are applied before them, with rounding, and to the biases too.
+
+        `absorbed`: the part of the file's biases that compensates the input's zero point.
         """
         by, weights = self.factor, self.layer.blobs.get("weights")
         wide = self.is_wide or (weights is not None and np.asarray(weights).dtype.itemsize > 1)
@@ -248,7 +249,7 @@ class IntegerReading(Reading):
         return total, by
 
     def activated(self, x: Value, by: Any) -> Value:
-        """The same behind the activation that the layer carries."""
+        """Apply the activation of the layer, and requantize."""
         b, bits = self.b, self.bits
         name = self.attr("with_activation", str, "NONE")
         if name in ("RELU", "RELU6"):
@@ -268,8 +269,8 @@ class IntegerReading(Reading):
     def as_numbers(
         self, *inputs: ir.Value, kind: str = "", attrs: dict[str, Any] | None = None, **blobs: Array
     ) -> Value:
-        """What the layer, or one of another kind, makes of these operands and constants as a layer
-        of numbers.
+        """Return the result of the layer, or of one of type `kind`, as a float layer with these
+        operands and constants.
         """
         return self.all_as_numbers(*inputs, kind=kind, attrs=attrs, **blobs)[0]
 
@@ -339,9 +340,10 @@ class IntegerWriting:
         return table_of(self.node, self.sources[0], self.result)
 
     def activation(self, key: str) -> dict[str, Any]:
-        """The activation behind a layer, in integers; bounds that the result has anyway vanish.
+        """Return the activation after a layer, in integers; bounds that the result has anyway are
+        dropped.
 
-        `key` holds its name.
+        `key` is the key of its name.
         """
         attrs, result = self.layer.attrs, self.result
         name = str(attrs.get(key, "NONE"))

@@ -22,8 +22,8 @@ from converter.graph.value import Value
 
 
 def lift_weighted(r: IntegerReading) -> Value:
-    """The layer of numbers with these weights and biases, where that is exact in floats; else of
-    parts of the input, and the biases behind them.
+    """Compute the float layer with these weights and biases, if that is exact; else the sum over
+    parts of the input, followed by the biases.
     """
     integers = Integers(r.layer, -r.input_zeros[0])
     # the input is taken with its zero point, so that padding is 0

@@ -92,8 +92,8 @@ def _common_scale(steps: Array, bits: int) -> tuple[int, int, list[int]]:
 
 
 def lift_divide(r: IntegerReading) -> Value:
-    """Times the reciprocal of the divisor's amount, from a table; what 0 stands for is its first
-    entry.
+    """Multiply by the reciprocal of the divisor's magnitude, from a table; its first entry is the
+    value for a divisor of 0.
     """
     b, (x, y) = r.b, r.reals()
     found = r.looked_up(b.Abs(y), "lut", r.width(1)[0], False)
@@ -102,7 +102,9 @@ def lift_divide(r: IntegerReading) -> Value:
 
 
 def lower_divide(w: IntegerWriting) -> Written:
-    """A table of reciprocals for the amounts of the divisor; what divides by 0 gets the largest."""
+    """Write a table of reciprocals for the magnitudes of the divisor; a division by 0 gets the
+    largest.
+    """
     w.demand_npu()
     x, y = w.sources
     if y.dtype.bitwidth != 8:
@@ -113,7 +115,7 @@ def lower_divide(w: IntegerWriting) -> Written:
 
 
 def lift_squared_difference(r: IntegerReading) -> Value:
-    """Two ways of the vendor's tools, told apart by the number of scales: a scale for the
+    """Two variants of the vendor's tools, distinguished by the number of scales: a scale for the
     difference, or one for each operand.
     """
     x, y = r.reals()
@@ -131,8 +133,8 @@ def lift_squared_difference(r: IntegerReading) -> Value:
 
 
 def lift_mod(r: IntegerReading) -> Value:
-    """Both operands on the scale of the result first, within the ranges of their own tensors; what
-    would be divided by 0 is divided by 1.
+    """Rescale both operands to the scale of the result first, within the ranges of their own
+    tensors; a divisor of 0 is replaced by 1.
     """
     b, pairs = r.b, enumerate(r.factors(2))
     x, y = (rescale(r.double(i), by, 0, r.input_limits(i)) for i, by in pairs)
@@ -178,8 +180,8 @@ def lift_scatter(r: IntegerReading) -> Value:
 
 
 def _elements_multiplied(r: IntegerReading) -> Value:
-    """Numbers of 16 bits, which one update after the other multiplies: a product of more bits loses
-    its lowest ones, which the shift behind the factor then spares. No zero point is taken off.
+    """Multiply 16-bit numbers by one update after the other: a product of more bits loses its
+    lowest ones, by which the shift after the factor is reduced. Zero points are ignored.
     """
     b, signed, first = r.b, r.types[0].is_signed(), r.factors(2)[0]
     limits, axis, index = limits_of_bits(16, signed), r.axis(0), int64(r.input(1))
@@ -190,7 +192,7 @@ def _elements_multiplied(r: IntegerReading) -> Value:
     for i in range(_turns(r.static(index)[axis])):
         at, by = (b.Slice(v, [i], [i + 1], [axis]) for v in (index, updates))
         product = low_32_bits(b.GatherElements(y, at, axis=axis) * by)
-        # so many bits that what is left has 16
+        # so many bits that the remaining ones are 16
         amount = b.Where(product < 0, -product - 1, product)
         lost = reached(amount, most * 2.0 ** np.arange(32 - (15 if signed else 16)))
         fewer = 2.0**lost
@@ -201,7 +203,9 @@ def _elements_multiplied(r: IntegerReading) -> Value:
 
 
 def _slices_multiplied(r: IntegerReading) -> Value:
-    """One slice of the updates after the other multiplies; what has more than 8 bits is cut off."""
+    """Multiply by one slice of the updates after the other; results of more than 8 bits are
+    truncated, not rounded.
+    """
     b, signed, first = r.b, r.types[0].is_signed(), r.factors(3)[0]
     rounding = "Round" if r.bits <= 8 else "Floor"
     y, updates = r.double(0) * r.scales[1], r.double(2) * r.scales[2]
@@ -291,8 +295,8 @@ def lower_activation(w: IntegerWriting) -> Written:
 
 
 def _lift_prelu(r: IntegerReading) -> Value:
-    """A slope for each element, `negative_slope_shift` bits behind its point; what is stored
-    without a sign has no numbers below 0 at all.
+    """Apply a slope for each element, with `negative_slope_shift` fractional bits; an unsigned
+    result has no values below 0.
     """
     b, x, slope = r.b, r.real(), r.blob("negative_slope").astype(np.float32)
     rank = len(r.static(x))
@@ -390,10 +394,10 @@ def params_of_sign(layer: Layer, source: QuantParams, wanted: QuantParams) -> Qu
 
 
 def lift_cast(r: IntegerReading) -> Value:
-    """With a scale, from one scale to another. Without one, from one zero point to another, or the
-    stored integer as it is, cut to the bits of the type.
+    """With a scale: rescale. Without one: change the zero point, or keep the integer as it is,
+    reduced to the bits of the type.
 
-    A result of more than 16 bits is not rounded: what lies behind the point is cut off.
+    A result of more than 16 bits is truncated, not rounded.
     """
     dtype = r.types[0]
     if r.is_scaled():
@@ -435,7 +439,9 @@ def lower_concat(w: IntegerWriting) -> Written:
 
 
 def lift_logical(r: IntegerReading) -> Value:
-    """Comparisons bring both operands to a common scale; the others take what is not 0 as true."""
+    """Comparisons rescale both operands to a common scale; other methods take every nonzero value
+    as true.
+    """
     b, method = r.b, r.attr("method", str)
     if method in COMPARISONS:
         scales = r.scales
@@ -464,8 +470,8 @@ def lower_comparison(w: IntegerWriting) -> Written:
 
 
 def lift_where(r: IntegerReading) -> Value:
-    """Either operand comes to the scale of the result by a factor of its own, or both by one; the
-    condition is what is not 0.
+    """Rescale the operands to the scale of the result, by a factor each or a common one; the
+    condition is true where it is not 0.
     """
     b, (condition, *sides) = r.b, r.reals()
     of_length(2, operands=sides)

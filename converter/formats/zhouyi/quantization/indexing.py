@@ -26,18 +26,18 @@ from converter.graph.value import Value
 # as they are -------------------------------------------------------------------------------------
 
 
-# what these make of integers is not quantised
+# results of these layers on integers are not quantized
 PLAIN = """AccidentalHits BitShift Bitwise DivMod MatMulInteger Meshgrid NonZero QueryRebatch
 Unique"""
 
 
 def lift_plain(r: IntegerReading) -> list[Value]:
-    """What the layer makes of the stored integers, whatever they stand for."""
+    """Apply the layer to the integers, regardless of scales."""
     return r.all_stored(r.all_as_numbers(*r.operands))
 
 
 def lift_same(r: IntegerReading) -> Value:
-    """What is stored already lies on a grid."""
+    """Pass the data on: they are quantized already."""
     return r.b.Identity(r.input(0))
 
 
@@ -51,8 +51,8 @@ def lift_ctc(r: IntegerReading) -> list[Value]:
 
 
 def lift_valid_count(r: IntegerReading) -> list[Value]:
-    """The threshold is on the scale of the scores; what is filled up with -1 is so as stored, or 0
-    where that is no number of the type.
+    """The threshold is on the scale of the scores; the filler -1 is stored unscaled, or as 0 in an
+    unsigned type.
     """
     keys: dict[str, Any] = {
         k: r.attr(k, int) for k in ("score_index", "id_index") if k in r.layer.attrs
@@ -66,7 +66,7 @@ def lift_valid_count(r: IntegerReading) -> list[Value]:
 
 
 def lift_by_index(r: IntegerReading) -> Value:
-    """Between the places that are named stands what 0 is stored as."""
+    """Elements without index are filled with the quantized value of 0."""
     y = r.as_numbers(r.real(narrow=True), r.input(1))
     return r.stored(y - r.input_zeros[0])
 
@@ -138,8 +138,8 @@ def _mean(r: IntegerReading, total: Value, weight: Value) -> Value:
 
 
 def _of_bits(r: IntegerReading, x: Value, bits: int, signed: bool) -> tuple[Value, Value]:
-    """`x` without so many of its lowest bits that all of it has `bits`, and what it was divided
-    by.
+    """Return `x` truncated by as many of its lowest bits as needed for all of it to have `bits`,
+    and the divisor.
     """
     b, limits = r.b, limits_of_bits(bits, signed)
     most = b.ReduceMax(x, keepdims=0)

@@ -39,9 +39,8 @@ _WHOLE = {
     **dict.fromkeys(("Where", "OneHot"), 0),
     **dict.fromkeys(("CropAndResize", "RoiAlign"), 2),
 }
-# gates come from tables whose scales the file does not tell, and what is 1 among them is the
-# largest stored number; keys that mean something else in an integer layer, or data whose scale does
-# not count
+# gates come from tables whose scales the file does not declare, with 1 as the largest quantized
+# value; keys that have another meaning in an integer layer, or data whose scale is ignored
 _INTEGER_ONLY = frozenset(
     [
         "BasicLSTM",
@@ -100,8 +99,8 @@ class NumbersLift(GraphLift):
     def _quantised(
         self, layer: Layer, far: FarLayer, sources: Params, results: Params
     ) -> Sequence[ir.Value]:
-        """What the layer computes as numbers; what it stores where only its integer form is
-        known.
+        """Return the results of the layer as real numbers, or its integers if only its integer form
+        is known.
         """
         kind, source = far.kind, sources[0] if sources else None
         if kind in ("Cast", "Quantize", "DeQuantize"):
@@ -198,8 +197,8 @@ class NumbersLift(GraphLift):
 
 
 def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
-    """Whether only the integer form of a layer of the quantiser says what it computes; `source` are
-    the parameters of its first operand.
+    """Whether only the integer form of a layer determines its result; `source` are the parameters
+    of its first operand.
     """
     method = str(far.attrs.get("method", ""))
     hidden = "lut" in far.blobs and _IN_TABLE.get(method, method) not in far.attrs
@@ -218,9 +217,9 @@ def _is_integer_only(far: FarLayer, source: QuantParams | None) -> bool:
 
 
 def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
-    """What the scale of a product says besides the scales of its tensors: multipliers of 8 bits are
-    up to a part in 256 off, and the quantiser merges factors of which no other key tells, such as
-    the root of the width of attention heads.
+    """Return the ratio between the scale of a product and the scales of its tensors: 8-bit
+    multipliers have an error of up to 1/256, and the quantizer merges factors that no other key
+    declares, such as the root of the width of attention heads.
     """
     around = [*sources, *results]
     product = far.kind in ("MatMul", "Mul") or (
@@ -258,7 +257,7 @@ def _whole_number(b: Builder, value: ir.Value, params: QuantParams | None) -> ir
 
 
 def _number(value: Value, params: QuantParams | None) -> Value:
-    """What a float that holds a stored integer stands for."""
+    """Return the real number of a quantized value held in a float."""
     if params is None or params.plain or value.dtype != ir.DataType.FLOAT:
         return value
     return (value - params.zero if params.zero else value) * params.scale

@@ -55,8 +55,8 @@ def _below(r: IntegerReading, axis: int) -> Value:
 
 
 def _shares(r: IntegerReading, lut: Array, axis: int) -> tuple[Value, float]:
-    """The exponentials of a table by their sum, and what is still to be multiplied with; the
-    vendor's two ways of the quotient, by the size of the data.
+    """Return the exponentials of a table divided by their sum, and the remaining factor; the vendor
+    has two forms of the quotient, by the size of the data.
     """
     b, shape, logarithm = r.b, r.shape, r.layer.kind == "LogSoftmax"
     scale, shift, (bits, _) = r.count("scale_value"), r.bit_count("shift_value"), r.width()
@@ -81,8 +81,9 @@ def _spare_bits(width: int, number: float) -> int:
 
 
 def _by_powers_of_two(r: IntegerReading) -> Value:
-    """The method FAST_EXP: 2 ** n for whole n, and a logarithm of the sum that knows halves at most
-    (`adjust_q`, its bits behind the point); the zero point of the result is not used.
+    """The method FAST_EXP: 2 ** n for integer n, and a logarithm of the sum with at most
+    half-integer precision (`adjust_q` is its number of fractional bits); the zero point of the
+    result is ignored.
     """
     finer, most = (r.bit_count(key, least=0) for key in ("adjust_q", "pow2_out_q"))
     if 1 < finer < 8:
@@ -102,7 +103,9 @@ def _by_powers_of_two(r: IntegerReading) -> Value:
 
 
 def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
-    """The same with `adjust_q` bits behind the point, of which tables of 256 entries know eight."""
+    """The same with `adjust_q` fractional bits, of which the tables of 256 entries resolve
+    eight.
+    """
     b, finer, most = r.b, r.bit_count("adjust_q"), r.bit_count("pow2_out_q")
     total = b.ReduceSum(_from_table_of_powers(r, power, most), [axis])
     total = b.Clip(total, 1, 2**31 - 1)
@@ -115,7 +118,7 @@ def _by_tables_of_powers(r: IntegerReading, power: Value, axis: int) -> Value:
 
 
 def _from_table_of_powers(r: IntegerReading, power: Value, most: int) -> Value:
-    """2 ** power with `adjust_q` bits behind the point, cut off, times 2 ** most."""
+    """Return 2 ** power with `adjust_q` fractional bits, truncated, times 2 ** most."""
     finer = r.bit_count("adjust_q")
     exponent = floor(power * 2.0**-finer)
     rest = floor((power - exponent * 2.0**finer) * 2.0 ** (8 - finer))
@@ -150,8 +153,8 @@ def _cut_float(x: Array | np.float32) -> Array:
 
 
 def _short_powers(exponents: Array, lut: Array) -> Array:
-    """2 ** exponents as the executor computes it: the table at the nine highest bits behind the
-    point, a straight line of seven bits between two entries.
+    """Return 2 ** exponents as the executor computes it: the table indexed by the nine highest
+    fractional bits, linearly interpolated with seven bits.
     """
     x = np.clip(exponents, np.float32(-126.9), np.float32(126.9)).astype(np.float32)
     whole = np.floor(x)
@@ -214,9 +217,9 @@ def _by_floats(r: IntegerReading, lut: Array, axis: int) -> Value:
 
 @dataclass
 class Groups:
-    """What is normalised together.
+    """The elements that are normalized together.
 
-    `shape`: the shape of the data while it is normalised; `axes`: the axes of mean and variance
+    `shape`: the shape of the data while it is normalized; `axes`: the axes of mean and variance
     there; `weights` and `scales`: the shapes in which weights and factors broadcast to the data.
     """
 
@@ -367,7 +370,8 @@ def by_reciprocal_root(
     """
     pairs = reached(total, 2.0 ** np.arange(31, 63, 2))  # of bits beyond 31
     root = _reciprocal_root(floor(total * entry(4.0 ** -np.arange(17), pairs)))
-    # counted as the logarithm in a float, which calls what is just above a power of two that power
+    # counted as the logarithm in a float, which rounds numbers just above a power of two to that
+    # power
     just_above = 2.0 ** np.arange(15, 32) * (1 + np.log(2) * 2.0**-20)
     dropped = reached(root, just_above)
     root = r.b.Min(floor(root * entry(2.0 ** -np.arange(18), dropped)), 32767)

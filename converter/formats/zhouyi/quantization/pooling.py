@@ -38,10 +38,10 @@ from converter.mapping.node import Node
 
 
 def lift_pooling(r: IntegerReading) -> Value:
-    """MAX on the stored integers; AVG as sum times an 8-bit approximation of 1 / number, for each
-    place, from scale to scale.
+    """MAX on the integers; AVG as the sum times an 8-bit approximation of 1 / count, for each
+    position, rescaled.
 
-    L1 is the sum of amounts times a factor; L2 the root of the sum of squares, from a table for
+    L1 is the sum of magnitudes times a factor; L2 the root of the sum of squares, from a table for
     16-bit integers.
     """
     layer, b, x, r.node = r.layer, r.b, r.input(0), Node("")
@@ -91,7 +91,7 @@ def lift_volumes(r: IntegerReading) -> Value:
         areas = np.full((1,) * 5, volume) if borders else np.maximum(counts, 1.0)
         return r.stored(rescale(x, _approximate(1.0 / areas), zero, r.limits()))
     y = single(x)
-    if not borders:  # a mean of what is inside, as the executor's 32-bit floats compute it
+    if not borders:  # a mean of the elements inside, as the executor's 32-bit floats compute it
         inside = counts.astype(np.float32) / np.float32(volume) * np.float32(volume)
         y = y * volume / b.const(inside, "inside")
     planes, rows, columns = axes
@@ -115,7 +115,9 @@ def lift_fractional(r: IntegerReading) -> list[Value]:
 
 @dataclass
 class Axis:
-    """One axis of windows over a volume; `over`: what the last window needs behind the padding."""
+    """One axis of windows over a volume; `over`: the elements that the last window needs after the
+    padding.
+    """
 
     size: int
     count: int
@@ -142,7 +144,7 @@ class Axis:
         return cls(size, count, kernel, stride, dilation, before, behind, max(0, over))
 
     def slice(self, b: Builder, x: Value, axis: int, place: int) -> Value:
-        """What stands at one place of each window."""
+        """Return the elements at one position of each window."""
         first = place * self.dilation
         last = first + (self.count - 1) * self.stride + 1
         return b.Slice(x, [first], [last], [axis], [self.stride])
@@ -198,8 +200,8 @@ def _approximate(factors: Array) -> Array:
 
 
 def lower_average(w: IntegerWriting) -> Written:
-    """The sum of a window, a convolution with ones, and one factor. The layer itself, with 8 bits
-    for the factor, which stands nowhere, only where that is exact or has to do.
+    """Write the sum of a window, a convolution with ones, and one factor. The layer itself, with an
+    implicit 8-bit factor, is used only if that is exact or unavoidable.
     """
     attrs = w.layer.attrs
     if w.method != "AVG":

@@ -33,7 +33,7 @@ def prepare(model: ir.Model) -> None:
     names = Names(model)
     first = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
     places = {node: i for i, node in enumerate(model.graph)}
-    # MatMul: which a bias behind it may already have
+    # MatMul: may already have a bias after it
     second = {("", "MatMul"): columns, ("", "Mul"): lambda n, b: gelu(n, b, places)}
     for steps in (first, second):
         for graph in all_graphs(model.graph):
@@ -45,8 +45,8 @@ def prepare(model: ir.Model) -> None:
 
 
 def linear(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Equal bounds on both sides with a step and a zero point; None for what QuantizeLinear cannot
-    say.
+    """Return symmetric bounds as a scale and a zero point; None if QuantizeLinear cannot express
+    them.
     """
     x, levels = node.inputs[0], int(attrs_of(node)["levels"])
     bounds = [constant(v) for v in node.inputs[1:5]]
@@ -121,7 +121,7 @@ def _opened(low: Array, high: Array, out_low: Array, out_high: Array) -> tuple[A
 
 
 def _array(value: ir.Value) -> Array | None:
-    """A constant, also one behind a Cast or a DequantizeLinear."""
+    """Return the array of a constant, also through a Cast or a DequantizeLinear."""
     found = quantized_constant(value)
     if found is not None:
         return found.real()
@@ -134,8 +134,8 @@ def _array(value: ir.Value) -> Array | None:
 
 
 def bias(node: ir.Node, b: Builder) -> ir.Value | None:
-    """A constant for each channel behind a convolution, or for each column behind a matrix product,
-    goes into the layer.
+    """Move a constant for each channel after a convolution, or for each column after a matrix
+    product, into the layer.
     """
     for x, added in (node.inputs, node.inputs[::-1]):
         maker = producer_of(x)

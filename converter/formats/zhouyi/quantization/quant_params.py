@@ -1,6 +1,6 @@
-"""Scale, zero point and type of a quantised tensor, and what a file says about them.
+"""Scale, zero point and type of a quantized tensor, and their form in a file.
 
-Files of the vendor's quantiser store the reciprocal of the scale and the negative of the zero
+Files of the vendor's quantizer store the reciprocal of the scale and the negative of the zero
 point; files of its parser (`compat_quantized_model=true` in the header) store scale and zero point
 themselves. QuantParams are always in ONNX's sense.
 """
@@ -21,7 +21,7 @@ from converter.graph.infer import Array, constant
 from converter.graph.value import Value, optional
 
 T = ir.DataType
-# what QuantizeLinear and DequantizeLinear take
+# types that QuantizeLinear and DequantizeLinear support
 _LINEAR = frozenset({T.INT8, T.UINT8, T.INT16, T.UINT16})
 _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 
@@ -65,7 +65,7 @@ class QuantParams:
 
     @property
     def every(self) -> Array:
-        """What all integers of the stored type stand for, the least first."""
+        """Return the real numbers of all integers of the type, lowest first."""
         return self.real(np.arange(self.dtype.min, self.dtype.max + 1))
 
     def quantize(self, array: Array) -> Array:
@@ -163,7 +163,7 @@ def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | 
 
 
 def per_output(layer: Layer, key: str) -> list[Any]:
-    """What a layer says of each output under `key`: numbers or arrays."""
+    """Return the numbers or arrays under `key` for each output of a layer."""
     if key in layer.constant_lists:
         return [c.array.reshape(-1) for c in layer.constant_lists[key]]
     if key in layer.constants:

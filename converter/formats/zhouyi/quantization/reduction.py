@@ -66,11 +66,11 @@ def _lift_root(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 
 
 def _highest_bits(r: IntegerReading, total: Value) -> tuple[Value, Value]:
-    """Sums of 32 bits without so many of their lowest bits that the largest of the tensor has 16,
-    and what they were divided by.
+    """Truncate 32-bit sums by so many of their lowest bits that the largest of the tensor has 16;
+    return them and the divisor.
 
-    The executor counts bits as the logarithm in a float, which calls what is just above a power of
-    two that power.
+    The executor counts bits as the logarithm in a float, which rounds numbers just above a power of
+    two to that power.
     """
     b = r.b
     total = b.Clip(total, 0, 2**32 - 1)
@@ -97,7 +97,7 @@ def _lift_product(r: IntegerReading, x: Value, axes: list[int]) -> Value:
 
 
 def _slices(r: IntegerReading, x: Value, axis: int) -> list[Value]:
-    """The factors of a product, one for each place of an axis."""
+    """Return the factors of a product, one for each element of an axis."""
     count = r.static(x)[axis]
     if count > LONGEST_PRODUCT:
         raise MappingError(f"a product of {count} elements makes a graph too large")
@@ -132,7 +132,9 @@ def lift_cumulate(r: IntegerReading) -> Value:
 
 
 def _products_so_far(r: IntegerReading, x: Value, axis: int, exclusive: int, reverse: int) -> Value:
-    """A scale for each place; products that do not fit into 16 bits are halved as in Reduce."""
+    """Return cumulative products with a scale for each element; products that do not fit into 16
+    bits are halved as in Reduce.
+    """
     parts, count = _slices(r, x, axis), r.static(x)[axis]
     if r.scales.size != count or r.shifts.size != count:
         raise MappingError(f"{r.scales.size} scales, {count} are needed", "R105")

@@ -1,4 +1,4 @@
-"""What rows and custom converters see of a layer of Compass IR, and how values are spelled."""
+"""Views of a layer of Compass IR for rows and custom converters, and the spelling of values."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Reading(context.Reading):
     """A layer of a document; its outputs hold the types and shapes that the file declares."""
 
     def parse(self, key: str, value: Any, kind: Kind | Codec) -> Any:
-        """As Reading; the refusal names what stands under the key and what may stand there."""
+        """As in Reading; the error names the value of the key and the allowed values."""
         codec = codec_of(kind, self.spelling)
         shown = str(value)[:200]
         try:
@@ -83,7 +83,9 @@ class Reading(context.Reading):
         raise MappingError(message, "R110")
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> Value:
-        """As Reading; what was cast from that type on the way in is taken from before its Cast."""
+        """As in Reading; a value that a Cast produced from that type is taken from before its
+        Cast.
+        """
         node = value.producer()
         if node is not None and node.op_type == "Cast" and node.domain == "":
             source = node.inputs[0]
@@ -101,7 +103,7 @@ class Reading(context.Reading):
         return blob_of(self.layer, name)
 
     def weights(self, name: str, array: Array | None = None) -> ir.Value:
-        """A constant of the layer, or what was made of it, as a value of the graph."""
+        """Return a constant of the layer, or `array` instead, as a value of the graph."""
         return self.b.const(
             self.blob(name) if array is None else array, f"{self.layer.name}.{name}"
         )
@@ -116,7 +118,7 @@ class Reading(context.Reading):
         return axis_of(self.attr("axis", int, default), len(self.shape))
 
     def bias(self) -> ir.Value | None:
-        """`biases` as one axis; None for zeros, which stand for no biases in this format."""
+        """Return `biases` as one axis; None for zeros, which mean no biases in this format."""
         array = self.layer.blobs.get("biases")
         if isinstance(array, ir.Value):
             return array

@@ -105,7 +105,9 @@ class OwnDivisors(Field):
 
 
 def read_kept(r: Reading) -> None:
-    """The places for boxes (the declared output says it), and the most boxes of a class."""
+    """Read the number of boxes (from the declared output), and the largest number of boxes of a
+    class.
+    """
     size = r.declared_size(0)
     r.node.attrs |= {"size": size, "per_class": r.attr("max_output_size", int, size)}
 
@@ -405,8 +407,8 @@ def lift_proposal(r: Reading) -> list[ir.Value]:
 
 
 def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> list[Value]:
-    """The results of a Proposal: of scores [B, P] and boxes [B, P, 4] those where the mask is true,
-    how many these are, in the first of as many places as are declared, and the number of classes.
+    """Return the results of a Proposal: the elements of scores [B, P] and boxes [B, P, 4] where the
+    mask is true, padded to the declared size, their count, and the number of classes.
     """
     b = r.b
     places, real = front(b, mask, r.declared_size(0))
@@ -419,8 +421,8 @@ def chosen_proposals(r: Reading, scores: Value, boxes: Value, mask: Value) -> li
 def _moved_edges(
     b: Builder, deltas: Value, axis: int, centre: Array, side: Array, limit: float
 ) -> list[Value]:
-    """Both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B, P, 4]
-    and grown by the second behind it, within 0 and `limit`.
+    """Return both edges [B, P] of anchors [P] along one axis, moved by column `axis` of deltas [B,
+    P, 4] and grown by column `axis` + 2, within 0 and `limit`.
     """
     move, grow = (deltas[..., axis + k] for k in (0, 2))
     middle, half = move * side + centre, b.Exp(grow) * side / 2.0
@@ -471,8 +473,8 @@ def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
     """Widths, heights and centres x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
 
     Anchors are those of all cells already, or x1, y1, x2, y2 [A, 4] in the first cell. Then the
-    executor goes over the cells with the width outside and takes it for y: in a grid that is not
-    square the deltas do not stand at their cells.
+    executor traverses the cells with the width as the outer loop and treats it as y: in a grid that
+    is not square the deltas are not at their cells.
     """
     height, width, count = grid
     if len(anchors) == height * width * count:
@@ -518,8 +520,8 @@ def four_maps(r: Reading, values: list[Value]) -> list[Value]:
 
 
 def of_level(b: Builder, area: Value, levels: Sequence[float], pieces: list[Value]) -> Value:
-    """Of pieces [R, ...] for each of four feature maps the one that suits the area [R] of a region;
-    what has exactly the area of a level is in the last.
+    """Select, from pieces [R, ...] for each of four feature maps, the one for the area [R] of a
+    region; an area that equals a limit selects the last.
     """
     least, middle, most = levels
     masks = [area < least, (area > least) & (area < middle), (area > middle) & (area < most)]
@@ -570,8 +572,8 @@ def _mean_pieces(r: Reading, boxes: Value, maps: list[Value]) -> list[Value]:
 def _unequal(
     r: Reading, boxes: Value, features: Value, size: list[int], samples: list[int]
 ) -> Value:
-    """Means of other numbers of samples down than across; what lies more than a pixel outside of
-    the image counts as 0.
+    """Means of unequal numbers of samples vertically and horizontally; samples more than a pixel
+    outside of the image count as 0.
     """
     b, count = r.b, r.static(boxes)[0]
     _, *sides, channels = r.static(features)
@@ -594,8 +596,8 @@ def _unequal(
 
 
 def _at_lines(r: Reading, features: Value, lines: list[Value], size: list[int]) -> Value:
-    """What lies between the pixels of a feature map [1, H, W, C] where rows [R, h] and columns
-    [R, w] cross: [R, C, h, w].
+    """Interpolate a feature map [1, H, W, C] at the crossings of rows [R, h] and columns [R, w]:
+    [R, C, h, w].
     """
     b, count = r.b, r.static(lines[0])[0]
     _, *sides, channels = r.static(features)

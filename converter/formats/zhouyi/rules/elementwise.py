@@ -332,8 +332,8 @@ def _kept(w: Writing) -> tuple[ir.DataType, ir.DataType]:
 class Conversion(Field):
     """`to` <-> `to_dtype` and `clip_mode`.
 
-    SATURATION (meant when left out) clamps to the range of the type, TRUNCATION keeps the low bits;
-    both drop a fraction. What is written never clamps, as ONNX does not.
+    SATURATION (the default) clamps to the range of the type, TRUNCATION keeps the low bits; both
+    drop a fraction. Written layers never clamp, as ONNX does not.
     """
 
     names = ("to", "saturate")
@@ -380,7 +380,7 @@ def clamped(r: Reading, x: Value, dtype: ir.DataType) -> Value:
 
 
 def to_truth(w: Writing) -> None:
-    """What is not 0."""
+    """True for every value other than 0."""
     x, shape = w.input(0), w.static()
     demand_small(*shape)
     assert x.dtype is not None

@@ -177,7 +177,7 @@ class Window(window.Window):
     """kernel_*, stride_*, pad_*, dilation_*, over `rank` axes.
 
     `shape`: the operator has the attribute kernel_shape. All keys are written. A window without
-    pads is refused: section 4.3 leaves open what is meant then, and the vendor's reader fails.
+    pads is refused: section 4.3 does not define its meaning, and the vendor's reader fails.
     """
 
     names: tuple[str, ...] = (

@@ -30,7 +30,7 @@ def weights_of(w: Writing) -> LazyTensor | None:
 
 
 class FullWeights(Field):
-    """Weights [in, out] and what is added <-> weights [out, in] and biases.
+    """Weights [in, out] and the addend <-> weights [out, in] and biases.
 
     The factors of a Gemm are folded in.
     """
@@ -97,7 +97,7 @@ def _two_axes(r: Reading) -> bool:
 
 
 def multiply_product(r: Reading) -> None:
-    """`fused_multiplier`: a factor behind the product; never written."""
+    """`fused_multiplier`: a factor after the product; never written."""
     factor = r.attr("fused_multiplier", float, 1.0)
     if factor != 1.0:
         r.then(lambda y: [y[0] * factor])

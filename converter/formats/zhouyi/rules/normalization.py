@@ -73,7 +73,7 @@ class FoldedStatistics(Field):
         parts = [constant_of(w, i, "the statistics") for i in range(1, 5)]
         scale, shift, mean, variance = (np.asarray(v, np.float64) for v in parts)
         epsilon, rank, dtype = float(w.attr("epsilon")), len(w.static()), parts[0].dtype
-        # a variance below 0 gives what the operator gives
+        # a variance below 0 gives the same result as the operator
         with np.errstate(divide="ignore", invalid="ignore"):
             weights = scale / np.sqrt(variance + epsilon)
         w.layer.blobs["weights"] = weights.astype(dtype)
@@ -183,8 +183,8 @@ def odd_neighbours(w: Writing) -> bool:
 
 
 def turned(r: Reading, x: Value) -> Value:
-    """The channels in the other order, in front of the operator and behind it: of an even number of
-    neighbours one more stands in front of a channel, in ONNX behind it.
+    """Reverse the channels before the operator and after it: of an even number of neighbors the
+    additional one is before a channel, in ONNX after it.
     """
     if r.attr("size", int) % 2:
         return x

@@ -51,9 +51,10 @@ def overhang(layer: Layer, size: list[int], attrs: dict[str, list[int]]) -> list
 
 
 class Rounding(Field):
-    """`ceil_mode`, which is read where the last windows reach over the end, and written as false.
+    """`ceil_mode`, which is read where the last windows extend beyond the end, and written as
+    false.
 
-    An average that counts its padding divides by the whole window there: a Pad in front instead.
+    An average that counts its padding divides by the whole window there: a Pad before it instead.
     """
 
     names = ("ceil_mode",)
@@ -175,7 +176,7 @@ def lift_unpool(r: Reading) -> ir.Value:
     return b.Reshape(b.ScatterElements(zeros, flat, values, axis=0), shape)
 
 
-MOST_BINS = 1024  # along an axis that has fewer places: each bin is an operator
+MOST_BINS = 1024  # along an axis that has fewer elements: each bin is an operator
 
 
 def lift_adaptive(r: Reading) -> ir.Value:
@@ -217,7 +218,7 @@ def random_borders(r: Reading, axis: int) -> Array:
 
 
 def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
-    """Two places of each drawn number; in place."""
+    """Shuffle with two swaps per drawn number; in place."""
 
     def below(count: int) -> int:
         scaling = (2**32 - 1) // count
@@ -241,8 +242,8 @@ def _shuffle(items: list[int], draw: np.random.RandomState) -> None:
 
 
 def fractional_windows(r: Reading, x: Value, reduce: str) -> tuple[Value, list[Array], Array]:
-    """What `reduce` makes of each window of x[N, H, W, C]; borders of rows and columns; areas
-    [1, H, W, 1].
+    """Apply the operator `reduce` to each window of x[N, H, W, C]; return the result, the borders
+    of rows and columns, and the areas [1, H, W, 1].
     """
     b, borders, lengths = r.b, [random_borders(r, axis) for axis in (1, 2)], []
     for axis, found in ((1, borders[0]), (2, borders[1])):

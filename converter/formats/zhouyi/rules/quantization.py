@@ -16,7 +16,7 @@ from converter.mapping.rules import custom, op
 
 
 def add_biases(r: Reading) -> None:
-    """`biases`, which are sums of 32 bits, behind the product."""
+    """Add `biases`, which are 32-bit sums, after the product."""
     array = r.layer.blobs.get("biases")
     if array is not None and np.asarray(array).any():
         bias = r.b.const(np.asarray(array).reshape(-1).astype(np.int32))

@@ -70,7 +70,7 @@ def as_truth(r: Reading, y: ir.Value) -> ir.Value:
 
 
 def squares(r: Reading) -> Value:
-    """The squares of what the data differ from their mean."""
+    """Return the squared differences between the data and their mean."""
     d = r.data - r.b.ReduceMean(r.data, r.node.inputs[1])
     return d * d
 

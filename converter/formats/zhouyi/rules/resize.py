@@ -35,8 +35,8 @@ _FLAGS = ("antialias", "exclude_outside")
 class Target(Field):
     """The size of the result <-> `size` and ratio_z, ratio_y, ratio_x.
 
-    Reading, the size is the declared one; the ratios count where they make that size, as they tell
-    apart what sizes cannot. Writing, scales become ratios and sizes a size.
+    Reading, the size is the declared one; the ratios are used if they give that size, since they
+    are more precise than sizes. Writing, scales become ratios and sizes a size.
     """
 
     inputs = (1, 2, 3)
@@ -199,7 +199,7 @@ class GridSize(Field):
 
 
 class Coefficient(Field):
-    """15 numbers, written as they are, with what says that they are one's own."""
+    """15 numbers, written as they are, with the keys that declare them as custom."""
 
     names = ("coefficient", "shift")
     keys = ("coefficient", "coefficient_shift", "bits", "conversion", "shape", "coefficient_dtype")
