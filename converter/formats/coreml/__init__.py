@@ -1,4 +1,4 @@
-"""Apple's files: three dialects, each a format with a value `FORMAT`, and what they share.
+"""Apple's files: three dialects, each a format with a value `FORMAT`, and their common code.
 
 package.py      folders that are one model: .mlpackage and .aimodel
 package_zip.py  a package in a .zip

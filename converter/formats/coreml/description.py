@@ -159,7 +159,7 @@ class Declared:
         return True
 
     def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
-        """The number of the colour space of a picture with so many channels; None when there is
+        """The number of the color space of a picture with so many channels; None when there is
         none.
         """
         named = said.get("colour") if isinstance(said, dict) else None

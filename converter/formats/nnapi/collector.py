@@ -177,7 +177,7 @@ class Writer:
         return operand
 
     def quantization(self, value: ir.Value) -> tuple[float, int] | None:
-        """That of a value. A dry run looks at its neighbourhood only, and anew each time: the graph
+        """That of a value. A dry run looks at its neighborhood only, and anew each time: the graph
         still changes.
         """
         if self.dry:

@@ -108,7 +108,7 @@ class Level(Whole):
 def _plain(weight: ir.Value) -> bool:
     """Whether a computed constant is stored as its numbers.
 
-    Quantised weights that are only moved may stay quantised, but for recurrent layers.
+    Quantized weights that are only moved may stay quantized, but for recurrent layers.
     """
     producer = weight.producer()
     return (producer is not None and producer.op_type not in _MOVING) or any(

@@ -188,7 +188,7 @@ def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimiser takes the amounts for
+    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimizer takes the amounts for
     those of all axes.
     """
     if len(node.inputs) < 4:
@@ -222,7 +222,7 @@ def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Fusing a Transpose into it, onnxruntime's optimiser takes a vector for a matrix."""
+    """Fusing a Transpose into it, onnxruntime's optimizer takes a vector for a matrix."""
     x, y = operand(node), operand(node, 1)
     if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None

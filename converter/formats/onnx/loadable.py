@@ -30,7 +30,7 @@ from converter.passes.legalise import rewritten
 # loadable where opset 21's is not
 _OTHER_OPSETS = frozenset({"Mod", *REDUCTIONS})
 APART = "__"  # between an extension operator's name and the hash of its body
-# the operators over which onnxruntime's optimiser carries a DequantizeLinear along
+# the operators over which onnxruntime's optimizer carries a DequantizeLinear along
 _CARRIED_OVER = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -62,7 +62,7 @@ def _came_so(node: ir.Node) -> bool:
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantised AveragePool knows no dilations, and is made with those that the
+    """onnxruntime's quantized AveragePool knows no dilations, and is made with those that the
     operator has: ones are left out.
     """
     if "dilations" not in node.attributes:
@@ -74,7 +74,7 @@ def _average_pool(node: ir.Node, names: Names) -> None:
 
 
 def _depth_to_space(node: ir.Node, names: Names) -> None:
-    """The optimiser of old releases has it move the bytes themselves, for which there is a kernel
+    """The optimizer of old releases has it move the bytes themselves, for which there is a kernel
     only when they are unsigned.
     """
     if _int8(node.inputs[0]):
@@ -82,7 +82,7 @@ def _depth_to_space(node: ir.Node, names: Names) -> None:
 
 
 def _float_product(node: ir.Node, names: Names) -> None:
-    """Of floats with weights of 8 bits: the optimiser of newer releases would quantise the floats
+    """Of floats with weights of 8 bits: the optimizer of newer releases would quantize the floats
     on the fly, to 8 bits as well.
     """
     if not _came_so(node):
@@ -103,7 +103,7 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
     if source is None or x.shape is None or _from_bytes(x):
         return None
     stored, a = constant(source.inputs[0]), attrs_of(source)
-    if source.graph is not node.graph:  # dequantised once, outside of a loop
+    if source.graph is not node.graph:  # dequantized once, outside of a loop
         return None
     if stored is None or stored.ndim != 2 or stored.dtype.name not in ("int8", "uint8"):
         return None
@@ -124,7 +124,7 @@ def _from_bytes(value: ir.Value | None) -> bool:
 
 
 def _quantise(node: ir.Node, names: Names) -> None:
-    """Beside a zero point, `output_dtype` repeats its type: when the optimiser changes the one, it
+    """Beside a zero point, `output_dtype` repeats its type: when the optimizer changes the one, it
     forgets the other.
     """
     if optional(node, 2) is not None:
@@ -238,7 +238,7 @@ def _widen_bias(product: ir.Node, names: Names) -> None:
 
 
 def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
-    """A list as the last axis of `rank`; a constant that is dequantised has that shape itself: old
+    """A list as the last axis of `rank`; a constant that is dequantized has that shape itself: old
     releases would carry the DequantizeLinear over an Unsqueeze.
     """
     source = maker(bias, "DequantizeLinear")

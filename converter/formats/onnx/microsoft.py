@@ -168,7 +168,7 @@ def plus(x: Value, y: Value | None) -> Value:
     return x if y is None else x + y
 
 
-# normalisation
+# normalization
 
 
 def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> tuple[Value, Value]:
@@ -188,8 +188,8 @@ def rms(b: Builder, x: Value, scale: Value, epsilon: float, axis: int = -1) -> t
 
 @ROWS.always("SkipLayerNormalization")
 def skip_layer_normalization(op: Op, b: Builder) -> Results:
-    """(input, skip, gamma, beta, bias) -> normalised, mean, 1/deviation, the sum that was
-    normalised.
+    """(input, skip, gamma, beta, bias) -> normalized, mean, 1/deviation, the sum that was
+    normalized.
     """
     total = plus(op.x + op.need(1), op.input(4))
     y, mean, factor = b.LayerNormalization(
@@ -207,7 +207,7 @@ def skip_simplified_layer_normalization(op: Op, b: Builder) -> Results:
 
 @ROWS.always("EmbedLayerNormalization")
 def embed_layer_normalization(op: Op, b: Builder) -> Results:
-    """(ids, segment ids, word, position, segment, gamma, beta, mask, position ids) -> normalised,
+    """(ids, segment ids, word, position, segment, gamma, beta, mask, position ids) -> normalized,
     mask length, sum.
     """
     ids, word, position = op.x, op.need(2), op.need(3)

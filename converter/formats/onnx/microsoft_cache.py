@@ -65,7 +65,7 @@ def _scalar(b: Builder, x: Value) -> Value:
 
 
 def _operands(op: Op, b: Builder, heads: int, groups: int) -> list[Value]:
-    """Query, key and value as [B, heads, S, D], normalised where weights for that are given."""
+    """Query, key and value as [B, heads, S, D], normalized where weights for that are given."""
     if op.input(1) is not None:
         parts = [op.need(i) for i in range(3)]
     else:

@@ -1,4 +1,4 @@
-"""com.microsoft quantised operators: DequantizeLinear, the operator in floats, QuantizeLinear."""
+"""com.microsoft quantized operators: DequantizeLinear, the operator in floats, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def product(
 
 @ROWS.always("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: Op, b: Builder) -> Results:
-    """(A float, B, its scale and zero point, bias): A is quantised by its own range first."""
+    """(A float, B, its scale and zero point, bias): A is quantized by its own range first."""
     quantised = b.DynamicQuantizeLinear(op.x, outputs=3)
     return plus(product(b, quantised, op.need(1), op.need(2), op.input(3)), op.input(4))
 

@@ -90,7 +90,7 @@ class LiteLowering(Lowering):
         self.held: dict[ir.Value, bool] = {}
         self._journal: list[tuple[dict[Any, Any], Any]] = []
 
-    # what was entered can be taken back ----------------------------------------------------------
+    # entries can be rolled back ----------------------------------------------------------
 
     def _enter(self, table: dict[Any, Any], key: Any, entry: Any) -> None:
         if key not in table:

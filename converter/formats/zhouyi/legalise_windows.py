@@ -154,7 +154,7 @@ def whole_size(g: Geometry) -> Array:
 
 
 def _apart(b: Builder, x: Value, axis: int, stride: int) -> Value:
-    """stride - 1 zeros between neighbours along `axis`."""
+    """stride - 1 zeros between neighbors along `axis`."""
     shape = static(x)
     size = shape[axis]
     if stride == 1 or size == 1:

@@ -270,7 +270,7 @@ def _types(tensors: Sequence[Tensor]) -> list[ir.DataType]:
 
 
 def is_integer(layer: Layer) -> bool:
-    """Whether the outputs are quantised: integers with a scale. An integer IR has float layers too
+    """Whether the outputs are quantized: integers with a scale. An integer IR has float layers too
     where its `precision` is mixed.
     """
     return bool(zero_points(layer)) and all(

@@ -19,8 +19,8 @@ COMPRESSED = "constexpr_"
 
 class MilLowering(Lowering):
     """`half`: every number with a fraction is written in half precision. `exact`: values whose type
-    in the program is their own. `stored`: quantised numbers, which all operations but those of
-    quantisation take as whole numbers of 32 bits -> the same as they are stored.
+    in the program is their own. `stored`: quantized numbers, which all operations but those of
+    quantization take as whole numbers of 32 bits -> the same as they are stored.
     """
 
     def __init__(self, mapping: LayerTable, version: int = 0, half: bool = False) -> None:

@@ -23,7 +23,7 @@ from converter.mapping.node import Layer
 D = ir.DataType
 ARRAYS = {D.FLOAT: 65568, D.INT32: 131104, D.FLOAT16: 65552}
 WORDS = {D.FLOAT: "fp32", D.INT32: "int32", D.FLOAT16: "fp16", D.BOOL: "bool"}
-GRAYSCALE16 = 40  # the colour space whose pixels are of fp16
+GRAYSCALE16 = 40  # the color space whose pixels are of fp16
 STATES_SINCE = 9  # the specification version
 HALF_INTERFACE = 7  # the specification version from which on arrays of fp16 go in and out
 

@@ -25,7 +25,7 @@ CODES = {
     **{D.INT8: 21, D.UINT8: 31, D.INT4: 25, D.UINT4: 35, D.UINT32: 33},
 }
 WEIGHTS = "@model_path/weights/weight.bin"
-STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # types that the storage supports in iOS15
+STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # types that iOS15 can store
 IMMEDIATE = 10  # elements from which a constant lies in the storage
 _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longInts"}
 

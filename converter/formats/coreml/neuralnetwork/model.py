@@ -54,7 +54,7 @@ class MLModel:
         return self.proto.WhichOneof("Type") or ""
 
     def skeleton(self, data: memoryview) -> bytes:
-        """The serialised model `data` without its large payloads, which are kept here as slices of
+        """The serialized model `data` without its large payloads, which are kept here as slices of
         it; WireError when it is malformed.
         """
 
@@ -73,7 +73,7 @@ class MLModel:
         """The content of a WeightParams of this model; one without content is an empty float32
         array.
 
-        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantisation.
+        Raises ReadError: R103 damaged, R110 several kinds of content or an impossible quantization.
         Lengths are not compared with shapes.
         """
         where = where or Where(self.path)
@@ -146,7 +146,7 @@ class MLModel:
     def _resolve(
         self, params: bytes | memoryview, where: Where
     ) -> tuple[dict[int, LazyTensor], list[memoryview]]:
-        """The payloads of a serialised WeightParams by field number, and the rest of it.
+        """The payloads of a serialized WeightParams by field number, and the rest of it.
 
         Protobuf merges repeated occurrences of a message. How a large and a small one interleave is
         no longer known then, so both are refused.

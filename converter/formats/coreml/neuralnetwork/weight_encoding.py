@@ -2,7 +2,7 @@
 
 float32: a constant. float16: a float16 constant and a Cast. 8-bit: DequantizeLinear of a uint8
 constant (and an Add when there is a bias). Fewer bits: UnpackBits of the packed bytes first.
-Look-up tables: Gather. int8 (dynamic quantisation): DequantizeLinear of an int8 constant.
+Look-up tables: Gather. int8 (dynamic quantization): DequantizeLinear of an int8 constant.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -
 
 
 def turned_form(value: ir.Value) -> WeightData | None:
-    """How the transpose of a quantised matrix is stored, with a scale for all or for each row of
+    """How the transpose of a quantized matrix is stored, with a scale for all or for each row of
     the transpose; None where it is no matrix, or its numbers are packed.
     """
     if maker(value, "DequantizeLinear") is None or rank_of(value) != 2:
@@ -187,7 +187,7 @@ def of_array(array: Array, half: bool = False, least: int = 2) -> WeightData:
 
 def alike(blobs: Mapping[str, WeightData], half: bool) -> dict[str, WeightData]:
     """The weights of one layer in one precision: the specification allows half or full, but not
-    both in a layer (quantised ones go with either).
+    both in a layer (quantized ones go with either).
 
     `half`: half precision was asked for. Otherwise the few full ones, biases mostly, join the
     halves where that changes no number; else the halves are widened, which never does.
@@ -330,7 +330,7 @@ def _of_codes(
 
 
 def dynamic_int8(value: ir.Value | None) -> WeightData | None:
-    """Signed 8-bit weights with one scale, as int8 dynamic quantisation stores them; None when
+    """Signed 8-bit weights with one scale, as int8 dynamic quantization stores them; None when
     `value` is not of that form.
     """
     node = maker(value, "DequantizeLinear")

@@ -53,7 +53,7 @@ _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 
 
 def quantises(node: ir.Node) -> bool:
-    """Whether a node makes quantised weights, or moves them: their integers are to be found
+    """Whether a node makes quantized weights, or moves them: their integers are to be found
     again.
     """
     if node.op_type == "FakeQuantize":

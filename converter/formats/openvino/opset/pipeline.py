@@ -90,7 +90,7 @@ def _reads_wide_bits(node: ir.Node) -> bool:
 
 
 def _stays(node: ir.Node) -> bool:
-    """Weights that are quantised stay so: without their FakeQuantize the runtime does not compute a
+    """Weights that are quantized stay so: without their FakeQuantize the runtime does not compute a
     layer in integers.
     """
     return quantises(node) or _widens(node)

@@ -110,7 +110,7 @@ def limits_of(t: Writing, boxes: int) -> tuple[list[ir.Value], int | None]:
 
 
 def corners_of(t: Writing) -> ir.Value:
-    """[x, y, width, height] around the centre as two corners."""
+    """[x, y, width, height] around the center as two corners."""
     x, shape = t.data, list(t.static(0))
     matrix = np.zeros((4, 4), np.float32)
     for axis, (place, size) in enumerate(((1, 3), (0, 2), (1, 3), (0, 2))):

@@ -160,7 +160,7 @@ def cepstrum(r: Reading) -> Value:
 
 
 def mel_bands(bins: int, rate: int, bands: int, limits: list[float]) -> Array:
-    """[bins, bands]: triangles whose ends are the middles of their neighbours, at frequencies that
+    """[bins, bands]: triangles whose ends are the middles of their neighbors, at frequencies that
     are equally far apart on the mel scale. Source: TensorFlow, MfccMelFilterbank.
     """
 

@@ -162,7 +162,7 @@ def lift_proposal(r: IntegerReading) -> list[Value]:
 
 
 def lift_generated_proposals(r: IntegerReading) -> list[Value]:
-    """The best boxes of each image, larger than min_size, without a better neighbour: anchors as
+    """The best boxes of each image, larger than min_size, without a better neighbor: anchors as
     integers, moved and grown by tables of the stored deltas x, y, w, h.
     """
     b, lost = r.b, r.bit_count("delta_shift")

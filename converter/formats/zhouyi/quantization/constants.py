@@ -1,4 +1,4 @@
-"""Constants of a quantised network that is written: DequantizeLinear of stored integers, perhaps
+"""Constants of a quantized network that is written: DequantizeLinear of stored integers, perhaps
 moved by Transpose or Reshape.
 """
 

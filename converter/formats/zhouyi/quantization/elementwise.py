@@ -459,7 +459,7 @@ def lift_logical(r: IntegerReading) -> Value:
 
 
 def lower_comparison(w: IntegerWriting) -> Written:
-    """Both operands on a common scale of 13 bits, as the vendor's quantiser takes."""
+    """Both operands on a common scale of 13 bits, as the vendor's quantizer takes."""
     if len(w.sources) != 2 or w.method in ("AND", "OR", "XOR"):
         raise MappingError(f"{w.method} of numbers has no integer form")
     scales = np.array([p.scale for p in w.sources], np.float64)

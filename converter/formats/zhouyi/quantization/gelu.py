@@ -20,7 +20,7 @@ from converter.graph.infer import Array, constant, evaluate
 
 _LINEAR = ("QuantizeLinear", "DequantizeLinear")
 _STEPS = frozenset(("Add", "Div", "Erf", "Mul", "Pow", "Sub", "Tanh", *_LINEAR))
-_MOST = 40  # nodes of the longest spelling, with those that quantise
+_MOST = 40  # nodes of the longest spelling, with those that quantize
 _NEAR = 1e-4  # the two Gelus differ by five times as much
 _TABLE = "netconv.table"
 

@@ -31,7 +31,7 @@ from converter.graph.value import Value, with_operators
 from converter.mapping.conversion_errors import CONVERSION_ERRORS
 from converter.mapping.node import Layer as FarLayer
 
-# operands that are positions, lengths or conditions: never quantised numbers
+# operands that are positions, lengths or conditions: never quantized numbers
 _SECOND = """Gather GatherElements GatherND ScatterND ScatterElements ReverseSequence MaxUnpool
 UpsampleByIndex InTopK Compress SegmentReduce Repeat CTCGreedyDecoder"""
 _WHOLE = {
@@ -60,14 +60,14 @@ _INTEGER_ONLY = frozenset(
         "OneHot",
     ]
 )
-# parameters that the vendor's quantiser takes out of the file: only the table still tells them
+# parameters that the vendor's quantizer takes out of the file: only the table still tells them
 _IN_TABLE = {"ELU": "alpha", "CELU": "alpha", "SHRINK": "lambd"}
 _STAYS_WHOLE = frozenset({"Logical", "Bitwise", "BitShift", "Shape", "NonZero"})
 Params = list[QuantParams | None]
 
 
 class NumbersLift(GraphLift):
-    """Lifts quantised layers as numbers; `reals` maps tensor names to their dequantised values,
+    """Lifts quantized layers as numbers; `reals` maps tensor names to their dequantized values,
     shared by all readers.
     """
 
@@ -233,7 +233,7 @@ def _merged_factor(far: FarLayer, sources: Params, results: Params) -> float:
 
 
 def _is_number(kind: str, port: int, params: QuantParams | None) -> bool:
-    """Whether input `port` of a layer is read as quantised numbers."""
+    """Whether input `port` of a layer is read as quantized numbers."""
     whole = kind in _STAYS_WHOLE or _WHOLE.get(kind) == port
     return params is not None and not params.indices and not whole
 

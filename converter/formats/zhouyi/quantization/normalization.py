@@ -1,4 +1,4 @@
-"""Softmax, and normalisation by mean and variance."""
+"""Softmax, and normalization by mean and variance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling and normalisation across channels."""
+"""Pooling and normalization across channels."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ MOST_NEIGHBOURS = 256
 
 
 def lift_lrn(r: IntegerReading) -> Value:
-    """The sum of squares, of neighbours in other channels or within a channel, chooses from a table
+    """The sum of squares, of neighbors in other channels or within a channel, chooses from a table
     of (bias + alpha * sum) ** -beta.
     """
     method = r.attr("method", enum(words("ACROSS_CHANNELS WITHIN_CHANNEL")))
@@ -258,7 +258,7 @@ def lift_lrn(r: IntegerReading) -> Value:
         half, even = (size - 1) // 2, 1 - size % 2
         axes = [Axis(n, n - even, size, 1, 1, half, half, 0) for n in r.static(x)[1:-1]]
         total = _float_sums(r, squares, *axes)
-        if even:  # the last neighbours are none
+        if even:  # the last neighbors are none
             total = b.Pad(total, [0] * 5 + [1, 1, 0])
     else:
         channels = r.static(x)[-1]

@@ -1,4 +1,4 @@
-"""Other spellings of quantised networks -> QuantizeLinear, DequantizeLinear and biases inside their
+"""Other spellings of quantized networks -> QuantizeLinear, DequantizeLinear and biases inside their
 layers.
 
 FakeQuantize(x, low, high, low, high, levels=256)    ->  DequantizeLinear(QuantizeLinear(x))
@@ -29,7 +29,9 @@ _NEAR = 0.02
 
 
 def prepare(model: ir.Model) -> None:
-    """In place."""
+    """Convert other forms of quantized networks to QuantizeLinear and DequantizeLinear, in
+    place.
+    """
     names = Names(model)
     first = {(EXTENSION_DOMAIN, "FakeQuantize"): linear, ("", "Add"): bias}
     places = {node: i for i, node in enumerate(model.graph)}

@@ -30,7 +30,7 @@ _INDICES = frozenset({T.INT32, T.UINT32, T.INT64, T.UINT64})
 class QuantParams:
     """value = (q - zero) * scale with low <= q <= high, stored as `dtype`.
 
-    `stated`: the scale as a file of the quantiser states it, a reciprocal of more digits.
+    `stated`: the scale as a file of the quantizer states it, a reciprocal of more digits.
     """
 
     scale: float
@@ -51,7 +51,7 @@ class QuantParams:
 
     @property
     def indices(self) -> bool:
-        """Whether nothing is quantised here: counts and positions are stored like that."""
+        """Whether nothing is quantized here: counts and positions are stored like that."""
         return self.plain and self.dtype in _INDICES
 
     @property
@@ -138,7 +138,7 @@ def of_parser(document: Graph) -> bool:
 
 
 def params_of_tensors(document: Graph, parser: bool) -> dict[str, QuantParams | MappingError]:
-    """Those of each quantised tensor by its name; for one that QuantParams cannot say, the reason.
+    """Those of each quantized tensor by its name; for one that QuantParams cannot say, the reason.
 
     `parser` as `of_parser` says.
     """
@@ -185,7 +185,7 @@ def _params(tensor: Tensor, scale: Any, zero: Any, limits: Any, parser: bool) ->
     step = float(np.float32(scales[0] if parser else 1 / scales[0]))
     full = QuantParams.of(step, int(zeros[0] if parser else -zeros[0]), dtype)
     full = replace(full, stated=float(scales[0]))
-    # real networks give a range of their stored integers only in files of the quantiser; the
+    # real networks give a range of their stored integers only in files of the quantizer; the
     # parser's are ranges of numbers
     if parser or limits is None or np.shape(limits) != (2,) or isinstance(limits[0], str):
         return full

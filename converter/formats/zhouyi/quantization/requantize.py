@@ -1,6 +1,6 @@
 """Requantization: from the scale of an accumulator to that of the result.
 
-Integer layers hold the factor as multiplier * 2 ** -shift. The vendor's quantiser writes
+Integer layers hold the factor as multiplier * 2 ** -shift. The vendor's quantizer writes
 multipliers of 15 bits and shifts up to 31, which its hardware takes; its executor takes more. When
 a layer is read, its integers are carried by floats, as that executor carries them.
 """

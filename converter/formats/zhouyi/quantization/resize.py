@@ -32,7 +32,7 @@ MODES = set(
 )
 RATIOS = frozenset(("ratio_x", "ratio_y"))  # the sizes alone count
 INTERPOLATION_BITS = 13
-Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbours, each with its weight
+Line = tuple[tuple[Array, Array], tuple[Array, Array]]  # two neighbors, each with its weight
 
 
 def lift_resize(r: IntegerReading) -> Value:

@@ -172,7 +172,7 @@ class Weights(Integers):
         return None if value.dtype == object else value.reshape(-1).astype(np.float64)
 
     def _from_factor(self, result: QuantParams | None) -> Array:
-        """The requantisation is input scale * weight scale / output scale."""
+        """The requantization is input scale * weight scale / output scale."""
         if result is None or self.parser:
             raise MappingError("weights_scale is absent", "R110")
         scale, shift = numbers(self.layer, "scale", 1), numbers(self.layer, "shift", 0)

@@ -435,7 +435,7 @@ def _corners(edges: list[list[Value]]) -> Value:
 
 
 def lift_generated_proposals(r: Reading) -> list[ir.Value]:
-    """The best boxes of an image, larger than min_size, without a better neighbour.
+    """The best boxes of an image, larger than min_size, without a better neighbor.
 
     Scores [B, H, W, A], deltas dx, dy, dw, dh [B, H, W, 4 * A] and an image's size, which the
     executor does not read -> scores [B, N], boxes x1, y1, x2, y2 [B, N, 4] with their last pixels
@@ -470,7 +470,7 @@ def lift_generated_proposals(r: Reading) -> list[ir.Value]:
 
 
 def _spread_anchors(anchors: Array, grid: Sequence[int]) -> Array:
-    """Widths, heights and centres x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
+    """Widths, heights and centers x, y [P, 4] of the anchors of all cells of a grid (H, W, A).
 
     Anchors are those of all cells already, or x1, y1, x2, y2 [A, 4] in the first cell. Then the
     executor traverses the cells with the width as the outer loop and treats it as y: in a grid that

@@ -1,4 +1,4 @@
-"""Resampling and colour: resize, grids, crops."""
+"""Resampling and color: resize, grids, crops."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Scales(Field):
 
 
 class NewScales(Scales):
-    """The same of numbers that are quantised, in a type of eight bits."""
+    """The same of numbers that are quantized, in a type of eight bits."""
 
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")

@@ -240,7 +240,7 @@ def crop_resize(r: Reading) -> Value:
 PADDING = {
     "constant": ("zeros", False),
     "border": ("border", False),
-    "reflection": ("reflection", True),  # about the centres of the outermost elements
+    "reflection": ("reflection", True),  # about the centers of the outermost elements
     "symmetric": ("reflection", False),  # about their edges
 }
 

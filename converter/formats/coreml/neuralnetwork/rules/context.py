@@ -158,7 +158,7 @@ class Writing(context.Writing):
         return small(self.optional(index))
 
     def numbers(self, index: int, what: str) -> Array:
-        """A constant operand, dequantised where it is compact."""
+        """A constant operand, dequantized where it is compact."""
         array = evaluate_constant(self.optional(index))
         if array is None:
             raise MappingError(f"{what} must be constant")
@@ -182,7 +182,7 @@ class Writing(context.Writing):
         return data
 
     def unquantised(self, value: ir.Value | None) -> WeightData:
-        """As `stored`, for a layer that takes no quantised weights."""
+        """As `stored`, for a layer that takes no quantized weights."""
         data = self.stored(value)
         if data.kind in ("float32", "float16"):
             return data

@@ -49,7 +49,7 @@ def lift_constant(r: Reading) -> Value:
 
 
 def lower_constant(w: Writing) -> None:
-    """One layer, whose quantised numbers have one scale; a scale for each channel is multiplied
+    """One layer, whose quantized numbers have one scale; a scale for each channel is multiplied
     afterwards.
     """
     out = w.out

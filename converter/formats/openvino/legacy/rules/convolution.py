@@ -202,7 +202,7 @@ RULES = [
             "netconv::DeformableConvolution",
             "DeformableConvolution",
             Guard("a mask is not known to the target", lambda w: not w.has(3)),
-            Only("bilinear_pad", 0),  # a tap's neighbours outside of the image are clamped to it
+            Only("bilinear_pad", 0),  # a tap's neighbors outside of the image are clamped to it
             Window(weights=2),
             Kernel(2, shape=False),
             groups,

@@ -1,4 +1,4 @@
-"""Normalisations and quantisation."""
+"""Normalisations and quantization."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ ON_IMAGES = Guard(
 class Response(Field):
     """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says.
 
-    The window is over the channels, or `over_pixels`. An even size takes one neighbour less, and
+    The window is over the channels, or `over_pixels`. An even size takes one neighbor less, and
     still divides by the size.
     """
 
@@ -177,7 +177,7 @@ class SoftmaxAxis(Axis):
         w.gives(shape)
 
 
-# quantisation ------------------------------------------------------------------------------------
+# quantization ------------------------------------------------------------------------------------
 
 
 def read_levels(r: Reading) -> None:

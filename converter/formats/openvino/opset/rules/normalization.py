@@ -38,7 +38,7 @@ class Neighbours(Field):
     """alpha, beta, bias and the odd size of a window over the channels, which are a constant input
     of the layer.
 
-    An even size takes one neighbour less, and still divides by the size. The CPU runtime takes
+    An even size takes one neighbor less, and still divides by the size. The CPU runtime takes
     every bias for 1: (b + s)^p = b^p * (1 + s/b)^p.
     """
 
@@ -61,7 +61,7 @@ class Neighbours(Field):
 
 
 def over_axes(r: Reading) -> None:
-    """x / (bias + alpha * mean of squares over the neighbours along all axes)^beta; the operator is
+    """x / (bias + alpha * mean of squares over the neighbors along all axes)^beta; the operator is
     the Div.
     """
     b, x, axes = r.b, r.input(0), _axes(r)

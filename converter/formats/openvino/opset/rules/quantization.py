@@ -1,4 +1,4 @@
-"""FakeQuantize, FakeConvert and quantised constants."""
+"""FakeQuantize, FakeConvert and quantized constants."""
 
 from __future__ import annotations
 

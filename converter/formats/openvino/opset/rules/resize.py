@@ -1,4 +1,4 @@
-"""Interpolate <-> Resize, and pictures between spaces of colours."""
+"""Interpolate <-> Resize, and pictures between spaces of colors."""
 
 from __future__ import annotations
 
@@ -360,11 +360,11 @@ def _size(x: ir.Value, axis: int) -> int | None:
     return found if isinstance(found, int) else None
 
 
-# colours -----------------------------------------------------------------------------------------
+# colors -----------------------------------------------------------------------------------------
 
 
 class OnePlane(Attr):
-    """`single`: all planes below each other in one output, else the brightness and the colours in
+    """`single`: all planes below each other in one output, else the brightness and the colors in
     two.
     """
 
