@@ -68,7 +68,7 @@ def write(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
 
 
 def _without_labels(model: Network) -> tuple[Network, list[Diagnostic]]:
-    """The network as it is, or without outputs of text that only name classes."""
+    """Return the network as it is, or without string outputs that only name classes."""
     from converter.passes.labels import take_out_labels
 
     if all(o.dtype.kind != "O" for o in model.outputs):

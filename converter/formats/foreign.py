@@ -131,7 +131,7 @@ MEMBERS: tuple[tuple[tuple[str, ...], Foreign], ...] = (
     (("*.npy",), Foreign("a NumPy archive of arrays", "name the model; arrays go to --data")),
 )
 
-# Names, where the content has no mark of its own.
+# Names, for content without a signature.
 SUFFIXES: dict[str, Foreign] = {
     ".pt2": Foreign("an exported PyTorch program (.pt2)", _FROM_TORCH),
     ".ptl": Foreign("a PyTorch Mobile program", _FROM_TORCH),
@@ -174,7 +174,7 @@ SUFFIXES: dict[str, Foreign] = {
 _PICKLES = tuple(bytes([0x80, n]) for n in range(2, 6))
 # https://github.com/pytorch/pytorch/blob/main/torch/serialization.py: MAGIC_NUMBER as a pickle
 _OLD_TORCH = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-_ENOUGH = 1 << 16  # bytes that are looked at where a file begins with zeros
+_ENOUGH = 1 << 16  # bytes to examine if a file begins with zeros
 
 
 def recognize(path: Path, head: bytes, models: Models) -> Foreign | None:

@@ -52,8 +52,8 @@ class Packed:
 
 
 def packed_tensor(data: Array, bits: int, dtype: ir.DataType, sizes: Sequence[int]) -> LazyTensor:
-    """Numbers where they lie: those of 2 and 4 bits are packed as ONNX packs them, others are
-    unpacked when they are needed.
+    """Return numbers without copying them: 2-bit and 4-bit numbers are packed as in ONNX, others
+    are unpacked when they are needed.
     """
     if dtype.bitwidth == bits:
         return LazyTensor(data, dtype, sizes)

@@ -113,9 +113,8 @@ class Declared:
         return from_json(self.told(SIZES).get(public_name(value))) if own else None
 
     def image(self, kind: Any, value: ir.Value, ranks: Sequence[int]) -> bool:
-        """Declares an input that is an image in the source, of one of these numbers of axes; False
-        where it is none, with a warning where its shape is none of an image, or open without
-        bounds.
+        """Declare an input that is an image in the source, of one of these ranks; return False if
+        it is not. Warn if its shape cannot be that of an image, or is dynamic without bounds.
         """
         name, shape = public_name(value), known_sizes(value) or []
         if name not in self.images:
@@ -159,8 +158,8 @@ class Declared:
         return True
 
     def _colour(self, said: Any, channels: Sequence[int | None]) -> int | None:
-        """The number of the color space of a picture with so many channels; None when there is
-        none.
+        """Return the number of the color space of a picture with so many channels; None when there
+        is none.
         """
         named = said.get("colour") if isinstance(said, dict) else None
         if list(channels) == [1] and named == GRAYSCALE16:
@@ -194,9 +193,7 @@ class Declared:
         setattr(array, f"{key}DefaultValue", number)
 
     def demand_one(self, inputs: Any) -> None:
-        """One input at least has to be given: where all have values of their own, the first one
-        loses its.
-        """
+        """Require at least one input: if all are optional, the first one loses its default."""
         if inputs and all(feature.type.isOptional for feature in inputs):
             first, array = inputs[0], inputs[0].type.multiArrayType
             first.type.isOptional = False

@@ -22,7 +22,7 @@ from converter.graph.record import record
 from converter.graph.value import known_sizes
 
 SIZES = "sizes"  # of inputs, in the interface
-OPTIONAL = "optional"  # inputs that may be left out without a value of their own, in the interface
+OPTIONAL = "optional"  # optional inputs without default, in the interface
 PICTURES = "pictures"  # outputs that are images
 COLOURS = {10: "grayscale", 20: "RGB", 30: "BGR", 40: "grayscale16"}
 NOTES = "netconv."  # prefix of the keys of notes
@@ -119,7 +119,7 @@ class Sizes:
         return {"default": list(self.default), kind: [list(v) for v in values]}
 
     def includes(self, sizes: Sizes) -> bool:
-        """Whether these say the same of the last axes."""
+        """Whether these sizes are equal for the last axes."""
         count = len(sizes.default)
         return (self.ranges[-count:], tuple(c[-count:] for c in self.choices)) == (
             sizes.ranges,
@@ -233,7 +233,7 @@ def dropped(name: str, sizes: Sizes, now: str) -> Diagnostic:
 
 
 def less(name: str, text: str) -> Diagnostic:
-    """The warning where less is said of an input or output than the source declares."""
+    """Return the warning if the target declares less about an input or output than the source."""
     return Diagnostic("X207", text, level="warning", where=Where(layer=name))
 
 
@@ -257,7 +257,9 @@ def untold(model: Network, title: str) -> list[Diagnostic]:
 
 
 def _lost(sizes: Sizes, value: ir.Value, title: str) -> str:
-    """How less is said of an input than `sizes`; "" where an open dimension says as much."""
+    """Return how the declaration of an input is less specific than `sizes`; "" if a dynamic
+    dimension is equivalent.
+    """
     dims = known_sizes(value) or []
     if None not in dims:
         return "they are " + "x".join(map(str, dims))

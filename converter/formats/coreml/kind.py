@@ -9,7 +9,7 @@ from converter.formats.coreml.package import is_package, open_model
 from converter.formats.coreml.package_zip import MAGIC, begin_of_model, is_zip
 from converter.io.protobuf import WireError, fields
 
-# Model: everything beside the kinds (all from 200), with the wire types they have
+# Model: all fields other than the kinds (all from 200), with their wire types
 _COMMON = {(1, 0), (2, 2), (10, 0)}
 _KINDS = range(200, 4000)
 ML_PROGRAM = 502

@@ -61,7 +61,7 @@ def marker(path: Path) -> str:
 
 
 def holds_model(path: Path) -> bool:
-    """Whether a folder has the files of a model, whatever it is called."""
+    """Whether a folder has the files of a model, under any name."""
     return names_model(path) or (path / PROGRAM).is_file()
 
 
@@ -118,7 +118,7 @@ def manifest_of(path: Path) -> str:
 
 
 def model_of(content: bytes) -> str:
-    """The name of the model below `Data`, as a manifest says it; "" if it does not."""
+    """Return the name of the model below `Data` according to a manifest; "" if there is none."""
     try:
         found = note(content, _FORM) or {}
     except (UnicodeDecodeError, RecursionError, json.JSONDecodeError):
@@ -152,7 +152,7 @@ def size_of(path: Path) -> int:
 
 
 def is_inside(path: str | Path) -> bool:
-    """Whether a file is a part of a package: whoever looks for models finds the package."""
+    """Whether a file is a part of a package: a search for models finds the package instead."""
     return any(map(is_model_folder, Path(path).parents))
 
 
@@ -233,7 +233,7 @@ def manifest(content: str, weights: bool) -> bytes:
 
 
 def write_manifest(out: Output, content: str, weights: bool) -> None:
-    """Makes the target of `out` a package, whose parts are written with `out.open(inside=MODEL)`
+    """Write the target of `out` as a package, whose parts are written with `out.open(inside=MODEL)`
     and `out.open(inside=WEIGHTS)`; arguments of `manifest`.
     """
     with out.open(inside=MANIFEST) as f:
@@ -261,8 +261,8 @@ def digest() -> hashlib._Hash:
 def write_package(
     out: Output, model: bytes, weights: Callable[[BinaryIO], None] | None = None
 ) -> None:
-    """Makes the target of `out` a package of a message and its weights; the same content makes the
-    same bytes.
+    """Write the target of `out` as a package of a message and its weights; equal content gives
+    equal bytes.
     """
     content = digest()
     content.update(model)

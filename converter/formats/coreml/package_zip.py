@@ -20,9 +20,9 @@ from converter.formats.coreml.package import COMPILED, LARGEST, MANIFEST, SUFFIX
 
 MAGIC = b"PK\x03\x04"
 MOST_ENTRIES = 10_000
-# bytes that may come of one byte: weights are noise, which hardly shrinks; a few that are equal do
+# largest compression ratio: weights hardly compress, except for equal numbers
 MOST_GROWTH = 200
-SMALL = 1 << 26  # bytes that may come of any file
+SMALL = 1 << 26  # uncompressed bytes that are always allowed
 _BEGIN = 1 << 24  # bytes of a model that are looked at
 _PIECE = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
@@ -82,7 +82,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive; whatever is wrong with it becomes a ReadError."""
+    """Open an archive; any error becomes a ReadError."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

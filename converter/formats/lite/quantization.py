@@ -127,7 +127,7 @@ def demand_ordinary(found: Quantization) -> None:
 
 
 def constant_dequantized(value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear that makes a value of a constant."""
+    """Return the DequantizeLinear of a constant that produces a value."""
     node = maker(value, "DequantizeLinear")
     return node if node is not None and constant(node.inputs[0]) is not None else None
 

@@ -218,7 +218,7 @@ def suppression_mask(node: ir.Node, b: Builder) -> Value:
 
 
 def corners(b: Builder, boxes: Value) -> Value:
-    """Centre x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
+    """Center x, y, width, height -> y1, x1, y2, x2: the layer's own reader ignores
     `center_point_box`.
 
     A box of negative size overlaps nothing; its corners would be those of a box of the opposite

@@ -1,8 +1,7 @@
-"""Operations that the runtime's compiler must not join.
-
-It takes the quotient by a number times the same number for the operand itself, also of integers,
-and a cast of a float to an integer and back for nothing. The larger of a value and itself, which it
-leaves alone, keeps them apart.
+"""Barriers between operations that the runtime's compiler must not fuse. It replaces a division by
+a number followed by a multiplication by it with the operand, also for integers, and drops casts
+from float to integer and back. A Max of a value with itself, which it does not remove, keeps them
+apart.
 """
 
 from __future__ import annotations

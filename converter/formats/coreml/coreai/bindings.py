@@ -1,4 +1,4 @@
-"""Apple's bindings for Core AI, which only a process of their own imports; see worker.py."""
+"""Apple's bindings for Core AI, which are only imported in a separate process; see worker.py."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ def _bits(word: str, dtype: np.dtype[Any], bits: np.dtype[Any]) -> int:
 
 
 def resource(data: Array, kind: Type) -> LazyTensor:
-    """The elements of a resource, where they lie; numbers of less than a byte are packed."""
+    """Return the elements of a resource without copying them; numbers of less than a byte are
+    packed.
+    """
     dims = [n or 0 for n in kind.dims]
     bits = STORED_BITS.get(kind.word, kind.dtype.bitwidth)
     count = int(np.prod(dims, dtype=np.int64))

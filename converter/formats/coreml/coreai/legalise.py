@@ -465,7 +465,7 @@ def last_of_equals(node: ir.Node, b: Builder) -> Value | None:
 
 
 def repeated(node: ir.Node, b: Builder) -> Value | None:
-    """Elements of an image of dynamic size, each repeated as often as the whole factors say."""
+    """Repeat the elements of an image of dynamic size by integer factors."""
     x, a, factors = x_of(node), attributes(node), constant(optional(node, 2))
     rank, rule = rank_of(x), a["coordinate_transformation_mode"]
     nearest = a["mode"] == "nearest" and (

@@ -37,7 +37,7 @@ DEEPEST = 50  # graphs and blocks in each other
 TOKEN = object()  # orders the uses of states, as the order of operations already does
 Given = Any  # a value of the graph, a state, a token
 _NAME, _STATE = "coreai.name", "MutableBuffers.buffer_mutation"
-# attributes that say nothing about the results
+# attributes that do not affect the results
 INFORMATIVE = {"__coreai_pure__", "template_op", "arg_attrs", "res_attrs"}
 _UNKNOWN = "-"  # the location of an operation without one
 _REFUSED = {
@@ -170,7 +170,7 @@ class ModelReading:
         return value
 
     def open_states(self) -> dict[str, str]:
-        """Outputs of the states whose sizes are dynamic, which begin with nothing known."""
+        """Outputs of the states whose sizes are dynamic; their initial shape is unknown."""
         found = {}
         for state, source in self.open:
             if state.value is not None and state.value is not source:

@@ -102,10 +102,10 @@ def prepared(network: Network, notes: list[Diagnostic]) -> ir.Model:
 
 
 def _write(file: BinaryIO, text: str, program: Program) -> None:
-    """The bytecode of the text, whose resources are put in from where the weights lie.
+    """Return the bytecode of the text, with the weights inserted as its resources.
 
-    The bindings fold operations of constants alone while they write, and would read beyond the
-    placeholders: there are none, see `prepared`.
+    The bindings fold operations on constants while they write, and would read past the
+    placeholders: there are no such operations, see `prepared`.
     """
     with tempfile.TemporaryDirectory(prefix="netconv-") as folder:
         source, made = Path(folder) / "program.mlir", Path(folder) / "main.mlirb"

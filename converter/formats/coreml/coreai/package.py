@@ -82,8 +82,8 @@ def hash_note(path: Path) -> list[Diagnostic]:
 def write_package(
     out: Output, said: Mapping[str, Any], program: Callable[[BinaryIO], None]
 ) -> None:
-    """Makes the target of `out` a package whose bytecode `program` writes; without dates, so that
-    the same program makes the same bytes.
+    """Write the target of `out` as a package whose bytecode `program` writes; without dates, so
+    that equal programs give equal bytes.
     """
     made = digest()
     with out.open(inside=MAIN) as f:

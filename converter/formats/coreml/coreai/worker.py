@@ -155,7 +155,7 @@ def main(command: str, *arguments: str) -> int:
     try:
         commands: dict[str, Callable[..., None]] = {"read": read, "write": write, "check": check}
         commands[command](*arguments)
-    except Exception as e:  # the bindings raise families of their own
+    except Exception as e:  # the bindings raise exceptions of their own types
         message = " ".join(str(e).split()) or type(e).__name__
         print(f"{MARK}{message[:4000]}", file=sys.stderr)
         return 3

@@ -32,10 +32,8 @@ TYPES = {
 
 
 class Blobs:
-    """The files of a model's weights, mapped when one of them is first asked for.
-
-    `weights`: the one file that is meant whatever the model calls it, or the folder with all.
-    `package`: the package that `folder` is a part of, if it is one of any.
+    """The files of a model's weights, mapped on first use. `weights`: the file to use under any
+    name, or the folder with all files. `package`: the package that contains `folder`, if any.
     """
 
     def __init__(

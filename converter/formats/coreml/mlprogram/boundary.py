@@ -49,8 +49,8 @@ class Boundary:
     def input(
         self, name: str, dtype: ir.DataType, dims: list[int | None] | None, public: str = ""
     ) -> ir.Value:
-        """A new input of the network, of this type; its open dimensions are those of the
-        description. `public`: its name in the network, where it is another.
+        """Return a new input of the network, of this type; its dynamic dimensions are those of the
+        description. `public`: its name in the network, if different.
         """
         feature, name = self.features.get(name), public or name
         shape: list[int | str | None] | None = None if dims is None else list(dims)

@@ -13,7 +13,7 @@ from converter.formats.coreml.classifier import Classifier
 from converter.formats.coreml.mlprogram.program import CODES, ProgramWriter, set_word
 
 D = ir.DataType
-DOUBLE = 12  # in which programs tell probabilities by labels
+DOUBLE = 12  # types of dictionaries from labels to probabilities
 
 
 def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:

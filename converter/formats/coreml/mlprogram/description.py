@@ -168,7 +168,9 @@ class Describing:
         return state
 
     def output(self, value: ir.Value, made: set[ir.Value]) -> None:
-        """The value itself where an operation makes it under no other name, else a copy."""
+        """Return the value itself if it is the result of an operation without another public name,
+        else a copy.
+        """
         name, own = self._name(value), self.writer.low.carried(value)
         feature = self.description.output.add(name=name)
         image = self.declared.picture(feature, value, fixed=True)

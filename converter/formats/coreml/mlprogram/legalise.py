@@ -1,5 +1,5 @@
-"""Canonical operators rewritten for ML Programs, where no row says them and no common decomposition
-(`converter/passes/decompositions`) does as well.
+"""Rewrites of canonical operators for ML Programs that have no row and no equally good common
+decomposition (`converter/passes/decompositions`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def clip(node: ir.Node, b: Builder) -> Value | None:
 
 
 def equal(node: ir.Node, b: Builder) -> Value | None:
-    """Truth values are equal where not one alone is true."""
+    """Booleans are equal if exactly one of them being true is false."""
     x, y = x_of(node), x_of(node, 1)
     return ~(x ^ y) if x.dtype == D.BOOL else None
 

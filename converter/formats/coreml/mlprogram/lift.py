@@ -43,7 +43,7 @@ from converter.passes.fold import fold
 
 KINDS = {"wordTagger": "a word tagger"}
 PIPELINES = ("pipeline", "pipelineClassifier", "pipelineRegressor")
-# parameters that say nothing about the results
+# parameters that do not affect the results
 INFORMATIVE = {"validate_indices", "_existing_blocks", "_true_fn", "_false_fn", "_cond", "_body"}
 Given = Any  # a value of the graph, an array, a lazy tensor, a string, a list of such, a state
 VERSIONS = {"CoreML5": 6, "CoreML6": 7, "CoreML7": 8, "CoreML8": 9, "CoreML9": 10}
@@ -206,7 +206,7 @@ def scalars_of(description: Any) -> list[str]:
 
 
 def remembered(description: Any, key: str) -> dict[str, str]:
-    """Names that a writer noted beside other names."""
+    """Return the original names that a writer noted for other names."""
     if not hasattr(description, "metadata"):
         return {}
     found = note(description.metadata.userDefined.get(key, ""), {})

@@ -41,7 +41,7 @@ OPSETS = {6: "CoreML5", 7: "CoreML6", 8: "CoreML7", 9: "CoreML8", 10: "CoreML9"}
 
 @dataclass
 class Written:
-    """A model's message, and the numbers that lie beside it."""
+    """A model's message, and the weights that are stored separately."""
 
     model: Any = field(default_factory=Model_pb2.Model)
     blobs: NewBlobs = field(default_factory=NewBlobs)
@@ -102,8 +102,8 @@ def _lowered(
 
 
 def lowest(model: ir.Model, half: bool) -> int:
-    """The first version that says as many operators as any, without decomposing them or storing
-    their constants with more bits.
+    """Return the first version that supports as many operators as any later one, without
+    decomposing them or storing their constants with more bits.
     """
     nodes = [n for g in all_graphs(model.graph) for n in g]
 

@@ -14,7 +14,7 @@ def words(text: str) -> frozenset[str]:
 
 
 FLOATS = (D.FLOAT, D.FLOAT16, D.DOUBLE, D.BFLOAT16)
-# of fp16 and fp32 alone
+# fp16 and fp32 only
 REAL = words(
     "acos affine asin atan atanh avg_pool batch_norm batch_to_space ceil clamped_relu clip "
     "conv conv_transpose cos cosh crop crop_resize depth_to_space elu erf exp exp2 floor gelu "

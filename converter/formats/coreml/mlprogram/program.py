@@ -26,7 +26,7 @@ CODES = {
 }
 WEIGHTS = "@model_path/weights/weight.bin"
 STORED = (D.FLOAT16, D.FLOAT, D.INT8, D.UINT8, D.INT4, D.UINT4)  # types that iOS15 can store
-IMMEDIATE = 10  # elements from which a constant lies in the storage
+IMMEDIATE = 10  # constants with at least so many elements are in the storage
 _FIELDS = {D.BOOL: "bools", D.FLOAT: "floats", D.INT32: "ints", D.INT64: "longInts"}
 
 
@@ -126,8 +126,8 @@ class ProgramWriter:
         return D.FLOAT16 if self.low.half else D.FLOAT
 
     def set_parameter(self, message: Any, given: Any, real: ir.DataType) -> None:
-        """A parameter that is no value of the graph; Python's numbers without a type of their own
-        are of the type `real`, or whole ones of 32 bits.
+        """Set a parameter that is not a value of the graph; Python numbers without type are of the
+        type `real`, or 32-bit integers.
         """
         if isinstance(given, str):
             set_word(message, given)
@@ -199,7 +199,7 @@ def set_word(message: Any, word: str) -> None:
 
 
 def packed(array: Array) -> bytes:
-    """Elements as they are stored: numbers of four bits two in a byte, the first in the low one."""
+    """Return elements as they are stored: two 4-bit numbers per byte, the first in the low half."""
     if array.dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         return ir.Tensor(array).tobytes()
     return np.ascontiguousarray(array).tobytes()

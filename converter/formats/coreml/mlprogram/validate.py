@@ -132,7 +132,7 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
     """The same inputs, outputs and states, of the same types and shapes, on both sides."""
     block = function.block_specializations.get(function.opset)
     if block is None:
-        return  # reading says so
+        return  # reading reports it
     states = {g.name: g.type for g in function.inputs if g.type.HasField("stateType")}
     inputs = {g.name: g.type for g in function.inputs if g.name not in states}
     made = {o.name: o.type for operation in block.operations for o in operation.outputs}
@@ -155,7 +155,7 @@ def _described(c: Checked, description: Any, function: Any, place: str) -> Itera
 
 
 def _reason(feature: Any, own: Any) -> str:
-    """How a feature says other than the type in the program; "" if it does not."""
+    """Return how the type of a feature contradicts the type in the program; "" if it does not."""
     kind = feature.type.WhichOneof("Type")
     if own is None or kind in _TABLES or kind is None:
         return ""

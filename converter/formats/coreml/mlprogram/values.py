@@ -95,7 +95,7 @@ def _immediate(tensor: Any, kind: Any) -> Any:
 
 
 def _numbers(data: Array, kind: Any) -> Array:
-    """Elements of bytes as they are stored."""
+    """Return the elements of stored bytes."""
     dtype, bits = dtype_of(kind), BITS.get(kind.dataType)
     if bits is None:
         if data.nbytes % dtype.numpy().itemsize:
@@ -109,8 +109,8 @@ def _numbers(data: Array, kind: Any) -> Array:
 
 
 def _packed(data: Array, kind: Any) -> LazyTensor:
-    """Numbers of less than a byte where they lie: those of 4 bits are packed as ONNX packs them,
-    others are taken apart when they are needed.
+    """Return numbers of less than a byte without copying them: 4-bit numbers are packed as in ONNX,
+    others are unpacked when they are needed.
     """
     dtype, bits, sizes = dtype_of(kind), BITS[kind.dataType], _sizes(kind)
     count = math.prod(sizes)

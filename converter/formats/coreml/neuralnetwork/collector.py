@@ -20,7 +20,7 @@ from converter.passes.constants import evaluate_constant
 Value = ir.Value
 REFUSED = "refused"  # the kind of a layer in place of a node without a counterpart
 FLOAT = ir.DataType.FLOAT
-EXACT_INTEGERS = 1 << 24  # beyond this float32 skips integers
+EXACT_INTEGERS = 1 << 24  # larger float32 numbers do not represent all integers
 _FAR = 1 << 30
 _SPEC5 = {
     "oneHot",
@@ -85,8 +85,8 @@ class CoreLowering(Lowering):
                 raise MappingError(message)
 
     def node(self, node: ir.Node) -> None:
-        """As always; but a refusal counts only if somebody needs the node's results (a later layer
-        may have taken it over).
+        """As in the base class; but a refusal only counts if the node's results are used (a later
+        layer may have replaced it).
         """
         count, named = len(self.problems), len(self.aliases)
         super().node(node)

@@ -91,7 +91,7 @@ def _input(model: Network, value: Value, boundary: Boundary) -> None:
 
 
 def _without_pixels(graph: ir.Graph, index: int) -> None:
-    """An image rounds and limits its numbers by itself, so the operators that say so stay away."""
+    """Remove operators that round and limit the numbers of an image, which it does itself."""
     value = graph.outputs[index]
     clip = maker(value, "Clip")
     limits = [] if clip is None else [constant(v) for v in clip.inputs[1:]]

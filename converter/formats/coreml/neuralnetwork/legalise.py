@@ -1,5 +1,5 @@
-"""Canonical operators rewritten for Core ML, where no row says them and no common decomposition
-(`converter/passes/decompositions`) does as well.
+"""Rewrites of canonical operators for Core ML that have no row and no equally good common
+decomposition (`converter/passes/decompositions`).
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ class Flow:
         return self.net.builder
 
     def run(self, layers: Sequence[Any], env: Env, path: str, needed: Names) -> ir.Value | None:
-        """Lifts `layers`; `needed` are the names that matter afterwards. The value says whether the
-        loop goes on; None is always.
+        """Lift `layers`; `needed` are the names that are used afterwards. Return the condition for
+        continuing the loop; None means always.
         """
         for index, layer in enumerate(layers):
             kind, place = kind_of(layer), f"{path}.layers[{index}]"

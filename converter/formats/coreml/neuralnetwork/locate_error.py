@@ -28,7 +28,7 @@ def undecodable(data: memoryview, descriptor: Any) -> str:
 
 
 def _innermost(data: memoryview, descriptor: Any, meant: Callable[[Any, Field], bool]) -> str:
-    """The path to the first member that is meant, to the first of its members, and so on."""
+    """Return the path to the first matching member, to the first of its members, and so on."""
     steps: list[str] = []
     start, end = 0, len(data)
     while descriptor is not None:

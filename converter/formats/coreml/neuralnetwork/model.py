@@ -1,4 +1,4 @@
-"""A Core ML model in memory: the protobuf message, and its weights beside it."""
+"""A Core ML model in memory: the protobuf message, and its weights apart."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _SEQUENCE = {
 }
 STATEFUL = {"simpleRecurrent", "gru", "uniDirectionalLSTM", "biDirectionalLSTM"}
 RECURRENT = {*STATEFUL, "embedding"}
-FIRST_ND = 600  # field number of the first layer that knows N dimensions
+FIRST_ND = 600  # field number of the first layer that supports N dimensions
 
 
 def kind_of(layer: Any) -> str:
@@ -140,8 +140,8 @@ class NetworkLift:
         self.noting(message, env, path, step)
 
     def _give_ranks(self, message: Any, layer: Layer, results: Sequence[ir.Value]) -> None:
-        """Results of a class that is not in the file have the rank that the layer states, or that
-        all blobs of the network have, or that its first input has; their sizes stay open.
+        """Give the results of a class that is not in the file the rank that the layer states, or
+        that all blobs of the network have, or that of its first input; their sizes stay dynamic.
         """
         stated = [tensor.rank for tensor in message.outputTensor]
         source = layer.inputs[0] if layer.inputs else None

@@ -1,4 +1,4 @@
-"""The passes that make a graph sayable in layers: those before the boundary is declared, and those
+"""The passes that legalize a graph for layers: those before the boundary is declared, and those
 after.
 """
 

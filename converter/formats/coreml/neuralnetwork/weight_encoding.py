@@ -166,8 +166,8 @@ def computed(value: ir.Value | None, half: bool = False, turned: bool = False) -
 
 
 def turned_form(value: ir.Value) -> WeightData | None:
-    """How the transpose of a quantized matrix is stored, with a scale for all or for each row of
-    the transpose; None where it is no matrix, or its numbers are packed.
+    """Return the storage of the transpose of a quantized matrix, with one scale or one for each row
+    of the transpose; None if it is not a matrix, or packed.
     """
     if maker(value, "DequantizeLinear") is None or rank_of(value) != 2:
         return None

@@ -35,7 +35,7 @@ Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 Kind = Literal["float32", "float16", "quantised", "int8"]
 
-# field of WeightParams -> kind of its content; they lie before all other fields
+# field of WeightParams -> kind of its content; they precede all other fields
 PAYLOADS: dict[int, Kind] = {1: "float32", 2: "float16", 30: "quantised", 31: "int8"}
 FIELDS: dict[Kind, int] = {kind: number for number, kind in PAYLOADS.items()}
 DTYPES: dict[Kind, np.dtype[Any]] = {
@@ -184,8 +184,8 @@ class _Floats:
         return after
 
     def _repeats(self, tag: int, start: int, end: int, stop: int) -> int:
-        """How often the bytes `tag..start` come again every `end - tag` bytes: unpacked floats are
-        millions of five-byte fields.
+        """Return how often the bytes `tag..start` repeat every `end - tag` bytes: unpacked floats
+        are millions of five-byte fields.
         """
         header, stride = self.data[tag:start], end - tag
         if self.data[end : end + header.size].tobytes() != header.tobytes():

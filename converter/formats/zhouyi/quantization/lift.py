@@ -1,4 +1,4 @@
-"""Quantised layers as float operators between DequantizeLinear and QuantizeLinear.
+"""Quantized layers as float operators between DequantizeLinear and QuantizeLinear.
 
     x (int8) -> DequantizeLinear -> Conv(weights: DequantizeLinear of int8) -> Relu
              -> QuantizeLinear -> y (uint8)

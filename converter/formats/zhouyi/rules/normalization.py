@@ -1,4 +1,4 @@
-"""Normalisation: folded batch statistics, statistics over any axes, moments, softmax."""
+"""Normalization: folded batch statistics, statistics over any axes, moments, softmax."""
 
 from __future__ import annotations
 

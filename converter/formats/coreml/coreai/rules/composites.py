@@ -43,7 +43,9 @@ def write_composite(
     operands: Mapping[str, ir.Value],
     body: Callable[..., ir.Value],
 ) -> None:
-    """Calls a graph of the operations that `body` makes of operands like these."""
+    """Write a call of a graph with the operations that `body` creates from operands of these
+    types.
+    """
     model, b = new_model(kind)
     low = w.low.inner()
     for name, value in operands.items():

@@ -1,4 +1,4 @@
-"""Fields of the rows: operands that come first, axes that stay, paddings, words of attributes."""
+"""Fields of the rows: leading operands, preserved axes, paddings, enumerations."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def demand_wide(w: Writing) -> None:
 
 
 class KeptAxis(Field):
-    """The axis of an ArgMax; positions come as ui32."""
+    """The axis of an ArgMax; its result is ui32."""
 
     names = ("axis", "keepdims", "select_last_index")
 

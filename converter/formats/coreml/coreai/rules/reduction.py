@@ -66,7 +66,7 @@ def TRUE(w: Writing) -> ir.Value:
 
 
 class Running(Field):
-    """The axis of a running total, and whether it begins at the end."""
+    """The axis of a cumulative sum, and whether it starts at the end."""
 
     names = ("reverse", "exclusive")
     inputs = (1,)

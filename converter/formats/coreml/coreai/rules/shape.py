@@ -28,7 +28,7 @@ SMALL = -LARGE - 1
 
 
 def read_sizes(r: Reading) -> None:
-    """The sizes of a Reshape; where all are known, they are written as they are."""
+    """Read the sizes of a Reshape; if all are known, they are written as constants."""
     r.set_inputs(r.input(0), r.whole(1))
     r.set(allowzero=1)
 
@@ -138,8 +138,8 @@ def write_spread(w: Writing) -> None:
 
 
 def join_sizes(w: Writing, own: ir.Value, wanted: ir.Value) -> ir.Value:
-    """The sizes that are asked for, but of 1 the operand's own. (The runtime's broadcast_shapes
-    makes 1 of 1 and 0.)
+    """Return the requested sizes, with 1 replaced by the operand's size. (The runtime's
+    broadcast_shapes gives 1 for 1 and 0.)
     """
     counts = (w.rank(), *w.static(1))
     rank = max(counts)

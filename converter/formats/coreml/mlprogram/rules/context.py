@@ -129,8 +129,8 @@ class Reading(context.Reading):
         return super().attr(key, kind, default)
 
     def bind(self, operands: Sequence[str]) -> None:
-        """Floats are cast to the precision of the first operand, or of the second where that alone
-        is computed.
+        """Cast floats to the precision of the first operand, or of the second if only that is
+        computed.
         """
         if operands[-1].endswith("*"):
             self.node.inputs = [*self.values(operands[-1][:-1])]
@@ -173,12 +173,14 @@ class Writing(context.Writing):
         self.layer.attrs[self.named[index].rstrip("?")] = value
 
     def untransposed(self, index: int) -> ir.Value | None:
-        """The matrix that a Transpose turns for this operator alone to make operand `index`."""
+        """Return the input of the Transpose that computes operand `index` for this operator
+        alone.
+        """
         return before_swap(self.input(index))
 
     def operation(self, kind: str, outputs: Any = None, /, **given: Any) -> None:
-        """One more operation; its results are those of the operator unless `outputs` (values)
-        says.
+        """Append an operation; its results are those of the operator unless `outputs` (values) are
+        given.
         """
         attrs = {k: v for k, v in given.items() if v is not None}
         self.low.add(kind, [], self.node.outputs if outputs is None else outputs, attrs)
@@ -202,7 +204,7 @@ class Writing(context.Writing):
 
     @property
     def real(self) -> Any:
-        """The type of numbers with a fraction beside the first operand."""
+        """The floating-point type that is used together with the first operand."""
         return self.real_of(self.input(0))
 
     def real_of(self, value: ir.Value) -> Any:
@@ -236,7 +238,7 @@ def compressed(value: ir.Value | None) -> bool:
 
 
 def before_swap(value: ir.Value) -> ir.Value | None:
-    """The matrix whose last two axes a Transpose exchanges for one user to make a value."""
+    """Return the input of a Transpose that swaps the last two axes and has a single consumer."""
     node, rank = value.producer(), len(value.shape or ())
     if node is None or node.op_type != "Transpose" or node.domain or only_user(value) is None:
         return None

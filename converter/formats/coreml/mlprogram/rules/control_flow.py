@@ -35,7 +35,7 @@ def _block(r: Reading, index: int) -> Body:
 
 
 def block_of(w: Writing, graph: Any) -> tuple[list[Layer], list[ir.Value]]:
-    """The operations of a graph inside an operator, and its results, which these make."""
+    """Write the operations of a subgraph, and return its results."""
     low = w.low.inner()
     for node in graph:
         low.node(node)
@@ -144,7 +144,7 @@ class Collected:
 def _again(
     w: Writing, formals: Sequence[ir.Value], count: ir.Value | None
 ) -> tuple[list[Layer], list[ir.Value], list[ir.Value]]:
-    """The block that says whether there is one more step, on inputs of its own."""
+    """Write the block that computes the condition of the next iteration, on separate inputs."""
     low = w.low.inner()
     inputs = [low.value(v.name or "state", v.dtype, v.shape) for v in formals]
     result = low.value("more", ir.DataType.BOOL, [])

@@ -116,7 +116,7 @@ def _line(x: ir.Value) -> bool:
 
 
 def compact_matrix(value: ir.Value) -> ir.Value | None:
-    """The compressed constant of two axes of which a Transpose makes the value."""
+    """Return the compressed matrix whose Transpose is the value."""
     matrix = before_swap(value)
     known = matrix is not None and matrix.shape is not None and len(matrix.shape) == 2
     return matrix if known and compressed(matrix) else None

@@ -25,7 +25,7 @@ INT32 = ir.DataType.INT32
 IOS16 = 7  # the specification version
 
 
-OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a truth value that says the contrary
+OPPOSITE = Codec(lambda v: int(not v), lambda v: not v)  # a boolean with the opposite meaning
 
 
 def mil(name: str, kind: str, operands: str, *fields: Field, **options: Any) -> Rule:

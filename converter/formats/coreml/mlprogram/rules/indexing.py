@@ -66,7 +66,7 @@ JOINED = Detail(read=read_joined, write=write_joined, keys=("mode",), names=("re
 
 
 def scatter_slices(r: Reading) -> None:
-    """Whole slices along `axis`: that axis goes to the front and comes back."""
+    """Scatter whole slices along `axis`: that axis is moved to the front and back."""
     x, indices, updates = r.operands()
     rank, depth = r.rank(x), r.rank(indices)
     axis = axis_of(r.attr("axis", int, 0), rank)
@@ -86,7 +86,7 @@ def join_off_and_on(r: Reading) -> None:
 
 
 class Unbatched(Fixed):
-    """`batch_dims` 0, which operations before iOS16 do not know."""
+    """`batch_dims` 0, an attribute that operations before iOS16 do not have."""
 
     def lower(self, w: Writing) -> None:
         return
@@ -123,7 +123,7 @@ def alike(w: Writing) -> bool:
 
 
 def make_list(r: Reading) -> Value:
-    """As many elements as it begins with, zeros."""
+    """Create a list of its initial number of elements, zeros."""
     b = r.b
     count = r.whole("init_length") if r.has("init_length") else numbers(r, [1])
     sizes = [b.Reshape(r.whole(v), [1]) for v in r.values("elem_shape")]

@@ -70,7 +70,7 @@ class Scales(Field):
 
 
 class NewScales(Scales):
-    """The same of numbers that are quantized, in a type of eight bits."""
+    """New scales of quantized values of an 8-bit type."""
 
     keys = (*Scales.keys, "output_dtype")
     names = (*Scales.names, "output_dtype", "saturate")
@@ -88,8 +88,8 @@ class NewScales(Scales):
         return DTYPES[word]
 
     def lower(self, w: Writing) -> None:
-        """Operations other than dequantize take whole numbers in 32 bits: where nothing else needs
-        these, the cast is left out in the end.
+        """Operations other than dequantize take 32-bit integers: a cast without another consumer is
+        removed in the end.
         """
         out, dtype = w.out, w.out.dtype or D.INT8
         w.layer.attrs |= {**_scales(w, dtype, w.real), "output_dtype": QUANTISED[dtype]}
@@ -100,7 +100,7 @@ class NewScales(Scales):
 
 
 def take_stored(w: Writing) -> None:
-    """Quantised numbers as they are stored."""
+    """Return quantized values without the cast."""
     x = w.data
     raw = w.low.stored.get(x)
     if raw is None and x.dtype in QUANTISED:

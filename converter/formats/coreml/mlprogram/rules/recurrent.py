@@ -89,8 +89,8 @@ class Parts:
         return self.b.Reshape(turned, [-1, self.ways * self.hidden])
 
     def sequence(self, y: Value, last: Value) -> Value:
-        """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or the last
-        state alone as one step.
+        """[steps, directions, batch, hidden] -> [steps, batch, directions * hidden], or only the
+        last state as one step.
         """
         b = self.b
         if not self.r.attr("output_sequence", bool, False):

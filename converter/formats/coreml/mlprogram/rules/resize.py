@@ -36,7 +36,7 @@ SAMPLING = {
 
 
 def sized(r: Reading, x: Value, size: list[int | None], linear: bool, rule: str) -> Value:
-    """The last axes in other sizes (None: as they are), by ONNX's rule for coordinates."""
+    """Resize the last axes (None: unchanged), by ONNX's rule for coordinates."""
     b, rank = r.b, r.rank(x)
     own = b.Shape(x)
     first = rank - len(size)
@@ -118,7 +118,7 @@ def computed_size(
 
 
 def upsampled(r: Reading, linear: bool, rule: str) -> Value:
-    """By factors, of which the sizes are rounded down; these say the coordinates."""
+    """Resize by factors, with sizes rounded down; the sizes determine the coordinates."""
     x = r.x
     factors = [r.attr(f"scale_factor_{k}", float, 1.0) for k in ("height", "width")]
     above(0, scale_factor=factors)
@@ -173,8 +173,8 @@ def sizes_of(wanted: Sampling) -> list[int]:
 
 
 def write_upsampled(w: Writing) -> None:
-    """By whole factors, of whatever size the image is; also by others where the sizes are rounded
-    down and the coordinates computed from them.
+    """Resize by integer factors, for any image size; also by others if the sizes are rounded down
+    and the coordinates computed from them.
     """
     given, sized = w.optional(2), rounded_down(w.data, w.optional(3))
     factors = sized if given is None else w.constant(2, "the factors").reshape(-1)
@@ -203,8 +203,8 @@ def write_upsampled(w: Writing) -> None:
 
 
 def crop_resize(r: Reading) -> Value:
-    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with the images' numbers
-    beside them.
+    """Regions of images: [N,1,4 or 5,1,1] before iOS17, since then [N,4] with a separate operand
+    for the images' indices.
     """
     b = r.b
     x, late = r.x, r.has("boxes")
@@ -309,7 +309,7 @@ class Coordinates(Field):
         return b.Round(places)
 
     def lower(self, w: Writing) -> None:
-        """Before iOS16 they have 32 bits, whatever the image has."""
+        """Before iOS16 coordinates have 32 bits, independent of the image's type."""
         grid = w.input(1)
         w.set(coordinates_mode=ACROSS, align_corners=bool(w.attr("align_corners")))
         if w.version < IOS16 and w.low.carried(grid) == ir.DataType.FLOAT16:

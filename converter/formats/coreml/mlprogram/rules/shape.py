@@ -272,15 +272,15 @@ class Ranges(Field):
         if 1 < sizes.count(-1) < rank:
             raise MappingError("a computed range, of a size that a program cannot be told", "X203")
         w.layer.attrs |= {"begin": w.input(1), "end": w.input(2), "stride": steps}
-        if sizes and sizes.count(-1) < rank:  # a reshape says the sizes that are known
+        if sizes and sizes.count(-1) < rank:  # a reshape declares the known sizes
             part = w.temporary("slice_by_index", w.data.dtype, [None] * rank)
             w.layer.outputs = [part]
             w.then(lambda: w.operation("reshape", x=part, shape=sizes))
 
 
 def _range(size: Any, start: int, end: int, step: int) -> tuple[int, int, int, bool, bool]:
-    """First, last and step of an axis, and whether it begins and ends where the axis does; of a
-    size that is known counted from the front.
+    """Return first, last and step of an axis, and whether the range includes both ends of the axis;
+    counted from the front if the size is known.
     """
     if isinstance(size, int):
         first, last, _ = slice(start, end, step).indices(size)
@@ -310,9 +310,7 @@ class Replaced(Ranges):
 
 
 def read_lengths(r: Reading) -> None:
-    """Where each axis begins, a negative number from the end, and how much of it there is; -1 is
-    all that is left.
-    """
+    """Read the begin of each axis (negative: from the end) and its length; -1 means the rest."""
     begin, size = (r.whole(k) for k in ("begin", "size"))
     begin = r.b.Where(begin < 0, begin + r.b.Shape(r.data), begin)
     end = r.b.Where(r.b.Equal(size, -1), LARGE, begin + size)
@@ -345,7 +343,7 @@ def inner(height: Sequence[int], width: Sequence[int]) -> tuple[list[int], list[
 
 
 def read_time_and_batch(r: Reading) -> None:
-    """The axes of the steps and of the sequences; read, they go to the front and come back."""
+    """Read the axes of the steps and of the sequences; they are moved to the front and back."""
     rank = r.rank(r.data)
     time, batch = (axis_of(r.attr(k, int, 0), rank) for k in ("seq_axis", "batch_axis"))
     if time == batch:
@@ -410,9 +408,8 @@ def read_shape_ranges(r: Reading) -> None:
 
 
 def read_band(r: Reading) -> None:
-    """How many diagonals below and above the main one stay; negative is all.
-
-    Written, one side is open.
+    """Read the number of diagonals to keep below and above the main one; negative means all.
+    Written, one side is unlimited.
     """
     below, above = (r.attr(k, int, -1) for k in ("lower", "upper"))
     if below >= 0 and above >= 0:

@@ -109,7 +109,7 @@ class Reading(context.Reading):
         return axis_of(self.attr(key, int), rank)
 
     def weights(self, path: str, shape: Sequence[int], axis: int = 0) -> Value:
-        """Weights of that shape, compact as they are stored; scales of channels run along
+        """Return weights of that shape, compact as in the file; scales of channels are along
         `axis`.
         """
         stored: Stored = self.layer.blobs[path]
@@ -126,8 +126,8 @@ class Reading(context.Reading):
 
 
 class Writing(context.Writing):
-    """`version` is the highest specificationVersion; a row may turn out to be a value that is there
-    already (`alias`).
+    """`version` is the highest specificationVersion; a row may result in an existing value
+    (`alias`).
     """
 
     low: CoreLowering
@@ -158,7 +158,7 @@ class Writing(context.Writing):
         return small(self.optional(index))
 
     def numbers(self, index: int, what: str) -> Array:
-        """A constant operand, dequantized where it is compact."""
+        """Return a constant operand, dequantized if it is compact."""
         array = evaluate_constant(self.optional(index))
         if array is None:
             raise MappingError(f"{what} must be constant")
@@ -182,7 +182,7 @@ class Writing(context.Writing):
         return data
 
     def unquantised(self, value: ir.Value | None) -> WeightData:
-        """As `stored`, for a layer that takes no quantized weights."""
+        """As `stored`, for a layer that does not support quantized weights."""
         data = self.stored(value)
         if data.kind in ("float32", "float16"):
             return data

@@ -61,7 +61,9 @@ class Planes(window.Window):
         return borders(r.attr("valid", dict, {}).get("paddingAmounts"))
 
     def scheme(self, r: Reading) -> str:
-        """Automatic padding, which puts the odd element to the begin unless the layer says more."""
+        """Automatic padding, which adds the odd element at the beginning unless the layer states
+        otherwise.
+        """
         found = r.layer.attrs.get("same")
         return "" if found is None else HEAVY.get(found.get("asymmetryMode"), "SAME_LOWER")
 

@@ -1,7 +1,7 @@
 """Element-wise layers: functions of one number, activations, arithmetic, comparisons, logic.
 
-Blobs are float32: integers are written as such numbers, and where they would wrap around they are
-refused (see legalise.py).
+Blobs are float32: integers are written as floats, and refused where they would wrap around (see
+legalise.py).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Scaled(Field):
 
 
 def affine(x: Value, scale: float, shift: float = 0.0) -> Value:
-    """x * scale + shift, without the parts that say nothing."""
+    """x * scale + shift, without the parts that have no effect."""
     y = x if scale == 1.0 else x * scale
     return y if shift == 0.0 else y + shift
 
@@ -309,7 +309,7 @@ def line(r: Reading) -> Value:
 
 
 class Weighted(Field):
-    """Weights of which the row's hook makes operands."""
+    """Weights from which the row's hook computes operands."""
 
     def __init__(self, *paths: str) -> None:
         self.blobs = paths
@@ -368,7 +368,7 @@ ACTIVATIONS = [
 
 
 def chain_operands(r: Reading) -> None:
-    """An operator of two operands <-> a layer of any number of them; `alpha` counts only beside a
+    """An operator of two operands <-> a layer of any number of them; `alpha` is only used with a
     single one.
     """
     first, rest = r.input(0), r.node.inputs[1:]

@@ -125,7 +125,7 @@ def truncate_result(w: Writing) -> None:
 
 
 def truncate(w: Writing, x: Value, outputs: Sequence[Value] | None = None) -> None:
-    """sign(x) * floor(|x|), as the results of the operator unless `outputs` says."""
+    """sign(x) * floor(|x|), as the results of the operator unless `outputs` are given."""
     shape = w.dims(x)
     size = w.emit("unary", x, shape=shape, type="ABS", scale=1.0)
     whole = w.emit("floor", size, shape=shape)
@@ -215,7 +215,7 @@ EDGES = ("startEdgeSize", "endEdgeSize")
 
 
 def borders(amounts: dict[str, Any] | None, name: str = "borderAmounts") -> list[int]:
-    """[H start, W start, H end, W end] of BorderAmounts; nothing set is no border."""
+    """Return [H start, W start, H end, W end] of BorderAmounts; no fields set means no border."""
     edges = (amounts or {}).get(name) or []
     if len(edges) not in (0, 2):
         raise MappingError(f"{len(edges)} border amounts, 2 are needed (height, width)", "R110")
@@ -245,7 +245,7 @@ def flat(index: int) -> InputType:
 
 
 class ShapeOf(Field):
-    """The layer takes the shape of its input `index` <-> an operand that a Shape makes."""
+    """The layer uses the shape of its input `index` <-> an operand that a Shape computes."""
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -37,7 +37,7 @@ from converter.passes.layout.axes import inverse
 
 Value = ir.Value
 LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-FAR = 1 << 30  # "to the end" and beyond: small enough for engines that choose limits as floats
+FAR = 1 << 30  # "to the end": small enough for engines that compute limits as floats
 
 
 # gathering ---------------------------------------------------------------------------------------
@@ -91,9 +91,8 @@ def lift_embedding_nd(r: Reading) -> Value:
 
 
 def lower_embedding(w: Writing) -> None:
-    """A lookup that was an embedding layer is one again.
-
-    Others may have negative indices, which embeddings do not know.
+    """Write a lookup that was an embedding layer as one again. Others may have negative indices,
+    which embeddings do not support.
     """
     table, indices, (_, kind) = w.data, w.input(1), w.origin
     size, rank = shape_of(table), rank_of_value(indices)
@@ -350,7 +349,7 @@ def _computed(
         end = b.Where(gone, after, end)
     y = b.Slice(x, begin, end, list(range(rank)), step)
     axes = np.flatnonzero(gone).tolist()
-    if y.shape is not None:  # one element, whatever begin is
+    if y.shape is not None:  # one element, for any begin
         y.shape = ir.Shape([1 if i in axes else d for i, d in enumerate(y.shape)])
     return blobs.squeeze(b, y, axes[1:] if len(axes) == rank else axes)
 

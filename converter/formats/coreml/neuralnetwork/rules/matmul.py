@@ -103,7 +103,7 @@ def dynamic(weights: Value | None) -> WeightData | None:
 
 
 class Affine(Dense):
-    """As Dense, of a Gemm, which takes the weights as they are stored (`transB`), and the bias."""
+    """As Dense, for a Gemm, which uses the weights as they are stored (`transB`), and the bias."""
 
     inputs = (1, 2)
 
@@ -125,7 +125,7 @@ class Affine(Dense):
 
 
 def as_columns(r: Reading) -> None:
-    """The last three axes are one vector, which comes out as [C,1,1]."""
+    """The last three axes are one vector; the result is [C,1,1]."""
     b, x = r.b, r.input(0)
     rank, out = blobs.rank(x), r.attr("outputChannels", int)
     rows = blobs.shape_as(b, [-1, r.attr("inputChannels", int)], x)

@@ -71,7 +71,7 @@ class PoolVolumes(Volumes):
 
 
 def cuts(r: Reading, window: Geometry) -> bool:
-    """Whether rounding up makes a difference."""
+    """Whether rounding up changes the result."""
     kernel, strides, _ = window.steps
     windows = zip(blobs.dims(r, 2)[-2:], kernel, strides, strict=True)
     return any(n is None or (n - k) % s for n, k, s in windows)
@@ -130,8 +130,8 @@ class CountedPadding(Field):
 
 
 def _more(size: int, kernel: int, stride: int, after: int, before: int) -> int:
-    """How far the last window of rounding up reaches beyond the padded input; it must not begin in
-    the padding after it.
+    """Return how far the last window of rounding up extends beyond the padded input; it must not
+    begin in the padding after it.
     """
     whole = size + before + after
     steps = -(-(whole - kernel) // stride)

@@ -50,9 +50,8 @@ def path(gate: str, part: str) -> str:
 def activations(
     chosen: Sequence[dict[str, Any]], defaults: Sequence[str], times: int = 1
 ) -> dict[str, Any]:
-    """ONNX's `activations` with their alphas and betas; nothing when they are the defaults.
-
-    An empty scaledTanh{} is tanh.
+    """Return ONNX's `activations` with their alphas and betas; empty if they are the defaults. An
+    empty scaledTanh{} is tanh.
     """
     names, alphas, betas = [], [], []
     if chosen:
@@ -411,7 +410,9 @@ class Recurrent:
 
 
 def _parts(value: Value) -> list[Value] | None:
-    """The gates of Unsqueeze(Concat(..)), as lifting makes them of compact weights."""
+    """Return the operands of Unsqueeze(Concat(..)), as lifting creates it from compact weights of
+    the gates.
+    """
     inner = maker(made_of(value, "Unsqueeze"), "Concat")
     return None if inner is None else [v for v in inner.inputs if v is not None]
 

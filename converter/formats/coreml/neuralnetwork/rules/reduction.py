@@ -46,7 +46,7 @@ FLAT_MAXIMUM = Detail(
 
 
 def read_removed_axis(r: Reading) -> None:
-    """`removeDim`, which leaves the only axis alone."""
+    """`removeDim`, which never removes the only axis."""
     gone = r.attr("removeDim", bool) and blobs.rank(r) > 1
     r.set(keepdims=int(not gone))
 

@@ -234,7 +234,7 @@ def by_positions(r: Reading) -> Value:
 
 
 class Block(Field):
-    """The size of a block; one of a single pixel moves nothing."""
+    """The size of a block; a block of a single pixel has no effect."""
 
     names = ("blocksize",)
     keys = ("blockSize",)

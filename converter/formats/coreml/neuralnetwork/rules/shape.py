@@ -266,7 +266,7 @@ DROP_EMPTY_OPERANDS = Detail(write=drop_empty_operands)
 
 
 def interleaved(r: Reading) -> None:
-    """One element of each operand in turn."""
+    """Interleave the elements of the operands."""
     b, values, axis = r.b, r.node.inputs, r.node.attrs["axis"]
     length = blobs.dims(r)[axis]
     if length is not None:
@@ -397,10 +397,8 @@ SEQUENCE_REPEATS = Detail(
 
 
 class WidenedTarget(Field):
-    """The shape that an Expand leads to.
-
-    ONNX's may be smaller than the operand's, or shorter, where that stays as it is; the layer's
-    must hold it.
+    """The target shape of an Expand. ONNX's may have smaller sizes than the operand, or fewer,
+    where the operand's are kept; the layer's must contain them.
     """
 
     def lower(self, w: Writing) -> None:
@@ -423,7 +421,7 @@ class WidenedTarget(Field):
 
 
 def multiply_ones(w: Writing) -> None:
-    """A size of 1 leaves the operand's as it is, which only arithmetic does."""
+    """A size of 1 keeps the operand's size, which is written by arithmetic."""
     sizes = w.known(1)
     if sizes is None or rank_of_value(w.out) != w.rank():
         raise not_meant("to a shape that is known at run time")

@@ -1,4 +1,4 @@
-"""Normalisations and quantization."""
+"""Normalizations and quantization."""
 
 from __future__ import annotations
 
