@@ -91,8 +91,8 @@ def check(
 
 @contextmanager
 def _boundary_diagnosed(path: Path) -> Iterator[None]:
-    """Errors of inference become R105 of the file: those of a layer were diagnosed with their layer
-    before. A layer that is invalid makes the file invalid, and not only unsupported.
+    """Convert inference errors to R105 of the file: errors of a layer already carry their layer. An
+    invalid layer makes the file invalid, not only unsupported.
     """
     try:
         yield

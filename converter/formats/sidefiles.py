@@ -85,8 +85,8 @@ def _others(file: Path, together: Sequence[Path]) -> Iterator[Path]:
 
 @functools.lru_cache(1 << 16)
 def _unchanged(model: Path, mtime_ns: int, size: int) -> tuple[str, ...]:
-    """`names` of a model as it is now: a batch asks for all models of a folder each time that it
-    replaces a result there.
+    """Return the current `names` of a model, cached: a batch reads all models of a folder each time
+    that it replaces a result there.
     """
     return tuple(names(model))
 

@@ -1,7 +1,8 @@
-"""Inputs and outputs that a table stores otherwise than the source, and the notes that say so.
+"""Inputs and outputs whose layout or shape in the table differs from the source, and the notes on
+that.
 
-Those of more dimensions than an operation takes are stored with fewer. A table that was read is
-written with its inputs and outputs as it stored them, in whatever order of axes it noted.
+Those of more dimensions than an operation supports are stored with fewer. A table that was read is
+written with its inputs and outputs as it stored them, in the axis order that it noted.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Stored:
 
 
 def note_shapes(table: Table, inputs: Shapes, outputs: Shapes) -> list[Diagnostic]:
-    """The operands that are stored with fewer dimensions say which they had; a warning for each."""
+    """Note the original dimensions of operands that are stored with fewer; return a warning for
+    each.
+    """
     warnings = []
     for side, indexes, shapes in (
         ("input", table.inputs, inputs),

@@ -58,14 +58,14 @@ TENSORS = {d: t for t, d in reversed(DATA_TYPES.items()) if t.is_tensor} | {
 
 @record
 class Ref:
-    """An operand that is an argument, to tell it from a number."""
+    """An operand as an argument, to distinguish it from a number."""
 
     index: int
 
 
 class Lifetimes(list[Lifetime]):
-    """Lifetimes as far as the checks of one operation ask for them, without a pass over the whole
-    subgraph.
+    """Lifetimes of the operands that the checks of one operation need, without a pass over the
+    whole subgraph.
     """
 
     def __init__(self, operands: list[Operand]) -> None:
@@ -130,7 +130,7 @@ class Writer:
     def scalar(self, kind: OperandType, number: Any) -> Ref:
         assert kind.dtype is not None
         try:
-            with np.errstate(over="ignore"):  # a number beyond a narrow type is its infinity
+            with np.errstate(over="ignore"):  # a number that overflows a narrow type becomes infinity
                 array = np.array(number, kind.dtype)
         except OverflowError:
             raise MappingError(f"{number} does not fit {kind.name}", "X204") from None
@@ -177,8 +177,8 @@ class Writer:
         return operand
 
     def quantization(self, value: ir.Value) -> tuple[float, int] | None:
-        """That of a value. A dry run looks at its neighborhood only, and anew each time: the graph
-        still changes.
+        """Return the quantization of a value. A dry run only searches near the value, and repeats
+        this each time: the graph still changes.
         """
         if self.dry:
             return quantization(value, set(), _NEAR)
@@ -273,7 +273,9 @@ class Writer:
             raise MappingError(str(e)) from None
 
     def takes_integers(self, node: ir.Node) -> bool:
-        """Whether an operation on the stored integers says this node, which is written then."""
+        """Try to write the node as an operation on the quantized values; return whether there is
+        one.
+        """
         if not any(dequantized(v) is not None for v in node.inputs):
             return False
         try:
@@ -322,8 +324,8 @@ _MOVES = {
 
 
 def quantization(value: ir.Value, plain: set[ir.Value], most: int) -> tuple[float, int] | None:
-    """Scale and zero point with which the stored integers of a value are written or read; None for
-    plain integers.
+    """Return scale and zero point with which the quantized values of a value are written or read;
+    None for plain integers.
 
     Looked for at the value itself, then through operators that only move integers, at `most` so
     many values and readers of one; those of which none has any are entered in `plain`.

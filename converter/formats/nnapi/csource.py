@@ -32,8 +32,8 @@ _API = {1: 27, 2: 28, 3: 29, 4: 30, 5: 31}
 
 
 def write_c(table: Table, out: Output) -> list[Diagnostic]:
-    """Write a table as C source and its large values as a file beside it; nothing that a table says
-    about computing is lost.
+    """Write a table as C source and its large values as a separate file; everything in the table
+    that affects the computation is preserved.
     """
     clean = by_size(table)
     layout = lay_out(clean)

@@ -25,8 +25,7 @@ from converter.graph.equal_weights import EqualWeights
 from converter.graph.lazy_tensor import LazyTensor
 from converter.graph.record import record
 
-# Every value in the pool begins at a multiple of this, so that a mapped pool suits any driver
-# (Android's default request alignment).
+# Alignment of every value in the pool, so that a mapped pool suits any driver
 POOL_ALIGNMENT = 64
 _S = TypeVar("_S", bound=Subgraph)
 

@@ -40,7 +40,8 @@ from converter.passes.lite.picking import gather, top_k, truth
 from converter.passes.split_directions import forward_alone
 from converter.passes.unroll import copy_body
 
-# A bound is added and taken away again below level 3: small ones lose nothing that matters.
+# Below level 3 a bound is added and subtracted again: the rounding error for small numbers is
+# irrelevant.
 LARGEST_BOUND = 256.0
 MOST = 4  # axes
 

@@ -35,7 +35,7 @@ def feature_level(table: Table) -> tuple[int, str]:
 
 
 def operand_level(operand: Operand) -> int:
-    # a tensor without any dimensions has an unspecified rank, which only level 3 knows
+    # a tensor without dimensions has an unspecified rank, which only level 3 supports
     return max(operand.type.since, 3 if operand.type.is_tensor and not operand.dimensions else 1)
 
 
@@ -65,7 +65,7 @@ def bound_level(binding: Binding, subgraph: Subgraph) -> int:
 def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
     """Restrictions of levels 1 and 2 that level 3 lifted.
 
-    AOSP's validator turns each violation into "needs level 3".
+    AOSP's validator reports each violation as "needs level 3".
     """
     name = binding.spec.name
 
@@ -80,8 +80,7 @@ def _needs_level_3(binding: Binding, subgraph: Subgraph) -> bool:
     ):
         x = one(binding.inputs["input"])
         w = one(binding.inputs.get("filter", binding.inputs.get("weights")))
-        # AOSP multiplies float32 by float32; in convolutions it takes the scale of the input where
-        # the documentation says that of the output
+        # by the documentation, for the output
         bound = one(binding.outputs["output"]) if name == "FULLY_CONNECTED" else x
         return not np.float32(bound.scale) > np.float32(x.scale) * np.float32(w.scale)
     if name == "CONCATENATION" and binding.types["T"] is _Q8:

@@ -129,7 +129,7 @@ class SubgraphLift:
         return self.lift(operation, bind(operation, self.subgraph))
 
     def lift(self, operation: Operation, binding: Binding) -> list[ir.Value]:
-        """The results of an operation as they are stored."""
+        """Return the results of an operation in their storage type."""
         return self.stored(operation, MAPPING.table.lift(self.reading(binding)))
 
     def reading(self, binding: Binding) -> Reading:

@@ -29,15 +29,14 @@ from converter.mapping.lifting import refuse
 from converter.passes.channels_last import boundary_permutation
 from converter.passes.pipeline import run_passes
 
-LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 has no operation of its own
+LEVELS = (1, 2, 3, 4, 6, 7)  # level 5 added no operation
 Written = tuple[Table, list[Diagnostic]]  # and warnings
 
 
 def write_model(model: Network, path: Path, flavour: Flavour) -> list[Diagnostic]:
-    """Writes `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); returns warnings.
-
-    UnsupportedError lists everything that cannot be expressed up to the level asked for; nothing is
-    written then.
+    """Write `.nnapi.json`, `.nnapi` (+blob) or `.nnapi.c` (+c); return warnings. Raises
+    UnsupportedError with everything that cannot be expressed up to the requested level; then
+    nothing is written.
     """
     notes: list[Diagnostic] = []
     plain = not {"blob", "c"} & flavour.options.keys()  # then the suffix names the form
@@ -233,7 +232,7 @@ def output(writer: Writer, value: ir.Value) -> int:
 
 
 def copied(writer: Writer, source: Ref, target: Ref, operand: Operand) -> None:
-    """An operation that changes nothing, of the lowest level that the type has."""
+    """Write an operation that copies a value, of the lowest level that supports the type."""
     integer = operand.type is OperandType.TENSOR_INT32
     if operand.type is OperandType.TENSOR_BOOL8:
         writer.operation("LOGICAL_AND", [source.index, source.index], [target.index])

@@ -146,8 +146,8 @@ def is_operation(name: str) -> bool:
 
 
 def nearest(name: str) -> str:
-    """A hint at the nearest known operation, to be appended to a message; empty when nothing is
-    near.
+    """Return a hint at the nearest known operation, to be appended to a message; empty if there is
+    none.
     """
     close = closest(name.upper()[:64], operations())
     return f"; did you mean {close}?" if close else ""
@@ -212,7 +212,7 @@ Types = tuple[OperandType, ...]
 
 @functools.lru_cache(4096)
 def _bind(name: str, inputs_have: Types, outputs_have: Types) -> Binding:
-    """The binding of an operation with operands of these types; it says their positions."""
+    """Return the binding of an operation with operands of these types: their positions."""
     spec = operations().get(name)
     if spec is None:
         raise NoMatch(f"{name} has no signature that netconv knows")

@@ -1,5 +1,5 @@
-"""The passes that make a graph sayable in operations: those that are run once, and those that are
-run for a feature level, on a copy.
+"""The passes that legalize a graph for NNAPI: those that run once, and those that run for a feature
+level, on a copy.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Whole(Context):
 
 @record
 class Level(Whole):
-    """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes that
-    nothing rewrites.
+    """One attempt: a writer of the level that writes nothing, and `on_failure` for nodes without a
+    rewrite.
     """
 
     dry: Writer = field(default_factory=lambda: Writer(1))
@@ -106,9 +106,8 @@ class Level(Whole):
 
 
 def _plain(weight: ir.Value) -> bool:
-    """Whether a computed constant is stored as its numbers.
-
-    Quantized weights that are only moved may stay quantized, but for recurrent layers.
+    """Whether a computed constant is stored as real numbers. Quantized weights that are only moved
+    may stay quantized, except for recurrent layers.
     """
     producer = weight.producer()
     return (producer is not None and producer.op_type not in _MOVING) or any(
@@ -117,8 +116,8 @@ def _plain(weight: ir.Value) -> bool:
 
 
 def _countable(node: ir.Node) -> bool:
-    """Whether a loop has a known number of turns that all fit, or counts by itself, or a choice has
-    a known condition.
+    """Whether a loop has a known iteration count within the limit, or is an enumeration, or a
+    branch has a known condition.
     """
     if node.op_type == "If" or node.inputs[0] is None:
         return node.op_type == "Loop" or known(node.inputs[0]) is not None
@@ -138,9 +137,7 @@ def out_of_order(node: ir.Node) -> bool:
 
 
 def give_up(node: ir.Node) -> None:
-    """Raises for a node that nothing rewrites; Reshapes may still be joined, and constants
-    computed.
-    """
+    """Raise for a node without a rewrite; Reshapes may still be merged, and constants folded."""
     if (
         node.op_type not in RESHAPES
         and any(o.uses() or o.is_graph_output() for o in node.outputs)

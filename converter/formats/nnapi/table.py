@@ -65,7 +65,7 @@ class OperandType(enum.IntEnum):
 
     @property
     def is_oem(self) -> bool:
-        """Driver-defined: the length of a value says nothing about its dimensions."""
+        """Driver-defined: the length of a value is independent of its dimensions."""
         return self in (OperandType.OEM, OperandType.TENSOR_OEM_BYTE)
 
 
@@ -157,7 +157,9 @@ class Operand:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of a value of this operand; None when the dimensions or the type do not say."""
+        """Return the number of bytes of a value of this operand; None if dimensions or type do not
+        determine it.
+        """
         count, dtype = self.elements, self.type.dtype
         return (
             None if count is None or dtype is None or self.type.is_oem else count * dtype.itemsize

@@ -29,8 +29,8 @@ from converter.formats.nnapi.table import (
 # Scales are float32 products; AOSP's kernels accept this relative difference between the scale of
 # a bias and input * filter.
 _BIAS_TOLERANCE = 1e-4
-# Where Android's own validator looks at the rank of the first input, and at scales that must be
-# alike.
+# Operations for which Android's own validator checks the rank of the first input, and scales that
+# must be equal
 _RANKED = """
     ADD CAST CHANNEL_SHUFFLE CONCATENATION CONV_2D DEQUANTIZE DIV FLOOR FULLY_CONNECTED
     L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION LOGISTIC MEAN MIRROR_PAD MUL PAD PAD_V2 REDUCE_ALL
@@ -53,7 +53,7 @@ _TOGETHER = (
 def check_operations(
     table: Table, subgraph: Subgraph, lifetimes: list[Lifetime], found: Findings
 ) -> list[int]:
-    """The numbers of the operations about which nothing was found."""
+    """Return the indices of the operations without findings."""
     sound = []
     for i, operation in enumerate(subgraph.operations):
         before = len(found)
@@ -223,7 +223,7 @@ class _Check:
             self.add("outputs[0]", message, self.operation.outputs[0], "R110")
 
     def _cells(self) -> None:
-        """Which optional operands of LSTM cells must come together."""
+        """Check which optional operands of LSTM cells must be given together."""
         inputs = self.binding.inputs
         for prefix in ("", "fw_", "bw_"):
             if f"{prefix}cell_to_forget_weights" not in inputs:

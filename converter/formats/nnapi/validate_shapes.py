@@ -44,7 +44,7 @@ SIZES = {
 
 
 def check_shapes(subgraph: Subgraph, operations: Sequence[int], found: Findings) -> None:
-    """The shapes of these operations, given by number; of the others nothing can be said."""
+    """Check the shapes of the operations with these indices; the others cannot be checked."""
     lifting = _ShapeLift(subgraph, found)
     for position in operations:
         lifting.check(position)

@@ -103,7 +103,7 @@ def array_feature_extractor(op: Op, b: Builder) -> Results:
 
 @ROWS.always("FeatureVectorizer")
 def feature_vectorizer(op: Op, b: Builder) -> Results:
-    """The columns of all inputs beside each other."""
+    """Concatenate the columns of all inputs."""
     if any(op.rank(i) != 2 for i in range(len(op.inputs))):
         return None
     return b.Concat(*(_real(b, op.need(i)) for i in range(len(op.inputs))), axis=1)

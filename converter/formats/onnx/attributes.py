@@ -62,7 +62,7 @@ def _text(a: onnx.AttributeProto, data: bytes) -> str:
 
 
 def _guess(a: onnx.AttributeProto) -> int:
-    """The type of an attribute of IR version 1 or 2, which did not say it."""
+    """Return the type of an attribute of IR version 1 or 2, which did not declare it."""
     for field, kind in (
         ("f", _A.FLOAT),
         ("i", _A.INT),

@@ -22,7 +22,7 @@ STATES = "netconv.states"  # names of inputs with defaults -> of the outputs tha
 
 
 def declare_input(b: Builder, info: onnx.ValueInfoProto) -> ir.Value:
-    """A new input of the graph, typed as far as the file says."""
+    """Declare an input of the graph, typed as far as the file declares it."""
     value = ir.Value(name=b.names.fresh(info.name))
     merge_type(value, info.type)
     value.doc_string = info.doc_string or None

@@ -36,7 +36,7 @@ def window(op: Op, b: Builder) -> Results:
     mode = op.take("auto_pad", "NOTSET") or "NOTSET"
     kernel = _kernel(op)
     if mode != "NOTSET" and kernel is None:
-        op.attrs["auto_pad"] = mode  # stays as it is: the pads follow at run time
+        op.attrs["auto_pad"] = mode  # unchanged: the pads are computed at run time
     if mode == "NOTSET" or kernel is None:
         return None
     spatial = len(kernel)
@@ -135,7 +135,7 @@ def conv_transpose(op: Op, b: Builder) -> None:
     if mode == "NOTSET" and not wanted:
         return
     if kernel is None or (wanted and None in _sizes(op, len(kernel))):
-        # stays as it is: the pads follow at run time
+        # unchanged: the pads are computed at run time
         op.attrs |= {} if mode == "NOTSET" else {"auto_pad": mode}
         return
     given = op.attr("output_padding") or [0] * len(kernel)
@@ -206,8 +206,8 @@ def optional(op: Op, b: Builder) -> Results:
 
 
 def constant_tensor(op: Op, tensor: Any) -> ir.TensorProtocol:
-    """The tensor of a Constant node, whichever attribute holds it. `tensor` turns a sparse one into
-    a dense one.
+    """Return the tensor of a Constant node, from any of its attributes. `tensor` converts a sparse
+    one to a dense one.
     """
     if len(op.attrs) != 1:
         raise MappingError("Constant needs exactly one attribute", "R105")

@@ -1,4 +1,4 @@
-"""Graphs that a program built, in whatever spelling of ONNX."""
+"""Canonical form of graphs that a program built, in any form that ONNX allows."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def read_proto(path: Path) -> onnx.ModelProto:
 
 
 def write_proto(proto: onnx.ModelProto, path: Path) -> None:
-    """Writes a ModelProto as it is. WriteError when it is beyond protobuf's 2 GiB."""
+    """Write a ModelProto unchanged. WriteError if it exceeds protobuf's limit of 2 GiB."""
     try:
         data = proto.SerializeToString(deterministic=True)
     except (EncodeError, ValueError) as e:
@@ -192,7 +192,9 @@ def _from_bytes(
 def _from_fields(
     proto: onnx.TensorProto, dtype: ir.DataType, shape: list[int], where: Where
 ) -> ir.TensorProtocol:
-    """A tensor whose values lie in float_data, int32_data, ...: small ones, as writers use them."""
+    """Return a tensor whose values are in float_data, int32_data, ...: small ones, as writers store
+    them.
+    """
     count = math.prod(shape)
     held = sum(len(getattr(proto, field)) for field in _FIELDS)
     per = 2 if dtype in _COMPLEX else 1

@@ -60,7 +60,7 @@ def legalise_for_onnxruntime(model: ir.Model) -> None:
     """
     if any(
         n.op_type == "If" for n in all_nodes(model.graph)
-    ):  # to know a condition, and take the branch out, can bring onnxruntime down
+    ):  # determining a condition, and inlining the branch, can crash onnxruntime
         fold(model)
         unroll(model, lambda n: n.op_type == "If")
     names = Names(model)
@@ -89,8 +89,8 @@ def legalise_node(node: ir.Node, names: Names) -> None:
 
 
 def narrowed(node: ir.Node) -> str:
-    """The types, as text, that onnxruntime computes in narrower ones, for want of a kernel; ""
-    where it computes in the node's own.
+    """Return, as text, the types that onnxruntime computes in narrower ones, since it has no
+    kernel; "" if it computes in the node's own types.
     """
     kind, inputs, outputs = _types(node)
     if _has_kernel(kind, inputs, outputs):
@@ -111,7 +111,7 @@ def _types(node: ir.Node) -> tuple[str, Types, Types]:
 
 @functools.lru_cache(4096)
 def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
-    """Whether a kernel takes these types, or nothing is known of the operator."""
+    """Whether a kernel supports these types, or nothing is known of the operator."""
     table = kernels().get(kind)
     if table is None:
         return True
@@ -121,8 +121,8 @@ def _has_kernel(kind: str, inputs: Types, outputs: Types) -> bool:
 
 @functools.lru_cache(512)
 def inlined(kind: str) -> bool:
-    """Whether onnxruntime, which has no kernel of its own for an operator, puts in the function
-    that its schema defines.
+    """Whether onnxruntime has no kernel for an operator and inlines the function that its schema
+    defines.
     """
     schema: Any = schema_of(kind)
     return (
@@ -140,8 +140,8 @@ def _without_kernel(node: ir.Node, b: Builder) -> Written:
 
 
 def _takes(kernel: Kernel, types: dict[str, ir.DataType]) -> bool:
-    """onnxruntime itself computes float16 in float, with fewer roundings than Casts around each
-    node would make.
+    """float16 counts as supported: onnxruntime itself computes it in float32, with fewer roundings
+    than Casts around each node would give.
     """
     return all(
         t in kernel[p] or (t == _T.FLOAT16 and _T.FLOAT in kernel[p])
@@ -188,8 +188,8 @@ def _mod(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _pad_every_axis(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Pad without `axes`: moving a Transpose over it, onnxruntime's optimizer takes the amounts for
-    those of all axes.
+    """Pad without `axes`: when moving a Transpose past it, onnxruntime's optimizer treats the
+    amounts as those of all axes.
     """
     if len(node.inputs) < 4:
         return None
@@ -222,7 +222,7 @@ def _mean_variance_normalization(node: ir.Node, b: Builder) -> ir.Value:
 
 
 def _matmul_of_vector(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Fusing a Transpose into it, onnxruntime's optimizer takes a vector for a matrix."""
+    """When fusing a Transpose into it, onnxruntime's optimizer treats a vector as a matrix."""
     x, y = operand(node), operand(node, 1)
     if rank_of(y) != 1 or rank_of(x) in (None, 1):
         return None
@@ -285,7 +285,7 @@ def _conv_integer(node: ir.Node, b: Builder) -> Written:
 
 
 def _reduction(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels fail, or reduce, where no axis at all is meant."""
+    """Old kernels fail, or reduce over all axes, if there are no axes."""
     return each_alone(node, b) if reduces_nothing(node) else None
 
 
@@ -326,9 +326,7 @@ def _cos_of_doubles(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _reversed_nothing(node: ir.Node, b: Builder) -> ir.Value | None:
-    """Old kernels leave out sequences of length 0, which are as they are, like those of length
-    1.
-    """
+    """Old kernels skip sequences of length 0, which are unchanged, like those of length 1."""
     lengths = operand(node, 1)
     array = known(lengths)
     if (array is not None and array.all()) or maker(lengths, "Max") is not None:

@@ -57,7 +57,7 @@ def control_flow(
 
 
 def _formal(hint: Hint, proto: onnx.GraphProto, inner: Builder, op: Op) -> list[ir.Value]:
-    """The inputs of a Loop's body: typed as declared, else as the values that come in first."""
+    """Return the inputs of a Loop's body: typed as declared, else as their initial values."""
     given: list[Any] = [None, None, *op.inputs[2:]] if op.kind == "Loop" else []
     made = []
     for i, info in enumerate(proto.input):

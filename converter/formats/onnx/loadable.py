@@ -62,8 +62,8 @@ def _came_so(node: ir.Node) -> bool:
 
 
 def _average_pool(node: ir.Node, names: Names) -> None:
-    """onnxruntime's quantized AveragePool knows no dilations, and is made with those that the
-    operator has: ones are left out.
+    """onnxruntime's quantized AveragePool does not support dilations, but copies the operator's:
+    dilations of one are removed.
     """
     if "dilations" not in node.attributes:
         return
@@ -74,16 +74,16 @@ def _average_pool(node: ir.Node, names: Names) -> None:
 
 
 def _depth_to_space(node: ir.Node, names: Names) -> None:
-    """The optimizer of old releases has it move the bytes themselves, for which there is a kernel
-    only when they are unsigned.
+    """The optimizer of old releases applies it to the bytes directly, for which there is only a
+    kernel for unsigned ones.
     """
     if _int8(node.inputs[0]):
         rewritten(node, names, DECOMPOSITIONS["", "DepthToSpace"])
 
 
 def _float_product(node: ir.Node, names: Names) -> None:
-    """Of floats with weights of 8 bits: the optimizer of newer releases would quantize the floats
-    on the fly, to 8 bits as well.
+    """Products of floats with 8-bit weights: the optimizer of newer releases would quantize the
+    floats dynamically, to 8 bits as well.
     """
     if not _came_so(node):
         rewritten(node, names, _product_apart)
@@ -107,7 +107,7 @@ def _product_apart(node: ir.Node, b: Builder) -> ir.Value | None:
         return None
     if stored is None or stored.ndim != 2 or stored.dtype.name not in ("int8", "uint8"):
         return None
-    if a.get("block_size"):  # as language models have them, whose engine is meant to do that
+    if a.get("block_size"):  # as in language models, whose engine is expected to do that
         return None
     if len(x.shape) != 2:
         y = x @ b.Unsqueeze(weights, [0])
@@ -124,8 +124,8 @@ def _from_bytes(value: ir.Value | None) -> bool:
 
 
 def _quantise(node: ir.Node, names: Names) -> None:
-    """Beside a zero point, `output_dtype` repeats its type: when the optimizer changes the one, it
-    forgets the other.
+    """With a zero point, `output_dtype` repeats its type: the optimizer changes the one without the
+    other.
     """
     if optional(node, 2) is not None:
         node.attributes.pop("output_dtype", None)
@@ -250,7 +250,7 @@ def _wide(b: Builder, bias: ir.Value, rank: int) -> ir.Value:
 
 
 def _pair(mover: ir.Node, source: ir.Node, names: Names) -> ir.Node | None:
-    """The new DequantizeLinear; None where nothing but QuantizeLinear reads the result."""
+    """Return the new DequantizeLinear; None if only a QuantizeLinear reads the result."""
     moved, graph = mover.outputs[0], mover.graph
     assert isinstance(graph, ir.Graph)
     if not moved.is_graph_output() and all(

@@ -33,8 +33,8 @@ def lower(model: Network, flavour: Flavour, notes: list[Diagnostic]) -> ir.Model
 
 
 def default_values(model: Network, lowered: ir.Model) -> dict[str, Any]:
-    """Values of inputs that need not be fed, by their names in the file; the metadata tells a
-    reader that they are no constants.
+    """Return the values of optional inputs, by their names in the file; the metadata tells a reader
+    that they are not constants.
     """
     given = {
         str(v.name): model.interface["defaults"][public_name(v)]

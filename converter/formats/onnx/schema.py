@@ -58,7 +58,7 @@ def check(op: Op, schema: Any) -> None:
     for name, value in op.attrs.items():
         if isinstance(
             value, onnx.GraphProto
-        ):  # kept as it is; If, Loop and Scan have been read before
+        ):  # kept unchanged; If, Loop and Scan are read earlier
             _check_body(op, name, value)
 
 

@@ -153,7 +153,7 @@ def fit_types(op: Op, schema: Any, b: Builder) -> Sequence[ir.Value]:
 
 
 def _allowed(schema: Any, index: int) -> frozenset[ir.DataType]:
-    """The tensor types of an input; empty when the schema has no say."""
+    """Return the tensor types of an input; empty if the schema has no constraint."""
     formals = _formals(schema.name)
     return formals[min(index, len(formals) - 1)] if formals else frozenset()
 

@@ -44,8 +44,8 @@ def _parse(xml: MappedFile, bin: MappedFile | None, bin_name: str) -> Net:
 
 
 def check_ir(path: Path | str, weights: Path | None = None) -> list[Diagnostic]:
-    """Everything that is wrong with the file itself; for legacy IR all that its grammar has to say
-    at once, else the first refusal.
+    """Return everything that is wrong with the file itself; for legacy IR all findings of its
+    grammar at once, else the first error.
     """
     try:
         xml = MappedFile(path)

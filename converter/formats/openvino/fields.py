@@ -110,7 +110,7 @@ def amounts_of(pads: Array, axes: Array | None, rank: int) -> Array:
 
 
 def bounds_below(r: Reading, x: ir.Value, bounds: ir.Value, equal: bool) -> None:
-    """How many bounds lie below each element; the operator is the ReduceSum."""
+    """Count the bounds below each element; the operator is the ReduceSum."""
     floats = [v.dtype is None or v.dtype.is_floating_point() for v in (x, bounds)]
     wide = T.FLOAT if any(floats) else T.INT64
     wide = T.DOUBLE if T.DOUBLE in (x.dtype, bounds.dtype) else wide
@@ -133,8 +133,8 @@ class SlicePlan:
 
     @classmethod
     def of(cls, count: int, n: int, masks: Mapping[str, list[int]]) -> Self:
-        """Walks over the entries; an ellipsis covers the axes, of `n`, that no other entry speaks
-        of.
+        """Iterate over the entries; an ellipsis covers the axes, of `n`, that no other entry refers
+        to.
         """
         new, ellipsis = masks["new_axis_mask"], masks["ellipsis_mask"]
         result, axis, out = cls(), 0, 0
@@ -235,7 +235,7 @@ ACTIVATIONS = {
 }
 
 
-# attributes of layers of detection networks, where both say the same -----------------------------
+# attributes of layers of detection networks, where both are alike -----------------------------
 
 BATCH_AND_TIME = (
     Attr("batch_axis", kind=int, default=0),

@@ -182,8 +182,8 @@ def inside(m: PortMap) -> Place:
 
 
 def along_axis(m: PortMap) -> bool:
-    """Whether a value is cut or collected. Legacy IR says -1 where it is not; for the opsets that
-    is the last axis.
+    """Whether a value is sliced or collected. In legacy IR an axis of -1 means neither; in the
+    opsets it is the last axis.
     """
     return m.axis is not None and (m.axis >= 0 or m.internal_port_id is None)
 

@@ -33,8 +33,8 @@ class Boundary:
     def __init__(
         self, graph: ir.Graph, states: Sequence[str], converted: Callable[[ir.Value], bool]
     ) -> None:
-        """`converted` tells whether readers show an input or output in another type: then it has a
-        Convert of theirs beside it, and a name of its own.
+        """`converted` tells whether readers present an input or output in another type: then they
+        add a Convert to it, which has a separate name.
         """
         self.names: dict[ir.Value, str] = {}
         self.again: dict[ir.Value, ir.Value] = {}  # output -> the input that it is, under one name
@@ -113,7 +113,7 @@ class Names:
         return self.own(name)
 
     def own(self, name: str) -> str:
-        """A name that is meant for one layer; "" where another layer has it already."""
+        """Return a name for one layer; "" if another layer has it already."""
         if not name or name in self._used:
             return ""
         self.taken.add(name)

@@ -113,7 +113,9 @@ class _Parts:
     bin_name: str
 
     def fill(self, body: _B, e: XmlElement, r: Reader, parts: tuple[str, ...]) -> _B:
-        """Layers, edges, rt_info and everything beside `parts` of a `<net>` or body."""
+        """Read layers, edges, rt_info and all other elements except `parts` of a `<net>` or
+        body.
+        """
         body.layers = [self.layer(x) for x in children(r.child(e, "layers"), "layer")]
         body.edges = [self.edge(r, x) for x in children(e.find("edges"), "edge")]
         body.rt_info = _free(e, "rt_info")

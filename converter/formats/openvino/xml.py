@@ -142,14 +142,14 @@ class Reader:
         return found
 
 
-@functools.lru_cache(1 << 14)  # a file says few numbers, over and over
+@functools.lru_cache(1 << 14)  # a file repeats few numbers many times
 def _integer(text: str) -> int | None:
     match = _INTEGER.match(text)
     return int(match[1]) if match and -(1 << 63) <= int(match[1]) < 1 << 63 else None
 
 
 def shown(text: str) -> str:
-    """A value of the file for a message: quoted, and short whatever the file holds."""
+    """Return a value of the file for a message: quoted, and shortened."""
     return repr(text if len(text) <= 40 else text[:37] + "...")
 
 

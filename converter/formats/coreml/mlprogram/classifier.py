@@ -13,7 +13,7 @@ from converter.formats.coreml.classifier import Classifier
 from converter.formats.coreml.mlprogram.program import CODES, ProgramWriter, set_word
 
 D = ir.DataType
-DOUBLE = 12  # types of dictionaries from labels to probabilities
+DOUBLE = 12  # the type of probabilities in a dictionary by label
 
 
 def names_of(found: Classifier, writer: ProgramWriter) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ INTEGERS = "TENSOR_INT32"  # the type of arguments such as axes
 
 
 class Stored(Field):
-    """The operation moves or looks at numbers as they are stored: nothing is dequantized."""
+    """The operation moves or reads numbers in their storage type, without dequantization."""
 
     def lower(self, w: Writing) -> None:
         assert isinstance(w, Writing)
@@ -165,7 +165,7 @@ class Reading(LiftContext):
         return with_operators(self.reals[index])
 
     def array(self, name: str) -> Array:
-        """A constant tensor as it is stored."""
+        """Return a constant tensor in its storage type."""
         value = self.stored(name)
         array = known(value)
         if array is None and value.const_value is not None:
@@ -329,7 +329,7 @@ class Writing(LowerContext):
         return list(shape) if self.node.last else [shape[i] for i in (0, 2, 3, 1)]
 
     def stored(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
-        """The operand of a value as it is."""
+        """Return the operand of a value itself, without dequantization."""
         return self.writer.operand(value, dims)
 
     def real(self, value: ir.Value, dims: Sequence[int] | None = None) -> Ref:
@@ -451,7 +451,7 @@ class Writing(LowerContext):
         self.writer.enter(self.writer.operands, value, self.stored(source).index)
 
     def constant_alias(self, value: ir.Value, array: Array) -> None:
-        """`value` is a constant of its own type."""
+        """Return `value` if it is a constant of its storage type."""
         like = self.writer.like(value)
         assert like.type.dtype is not None
         stored = array.astype(like.type.dtype, copy=False)
@@ -477,7 +477,7 @@ class Writing(LowerContext):
     # operations ----------------------------------------------------------------------------------
 
     def step(self, kind: str, dims: Sequence[int], like: Ref, /, **arguments: Any) -> Ref:
-        """An operation into an operand of its own."""
+        """Append an operation with a separate result."""
         y = self.temp(dims, like)
         self.operation(kind, y, **arguments)
         return y
@@ -488,7 +488,7 @@ class Writing(LowerContext):
         return x if same else self.step("RESHAPE", dims, x, input=x, shape=dims)
 
     def added(self, x: Ref, wanted: list[int]) -> list[int]:
-        """The axes of length 1 each of which alone an operand lacks of these dimensions."""
+        """Return the axes of length 1 by which alone an operand differs from these dimensions."""
         dims, ones = self.about(x).dimensions, (i for i, n in enumerate(wanted) if n == 1)
         return [i for i in ones if wanted[:i] + wanted[i + 1 :] == dims]
 

@@ -119,7 +119,7 @@ class Window(window.Window):
 
 
 def padded(w: Writing, pads: Sequence[int]) -> Ref:
-    """The image with zeros around it, which a PAD before the operation makes."""
+    """The image padded with zeros by a PAD before the operation."""
     x, (top, left, bottom, right) = w.ref(0), pads
     n, height, width, c = w.about(x).dimensions
     amounts = [[0, 0], [top, bottom], [left, right], [0, 0]]

@@ -60,7 +60,7 @@ def put_slice(w: Writing, x: Ref, y: Ref, found: list[slice]) -> None:
 
 
 def read_begin_and_size(r: Reading) -> None:
-    """Begin and size of each axis, which may be computed; a size of -1 goes to the end."""
+    """Read begin and size of each axis, which may be computed; a size of -1 means up to the end."""
     b, names = r.b, ("begin", "size")
     begin, size = (r.cast(r.layer.blobs[n], ir.DataType.INT64) for n in names)
     count = r.rank(r.data)

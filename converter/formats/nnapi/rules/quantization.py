@@ -1,4 +1,4 @@
-"""Casts, and the way between stored integers and real numbers."""
+"""Casts, and conversions between quantized values and real numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: cells as operators of their own, and sequences as loops over steps of them."""
+"""Recurrent layers: cells as separate operators, and sequences as loops over their time steps."""
 
 from __future__ import annotations
 

@@ -187,9 +187,8 @@ class Amounts(Pads):
 
 @record
 class PadValue(Field):
-    """The value of the padding at input 2 <-> zero, or `pad_value` where it is `said`.
-
-    Beside quantized data it is an integer in their scale.
+    """The value of the padding at input 2 <-> zero, or `pad_value` if it is given (`said`). With
+    quantized data it is an integer in their scale.
     """
 
     said: bool

@@ -29,7 +29,7 @@ def turns_weights(node: ir.Node) -> bool:
 
 
 def swaps_last(node: ir.Node) -> bool:
-    """Whether a Transpose turns each matrix of a stack."""
+    """Whether a Transpose swaps the last two axes."""
     perm = [int(i) for i in attrs_of(node).get("perm", ())]
     n = len(perm)
     return n > 1 and perm == [*range(n - 2), n - 1, n - 2]

@@ -74,7 +74,9 @@ def reduction(node: ir.Node, b: Builder) -> ir.Value | None:
 
 
 def _one_by_one(node: ir.Node, x: ir.Value, axes: ir.Value, b: Builder) -> ir.Value | None:
-    """For each axis: if it is meant, the reduction along it."""
+    """Apply for each axis the reduction along it, selected by whether the axis is one of the given
+    ones.
+    """
     rank, count = rank_of(x), shape_of(axes)
     if rank is None or not count or not count[0]:
         return None

@@ -41,7 +41,7 @@ _VALUES = (
 
 
 def below(version: int, *kinds: str) -> Callable[[Form], Form]:
-    """Enters the spelling of operators before an opset version. It edits the Op; constants may be
+    """Register the form of operators before an opset version. It edits the Op; constants may be
     given as arrays.
     """
 
@@ -79,7 +79,7 @@ def form(node: ir.Node, version: int) -> Op:
 
 
 def respell(node: ir.Node, op: Op, b: Builder) -> None:
-    """Gives the node the spelling that `form` found."""
+    """Rewrite the node in the form that `form` returned."""
     before = attrs_of(node)
     for key in before.keys() - op.attrs.keys():
         del node.attributes[key]
@@ -176,7 +176,7 @@ def grid_sample(op: Op) -> None:
 
 @below(19, "Cast", "CastLike", "QuantizeLinear")
 def saturate(op: Op) -> None:
-    """It speaks of float8 only, which came with it."""
+    """It only concerns float8, which was introduced with it."""
     op.take("saturate")
 
 

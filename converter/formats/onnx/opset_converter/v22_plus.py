@@ -20,7 +20,7 @@ _KNOWN_TYPES = set(range(1, 23))  # TensorProto.DataType of IR version 10: up to
 
 @ROWS.always("Cast", "CastLike")
 def cast(op: Op, b: Builder) -> Results:
-    """`round_mode` speaks of float8e8m0 only, which opset 21 does not have."""
+    """`round_mode` only concerns float8e8m0, which opset 21 does not have."""
     op.take("round_mode")
     to = op.attr("to") if op.kind == "Cast" else op.need(1).dtype
     if to is not None and int(to) not in _KNOWN_TYPES:
@@ -114,8 +114,8 @@ def space_to_depth(op: Op, b: Builder) -> Results:
 
 @ROWS.always("CumProd")
 def cum_prod(op: Op, b: Builder) -> Results:
-    """Along an axis that is known only at run time, every axis has its turn, and the one that was
-    asked for is kept.
+    """Along an axis that is known only at run time: every axis is computed, and the requested one
+    is selected.
     """
     x, rank, axis = op.x, max(op.rank(0), 1), constant(op.need(1))
     how = {"exclusive": op.attr("exclusive", 0), "reverse": op.attr("reverse", 0)}

@@ -69,9 +69,8 @@ def deconvolution(node: ir.Node, b: Builder) -> Value | None:
 
 
 def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
-    """The engine's remainder has the sign of x; no common form says integers by it.
-
-    Where the divisor's sign is the other one, the divisor is added, which cannot overflow.
+    """The engine's remainder has the sign of x; no common decomposition computes it for integers.
+    If the divisor has the other sign, the divisor is added, which cannot overflow.
     """
     x, y = x_of(node), x_of(node, 1)
     if is_float(x) or attrs_of(node).get("fmod"):
@@ -81,8 +80,8 @@ def mod_of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def recurrent(node: ir.Node, b: Builder) -> Sequence[ir.Value] | None:
-    """A loop over the engine's own cells, whatever the number of steps; each direction for
-    itself.
+    """A loop over the engine's own cells, for any number of time steps; each direction
+    separately.
     """
     attrs = attrs_of(node)
     x, w, r, bias, lengths, *states = operands(node, 8)
@@ -121,9 +120,8 @@ def best_of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def top_k(node: ir.Node, b: Builder) -> Sequence[Value | None] | None:
-    """The layer takes the largest of floats, and nothing common picks several.
-
-    The smallest are the largest of the negative; the best of integers alone is the extreme.
+    """The layer selects the largest of floats; there is no common decomposition for several. The
+    smallest are the largest of the negated data; the single best integer is the extreme.
     """
     x, count, attrs = x_of(node), node.inputs[1], attrs_of(node)
     used = [bool(o.uses()) or o.is_graph_output() for o in node.outputs]
@@ -168,10 +166,8 @@ def of_integers(node: ir.Node, b: Builder) -> Value | None:
 
 
 def unfit(node: ir.Node) -> bool:
-    """Whether the layer of that name is known, but does not serve.
-
-    It takes no integers, overflows (LogSoftmax is the logarithm of Softmax), or makes the engine
-    compute in 8 bits.
+    """Whether the layer of that name is known, but unsuitable: it does not support integers,
+    overflows (LogSoftmax is the logarithm of Softmax), or makes the engine compute in 8 bits.
     """
     x = node.inputs[0] if node.inputs else None
     if x is None or x.dtype is None or kind_before(node.outputs[0]):

@@ -39,7 +39,7 @@ def spellings() -> dict[str, str]:
 
 @cache
 def attributes_of(kind: str) -> frozenset[str]:
-    """The attributes that mean something for a layer type, or are known to mean nothing."""
+    """Return the attributes that affect a layer type, or are known to have no effect."""
     rows = {k for r in MAPPING.table.rules if r.kind == kind for f in r.fields for k in f.keys}
     return frozenset(rows)
 
@@ -160,7 +160,7 @@ class BodyLift(BodyReader):
         return value
 
     def _known(self, layer: IrLayer, kind: str) -> dict[str, Any]:
-        """The attributes without those that the engine does not look at; a misspelt one is
+        """Return the attributes without those that the engine ignores; a misspelt one is
         refused.
         """
         owned = attributes_of(kind)

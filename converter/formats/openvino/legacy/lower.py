@@ -149,9 +149,7 @@ class NetWriter:
         return fitted(low.layers)
 
     def finish(self, graph: ir.Graph, layers: list[Layer], states: set[str]) -> None:
-        """Every output of the graph becomes the only port of a layer of that name which nothing
-        reads.
-        """
+        """Make every output of the graph the only port of an unused layer of that name."""
         outputs = [v for v in graph.outputs if public_name(v) not in states]
         ties = Ties(graph.inputs, outputs, layers)
         read = {v for layer in layers for v in reads(layer)}
@@ -204,8 +202,8 @@ class NetWriter:
             layers.extend(low.layers[start:])
 
     def called(self, value: ir.Value, name: str) -> bool:
-        """Gives the layer that makes an output its name, where no other layer needs that; of
-        several ports it is followed by their number.
+        """Give the layer that produces an output the output's name, if no other layer needs it;
+        with several ports it is followed by their number.
         """
         producer = self.free.pop(value, None)
         if producer is None:
@@ -267,8 +265,8 @@ class NetWriter:
 
 
 def _subnormal(array: Any) -> bool:
-    """Numbers that are so small that little of them is left in half precision: the engine takes
-    floats beside halves.
+    """Whether numbers lose precision in half precision because they are so small: then they are
+    stored as float32.
     """
     return (
         bool(np.isfinite(array).all())

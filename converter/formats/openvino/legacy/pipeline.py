@@ -1,5 +1,5 @@
-"""The passes that make a graph sayable in layers of legacy IR, and those after which its types are
-the target's own.
+"""The passes that legalize a graph for layers of legacy IR, and those after which its types are the
+target's own.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Version(Context):
 
 
 def _grows(node: ir.Node) -> bool:
-    """Whether a node makes much out of few constants: the engine does that when it loads the
-    file.
+    """Whether a node computes a large tensor from small constants: the engine does that when it
+    loads the file.
     """
     size = math.prod(shape_of(node.outputs[0]) or ())
     return size > SMALL_ENOUGH and size > sum(

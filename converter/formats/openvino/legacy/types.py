@@ -98,8 +98,8 @@ def wrap_small_integers(model: ir.Model) -> None:
 
 
 def _may_overflow(node: ir.Node) -> bool:
-    """Casts from floats are not defined beyond the range; of integers those overflow whose own
-    range is not within that of the result.
+    """Whether a cast may overflow. Casts from floats are undefined outside the range; casts from
+    integers overflow if the source's range exceeds the result's.
     """
     source, target = (v.dtype for v in (node.inputs[0], node.outputs[0]) if v is not None)
     if node.op_type != "Cast":

@@ -53,8 +53,8 @@ _EXPERIMENTS = ("GRUCell", "RNNCell", "Proposal")
 
 
 def quantises(node: ir.Node) -> bool:
-    """Whether a node makes quantized weights, or moves them: their integers are to be found
-    again.
+    """Whether a node computes quantized weights, or moves them: their integers must be
+    preserved.
     """
     if node.op_type == "FakeQuantize":
         return True
@@ -334,8 +334,8 @@ def own_data(layer: IrLayer) -> dict[str, str]:
 
 
 def opset_number(version: str, kind: str) -> int:
-    """The operations that were experiments once are those of opset 6; others with such a version
-    are somebody's own.
+    """Return the opset number of a layer. Former experimental operations belong to opset 6; others
+    with such a version are custom.
     """
     if version in ("experimental", "extension"):
         if kind not in _EXPERIMENTS and not kind.startswith("ExperimentalDetectron"):

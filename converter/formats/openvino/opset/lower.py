@@ -114,7 +114,7 @@ class NetWriter(BodyWriter):
             list(self.states),
             lambda v: self.net.version < 11 and presented_as(v) is not None,
         )
-        # v11 has names of tensors beside those of layers
+        # v11 has names of tensors in addition to those of layers
         self._names = Names(
             self._boundary.taken
             if self.net.version < 11
@@ -253,7 +253,7 @@ class NetWriter(BodyWriter):
     def _converted(
         self, value: ir.Value, stored: ir.TensorProtocol, rt_info: dict[str, str]
     ) -> None:
-        """A constant in the type that it is stored in, and a Convert to its own; readers know
+        """Return a constant in its storage type, with a Convert to its own type; readers recognize
         `decompression` in rt_info.
         """
         name = value.name or "const"

@@ -1,4 +1,4 @@
-"""The passes that make a graph sayable in operations of the opsets."""
+"""The passes that legalize a graph for operations of the opsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WIDE_BITS = MappingError(
     "32 bits",
     help="leave the operator out with --outputs, or write another format (-t onnx)",
 )
-NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers know
+NEWEST = {10: 8, 11: 17}  # IR version -> newest opset that its readers support
 
 
 @record
@@ -90,14 +90,14 @@ def _reads_wide_bits(node: ir.Node) -> bool:
 
 
 def _stays(node: ir.Node) -> bool:
-    """Weights that are quantized stay so: without their FakeQuantize the runtime does not compute a
+    """Quantized weights stay quantized: without their FakeQuantize the runtime does not compute a
     layer in integers.
     """
     return quantises(node) or _widens(node)
 
 
 def _widens(node: ir.Node) -> bool:
-    """A Cast that makes many constant numbers, or 4-bit ones, larger; halves are made small again
+    """Whether a Cast makes many constant numbers, or 4-bit ones, larger; halves are converted back
     when they are written.
     """
     source = node.inputs[0] if node.op_type == "Cast" else None
@@ -119,8 +119,8 @@ def _nibbles(tensor: ir.TensorProtocol, to: ir.DataType) -> bool:
 
 
 def _each_has_a_factor(weights: ir.Value) -> bool:
-    """Whether every number has a constant factor of its own: where they are 4-bit numbers, the
-    runtime makes garbage of that.
+    """Whether every number has a separate constant factor: for 4-bit numbers, the runtime computes
+    that incorrectly.
     """
     for reader, place in weights.uses():
         others = [v for v in reader.inputs if v is not None and v.const_value is not None]
@@ -188,7 +188,7 @@ def _no_text(value: ir.Value) -> Diagnostic:
 
 
 def _unpresentable(model: ir.Model) -> list[Diagnostic]:
-    """Constants that are outputs and hold numbers beyond the type in which readers of v10 present
+    """Return constant outputs with numbers outside of the type in which readers of v10 present
     them.
     """
     problems = []

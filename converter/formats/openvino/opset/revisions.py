@@ -24,7 +24,7 @@ def _spellings() -> dict[str, str]:
 
 
 def canonical_spelling(type_: str) -> str:
-    """The reader of the format takes types in any case; the tables know one."""
+    """The format's reader accepts types in any case; the tables have one spelling."""
     return _spellings().get(type_.casefold(), type_)
 
 

@@ -88,7 +88,7 @@ class Writing(context.Writing):
         return list(shape)
 
     def before(self) -> str:
-        """The type of the legacy layer that the operator was, or nothing."""
+        """Return the type of the legacy layer from which the operator was read; empty if none."""
         return kind_before(self.out)
 
     def number(self, index: int) -> float | None:
@@ -189,7 +189,7 @@ class Writing(context.Writing):
             self.then(lambda: self.finish(self.emit(kind, inner, shape=shape, **attrs)))
 
     def copy(self, x: ir.Value, out: ir.Value) -> None:
-        """A layer that changes nothing."""
+        """Write an identity layer."""
         if is_float(out) or out.dtype == D.BOOL:
             self.put("Power", x, outputs=[out], power="1", scale="1", shift="0")
         else:

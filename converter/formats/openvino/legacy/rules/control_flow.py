@@ -128,8 +128,8 @@ def lower(w: Writing) -> None:
 
 
 def counts(node: ir.Node) -> bool:
-    """Whether the port map would say how many steps a Loop makes:
-    something is read, or collected, step by step, whatever comes out.
+    """Whether the port map determines the iteration count of a Loop: an input is sliced, or an
+    output collected, iteration by iteration.
     """
     body = node.attributes["body"].as_graph()
     if _constant(body.outputs[0], body) is None:

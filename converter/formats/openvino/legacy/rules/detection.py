@@ -72,9 +72,8 @@ class Read(Field):
 
 
 class Images(Field):
-    """Two sizes <-> two values of which the layer only looks at the size.
-
-    [2, n] of the catalogue is [1, 2, n] here.
+    """Two sizes <-> two values of which the layer only reads the size. [2, n] of the operator is
+    [1, 2, n] here.
     """
 
     inputs = (0, 1)
@@ -226,7 +225,7 @@ def lists(names: str, omit: str = "") -> list[Attr]:
 
 
 class Assumed(Attr):
-    """The engine's is the default, whatever the layer says."""
+    """The engine always uses the default and ignores the attribute."""
 
     def lift(self, r: Reading) -> None:
         r.node.attrs[self.name] = self.default
@@ -266,7 +265,7 @@ RULES: list[Rule] = [
         *lists("width height variance"),
         *CLUSTERS,
         *attrs(clip=False, offset=0.5, img_w=0.0, img_h=0.0),
-        Always("flip", 0),  # means nothing, but the engine does not read the layer without it
+        Always("flip", 0),  # without effect, but the engine does not read the layer without it
         given=PRIORS,
     ),
     op(

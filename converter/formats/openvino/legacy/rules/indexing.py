@@ -59,7 +59,7 @@ class Indices(Field):
         w.gives([*size[:axis], *w.shape(index), *size[axis + 1 :]])
 
     def _from_zero(self, w: Writing, index: ir.Value, size: int) -> ir.Value:
-        """Indices that are known at run time only: below 0 the engine finds nothing."""
+        """Indices that are known at run time only: for negative ones the engine gives zeros."""
         shape = w.shape(index)
         dtype = index.dtype.numpy() if index.dtype is not None else np.float32
 
@@ -72,7 +72,7 @@ class Indices(Field):
 
 
 def read_one_hot(r: Reading) -> None:
-    """The layer writes floats, whatever its port says."""
+    """The layer always writes floats, independent of its port."""
     axis, dtype = r.attr("axis", int, -1), r.declared().numpy()
     values = [r.attr("off_value", float, 0.0), r.attr("on_value", float, 1.0)]
     dims = r.dims()
@@ -187,7 +187,7 @@ def best_of_floats(w: Writing) -> bool:
 
 
 def read_best(r: Reading) -> None:
-    """k and `axis`. `sort`: by value, by index (which asks for a second sort) or not at all."""
+    """k and `axis`. `sort`: by value, by index (which needs a second sort) or none."""
     axis = r.axis(-1)
     k = [r.dims()[axis]] if r.optional(1) is None else r.ints(1, "k")
     order = r.attr("sort", str, "index")

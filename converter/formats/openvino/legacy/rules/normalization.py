@@ -19,8 +19,8 @@ from converter.mapping.rules import FOREVER, op, ops
 
 
 def read_statistics(r: Reading) -> None:
-    """The blob `weights` is the variance, `biases` the mean;
-    scale and shift are layers of their own.
+    """The blob `weights` is the variance, `biases` the mean; scale and shift are separate
+    layers.
     """
     size = r.static()[1:2]
     one, zero = np.ones(size, np.float32), np.zeros(size, np.float32)
@@ -66,7 +66,7 @@ ON_IMAGES = Guard(
 
 @record
 class Response(Field):
-    """alpha, beta and `local-size`, and k, which is 1 in the engine whatever the attribute says.
+    """alpha, beta and `local-size`, and k, which is always 1 in the engine.
 
     The window is over the channels, or `over_pixels`. An even size takes one neighbor less, and
     still divides by the size.

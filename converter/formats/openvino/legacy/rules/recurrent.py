@@ -212,7 +212,7 @@ def all_of_them(r: Reading) -> None:
 
 
 class Merged(Attr):
-    """The engine merges, whatever the attribute says."""
+    """The engine always merges repeated classes, independent of the attribute."""
 
     def lower(self, w: Writing) -> None:
         if not w.attr(self.name):

@@ -84,7 +84,7 @@ RESHAPES = [
         "Reshape",
         "Reshape",
         *TO_PORT,
-        # the port decides, whatever they and the second input say
+        # the port takes precedence over them and the second input
         ignore("dim", "shape", "axis", "num_axes", "end_axis", "special_zero"),
         given="2,3 =[3,2]",
     ),
@@ -112,7 +112,7 @@ ONE_AXIS = Guard("more than one axis", lower_if=lambda w: len(w.shape()) < 2)
 
 
 class Pieces(Field):
-    """The pieces are as long as the output ports say."""
+    """The pieces have the lengths of the output ports."""
 
     names = ("axis", "num_outputs")
     keys = ("axis", "num_split", "num_splits", "out_sizes", "slice_point")
@@ -160,7 +160,9 @@ def cuts(w: Writing) -> None:
 
 
 def cut(w: Writing, x: ir.Value, out: ir.Value, starts: Mapping[int, int]) -> None:
-    """As much as `out` has from each of the starts on; Crop knows tensors of 2, 4 and 5 axes."""
+    """Slice from each of the starts to the size of `out`; Crop supports tensors of 2, 4 and 5
+    axes.
+    """
     if len(w.shape(out)) in (2, 4, 5):
         w.put("Crop", x, outputs=[out], **crop(w.shape(out), starts))
     else:
@@ -383,7 +385,7 @@ class Amounts(Pads):
 
 
 def by_mirror(r: Reading) -> None:
-    """`symmetric` repeats the edge, which ONNX cannot say: the index of each axis says it."""
+    """`symmetric` repeats the edge, which ONNX does not support: it is a gather along each axis."""
     x = r.input(0)
     amounts = [r.attr(k, list) for k in ("pads_begin", "pads_end")]
     of_length(r.rank(x), pads_begin=amounts[0], pads_end=amounts[1])

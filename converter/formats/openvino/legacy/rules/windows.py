@@ -132,7 +132,7 @@ class Window(window.Window):
     def placed(
         self, r: Reading, window: Geometry, size: Sequence[int], out: Sequence[int]
     ) -> Geometry:
-        """As many windows as the port says."""
+        """Pad for the number of windows in the port's shape."""
         ends = end_pads(window, size, out)
         r.data, pads = cropped(r, r.data, [*window.pads[: len(size)], *ends])
         return replace(window, pads=pads)

@@ -64,7 +64,7 @@ class Reading(context.Reading):
         return source, body
 
     def used(self, index: int) -> bool:
-        """Whether anybody reads an output of the operation."""
+        """Whether an output of the operation has a consumer."""
         if self.layer.extra is None:
             return True
         source, body = self.context
@@ -105,7 +105,7 @@ class OpsetLayer(Layer):
 
 
 class Writing(context.Writing):
-    """`version` is the newest opset that the readers of the IR version know."""
+    """`version` is the newest opset that the readers of the IR version support."""
 
     layer: OpsetLayer
 

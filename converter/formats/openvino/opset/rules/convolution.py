@@ -63,7 +63,8 @@ class TransposedWindow(Window, transposed_window.TransposedWindow):
         target = r.ints(2, "the output shape")[-n:]
         del r.node.inputs[2:]
         if scheme.upper() in SAME:
-            # the larger half is cut off at the begin for same_upper, unlike that of a convolution
+            # for same_upper the larger half is cropped at the beginning, unlike that of a
+            # convolution
             axes = zip(target, *found.steps, r.static()[2:], strict=True)
             totals = [overhang(*axis) + e for axis, e in zip(axes, extra, strict=True)]
             found = replace(found, pads=halves(totals, scheme == "same_lower"))

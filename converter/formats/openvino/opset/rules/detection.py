@@ -76,7 +76,7 @@ code_type = Codec(
 
 
 class ClassCount(Attr):
-    """num_classes of DetectionOutput, which opset8 left out: the confidences say it."""
+    """num_classes of DetectionOutput, which opset8 omitted: the confidences determine it."""
 
     def lower(self, w: Writing) -> None:
         """Nothing is written, as no file has an older revision."""
@@ -250,8 +250,8 @@ class StrictLimits(Limits):
 
 
 def read_decay(r: Reading) -> None:
-    """A box that overlaps too much is out in opset5, whatever sigma is, and stays with a lower
-    score in opset9.
+    """A box that overlaps too much is removed in opset5, for any sigma, and kept with a lower score
+    in opset9.
     """
     r.set(hard=int(r.version < 9))
 
@@ -321,7 +321,7 @@ def _of_floats(w: Writing) -> bool:
 
 
 def _fits_the_map(w: Writing) -> bool:
-    """The runtime makes room for a grid of the feature map's size only."""
+    """The runtime only allocates a grid of the feature map's size."""
     size = shape_of(w.input(1))
     wanted = (w.attr("h"), w.attr("w"))
     return size is not None and all(v in (0, n) for v, n in zip(wanted, size[2:], strict=True))

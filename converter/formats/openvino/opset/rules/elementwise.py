@@ -71,7 +71,7 @@ def floor_rest(r: Reading, rest: Value) -> Value:
 
 
 def booleans_as_bytes(r: Reading) -> None:
-    """Of booleans false comes before true, which ONNX does not compare."""
+    """Compare booleans, with false less than true, as bytes; ONNX does not compare them."""
     inputs = r.node.inputs
     for i, v in enumerate(inputs):
         if v is not None and v.dtype == T.BOOL:
@@ -427,7 +427,7 @@ class Destination(Field):
 
 
 class SameType(Destination):
-    """A conversion to the type that the operand has does nothing."""
+    """A conversion to the operand's own type has no effect."""
 
     names = ()
 

@@ -74,7 +74,7 @@ class Pads(Field):
 
 
 def explicit(r: Reading, rank: int) -> list[int]:
-    """All begins, then all ends; zeros where the layer says nothing."""
+    """Return all begins, then all ends; zeros for omitted ones."""
     sides = (r.attr(key, list, []) for key in ("pads_begin", "pads_end"))
     return [amount for side in sides for amount in side or [0] * rank]
 

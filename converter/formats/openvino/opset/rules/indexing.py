@@ -261,7 +261,7 @@ def _sliced(
 def slice_scatter(r: Reading) -> None:
     """(data, updates, start, stop, step, axes); the operator is the Reshape.
 
-    The elements are numbered, the slice of the numbers says where updates go.
+    The elements are numbered; slicing these numbers gives the indices of the updates.
     """
     InputType((2, 3, 4, 5), flat=True).lift(r)
     b, x, shape, flat = r.b, r.input(0), r.static(), [-1]

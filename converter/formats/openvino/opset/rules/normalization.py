@@ -115,7 +115,9 @@ FIRST_AXES = Detail(
 
 
 def not_zero(r: Reading) -> None:
-    """Over no axes 1, and 0 for 0, whatever the sign; the operator is the CastLike."""
+    """1 for a reduction over no axes, and 0 for 0, independent of its sign; the operator is the
+    CastLike.
+    """
     x = r.input(0)
     r.set_inputs(~r.b.Equal(x, r.b.like(x, 0)), x)
 

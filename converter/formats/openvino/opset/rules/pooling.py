@@ -49,8 +49,8 @@ class PoolWindow(Window):
         return replace(super().read(r), ceil=rounding != "floor")
 
     def set_attributes(self, r: Reading, window: Geometry) -> None:
-        """Where a last window begins in the padding at the end: more padding there instead of
-        ceil_mode.
+        """Write more padding at the end instead of ceil_mode if a last window begins in the padding
+        there.
         """
         if window.ceil and r.attr("rounding_type", str) == "ceil":
             n, pads, strides = len(window.kernel), np.array(window.pads), np.array(window.strides)
@@ -89,7 +89,7 @@ class PoolWindow(Window):
 
 
 def reach_of(window: Geometry) -> Array:
-    """How many elements lie under each axis of a window, its gaps included."""
+    """Return the extent of a window along each axis, including its gaps."""
     kernel, _, dilations = window.steps
     found: Array = (np.array(kernel) - 1) * np.array(dilations) + 1
     return found

@@ -191,8 +191,8 @@ class Blocks(Field):
 def _narrowed(
     w: Writing, weights: ir.Value, point: ir.Value | None
 ) -> tuple[ir.Value, ir.Value | None]:
-    """Weights of two bits as such, with zero points of two bits: of one type, as runtimes know
-    them.
+    """Return 2-bit weights as such, with 2-bit zero points: runtimes require both to have the same
+    type.
     """
     tensors = [v.const_value for v in (weights, point) if v is not None]
     fewer = [narrowest(t) for t in tensors if isinstance(t, LazyTensor)]

@@ -57,7 +57,7 @@ class Functions(Field):
 
     def lower(self, w: Writing) -> None:
         usual, (directions, *_) = USUAL[w.node.op], w.static(2, "the weights")
-        # the schema's default names two, whatever the direction
+        # the schema's default has two, for any direction
         given = w.attr("activations", None) or list(usual) * directions
         functions = [str(n).lower() for n in given][: len(usual) * directions]
         own = functions[: len(usual)]

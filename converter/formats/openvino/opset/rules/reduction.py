@@ -40,7 +40,7 @@ STATIC = "make the axes constant, or the shapes static"
 
 
 class Reduced(Field):
-    """keep_dims and the axes; none reduce nothing, which ONNX says with noop_with_empty_axes."""
+    """keep_dims and the axes; no axes mean no reduction, which is noop_with_empty_axes in ONNX."""
 
     names = ("keepdims", "noop_with_empty_axes")
     keys = ("keep_dims",)
@@ -60,7 +60,7 @@ class Reduced(Field):
             return
         if keep or rank_of(axes) == 0 or known(axes) is not None or _count(axes) == 1:
             return
-        # of several computed axes the runtime does not know the rank of the result
+        # with several computed axes the runtime does not know the rank of the result
         target = self._target(w, axes)
         w.set(keep_dims=True)
         reduced = w.temporary("reduced", w.data.dtype)
@@ -183,7 +183,7 @@ def _read(value: ir.Value) -> bool:
 
 
 def _several(w: Writing) -> bool:
-    """Whether there are equal elements to tell apart."""
+    """Whether there are equal elements whose order matters."""
     shape, axis = w.data.shape, axis_of(w.attr("axis"), w.rank())
     size = shape[axis] if shape is not None else None
     return not isinstance(size, int) or size > 1

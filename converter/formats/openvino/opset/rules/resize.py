@@ -1,4 +1,4 @@
-"""Interpolate <-> Resize, and pictures between spaces of colors."""
+"""Interpolate <-> Resize, and color space conversions of images."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def lift_interpolate(r: Reading) -> ir.Value:
     listed = range(rank) if r.optional(axes_at) is None else r.ints(axes_at, "the axes")
     axes = [axis_of(v, rank) for v in listed]
     if by_scales and a.mode.endswith("_pillow"):
-        # whose weights follow from the sizes, whatever the scales say
+        # whose weights follow from the sizes, independent of the scales
         target, by_scales = _scaled(r, x, target, axes), False
     return resized(r, x, target, axes, by_scales, a)
 

@@ -242,7 +242,7 @@ def read_broadcast_mode(r: Reading) -> None:
         r.set_inputs(place_axes(r, axes, count), target)
     elif mode not in ("numpy", "bidirectional"):
         raise MappingError(f"mode={mode!r} cannot be expressed")
-    del r.node.inputs[2:]  # the first revision has axes whatever the mode is
+    del r.node.inputs[2:]  # the first revision has axes in any mode
 
 
 def write_broadcast_mode(w: Writing) -> None:
